@@ -43,7 +43,7 @@ TESTS = {
         f"{PIPELINE}endings.py::test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later",
     ],
     "finalization": [
-        *(f"{METHOD}{name}.py" for name in ("finalization", "finalization_faults", "rich_prompts")),
+        *(f"{METHOD}{name}.py" for name in ("finalization", "contract", "rich_prompts")),
         f"{PIPELINE}blend.py",
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
         f"{PIPELINE}holdout.py::test_a_final_script_that_answers_otherwise_is_not_submitted",

@@ -17,7 +17,6 @@ from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     check_submission_format,
     debug_text,
-    detect_error_masking,
     evaluate_with_retry,
     exception_line,
     find_sample_submission,
@@ -29,13 +28,12 @@ from mle_star.execution.blending import answer_together, keep_members
 from mle_star.execution.inputs import final_data_of
 from mle_star.execution.predictions import disagreement, searched_submission
 from mle_star.execution.submission import SUBMISSION
-from mle_star.method.codeblocks import compiles, has_code_fence, replacement
+from mle_star.method.codeblocks import has_code_fence
+from mle_star.method.scores import best_first
 from mle_star.models import (
     AgentType,
     DataContaminationResult,
-    EvaluationResult,
     FinalResult,
-    MetricDirection,
     Phase1Result,
     Phase2Result,
     Phase3Result,
@@ -46,7 +44,9 @@ from mle_star.models import (
 )
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.folder import place_copy
+from mle_star.run.ledger import ScriptRun
 from mle_star.run.limits import too_late_for
+from mle_star.run.log_lines import yes_no
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.search import Submission
 from mle_star.safety import (
@@ -58,9 +58,13 @@ from mle_star.safety import (
     clean_at_last,
     make_debug_callback,
     synthetic_traceback,
+    warn_of_masking,
+    with_block,
 )
 
 logger = logging.getLogger(__name__)
+
+PhaseResults = tuple[Phase1Result, list[Phase2Result], Phase3Result | None]
 
 NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
@@ -71,9 +75,6 @@ _CUTS_ROWS = re.compile(
 )
 """What a script may cut its rows with, and much that only looks so: then the question is worth its price."""
 _SAYS_NONE = re.compile(r"^\W*$|^\W*none\W*$|\b(?:no|not|never|without)\b[^.]*\bsubsampl", re.IGNORECASE)
-
-
-# --- the whole of it -------------------------------------------------------------------------------------
 
 
 async def run_finalization(
@@ -87,8 +88,6 @@ async def run_finalization(
     *,
     members: dict[str, float] | None = None,
     others: Sequence[SolutionScript] | None = None,
-    started_at: float | None = None,
-    total_cost_usd: float | None = None,
 ) -> FinalResult:
     """Turn the best solution into a submission and put the result together; it always returns one.
 
@@ -96,23 +95,18 @@ async def run_finalization(
     that was kept on the way. Where the solution leaks, the first clean one of `others` takes its place; by default
     these are all solutions of the search, best first.
     """
-    started = time.monotonic() if started_at is None else started_at
+    started = time.monotonic()
     with scope("finalization") as run:
         search = run.shared.search
         search.submission = search.remarks = search.stand_in = search.contamination = None
-        logger.info(
-            "finalization start: phase %s, %d characters, %s",
-            solution.phase.value,
-            len(solution.content),
-            task.competition_id,
-        )
-        has_test = _has_test(run)
+        about = solution.phase.value, len(solution.content), task.competition_id
+        logger.info("finalization start: phase %s, %d characters, %s", *about)
         others = _solutions_of_the_search(run) if others is None else others
         solution, remarks = await clean_at_last(solution, config, members, others)
         search.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
-        if not has_test:
+        if not _has_test(run):
             submission = Submission(solution)
         elif members is not None:
             submission = await submit_blend(solution, members)
@@ -120,36 +114,31 @@ async def run_finalization(
             submission = await use_kept_submission(solution, reason=late)
         else:
             submission = await _best_submission(solution, task, config)
-        if run.budget.degraded:
-            logger.info("contamination skipped: the money is gone")
-        else:
+        if not run.budget.degraded:  # else the money is gone
             await check_contamination(submission.script, reference_discussions or [])
-    seconds = time.monotonic() - started
-    logger.info(
-        "result built: phase %s, path %r, %.1f s in total", submission.script.phase.value, submission.path, seconds
-    )
-    result = _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
-    return result.model_copy(update={"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd})
+    built = submission.script.phase.value, submission.path, time.monotonic() - started
+    logger.info("result built: phase %s, path %r, %.1f s in total", *built)
+    return _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result), built[-1])
 
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     """All solutions with a score, best first."""
     runs = [one for one in run.ledger.runs.values() if one.purpose == "solution" and one.score is not None]
-    scores = {one.script: (one.score or 0.0, one.step) for one in runs}
-    sign = -1 if run.task.metric_direction is MetricDirection.maximize else 1
-    return [
-        SolutionScript(content=run.ledger.text(script), phase=kind_of_script(step), score=score)
-        for script, (score, step) in sorted(scores.items(), key=lambda found: sign * found[1][0])
-    ]
+    latest = {one.script: one for one in runs}
+    return list(map(_script_of, best_first(latest.values(), lambda one: one.score, run.task.metric_direction)))
+
+
+def _script_of(run: ScriptRun) -> SolutionScript:
+    """The script that ran, with its score."""
+    text = current_run().ledger.text(run.script)
+    return SolutionScript(content=text, phase=kind_of_script(run.step), score=run.score)
 
 
 async def result_of_the_search(
     solution: SolutionScript,
     task: TaskDescription,
     config: PipelineConfig,
-    phase1_result: Phase1Result,
-    phase2_results: list[Phase2Result],
-    phase3_result: Phase3Result | None,
+    found: PhaseResults,
     *,
     reason: str,
     failed: bool = False,
@@ -167,7 +156,7 @@ async def result_of_the_search(
     elif remarks is None:
         remarks = [UNCHECKED] if checks_later(config) and not all(map(run.ledger.is_checked, scripts)) else []
         remarks = [UNANSWERED] if any(map(run.ledger.is_unanswered, scripts)) else remarks
-    return _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result))
+    return _result(submission, remarks, task, config, found)
 
 
 def _result(
@@ -175,19 +164,19 @@ def _result(
     remarks: list[str],
     task: TaskDescription,
     config: PipelineConfig,
-    phases: tuple[Phase1Result, list[Phase2Result], Phase3Result | None],
+    found: PhaseResults,
+    seconds: float = 0.0,
 ) -> FinalResult:
     """What is submitted, as far as it is known here."""
-    phase1, phase2, phase3 = phases
     return FinalResult(
         task=task,
         config=config,
-        phase1=phase1,
-        phase2_results=phase2,
-        phase3=phase3,
+        phase1=found[0],
+        phase2_results=found[1],
+        phase3=found[2],
         final_solution=submission.script,
         submission_path=submission.path,
-        total_duration_seconds=0.0,
+        total_duration_seconds=seconds,
         total_cost_usd=None,
         lineage=submission.origin,
         has_test=_has_test(current_run()),
@@ -220,42 +209,32 @@ async def _best_submission(solution: SolutionScript, task: TaskDescription, conf
     budget, draft = current_run().budget, _Draft(solution)
     if budget.money_is_gone and not budget.degraded:
         budget.open_finalization()
-    try:
-        if not budget.degraded:
+    while True:
+        try:
             return await _submit(solution, draft, task, config)
-    except BudgetExceeded as stop:
-        logger.warning("finalization was cut short: %s", stop)
-        if not budget.money_is_gone:
-            return await use_kept_submission(solution, reason=str(stop))
-        budget.open_finalization()
-    try:
-        return await _submit_on_the_reserve(solution, draft, task, config)
-    except BudgetExceeded as stop:
-        return await use_kept_submission(solution, reason=str(stop))
+        except BudgetExceeded as stop:
+            logger.warning("finalization was cut short: %s", stop)
+            if budget.degraded or not budget.money_is_gone:
+                return await use_kept_submission(solution, reason=str(stop))
+            budget.open_finalization()
 
 
 async def _submit(solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig) -> Submission:
-    """Steps 1 to 6 in full."""
-    draft.full = await remove_subsampling(solution)
-    draft.test_script = await generate_test_submission(task, draft.full)
-    draft.test_script = await check_before_running(draft.test_script, config)
-    repair = _Repairs(make_debug_callback(task, config, purpose="submission"), config.max_debug_attempts, solution)
-    return await _run_and_verify(draft.test_script, draft.full, solution, repair, task, config)
-
-
-async def _submit_on_the_reserve(
-    solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig
-) -> Submission:
-    """The money is gone: one call for the test script, unless it is there; one for a repair; the budget counts them."""
-    logger.warning("the money is gone: finalization makes two calls at most")
-    test_script = draft.test_script
-    if test_script is None or not test_script.content:
-        test_script = await generate_test_submission(task, draft.full)
-    callback = make_debug_callback(task, config, purpose="submission", leakage_check=False)
-    repair = _Repairs(callback, 1, solution)
-    submission = await _run_and_verify(test_script, draft.full, solution, repair, task, config)
+    """Steps 1 to 6. With the money gone: one call for the test script, unless it is there, and one for a repair."""
+    run = current_run()
+    poor = run.budget.degraded
+    if not poor:
+        draft.full = await remove_subsampling(solution)
+    if draft.test_script is None or not draft.test_script.content:
+        draft.test_script = await generate_test_submission(task, draft.full)
+    if not poor:
+        draft.test_script = await check_before_running(draft.test_script, config)
+    callback = make_debug_callback(task, config, purpose="submission", leakage_check=not poor)
+    repair = _Repairs(callback, 1 if poor else config.max_debug_attempts, solution)
+    submission = await _run_and_verify(draft.test_script, draft.full, solution, repair, task, config)
     made = submission.script.phase is SolutionPhase.final
-    if made and not checks_later(config) and not current_run().ledger.is_checked(digest_of(submission.script.content)):
+    unchecked = made and not checks_later(config) and not run.ledger.is_checked(digest_of(submission.script.content))
+    if poor and unchecked:
         submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
     return submission
 
@@ -267,26 +246,18 @@ class _Repairs:
     """A debug callback that counts: crashes and missing files share one limit. What repairs cost in time is gone."""
 
     def __init__(self, callback: DebugCallback, limit: int, scored: SolutionScript) -> None:
-        self.callback, self.limit, self.scored, self.used = callback, limit, scored, 0
-
-    @property
-    def left(self) -> int:
-        return self.limit - self.used
+        self.callback, self.limit, self.left, self.scored = callback, limit, limit, scored
 
     async def __call__(self, script: SolutionScript, traceback: str) -> SolutionScript:
         if late := _too_late_for(self.scored):
             raise BudgetExceeded(limit="time", message=late)
-        self.used += 1
-        logger.warning("repair: attempt %d of %d, %s", self.used, self.limit, exception_line(traceback))
+        self.left -= 1
+        attempt = self.limit - self.left
+        logger.warning("repair: attempt %d of %d, %s", attempt, self.limit, exception_line(traceback))
         repaired = await self.callback(script, traceback)
         if repaired.content != script.content:
-            _warn_of_masking(repaired)
+            warn_of_masking(repaired)
         return repaired
-
-
-def _warn_of_masking(script: SolutionScript) -> None:
-    for finding in detect_error_masking(script.content):
-        logger.warning("the test script may hide errors: %s", finding)
 
 
 async def _run_and_verify(
@@ -298,31 +269,22 @@ async def _run_and_verify(
     config: PipelineConfig,
 ) -> Submission:
     """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
-    script = test_script
-    _warn_of_masking(script)
+    script, seconds = test_script, config.time_limit_seconds
+    warn_of_masking(script)
     if not script.content:  # the debugger gets the script that was to be turned into one
         script = await repair(full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
-    script, result = await _run(script, repair, task, config)
-    while not _is_submitted(result) and repair.left > 0:
-        script, result = await _run(await repair(script, NO_SUBMISSION), repair, task, config)
-    if not _is_submitted(result):
-        reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
-        return await use_kept_submission(validated, reason=reason, failed=True)
+    while True:
+        script, result = await evaluate_with_retry(
+            script, task, config, repair, max_retries=repair.left, timeout_override=seconds
+        )
+        if not result.is_error and verify_submission(str(current_run().work_dir)):
+            break
+        if repair.left <= 0:
+            reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
+            return await use_kept_submission(validated, reason=reason, failed=True)
+        script = await repair(script, NO_SUBMISSION)
     fitted = await asyncio.to_thread(keep_fitted, current_run(), first=True)
     return await _hand_over(script, validated, subsampling_removed=full.content != validated.content, fitted=fitted)
-
-
-async def _run(
-    script: SolutionScript, repair: _Repairs, task: TaskDescription, config: PipelineConfig
-) -> tuple[SolutionScript, EvaluationResult]:
-    """One run with repairs of crashes, at full length."""
-    return await evaluate_with_retry(
-        script, task, config, repair, max_retries=repair.left, timeout_override=config.time_limit_seconds
-    )
-
-
-def _is_submitted(result: EvaluationResult) -> bool:
-    return not result.is_error and verify_submission(str(current_run().work_dir))
 
 
 async def _hand_over(
@@ -354,10 +316,9 @@ async def _hand_over(
 
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
     """Run the members of a blend on the untouched data and submit what they say together."""
-    run = current_run()
-    warnings, fitted = await answer_together(run, members)
+    warnings, fitted = await answer_together(current_run(), members)
     done = await _hand_over(solution, solution, subsampling_removed=False, fitted=fitted)
-    return Submission(done.script, done.path, [*warnings, *done.warnings], facts=done.facts)
+    return replace(done, warnings=[*warnings, *done.warnings])
 
 
 async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: bool = False) -> Submission:
@@ -370,8 +331,7 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
     run = current_run()
     if run.shared.search.submission is not None:
         return run.shared.search.submission
-    warnings = [f"no submission by a script of its own: {reason}"]
-    kept = run.ledger.kept
+    warnings, kept = [f"no submission by a script of its own: {reason}"], run.ledger.kept
     score, source = (None, "") if kept is None else (kept.score, kept.source)
     if failed and run.config.letter and not run.budget.degraded:
         source = ""
@@ -394,9 +354,7 @@ def _maker_of(source: str, score: float | None, solution: SolutionScript) -> Sol
     """The script that left a kept submission: `solution` itself where that may be, else as the ledger has it."""
     ledger, digest = current_run().ledger, digest_of(solution.content)
     made = [run for run in ledger.runs.values() if (run.result.submission, run.score) == (source, score)]
-    if not made or any(run.script == digest for run in made):
-        return solution
-    return SolutionScript(content=ledger.text(made[0].script), phase=kind_of_script(made[0].step), score=score)
+    return solution if not made or any(run.script == digest for run in made) else _script_of(made[0])
 
 
 def _publish(source: Path) -> str:
@@ -410,46 +368,33 @@ def _publish(source: Path) -> str:
     return str(target)
 
 
-# --- step 1: subsampling ---------------------------------------------------------------------------------
+# --- steps 1 and 2: all rows, and the test script --------------------------------------------------------
 
 
 async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
     """The script trained on all rows: the block that cuts them is found, rewritten and put back."""
     if not solution.content.strip():
         return solution
-    if _learns_from_all(solution):
-        logger.info("extraction result: found: no; there are no more rows than scripts may learn from")
-        return solution
-    block = await _find_subsampling(solution)
-    if not block:
-        logger.info("extraction result: found: no; the script stays as it is")
-        return solution
-    logger.info("extraction result: found: yes, block of %d characters", len(block))
-    new = await _without_subsampling(block)
-    if new is None:
-        return solution
-    logger.info("removal result: %d characters became %d", len(block), len(new))
-    return _replace_subsampling(solution, block, new)
+    block = "" if _learns_from_all(solution) else await _find_subsampling(solution)
+    logger.info("extraction result: found: %s", yes_no(block))
+    new = await _without_subsampling(block) if block else None
+    return solution if new is None else with_block(solution, block, new) or solution
 
 
 def _learns_from_all(solution: SolutionScript) -> bool:
     """Was no script of the run told to cut the rows, and does nothing in this one look like it?"""
-    run = current_run()
-    holdout = run.shared.holdout
-    few = holdout is not None and holdout.scorer.data.train.count <= run.config.subsample_limit
+    holdout, most = current_run().shared.holdout, current_run().config.subsample_limit
+    few = holdout is not None and holdout.scorer.data.train.count <= most
     return few and not _CUTS_ROWS.search(solution.content)
 
 
 async def _find_subsampling(solution: SolutionScript) -> str:
     """The block that subsamples, word for word; empty when there is none."""
     reply = await try_agent(AgentType.test, "subsampling_extract", final_solution=solution.content)
-    if reply is None:
-        return ""
-    block = code_of(reply.text)
+    block = "" if reply is None else code_of(reply.text)
     if block and block in solution.content:
         return block
-    said_none = not block and (has_code_fence(reply.text) or _SAYS_NONE.search(reply.text))
-    if not said_none:
+    if reply is not None and (block or not (has_code_fence(reply.text) or _SAYS_NONE.search(reply.text))):
         warn_unusable(AgentType.test, reply.text)
     return ""
 
@@ -466,29 +411,10 @@ async def _without_subsampling(block: str) -> str | None:
     return code
 
 
-def _replace_subsampling(solution: SolutionScript, block: str, new: str) -> SolutionScript:
-    try:
-        replaced = solution.replace_block(*replacement(solution.content, block, new, first=current_run().config.letter))
-    except ValueError as error:
-        logger.warning("replacement result: done: no, %s", error)
-        return solution
-    if compiles(solution.content) and not compiles(replaced.content):
-        logger.warning("replacement result: done: no, the script would no longer compile")
-        return solution
-    logger.info("replacement result: done: yes, %+d characters", len(replaced.content) - len(solution.content))
-    return replaced
-
-
-# --- step 2: the test script -----------------------------------------------------------------------------
-
-
 async def generate_test_submission(task: TaskDescription, solution: SolutionScript) -> SolutionScript:
     """A_test: the script that predicts the test samples; empty when no code came back."""
     code = await ask_for_code(AgentType.test, task_description=task.description, final_solution=solution.content)
     return SolutionScript(content=code, phase=SolutionPhase.final, source_model=solution.source_model)
-
-
-# --- step 7: contamination -------------------------------------------------------------------------------
 
 
 async def check_contamination(
@@ -498,8 +424,8 @@ async def check_contamination(
 
     A limit that is reached on the way leaves the other discussions without an answer.
     """
-    references = [reference for reference in reference_discussions or [] if reference.strip()]
-    if len(references) < len(reference_discussions or []):
+    references = [reference for reference in reference_discussions if reference.strip()]
+    if len(references) < len(reference_discussions):
         logger.warning("contamination: blank references are skipped")
     if not references or not solution.content.strip():
         logger.info("contamination skipped: no references")
@@ -509,24 +435,16 @@ async def check_contamination(
     overall: DataContaminationResult | None = None
     try:
         for reference in references:
-            verdicts.append(await _verdict(solution, reference))
+            values = {"reference_discussion": reference, "final_solution": solution.content}
+            answer = await ask_for(DataContaminationResult, AgentType.test, "contamination", **values)
+            verdicts.append(None if answer is None else answer.verdict)
             if verdicts[-1] == "Same":  # it counts although a limit, or the end of the run, may follow
-                current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Same")
+                current_run().shared.search.contamination = overall = answer
     except BudgetExceeded as stop:
         logger.warning("contamination skipped: %s", stop)
         verdicts += [None] * (len(references) - len(verdicts))
     if overall is None and None not in verdicts:
         current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Novel")
-    logger.info(
-        "contamination result: %d references, %s, overall %s",
-        len(references),
-        ", ".join(str(verdict) for verdict in verdicts),
-        "inconclusive" if overall is None else overall.verdict,
-    )
+    said = ", ".join(map(str, verdicts)), "inconclusive" if overall is None else overall.verdict
+    logger.info("contamination result: %d references, %s, overall %s", len(references), *said)
     return overall
-
-
-async def _verdict(solution: SolutionScript, reference: str) -> str | None:
-    values = {"reference_discussion": reference, "final_solution": solution.content}
-    answer = await ask_for(DataContaminationResult, AgentType.test, "contamination", **values)
-    return None if answer is None else answer.verdict

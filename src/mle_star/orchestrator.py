@@ -377,7 +377,7 @@ class _Pipeline:
             return result
         solution = self.context.shared.search.stand_in or solution
         return await result_of_the_search(
-            solution, self.task, self.config, *found, reason=reason, failed=failed, members=members
+            solution, self.task, self.config, found, reason=reason, failed=failed, members=members
         )
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:

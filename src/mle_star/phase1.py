@@ -6,8 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,6 @@ from mle_star.models import (
 )
 from mle_star.run.context import RunContext, current_run, enter_run, scope
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
-from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.search import Phase1Progress, score_of
 from mle_star.safety import (
@@ -45,6 +43,7 @@ from mle_star.safety import (
     checks_later,
     evaluate_checked,
     fall_back,
+    record_fixed,
 )
 
 logger = logging.getLogger(__name__)
@@ -172,7 +171,7 @@ async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T
             await _cancel([task])
         if not task.cancelled():
             return task.result()
-        _pass_over(run)
+        run.decide(IN_TIME, lambda: False)
         return None
 
 
@@ -198,11 +197,6 @@ async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _pass_over(run: RunContext) -> None:
-    """Record that the work of this place was not done, or not finished, for want of time."""
-    run.decide(IN_TIME, lambda: False)
 
 
 # --- line 1: retrieval -----------------------------------------------------------------------------------
@@ -239,8 +233,7 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
             logger.warning("retrieval failed: %s", error)
             if not tries_left:
                 raise
-    names = [model.model_name for model in models]
-    current_run().record(ModelsRetrieved(names=names, notes=notes))
+    current_run().record(ModelsRetrieved(names=[model.model_name for model in models], notes=notes))
     current_run().shared.search.research = notes
     return models
 
@@ -271,12 +264,10 @@ def _usable(models: Iterable[RetrievedModel]) -> list[RetrievedModel]:
     usable: dict[str, RetrievedModel] = {}
     for model in models:
         name = model.model_name.strip().casefold()
-        if not name or not model.example_code.strip():
-            logger.warning("retrieval: a model without a name or without code is left out: %r", model.model_name)
-        elif name in usable:
-            logger.warning("retrieval: a model came twice, the second one is left out: %r", model.model_name)
-        else:
+        if name and model.example_code.strip() and name not in usable:
             usable[name] = model
+        else:
+            logger.warning("retrieval: without name or code, or seen before, and left out: %r", model.model_name)
     return list(usable.values())
 
 
@@ -316,10 +307,9 @@ async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> N
     for index, model in enumerate(models):
         if index not in progress.trials:
             with scope(f"candidate-{index}") as place:
-                _pass_over(place)
-                place.record(
-                    CandidateEvaluated(index=index, model_name=model.model_name, score=None, error=OUT_OF_TIME)
-                )
+                place.decide(IN_TIME, lambda: False)
+                missing = {"model_name": model.model_name, "score": None, "error": OUT_OF_TIME}
+                place.record(CandidateEvaluated(index=index, **missing))
     if progress.solution is None:
         errors = {models[index].model_name: trial.error for index, trial in sorted(progress.trials.items())}
         logger.error("all %d candidates failed: %s", len(errors), ", ".join(errors))
@@ -327,9 +317,13 @@ async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> N
 
 
 async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineConfig) -> None:
-    """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded."""
-    task, name = progress.task, progress.models[index].model_name
-    with _own_place(f"candidate-{index}") as run:
+    """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded.
+
+    A script's file name is always the same, hence the directory.
+    """
+    task, name, place = progress.task, progress.models[index].model_name, f"candidate-{index}"
+    work_dir = Path(prepare_path_directory(current_run().run_dir / "work", place))
+    with scope(place) as inner, enter_run(replace(inner, work_dir=work_dir)) as run:
         candidate = await generate_candidate(task, progress.models[index], config)
         progress.written[index] = built_in(candidate.content)
         trial = await check_and_evaluate(candidate, task, config)
@@ -340,16 +334,10 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
 
 async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
     """A_init: a first script around one model; empty and not executable when no code came back."""
-    name, limit = model.model_name, config.subsample_limit
-    code = await ask_for_code(
-        AgentType.init,
-        task_description=task.description,
-        model_name=name,
-        example_code=model.example_code,
-        subsample_limit=limit,
-        other_models=_others(model),
-    )
-    return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=name)
+    values = {"task_description": task.description, "other_models": _others(model), **model.model_dump()}
+    code = await ask_for_code(AgentType.init, **values, subsample_limit=config.subsample_limit)
+    source = model.model_name
+    return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=source)
 
 
 def _others(model: RetrievedModel) -> list[str]:
@@ -363,14 +351,14 @@ def _others(model: RetrievedModel) -> list[str]:
         if progress is None or other == model:
             continue
         trial, used = progress.trials.get(index), progress.written.get(index) or built_in(other.example_code)
-        family = family_of(other.model_name, used)
-        result = (
-            "" if trial is None else f"; {trial.error}"[:MAX_OUTCOME] if trial.error else f"; scores {trial.outcome}"
-        )
-        name = " ".join(other.model_name.split())
-        lines.append(
-            f"`{name}`" + (f" ({family})" if family else "") + (f": {', '.join(used)}" if used else "") + result
-        )
+        line = f"`{' '.join(other.model_name.split())}`"
+        if family := family_of(other.model_name, used):
+            line += f" ({family})"
+        if used:
+            line += f": {', '.join(used)}"
+        if trial is not None:
+            line += f"; {trial.error}"[:MAX_OUTCOME] if trial.error else f"; scores {trial.outcome}"
+        lines.append(line)
     return lines
 
 
@@ -411,8 +399,7 @@ async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> N
         _mark_leaking(progress, score=None, is_executable=False)
     elif changed:
         progress.s_0 = fixed
-        if (node := current_run().ledger.node_of(digest_of(s_0.content))) is not None:
-            current_run().record(rescored(node, digest_of(fixed.content), fixed.score))
+        record_fixed(s_0, fixed)
     else:
         progress.s_0 = corrected  # found clean, whatever an earlier check has said of it
 
@@ -461,12 +448,3 @@ async def _evaluated_or(
     if is_improvement(score_of(s_0), trial.script.score, task.metric_direction):
         logger.warning("the revised script scores worse: %s instead of %s", trial.script.score, s_0.score)
     return trial.script
-
-
-@contextmanager
-def _own_place(label: str) -> Iterator[RunContext]:
-    """Steps named below `label`, scripts run in a directory of that name: a script's file name is always the same."""
-    run = current_run()
-    work_dir = Path(prepare_path_directory(run.run_dir / "work", label))
-    with scope(label) as inner, enter_run(replace(inner, work_dir=work_dir)) as placed:
-        yield placed

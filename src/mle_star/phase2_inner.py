@@ -7,11 +7,11 @@ from typing import Any
 
 from mle_star.basics.texts import digest_of
 from mle_star.method.codeblocks import block_in, replacement
+from mle_star.method.scores import best_first
 from mle_star.models import (
     AgentType,
     CodeBlock,
     InnerLoopResult,
-    MetricDirection,
     PipelineConfig,
     RefinementAttempt,
     SolutionPhase,
@@ -63,10 +63,8 @@ async def run_phase2_inner_loop(
         if run.should_stop:
             break
         with scope(f"k-{k}"):
-            plan = initial_plan if k == 0 else await _next_plan(code_block, state)  # p_k
-            new_block = await _refine(code_block, plan)  # c_t^k
-            candidate = _replace(solution, code_block, new_block)  # s_t^k, always from s_t
-            evaluated = await _evaluate(candidate, task, config)  # h(s_t^k)
+            plan, new_block, candidate = await _write(state, initial_plan if k == 0 else None)
+            evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
             _finish_attempt(state, k, plan, new_block, evaluated, task)  # h_best, s_final, history
     if checks_later(config):
         with scope("check"):
@@ -153,47 +151,28 @@ def _record(state: BlockProgress, k: int, score: float | None) -> None:
     )
 
 
-# --- the four parts of an attempt; None means that the part before it failed -------------------------------
+# --- the parts of an attempt -------------------------------------------------------------------------------
 
 
-async def _next_plan(code_block: CodeBlock, state: BlockProgress) -> str | None:
+async def _write(state: BlockProgress, first_plan: str | None) -> tuple[str | None, str | None, SolutionScript | None]:
+    """Plan, new block and script of an attempt; None from the part on that failed."""
+    block, plan, new_block = state.block.content, first_plan, None
     try:
-        return await invoke_planner(code_block.content, state.plans, state.scores)
-    except ValueError as error:  # an extractor may give a blank block
-        logger.warning("%s: the planner cannot be asked: %s", current_run().place, error)
-        return None
+        if plan is None:
+            plan = await invoke_planner(block, state.plans, state.scores)  # p_k
+        if plan is not None:
+            new_block = await invoke_coder(block, plan)  # c_t^k
+        if new_block is not None:
+            return plan, new_block, _replaced(state.start, block, new_block)  # s_t^k, always from s_t
+    except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
+        logger.warning("%s: attempt failed: %s", current_run().place, error)
+    return plan, new_block, None
 
 
-async def _refine(code_block: CodeBlock, plan: str | None) -> str | None:
-    if plan is None:
-        return None
-    try:
-        return await invoke_coder(code_block.content, plan)
-    except ValueError as error:  # an extractor may give a block without a plan
-        logger.warning("%s: the coder cannot be asked: %s", current_run().place, error)
-        return None
-
-
-def _replace(solution: SolutionScript, code_block: CodeBlock, new_block: str | None) -> SolutionScript | None:
-    if new_block is None:
-        return None
-    run = current_run()
-    try:
-        replaced = solution.replace_block(
-            *replacement(solution.content, code_block.content, new_block, first=run.config.letter)
-        )
-    except ValueError as error:
-        logger.warning("%s: code block replacement failed: %s", run.place, error)
-        return None
-    return replaced.model_copy(update={"phase": SolutionPhase.refined, "leaking": False})  # no check has seen it yet
-
-
-async def _evaluate(
-    candidate: SolutionScript | None, task: TaskDescription, config: PipelineConfig
-) -> SolutionScript | None:
-    if candidate is None:
-        return None
-    return (await check_and_evaluate(candidate, task, config)).script
+def _replaced(solution: SolutionScript, old: str, new: str) -> SolutionScript:
+    texts = replacement(solution.content, old, new, first=current_run().config.letter)
+    unchecked = {"phase": SolutionPhase.refined, "leaking": False}  # no check has seen it yet
+    return solution.replace_block(*texts).model_copy(update=unchecked)
 
 
 async def _check_winner(
@@ -210,7 +189,7 @@ async def _check_winner(
         if start.leaking or is_improvement(score_of(script), start_score, direction)
     }
     while waiting:
-        k = _best_attempt(waiting, direction)
+        k = best_first(sorted(waiting, reverse=True), lambda k: waiting[k].score, direction)[0]
         if k in checked:
             state.best_solution, state.best_score = waiting[k], score_of(waiting[k])
             return k
@@ -228,12 +207,6 @@ async def _check_winner(
             waiting[k] = script
     state.best_solution, state.best_score = start, start_score
     return None
-
-
-def _best_attempt(scripts: dict[int, SolutionScript], direction: MetricDirection) -> int:
-    """The number of the attempt with the best score, the last one on ties."""
-    sign = 1 if direction is MetricDirection.maximize else -1
-    return max(scripts, key=lambda k: (sign * score_of(scripts[k]), k))
 
 
 # --- the two agents --------------------------------------------------------------------------------------

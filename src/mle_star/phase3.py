@@ -8,6 +8,7 @@ from typing import Any
 
 from mle_star.basics.texts import digest_of
 from mle_star.execution import verify_submission
+from mle_star.method.scores import best_first
 from mle_star.models import (
     AgentType,
     EnsembleAttempt,
@@ -17,14 +18,11 @@ from mle_star.models import (
     SolutionPhase,
     SolutionScript,
     TaskDescription,
-    is_improvement,
-    is_improvement_or_equal,
 )
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
-from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_for_code, ask_for_text
-from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
+from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, record_fixed
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +55,15 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         with scope(f"r-{r}"):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
             plan = await invoke_ens_planner(solutions, plans, scores)  # e_r
-            ensemble = await _implement(plan, solutions)  # s_ens^r
-            evaluated = await _evaluate(ensemble, plan, task, config)  # h(s_ens^r)
-            _finish_attempt(attempts, r, plan, evaluated, solutions, task)
+            ensemble = await invoke_ensembler(plan, solutions) if plan else None  # s_ens^r
+            evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
+            _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
     if checks_later(config):
         with scope("check"):
             await _check_winner(attempts, task, config)
     if config.letter:
-        empty = SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
         rest = config.ensemble_rounds - len(attempts)
-        attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=empty)] * rest
+        attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
     best = _best_round(attempts, task.metric_direction)  # r*
     result = _result(solutions, attempts, best, task)
     logger.info(
@@ -86,29 +83,29 @@ def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Ph
     return None if best is None else _result(solutions, attempts, best, task)
 
 
+def _missing() -> SolutionScript:
+    """Stands in the history for an ensemble that never came."""
+    return SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
+
+
 def _finish_attempt(
     attempts: list[EnsembleAttempt],
-    r: int,
-    plan: str | None,
-    evaluated: SolutionScript | None,
+    plan: str,
+    ensemble: SolutionScript,
     solutions: list[SolutionScript],
     task: TaskDescription,
 ) -> None:
     """Record the round, however it ended."""
-    solution = evaluated or SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
-    attempt = EnsembleAttempt(
-        plan=ENS_PLANNER_FAILED if plan is None else plan, score=solution.score, solution=solution
-    )
-    attempts.append(attempt)
-    best = _best_round(attempts, task.metric_direction) == r
+    attempts.append(EnsembleAttempt(plan=plan, score=ensemble.score, solution=ensemble))
+    r = len(attempts) - 1
     current_run().record(
         EnsembleTried(
             r=r,
-            plan=attempt.plan,
-            score=attempt.score,
-            best=best,
+            plan=plan,
+            score=ensemble.score,
+            best=_best_round(attempts, task.metric_direction) == r,
             parents=[digest_of(s.content) for s in solutions],
-            digest=digest_of(solution.content) if solution.content else "",
+            digest=digest_of(ensemble.content) if ensemble.content else "",
         )
     )
 
@@ -135,21 +132,15 @@ async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, 
             checked = (await evaluate_checked(checked, task, config)).script
         score = None if checked.leaking else checked.score
         attempts[best] = attempts[best].model_copy(update={"solution": checked, "score": score})
-        node = current_run().ledger.node_of(digest_of(winner.content))
-        if node is not None and score is not None and checked.content != winner.content:
-            current_run().record(rescored(node, digest_of(checked.content), score))
+        if score is not None and checked.content != winner.content:
+            record_fixed(winner, checked)
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:
     """r*: the last of the rounds with the best score; None when no round has one."""
-    best: int | None = None
-    best_score: float | None = None
-    for r, attempt in enumerate(attempts):
-        if attempt.score is None:
-            continue
-        if best_score is None or is_improvement_or_equal(attempt.score, best_score, direction):
-            best, best_score = r, attempt.score
-    return best
+    scored = [r for r, attempt in enumerate(attempts) if attempt.score is not None]
+    ranked = best_first(reversed(scored), lambda r: attempts[r].score, direction)
+    return ranked[0] if ranked else None
 
 
 def _result(
@@ -190,31 +181,17 @@ def _skipped(solution: SolutionScript, task: TaskDescription) -> Phase3Result:
 def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:
     """The input with the best score, the first one on ties; leaking or unscored ones only for want of others."""
     clean = [solution for solution in solutions if not solution.leaking] or solutions
-    best, best_score = clean[0], clean[0].score
-    for solution in clean[1:]:
-        score = solution.score
-        if score is not None and (best_score is None or is_improvement(score, best_score, direction)):
-            best, best_score = solution, score
-    return best
-
-
-# --- the parts of a round; None means that the part before it failed --------------------------------------
-
-
-async def _implement(plan: str | None, solutions: list[SolutionScript]) -> SolutionScript | None:
-    return None if plan is None else await invoke_ensembler(plan, solutions)
+    return best_first(clean, lambda solution: solution.score, direction)[0]
 
 
 async def _evaluate(
-    ensemble: SolutionScript | None, plan: str | None, task: TaskDescription, config: PipelineConfig
-) -> SolutionScript | None:
+    plan: str, ensemble: SolutionScript, task: TaskDescription, config: PipelineConfig
+) -> SolutionScript:
     """The script that was really run, with its score; a missing submission is worth a warning, not the round."""
-    if ensemble is None:
-        return None
     run = current_run()
     trial = await check_and_evaluate(ensemble, task, config)
     if trial.result.is_error:
-        logger.warning("%s: round failed: %s; plan %r", run.place, trial.summary, (plan or "")[:200])
+        logger.warning("%s: round failed: %s; plan %r", run.place, trial.summary, plan[:200])
     elif not verify_submission(str(run.work_dir)):
         logger.warning("%s: the ensemble left no final/submission.csv", run.place)
     return trial.script

@@ -28,6 +28,7 @@ from mle_star.models import (
 )
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
+from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.search import Trial
 
@@ -260,6 +261,13 @@ async def _record_leaks(
         await keep_best(run)
 
 
+def record_fixed(before: SolutionScript, after: SolutionScript) -> None:
+    """Say of the attempt that a leaking script came from that another one, with its own score, took its place."""
+    node = current_run().ledger.node_of(digest_of(before.content))
+    if node is not None:
+        current_run().record(rescored(node, digest_of(after.content), after.score))
+
+
 async def check_at_last(
     solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None = None
 ) -> tuple[SolutionScript, list[str]]:
@@ -319,20 +327,29 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     """The script with one leaking block rewritten, or None when that cannot be done."""
     place, letter = current_run().place, current_run().config.letter
     block = answer.code_block if letter else locate_block(answer.code_block, solution.content)
-    said = answer.code_block[:80]
     if block is None:
-        logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
+        logger.warning(
+            "%s: replacement skipped: the leaking block is not in the script: %r", place, answer.code_block[:80]
+        )
         return None
     new = await ask_for_code(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
     if not new or new.strip() == block.strip():
         logger.warning("%s: correction end: no other block came back, not replaced", place)
         return None
-    if block not in solution.content:
-        logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", place, said)
+    return with_block(solution, block, new)
+
+
+def with_block(solution: SolutionScript, block: str, new: str) -> SolutionScript | None:
+    """The script with a block rewritten; None when the block is not in it, or it would no longer compile."""
+    place = current_run().place
+    try:
+        texts = replacement(solution.content, block, new, first=current_run().config.letter)
+    except ValueError as error:
+        logger.warning("%s: replacement skipped: %s", place, error)
         return None
-    replaced = solution.replace_block(*replacement(solution.content, block, new, first=letter))
+    replaced = solution.replace_block(*texts)
     if compiles(solution.content) and not compiles(replaced.content):
-        logger.warning("%s: correction end: the script would no longer compile, not replaced", place)
+        logger.warning("%s: replacement skipped: the script would no longer compile", place)
         return None
     return replaced
 
@@ -360,18 +377,22 @@ async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer
 
 async def check_data_usage(solution: SolutionScript, task: TaskDescription) -> SolutionScript:
     """Have ignored data sources worked in; Phase 1 asks this once a run, after merging."""
-    place = current_run().place
     if not solution.content.strip() or not task.description.strip():
-        logger.warning("%s: the data-use check needs a script and a task description, skipped", place)
+        logger.warning("%s: the data-use check needs a script and a task description", current_run().place)
         return solution
     reply = await try_agent(AgentType.data, initial_solution=solution.content, task_description=task.description)
     if reply is None:
         return solution
     checked = parse_data_agent_response(reply.text, solution)
     if checked is not solution:
-        for finding in detect_error_masking(checked.content):
-            logger.warning("%s: the revised script may hide errors: %s", place, finding)
+        warn_of_masking(checked)
     return checked
+
+
+def warn_of_masking(script: SolutionScript) -> None:
+    """Say where a script may hide its errors; it runs all the same."""
+    for finding in detect_error_masking(script.content):
+        logger.warning("%s: the script may hide errors: %s", current_run().place, finding)
 
 
 def _confirms(reply: str) -> bool:

@@ -50,6 +50,8 @@ from tests.conftest import mode_settings
 E = TypeVar("E", bound=Event)
 Fault = Literal["empty", "garbage", "raises"]
 AGENT_FAULTS: tuple[Fault, ...] = ("empty", "garbage", "raises")
+ScriptFault = Literal["crash", "timeout"]
+SCRIPT_FAULTS: tuple[ScriptFault, ...] = ("crash", "timeout")
 GARBAGE = "I am not sure about this one: {oops, and no code either."
 
 Reply = Any
@@ -165,7 +167,7 @@ class ScriptedAgents:
     def __init__(self) -> None:
         self.log: list[ScriptedCall] = []
         self.cost_usd = 0.0
-        self.faults: dict[int | str, Fault] = {}  # by position or by step name
+        self.faults: dict[int | str, Fault | BaseException] = {}  # by position or by step name
         self._queues: dict[str, list[Reply]] = defaultdict(list)
         self._standing = _calm_replies()
 
@@ -212,7 +214,9 @@ class ScriptedAgents:
                 reply = await reply
         return self._as_reply(reply)
 
-    def _faulty(self, fault: Fault, call: ScriptedCall) -> AgentReply:
+    def _faulty(self, fault: Fault | BaseException, call: ScriptedCall) -> AgentReply:
+        if isinstance(fault, BaseException):
+            raise fault
         if fault == "raises":
             raise AgentError("scripted failure", agent=call.agent.value, cost_usd=self.cost_usd)
         return AgentReply(text="" if fault == "empty" else GARBAGE, cost_usd=self.cost_usd)
@@ -240,22 +244,25 @@ def _announced() -> AgentStarted:
 
 @dataclass
 class RecordingExecutor:
-    """Passes scripts on to `inner` and keeps them; `faults` names those that crash, by number or by words."""
+    """Passes scripts on to `inner` and keeps them; `faults` names those that fail, by number or by words."""
 
     inner: Executor
     requests: list[ScriptRequest] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     faults: set[int | str] = field(default_factory=set)
+    fault: ScriptFault = "crash"
     running: int = 0
     most_at_once: int = 0
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Run, or crash by order."""
+        """Run, or fail by order."""
         index = len(self.requests)
         self.requests.append(request)
         self.scripts.append(Path(request.script_path).read_text(encoding="utf-8"))
         if index in self.faults or any(isinstance(words, str) and words in self.scripts[-1] for words in self.faults):
-            return crash("RuntimeError: scripted crash")
+            timed_out = self.fault == "timeout"
+            raw = crash("RuntimeError: scripted crash")
+            return raw.model_copy(update={"stderr": "", "exit_code": -9, "timed_out": True}) if timed_out else raw
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
         try:

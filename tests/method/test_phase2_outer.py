@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import re
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mle_star import phase2_outer
-from mle_star.errors import BudgetExceeded
 from mle_star.method.codeblocks import replacement
 from mle_star.models import (
-    AgentConfig,
     AgentType,
     CodeBlock,
-    ExecutionRawResult,
     ExtractorOutput,
-    MetricDirection,
     Phase2Result,
     PipelineConfig,
     RefinementAttempt,
@@ -34,15 +26,14 @@ from mle_star.phase2_outer import (
     AUTO_SUMMARY,
     choose_block,
     execute_ablation,
-    invoke_ablation,
     invoke_extractor,
     invoke_summarize,
     run_phase2_outer_loop,
     validate_code_block,
 )
-from mle_star.prompts import BLOCK_NOT_FOUND, FACTS_HEADING, render
+from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.clock import ablation_limit
-from mle_star.run.context import ScriptRequest, current_run, path_context, scope
+from mle_star.run.context import current_run, path_context, scope
 from mle_star.run.events import (
     AblationFinished,
     AgentFinished,
@@ -55,30 +46,8 @@ from mle_star.run.events import (
 from mle_star.safety import evaluate_checked
 from tests.ledgers import ran
 
-from .conftest import (
-    AGENT_FAULTS,
-    Fault,
-    ScriptedAgents,
-    ScriptedExecutor,
-    ScriptedRun,
-    fenced,
-    leaky,
-    scripted_run,
-    settings,
-)
-from .loops import (
-    BLOCK,
-    LONG_PLAN,
-    Step,
-    assert_says,
-    base_solution,
-    code_for,
-    measured,
-    part,
-    plans,
-    play_steps,
-    section,
-)
+from .conftest import Fault, ScriptedExecutor, ScriptedRun, fenced, scripted_run, settings
+from .loops import BLOCK, base_solution, part, plans, play_steps, section
 
 pytestmark = pytest.mark.modes("usual", "letter")
 
@@ -114,91 +83,9 @@ def assert_aligned(result: Phase2Result, steps: int) -> None:
         assert record["was_skipped"] is block.is_placeholder
 
 
-# --- the three agents ------------------------------------------------------------------------------------
-
-
-@pytest.mark.modes("usual")
-@pytest.mark.req("REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012")
-@pytest.mark.parametrize(
-    ("agent", "tools", "schema"),
-    [
-        (AgentType.ablation, ["Read"], None),
-        (AgentType.summarize, None, None),
-        (AgentType.extractor, ["Read"], ExtractorOutput),
-    ],
-)
-async def test_the_three_agents_are_set_up_as_specified(
-    agent: AgentType, tools: list[str] | None, schema: Any, quick_run: ScriptedRun
-) -> None:
-    definition = AgentConfig(agent_type=agent).to_agent_definition()
-    assert set(definition) == {"description", "prompt", "tools", "model"}
-    assert definition["description"] and definition["prompt"] and definition["tools"] == (tools or [])
-    config = agent_config(agent)
-    assert (config.agent_type, config.tools, config.output_schema, config.model) == (agent, tools, schema, None)
-    play_steps(quick_run.agents, [[0.6]])
-    await follow(quick_run, t=1)
-    assert [call.config for call in quick_run.agents.calls(agent.value)] == [config]
-
-
-@pytest.mark.req("REQ-P2O-002", "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-042")
-async def test_the_ablation_prompt_holds_solution_summaries_and_rules(quick_run: ScriptedRun) -> None:
-    solution = base_solution()
-    await invoke_ablation(solution, [])
-    await invoke_ablation(solution, ["The scaler is idle.", "The encoder matters."])
-    first, second = (call.prompt for call in quick_run.agents.calls("ablation"))
-    for prompt in (first, second):
-        assert "Kaggle grandmaster" in prompt
-        assert solution.content in section(prompt, "Python solution")
-        assert "2-3 parts" in prompt and "ablation study" in prompt
-        assert "no previous study has considered" in prompt
-        assert "`Ablation <name>: <score>`" in prompt and "contributes most" in prompt
-        assert "not load test data" in prompt and "validation set only" in prompt
-        assert "self-contained" in prompt and "import nothing from it" in prompt
-        assert "printing statements" in prompt and "No headings" in prompt
-    assert "Previous ablation studies" not in first
-    shown = section(second, "Previous ablation studies")
-    assert re.search(r"1\n.*The scaler is idle\..*2\n.*The encoder matters\.", shown, re.DOTALL)
-
-
-@pytest.mark.req("REQ-P2O-003")
-@pytest.mark.parametrize("change", [{"content": " \n"}, {"is_executable": False}])
-async def test_an_ablation_needs_a_solution_that_can_be_run(change: dict[str, Any], quick_run: ScriptedRun) -> None:
-    with pytest.raises(ValueError, match=r"^A_abl requires a solution that is not empty and can be run$"):
-        await invoke_ablation(base_solution().model_copy(update=change), [])
-    assert quick_run.agents.log == []
-
-
-@pytest.mark.req("REQ-P2O-004")
-async def test_the_ablation_script_is_the_code_of_the_reply(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("ablation", f"Here:\n```python\n{STUDY}```\nGood luck!", "No study today.")
-    script = await invoke_ablation(base_solution(), [])
-    assert script is not None
-    assert script.content == STUDY.strip()
-    assert (script.phase, script.is_executable, script.score) == (SolutionPhase.refined, True, None)
-    assert await invoke_ablation(base_solution(), []) is None
-
-
 SUMMARY = (
     "\nOneHotEncoder has the most impact.\n```\n1\n```\n" + "Imputation has the least. " * 900 + "So much for it.\n"
 )
-
-
-@pytest.mark.modes("usual")
-@pytest.mark.req("REQ-P2O-009", "REQ-P2O-010", "REQ-P2O-011")
-async def test_the_summariser_is_asked_about_code_and_output(quick_run: ScriptedRun) -> None:
-    output = "Baseline: 0.8196\nNo StandardScaler: 0.8102\nNo OneHotEncoder: 0.7886\nNo Imputation: 0.8196"
-    quick_run.agents.reply("summarize", SUMMARY)
-    assert await invoke_summarize("print('study')", output) == SUMMARY  # nothing stripped, nothing extracted
-    values = {"ablation_code": "print('study')", "raw_result": output}
-    asked, facts = quick_run.agents.log[-1].prompt.split(f"\n\n# {FACTS_HEADING}\n\n")
-    assert asked == render(AgentType.summarize, **values), "no remark below it"
-    assert json.loads(facts.splitlines()[1])["agent"] == "summarize"
-    prompt = quick_run.agents.calls("summarize")[0].prompt
-    assert "print('study')" in section(prompt, "Ablation code") and output in section(prompt, "Printed output")
-    assert "ummarize" in prompt and "most impact" in prompt
-    with pytest.raises(ValueError, match=r"^A_summarize requires the code of the ablation study$"):
-        await invoke_summarize(" ", output)
-    assert await invoke_summarize("print()", "") == "The level matters most."  # no output is odd, but allowed
 
 
 @pytest.mark.modes("usual")
@@ -217,34 +104,13 @@ async def test_a_summary_is_kept_and_passed_on_word_by_word(quick_run: ScriptedR
 
 @pytest.mark.req("REQ-P2O-036")
 @pytest.mark.parametrize("fault", ["empty", "raises"])
-@pytest.mark.parametrize("length", [10, 2000, 5000])
+@pytest.mark.parametrize("length", [0, 2000, 5000])
 async def test_without_a_summary_the_end_of_the_output_stands_in(
-    length: int, fault: Fault, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    length: int, fault: Fault, quick_run: ScriptedRun
 ) -> None:
     output = "".join(chr(97 + n % 26) for n in range(length))
     quick_run.agents.faults[0] = fault
     assert await invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
-    assert_says(caplog, (logging.WARNING, ("summarize: ",)))
-
-
-@pytest.mark.req("REQ-P2O-013")
-async def test_the_extractors_prompt_holds_solution_summary_blocks_and_rules(quick_run: ScriptedRun) -> None:
-    solution = base_solution()
-    await invoke_extractor("The level matters.", solution, [])
-    await invoke_extractor("The level matters.", solution, ["a = 1", "b = 2"], retry=True)
-    first, second = (call.prompt for call in quick_run.agents.calls("extractor"))
-    for prompt in (first, second):
-        assert "Kaggle grandmaster" in prompt and "better performance" in prompt
-        assert solution.content in section(prompt, "Python solution")
-        assert "The level matters." in section(prompt, "Ablation summary")
-        rules = section(prompt, "Your task")
-        assert "3-5 sentences" in rules and "hyperparameter" in rules and "not improved before" in rules
-        assert "exactly" in rules
-        answer = section(prompt, "Answer")
-        assert "list[Refine_Plan]" in answer and "{'code_block': str, 'plan': str}" in answer and '"plans"' in answer
-    assert "Code blocks improved before" not in first and BLOCK_NOT_FOUND not in first
-    shown = section(second, "Code blocks improved before")
-    assert re.search(r"1\n.*a = 1.*2\n.*b = 2", shown, re.DOTALL) and BLOCK_NOT_FOUND in second
 
 
 @pytest.mark.req("REQ-P2O-014", "REQ-P2O-015")
@@ -260,17 +126,6 @@ async def test_the_extractor_answers_by_its_schema_and_its_first_plan_counts(
     assert await invoke_extractor("summary", base_solution(), []) == answer
     chosen = await choose_block("summary", base_solution(), [])
     assert chosen == answer.plans[0] and chosen.code_block in base_solution().content
-
-
-@pytest.mark.req("REQ-P2O-016")
-async def test_the_extractor_is_not_asked_without_summary_and_solution(quick_run: ScriptedRun) -> None:
-    for summary, content in ((" ", "x = 1"), ("summary", "\n")):
-        with pytest.raises(ValueError, match=r"^A_extractor requires a summary and a solution that are not empty$"):
-            await invoke_extractor(summary, base_solution().model_copy(update={"content": content}), [])
-    assert quick_run.agents.log == []
-
-
-# --- finding the block -----------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-P2O-017")
@@ -295,17 +150,13 @@ def test_a_block_is_valid_when_every_character_agrees(block: str, valid: bool) -
 
 
 @pytest.mark.req("REQ-P2O-018")
-async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
+async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(quick_run: ScriptedRun) -> None:
     solution = base_solution().model_copy(update={"content": "a = 1\nif a:   \n    b = 2\t\nc = 3\n"})
     quick_run.agents.reply("extractor", plans(("if a:\n    b = 2  ", "p")))
     quick_run.agents.reply("extractor", plans(("```python\nc = 3\n```", "q")))
     chosen = await choose_block("summary", solution, [])
     assert chosen is not None and chosen.plan == "p"
     assert chosen.code_block.rstrip() == "if a:   \n    b = 2" and validate_code_block(chosen.code_block, solution)
-    assert_says(caplog, (logging.INFO, ("main: code block validation passed", "whitespace-normalized")))
     again = await choose_block("summary", solution, [])
     assert again is not None and (again.code_block, again.plan) == ("c = 3", "q")
     assert len(quick_run.agents.log) == 2
@@ -313,37 +164,26 @@ async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(
 
 @pytest.mark.modes("usual")
 @pytest.mark.req("REQ-P2O-018")
-async def test_a_block_is_taken_as_it_can_be_replaced(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_block_is_taken_as_it_can_be_replaced(quick_run: ScriptedRun) -> None:
     """Part of a number is no block, and the line end before a block belongs to the comment that it ends."""
-    caplog.set_level(logging.INFO)
     solution = base_solution().model_copy(update={"content": "# the level\nlevel = 0.5100\nprint(level)\n"})
     quick_run.agents.reply("extractor", plans(("level = 0.5", "p")), plans(("\nlevel = 0.5100\n", "q")))
     chosen = await choose_block("summary", solution, [])
     assert chosen is not None and (chosen.code_block, chosen.plan) == ("level = 0.5100", "q")
     replaced = solution.replace_block(*replacement(solution.content, chosen.code_block, "level = 0.9"))
     assert replaced.content == "# the level\nlevel = 0.9\nprint(level)\n"
-    assert_says(
-        caplog, (logging.INFO, ("main: code block validation failed",)), (logging.INFO, ("main:", "passed: exact"))
-    )
 
 
 @pytest.mark.req("REQ-P2O-018")
 @pytest.mark.parametrize("bad", [0, 1, 2])
-async def test_a_block_that_is_not_in_the_solution_is_asked_for_twice_more(
-    bad: int, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    quick_run.agents.reply("extractor", *[plans((f"level = {n}{'9' * 120}", "p")) for n in range(bad)])
+async def test_a_block_that_is_not_in_the_solution_is_asked_for_twice_more(bad: int, quick_run: ScriptedRun) -> None:
+    quick_run.agents.reply("extractor", *[plans((f"level = {n}9", "p")) for n in range(bad)])
     quick_run.agents.reply("extractor", plans((BLOCK, "good")))
     chosen = await choose_block("summary", base_solution(), ["old"])
     assert chosen is not None and (chosen.code_block, chosen.plan) == (BLOCK, "good")
     calls = quick_run.agents.calls("extractor")
     assert [BLOCK_NOT_FOUND in call.prompt for call in calls] == [False, *[True] * bad]
     assert all("old" in section(call.prompt, "Code blocks improved before") for call in calls)  # same inputs
-    expected = [
-        (logging.WARNING, ("main: code block not in", f"attempt {n + 1}", f"level = {n}999")) for n in range(bad)
-    ]
-    assert_says(caplog, *expected)
-    assert not any("9" * 100 in record.getMessage() for record in caplog.records)  # 100 characters of the block
 
 
 @pytest.mark.modes("usual")
@@ -378,33 +218,6 @@ async def test_unreadable_answers_and_wrong_blocks_are_counted_apart(
     quick_run.agents.reply("extractor", *(replies[name] for name in answers))
     assert (await choose_block("summary", base_solution(), []) is not None) is found
     assert len(quick_run.agents.log) == asked
-
-
-@pytest.mark.req("REQ-P2O-034")
-async def test_an_unreadable_answer_is_logged_and_asked_for_again(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    quick_run.agents.reply("extractor", "Let me think: {")
-    output = [await invoke_extractor("summary", base_solution(), []) for _ in range(2)]
-    assert output[0] is None and output[1] is not None
-    assert_says(caplog, (logging.WARNING, ("main: parse failure", "extractor", "Let me think: {")))
-
-
-@pytest.mark.req("REQ-P2O-032", "REQ-P2O-031")
-def test_processing_replies_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
-    lines = "\n".join(f"value_{n} = {n}" for n in range(3000))
-    assert len(lines) > 50_000
-    solution = base_solution().model_copy(update={"content": lines})
-    started = time.process_time()
-    assert not validate_code_block("value_2999 = 2998", solution)
-    assert validate_code_block("value_2998 = 2998\nvalue_2999 = 2999", solution)
-    assert time.process_time() - started < 10
-    quick_run.agents.reply("ablation", fenced(lines))
-    _, waited, worked = measured(invoke_ablation(solution, []))
-    assert waited == 0 and worked < 0.5
-
-
-# --- running the study -----------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-P2O-020")
@@ -450,20 +263,6 @@ async def test_a_study_in_its_own_words_is_summarised_as_it_is(words: str, crash
     (told,) = run.events(AblationFinished)
     assert (told.failed, told.scores, told.summary, told.comparable) == (False, {}, "summary 0", True)
     assert result.ablation_summaries == ["summary 0"]
-
-
-@pytest.mark.req("REQ-P2O-021")
-async def test_a_study_that_crashes_is_repaired_and_run_again(run: ScriptedRun) -> None:
-    run.agents.reply("ablation", fenced(BROKEN_STUDY))
-    run.agents.reply("debugger", fenced(STUDY + "print('repaired')"))
-    play_steps(run.agents, [[0.6]])
-    await follow(run, t=1)
-    assert run.agents.names[:3] == ["ablation", next(n for n in run.agents.names if "debug" in n), "summarize"]
-    assert "ZeroDivisionError" in run.agents.log[1].prompt
-    shown = section(run.agents.calls("summarize")[0].prompt, "Printed output")
-    assert "repaired" in shown and "Ablation no level: 0.1" in shown
-    event = run.events(AblationFinished)[0]
-    assert not event.failed and event.scores == {"baseline": 0.5, "no level": 0.1}
 
 
 @pytest.mark.req("REQ-P2O-021")
@@ -579,30 +378,6 @@ async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(qui
         assert run.events(ScriptStarted)[0].timeout_seconds == 50
 
 
-class Hasty:
-    """Ends whatever sleeps at its limit, as if it had been reached, and lets everything else say that it was quick."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """What the script would have done."""
-        slow = "sleep" in Path(request.script_path).read_text(encoding="utf-8")
-        return ExecutionRawResult(
-            stdout="" if slow else "quick\n", stderr="", exit_code=-1 if slow else 0, timed_out=slow,
-            duration_seconds=request.timeout_seconds if slow else 0.0,
-        )  # fmt: skip
-
-
-@pytest.mark.modes("usual")
-@pytest.mark.req("REQ-P2O-021", "REQ-P2O-035")
-async def test_a_study_that_takes_too_long_is_a_case_for_the_debugger(quick_path: Path) -> None:
-    config, slow = settings(script_timeout_seconds=1, max_debug_attempts=1), study("import time\ntime.sleep(30)")
-    with scripted_run(quick_path, config=config, executor=Hasty()) as run:
-        for name in ("debugger", "debugger-ablation"):
-            run.agents.always(name, fenced("import time\nprint('quick')"))
-        script, result = await execute_ablation(slow, run.task, config)
-    assert "TimeoutError" in run.agents.log[0].prompt and "1 seconds" in run.agents.log[0].prompt
-    assert not result.is_error and "quick" in result.stdout and "quick" in script.content
-
-
 @pytest.mark.modes("usual")
 @pytest.mark.parametrize(
     ("baseline", "score", "comparable"),
@@ -640,9 +415,6 @@ async def test_a_baseline_is_compared_with_what_the_solution_itself_printed(quic
     assert (same.comparable, other.comparable, same.solution_score) == (True, False, hidden)
     first, second = (call.prompt for call in quick_run.agents.calls("summarize"))
     assert "not comparable" not in first and f"itself printed, {printed:g}" in second and f"{hidden:g}:" not in second
-
-
-# --- the loop --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-P2O-019", "REQ-P2O-025", "REQ-P2O-026", "REQ-P2O-040", "REQ-P2O-038")
@@ -692,33 +464,6 @@ async def test_summaries_blocks_and_history_grow_by_one_a_step(quick_run: Script
             assert re.findall(r"part_\d = 0", shown) == [part(n) for n in range(t)]
 
 
-@pytest.mark.req("REQ-P2O-016", "REQ-P2O-019", "REQ-P2O-024", "REQ-P2O-027", "REQ-P2O-041")
-@pytest.mark.parametrize(
-    ("direction", "start", "steps", "bests"),
-    [
-        (MetricDirection.maximize, 0.82, [[0.85], [0.8], [0.84]], [0.85, 0.85, 0.85]),
-        (MetricDirection.maximize, 0.85, [[0.9], [0.9], [0.89]], [0.9, 0.9, 0.9]),
-        (MetricDirection.maximize, 0.85, [[0.8], [0.84], [0.86]], [0.85, 0.85, 0.86]),
-        (MetricDirection.minimize, 0.5, [[0.6], [0.4], [0.45]], [0.5, 0.4, 0.4]),
-        (MetricDirection.minimize, 0.5, [[0.4], [0.5], [0.3]], [0.4, 0.4, 0.3]),
-    ],
-)
-async def test_every_step_starts_from_the_best_so_far_which_never_gets_worse(
-    direction: MetricDirection, start: float, steps: list[Step], bests: list[float], quick_path: Path
-) -> None:
-    with scripted_run(quick_path, executor=ScriptedExecutor(), metric_direction=direction) as run:
-        play_steps(run.agents, steps)
-        result = await follow(run, t=len(steps), initial_score=start)
-    assert [record["best_score_after_step"] for record in result.step_history] == bests
-    s_t, tried = base_solution(blocks=len(steps)).content, [text for text in run.executor.scripts if "Path" in text]
-    for t, best in enumerate(bests):
-        for agent in ("ablation", "extractor"):
-            assert s_t.strip() in section(run.agents.calls(agent)[t].prompt, "Python solution"), (agent, t)
-        assert tried[t] == s_t.replace(part(t), code_for(steps[t][0], f"t{t}k0", f"part_{t} = 1\n"))
-        s_t = tried[t] if steps[t] == [best] else s_t  # an equal score replaces, too
-    assert result.best_solution.content == s_t and result.best_score == bests[-1] == result.best_solution.score
-
-
 @pytest.mark.req("REQ-P2O-016", "REQ-P2O-018", "REQ-P2O-024")
 async def test_a_block_must_stand_in_the_best_so_far_not_in_the_initial_script(quick_run: ScriptedRun) -> None:
     new = "level = 0.6  # t0k0"  # what the first step wrote in the place of its block
@@ -728,16 +473,6 @@ async def test_a_block_must_stand_in_the_best_so_far_not_in_the_initial_script(q
     assert [block.content for block in result.refined_blocks] == [part(0), new]
     assert [event.plan for event in quick_run.events(BlockChosen)] == ["plan t0k0", "refine it again"]
     assert BLOCK_NOT_FOUND in quick_run.agents.calls("extractor")[2].prompt
-
-
-@pytest.mark.req("REQ-P2O-026", "REQ-P2I-017")
-async def test_the_extractors_plan_reaches_the_coder_whole(quick_run: ScriptedRun) -> None:
-    play_steps(quick_run.agents, [[0.6]])
-    quick_run.agents._queues["extractor"][:] = [plans((part(0), LONG_PLAN))]
-    result = await follow(quick_run, t=1)
-    assert LONG_PLAN in section(quick_run.agents.calls("coder")[0].prompt, "Plan")
-    assert result.step_history[0]["plan"] == LONG_PLAN == quick_run.events(BlockChosen)[0].plan
-    assert result.step_history[0]["inner_loop_attempts"][0].plan == LONG_PLAN
 
 
 @pytest.mark.req("REQ-P2O-029", "REQ-P2O-043", "REQ-P2O-028")
@@ -754,9 +489,7 @@ async def test_without_an_improvement_the_initial_solution_comes_back(quick_run:
 
 
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-018")
-async def test_a_skipped_step_leaves_placeholders_that_no_prompt_shows(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_skipped_step_leaves_placeholders_that_no_prompt_shows(quick_run: ScriptedRun) -> None:
     play_steps(quick_run.agents, [[0.6], "skip", [0.7]])
     result = await follow(quick_run, t=3)
     assert_aligned(result, 3)
@@ -771,123 +504,6 @@ async def test_a_skipped_step_leaves_placeholders_that_no_prompt_shows(
     shown = section(quick_run.agents.calls("extractor")[-1].prompt, "Code blocks improved before")
     assert re.findall(r"^## .*$", shown, re.MULTILINE) == ["## Block 1"]
     assert [event.block for event in quick_run.events(BlockChosen)] == [part(0), "", part(2)]
-    assert_says(caplog, (logging.WARNING, ("t-1: outer step 1 skipped",)))
-
-
-async def test_a_study_that_was_never_written_is_a_study_that_failed(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("ablation", "No study today.")
-    play_steps(quick_run.agents, [[0.6]])
-    result = await follow(quick_run, t=1)
-    assert quick_run.agents.names[:2] == ["ablation", "extractor"]  # nothing to repair, nothing to summarise
-    assert ABLATION_FAILED in section(quick_run.agents.calls("extractor")[0].prompt, "Ablation summary")
-    assert result.ablation_summaries == [""] and result.best_score == 0.6
-    assert result.step_history[0]["ablation_summary"] == "" and not result.step_history[0]["was_skipped"]
-    assert quick_run.events(AblationFinished)[0].failed
-
-
-@pytest.mark.req("REQ-P2O-039", "REQ-P2O-038")
-def test_the_outer_loop_is_one_module_that_knows_no_client() -> None:
-    names = ("run_phase2_outer_loop", "validate_code_block", "invoke_ablation", "invoke_summarize", "invoke_extractor")
-    assert {getattr(phase2_outer, name).__module__ for name in names} == {"mle_star.phase2_outer"}
-    source = Path(phase2_outer.__file__).read_text(encoding="utf-8")
-    assert not re.search(r"claude_agent_sdk|anthropic|subprocess|httpx|urllib|requests", source)
-
-
-@pytest.mark.req("REQ-P2O-033")
-def test_a_step_itself_takes_next_to_no_time(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("ablation", fenced("raise RuntimeError('study')"))
-    quick_run.agents.reply("debugger-ablation", fenced(STUDY))
-    play_steps(quick_run.agents, [[0.6]])
-    _, waited, worked = measured(follow(quick_run, t=1))
-    assert waited == 0 and worked < 2  # of the 900 s that a step with its models may take
-
-
-# --- failures and endings --------------------------------------------------------------------------------
-
-
-def eventful(agents: ScriptedAgents) -> None:
-    """Two steps that call every agent: a study to repair, a wrong block, a crash to repair, a leak to correct."""
-    agents.reply("ablation", fenced("raise RuntimeError('study')"))
-    agents.reply("debugger-ablation", fenced(STUDY * 2))
-    agents.reply("extractor", plans(("not there", "p")), plans((part(0), "p0")), plans((part(1), "p1")))
-    agents.reply("coder", fenced("raise RuntimeError('first')"), fenced("level = 0.9"))
-    agents.reply("debugger", fenced(base_solution(0.6, blocks=2).content))
-    agents.always("debugger", "I cannot repair this.")
-    agents.always("debugger-ablation", "I cannot repair this.")
-    agents.reply("leakage-detection", *[{"answers": [{"leakage_status": "No Data Leakage", "code_block": ""}]}] * 2)
-    agents.reply("leakage-detection", leaky("level = 0.9"))
-    agents.reply("leakage-correction", fenced("level = 0.8"))
-
-
-EVENTFUL = ["ablation", "debugger-ablation", "summarize", "extractor", "extractor",
-            "coder", "leakage-detection", "debugger", "leakage-detection",
-            "ablation", "summarize", "extractor", "coder", "leakage-detection", "leakage-correction"]  # fmt: skip
-EVENTFUL_SCRIPTS = 6
-
-
-def assert_valid(result: Phase2Result, steps: int, k: int = 1) -> None:
-    """A result that the orchestrator can work with."""
-    assert_aligned(result, steps)
-    assert result.best_score >= 0.5 and result.best_solution.score == result.best_score
-    for record in result.step_history:
-        assert len(record["inner_loop_attempts"]) == (0 if record["was_skipped"] else k)
-        assert record["failed"] is False
-    assert Phase2Result.model_validate_json(result.model_dump_json()).best_score == result.best_score
-
-
-@pytest.mark.modes("usual")
-async def test_the_eventful_path_calls_every_agent(quick_run: ScriptedRun) -> None:
-    eventful(quick_run.agents)
-    result = await follow(quick_run, t=2)
-    assert quick_run.agents.names == EVENTFUL and len(quick_run.executor.scripts) == EVENTFUL_SCRIPTS
-    assert [record["best_score_after_step"] for record in result.step_history] == [0.6, 0.8]
-
-
-@pytest.mark.modes("usual")
-@pytest.mark.req("REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036", "REQ-P2O-021")
-@pytest.mark.parametrize("fault", AGENT_FAULTS)
-@pytest.mark.parametrize("position", range(len(EVENTFUL)))
-async def test_no_agent_failure_anywhere_ends_the_path(position: int, fault: Fault, quick_run: ScriptedRun) -> None:
-    eventful(quick_run.agents)
-    quick_run.agents.faults[position] = fault
-    assert_valid(await follow(quick_run, t=2), steps=2)
-    assert quick_run.agents.log[position].name == EVENTFUL[position]
-
-
-@pytest.mark.req("REQ-P2O-025", "REQ-P2O-021")
-@pytest.mark.parametrize("position", range(EVENTFUL_SCRIPTS))
-async def test_no_script_failure_anywhere_ends_the_path(position: int, quick_run: ScriptedRun) -> None:
-    eventful(quick_run.agents)
-    quick_run.executor.faults.add(position)
-    assert_valid(await follow(quick_run, t=2), steps=2)
-
-
-@pytest.mark.req("REQ-P2O-025", "REQ-P2O-029")
-@pytest.mark.parametrize("fault", AGENT_FAULTS)
-async def test_when_everything_fails_every_step_is_skipped(fault: Fault, quick_run: ScriptedRun) -> None:
-    quick_run.agents.faults.update(dict.fromkeys(range(99), fault))
-    result = await follow(quick_run, t=4)
-    assert_valid(result, steps=4)
-    assert all(record["was_skipped"] for record in result.step_history)
-    assert result.best_solution.content == base_solution(blocks=4).content
-
-
-@pytest.mark.modes("usual")
-@pytest.mark.parametrize("position", range(len(EVENTFUL)))
-@pytest.mark.parametrize("signal", [BudgetExceeded(limit="time", used=2, allowed=1), asyncio.CancelledError()])
-async def test_the_signals_to_stop_pass_through(signal: BaseException, position: int, quick_run: ScriptedRun) -> None:
-    eventful(quick_run.agents)
-    for name in ("summarize", "ablation"):  # as many queued replies as there are calls
-        quick_run.agents.reply(name, *[quick_run.agents._standing[name]] * 2)
-    quick_run.agents._queues[EVENTFUL[position]].insert(EVENTFUL[:position].count(EVENTFUL[position]), signal)
-    with pytest.raises(type(signal)):
-        await follow(quick_run, t=2)
-    assert len(quick_run.agents.log) == position + 1
-    partial = current_run().shared.search.path_result("main")
-    assert partial is not None and partial.partial
-    assert_aligned(partial, 1 if position < 9 else 2)
-    assert partial.best_score == partial.best_solution.score == (0.5 if position < 9 else 0.6)
-    assert [record["failed"] for record in partial.step_history] == ([True] if position < 9 else [False, False])
 
 
 async def test_a_path_that_is_cut_off_keeps_the_best_attempt_of_the_step_it_was_in(quick_run: ScriptedRun) -> None:
@@ -942,16 +558,3 @@ async def test_a_run_that_is_told_to_finish_ends_the_path_after_the_step(quick_r
     assert result.best_score == 0.6 and not result.partial and result.step_history[1]["plan"] == "last plan"
     assert len(quick_run.events(RefinementTried)) == 2
     assert AUTO_SUMMARY not in "".join(result.ablation_summaries)
-
-
-async def test_a_resumed_path_comes_to_the_same_end_and_asks_nobody(tmp_path: Path) -> None:
-    with scripted_run(tmp_path) as first:
-        eventful(first.agents)
-        before = await follow(first, t=2)
-        said = len(first.journal.events)
-    with scripted_run(tmp_path, agents=ScriptedAgents()) as second:
-        after = await follow(second, t=2)
-        assert second.agents.log == [] and second.executor.scripts == []
-        assert len(second.journal.events) == said  # every event in the same words
-    assert after.step_history == before.step_history and after.ablation_summaries == before.ablation_summaries
-    assert (after.best_score, after.best_solution.content) == (before.best_score, before.best_solution.content)

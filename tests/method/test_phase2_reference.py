@@ -106,7 +106,14 @@ def reference_phase3(
 
 
 @pytest.mark.req(
-    "REQ-P2I-016", "REQ-P2I-025", "REQ-P2I-026", "REQ-P2I-027", "REQ-P2I-037", "REQ-P2I-047", "REQ-P2I-048"
+    "REQ-P2I-016",
+    "REQ-P2I-024",
+    "REQ-P2I-025",
+    "REQ-P2I-026",
+    "REQ-P2I-027",
+    "REQ-P2I-037",
+    "REQ-P2I-047",
+    "REQ-P2I-048",
 )
 def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     numbers = count()

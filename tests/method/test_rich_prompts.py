@@ -246,6 +246,45 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
 }  # fmt: skip
 
 
+SAYS: dict[str, str] = {
+    "retriever": "list 3 of them | recent, effective models | short and simple | compulsory | does not count | "
+    "model_name | example_code",
+    "init": "grandmaster | ridge | model = ridge() | `rmse` | `minimize` | subsample to | fixed seed | cuda | "
+    "pytorch | ./input/ | final validation performance | exit() | single markdown code block | no ensembling | "
+    "no `try`/`except` | evaluation metric",
+    "merger": "grandmaster | ensemble the models | subsample to",
+    "ablation": "kaggle grandmaster | 2-3 parts | ablation study | no previous study has considered | "
+    "`ablation <name>: <score>` | contributes most | not load test data | validation set only | self-contained | "
+    "import nothing from it | printing statements | no headings",
+    "summarize": "summarize | most impact",
+    "extractor": "kaggle grandmaster | better performance | 3-5 sentences | hyperparameter | not improved before | "
+    "exactly | list[refine_plan] | {'code_block': str, 'plan': str} | \"plans\"",
+    "coder": "kaggle grandmaster | better performance | implement the improvement plan | "
+    "do not remove subsampling if exists. | defined earlier | not introduce dummy variables | "
+    "single markdown code block | no headings",
+    "planner": "kaggle grandmaster | better performance | novel | effective | differ | longer | hyperparameter | "
+    "3-5 sentences | no headings",
+    "ens_planner": "kaggle grandmaster | better performance | concentrate on | merg | hyperparameters | "
+    "easy to implement | novel | effective | differ | original solutions | execution error | outline | "
+    "natural language | no headings",
+    "ensembler": "kaggle grandmaster | better performance | implement the ensemble plan | the original solutions | "
+    "`./input/` | unzip nothing | do not load submissions | hold-out validation set | single markdown code block | "
+    "no headings | do not subsample | dummy variables | `./final/submission.csv` | "
+    "final validation performance: {final_validation_score} | self-contained | full new solution",
+    "debugger": "revise the code to fix the error | do not remove subsampling if exists. | ./input/ | "
+    "final validation performance | single markdown code block | exit() | subsample to | no headings",
+    "leakage_detection": "leakage_status | code_block",
+    "leakage_correction": "just modify it with the above code",
+    "data": "do not use try and except; just occur error so we can debug it!",
+    "test": "read the test samples | ./input/ | already unpacked | `submission.csv` | "
+    "every test sample gets a prediction | you can even use the full training set | as little as possible | "
+    "self-contained python file | single markdown code block | exit() | covers up unexpected behaviour | "
+    "./final/submission.csv",
+    "test_contamination": "`novel` | `same` | we took ridge.",
+}
+"""What the specification wants each prompt to say, whatever else it does."""
+
+
 def _kept(name: str, text: str) -> str:
     snapshot = SNAPSHOTS / f"{name}.md"
     if os.environ.get("UPDATE_SNAPSHOTS") == "1":
@@ -254,6 +293,14 @@ def _kept(name: str, text: str) -> str:
     return snapshot.read_text(encoding="utf-8")
 
 
+@pytest.mark.req(
+    "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-015", "REQ-P1-043", "REQ-P1-044", "REQ-P1-045", "REQ-P2O-002",
+    "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2O-042", "REQ-P2I-002",
+    "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014", "REQ-P2I-015", "REQ-P3-002", "REQ-P3-007", "REQ-P3-008",
+    "REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046", "REQ-P3-047", "REQ-P3-048", "REQ-P3-049", "REQ-SF-002",
+    "REQ-SF-009", "REQ-SF-029", "REQ-SF-044", "REQ-SF-045", "REQ-SF-046", "REQ-FN-011", "REQ-FN-012", "REQ-FN-014",
+    "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-027", "REQ-FN-045", "REQ-FN-046", "REQ-FN-047",
+)  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
     places, ask = ASKING[name]
@@ -262,6 +309,8 @@ async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRu
         await ask(rich)
     text = next(call.prompt for call in rich.agents.calls() if call.name.replace("-", "_") == name)
     assert text + "\n" == _kept(name, text), "see docs/prompts.md on changing a prompt"
+    plain = " ".join(text.split()).lower()
+    assert [words for words in SAYS.get(name, "").split(" | ") if words not in plain] == []
     prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^# (.*)$", prose, re.MULTILINE)
     assert len(titles) == len(set(titles)), "a section twice"
