@@ -52,9 +52,9 @@ THERE = {
 async def test_agents_are_told_of_the_machine_that_there_is_and_what_was_paid_for_counts_on_any(
     task: TaskDescription, tmp_path: Path
 ) -> None:
-    told = build_system_prompt(task, gather_facts(task, PipelineConfig(), THERE))
+    prompt = build_system_prompt(task, gather_facts(task, PipelineConfig(), THERE))
     for line in ("CPU cores: 96", "Memory: 700 GB", "GPU memory: 15360 MiB", "24 cores and 157.5 GB of memory"):
-        assert line in told
+        assert line in prompt
     prompts, asked = set[str](), set[str]()
     for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
         config = PipelineConfig(script_memory_gb=memory)
