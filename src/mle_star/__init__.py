@@ -62,25 +62,17 @@ _HOMES = {
 }
 
 
-def _is_offered(value: object, home: str) -> bool:
-    """Is it defined in `home`, or a type that `home` offers for others?"""
-    module = getattr(value, "__module__", None) or ""
-    others = isinstance(value, type) and module.startswith((f"{__name__}.basics.", f"{__name__}.agents."))
-    return others or module == home
-
-
 def __getattr__(name: str) -> Any:
-    """A public name, from the module it lives in: one of `_HOMES`, or whatever models and errors define."""
+    """A public name, from the module it lives in: one of `_HOMES`, or whatever models and errors define or offer."""
     if name == "__version__":
         return import_module("importlib.metadata").version("mle-star")
     home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is not None:
         return getattr(import_module(f"{__name__}.{home}"), name)
     for home in () if name.startswith("_") else ("models", "errors"):
-        module = import_module(f"{__name__}.{home}")
-        found = vars(module).get(name)
-        if _is_offered(found, module.__name__):
-            return globals().setdefault(name, found)
+        found = vars(import_module(f"{__name__}.{home}")).get(name)
+        if getattr(found, "__module__", "").startswith(f"{__name__}."):
+            return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

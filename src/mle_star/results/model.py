@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
-import os
 import shutil
 from collections import Counter
 from collections.abc import Coroutine
@@ -25,19 +24,18 @@ from mle_star.data.tables import Form, Table
 from mle_star.data.values import is_gap, is_number
 from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution import LocalExecutor, exception_line, link_input_data, prepare_path_directory, write_script
-from mle_star.execution.artifacts import (
-    STATE,
-    add_fitted,
-    fitted_digest,
-    forget_fitted,
-    listing,
-    note_fitted,
-    restore_fitted,
+from mle_star.execution import (
+    LocalExecutor,
+    artifacts,
+    exception_line,
+    link_input_data,
+    prepare_path_directory,
+    write_script,
 )
 from mle_star.execution.environment import script_environment
 from mle_star.execution.submission import verify_submission
 from mle_star.execution.workspace import hidden_from, remove_entry, reset_working_directory
+from mle_star.holdout.views import link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
@@ -46,7 +44,6 @@ from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
 logger = logging.getLogger(__name__)
 
 TEST_NAME, SAMPLE_NAME = "test.csv", "sample_submission.csv"
-EXAMPLES = 3
 T = TypeVar("T")
 
 
@@ -112,11 +109,11 @@ class Model:
         rows = self._checked(frame, str(new) if is_file else "the new rows")
         with FileLock(str(self.run_dir / ".predict.lock")):
             answers = complete(self._answers(rows, timeout_seconds))
-        if self.layout.key in answers.columns:
-            given = frame[self.layout.key] if self.layout.key in frame.columns else None
-            answers = answers.drop(columns=[self.layout.key])
-            if given is not None:
-                answers.insert(0, self.layout.key, given.to_numpy())
+        key = self.layout.key
+        if key in answers.columns:
+            answers = answers.drop(columns=[key])
+            if key in frame.columns:
+                answers.insert(0, key, frame[key].to_numpy())
         if isinstance(new, pandas.DataFrame):
             answers.index = new.index
         return answers
@@ -148,24 +145,17 @@ class Model:
         """The new rows with the columns of the training data, in their order, or one line that says what is wrong."""
         if not len(frame):
             raise ConfigError(f"{name}: there are no rows to predict")
-        absent = [column for column in self.features if column not in frame.columns]
-        if absent:
-            raise ConfigError(
-                f"{name} lacks {some_of(absent, 5)}; the model was trained on {some_of(self.features, 20)}"
-            )
+        if absent := [column for column in self.features if column not in frame.columns]:
+            known = some_of(self.features, 20)
+            raise ConfigError(f"{name} lacks {some_of(absent, 5)}; the model was trained on {known}")
         for column in self.features:
             self._check_kind(column, list(frame[column]), name)
-        frame = frame.copy()
-        key = self.layout.key
+        key, asked = self.layout.key, [column for column in self._asked.columns if column not in self.targets]
         if key is not None and not self._is_dated and (key not in frame.columns or frame[key].duplicated().any()):
-            frame[key] = [str(number) for number in range(len(frame))]
-        unknown = [c for c in frame.columns if c not in self._asked.columns and c not in self.targets]
-        if unknown:
+            frame = frame.assign(**{key: [str(number) for number in range(len(frame))]})
+        if unknown := [column for column in frame.columns if column not in {*self._asked.columns, *self.targets}]:
             logger.warning("%s: columns that the training data do not have are left out: %s", name, ", ".join(unknown))
-        for column in self._asked.columns:
-            if column not in frame.columns:
-                frame[column] = ""
-        return frame[[column for column in self._asked.columns if column not in self.targets]]
+        return frame.reindex(columns=asked, fill_value="")
 
     def _check_kind(self, column: str, cells: list[str], name: str) -> None:
         """Words where all training rows hold numbers are a mistake that a script would only choke on."""
@@ -196,14 +186,16 @@ class Model:
 
         A script that fails with what it fitted before runs once more without it.
         """
-        digest = fitted_digest(script.content, DataFolder(self.data_dir, ours=self.run_dir))
-        config = self.config
+        config, digest = (
+            self.config,
+            artifacts.fitted_digest(script.content, DataFolder(self.data_dir, ours=self.run_dir)),
+        )
         work = Path(prepare_path_directory(self.run_dir / "work", label))
         await asyncio.to_thread(reset_working_directory, str(work))
         link_input_data(str(shown), str(work), ours=self.run_dir)
         if (self.run_dir / "solution").is_dir():
             shutil.copytree(self.run_dir / "solution", work / "solution", dirs_exist_ok=True)
-        recalled = restore_fitted(self.run_dir, work, digest)
+        recalled = artifacts.restore_fitted(self.run_dir, work, digest)
         log = self.run_dir / "logs" / f"{label}.log"
         log.parent.mkdir(exist_ok=True)
         request = ScriptRequest(
@@ -217,35 +209,24 @@ class Model:
         )
         raw = await (self.executor or LocalExecutor(config)).run(request)
         if recalled and raw.exit_code != 0 and not raw.timed_out:
-            logger.warning("the script failed with what it had kept in ./%s: it is run again without", STATE)
-            forget_fitted(self.run_dir)
+            logger.warning("the script failed with what it had kept in ./%s: it is run again without", artifacts.STATE)
+            artifacts.forget_fitted(self.run_dir)
             return await self.execute(script, shown, label, timeout_seconds)
         if raw.timed_out:
             raise ExecutionError(f"the script of {self.run_dir.name} took more than {request.timeout_seconds:g} s")
         if raw.exit_code != 0:
             why = exception_line(raw.stderr) or f"exit code {raw.exit_code}"
             raise ExecutionError(f"the script of {self.run_dir.name} failed on these rows: {why}; see {log}")
-        if listing(work / STATE) != recalled:
-            forget_fitted(self.run_dir)
-            add_fitted(self.run_dir, work / STATE)
-            note_fitted(self.run_dir, digest)
+        if artifacts.listing(work / artifacts.STATE) != recalled:
+            artifacts.forget_fitted(self.run_dir)
+            artifacts.add_fitted(self.run_dir, work / artifacts.STATE)
+            artifacts.note_fitted(self.run_dir, digest)
         return work
 
     def _show(self, rows: Any, folder: Path) -> None:
         """The data of the run with the new rows as its test file."""
-        remove_entry(folder)
-        folder.mkdir(parents=True)
         test, sample = self.layout.test, self.layout.sample
-        replaced = {table.name for table in (test, sample) if table is not None}
-        for path, _ in DataFolder(self.data_dir, ours=self.run_dir).files():
-            name = os.path.relpath(path, self.data_dir)
-            if name in replaced:
-                continue
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(os.path.realpath(path), folder / name)
-            except OSError:  # another disk
-                shutil.copyfile(path, folder / name)
+        link_rest(self.data_dir, folder, {table.name for table in (test, sample) if table is not None})
         train = self.layout.train
         if test is not None:
             write_new(rows, folder / test.name, test.form, test, self.data_dir)
@@ -256,9 +237,8 @@ class Model:
             blank = rows.assign(**{n: value for n, value in example.items() if n not in rows.columns})
             write_new(blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir)
         elif test is None:
-            usual = self.usual_answer
             names = [*([self.layout.key] if self.layout.key else []), *self.targets]
-            write_new(rows.assign(**usual)[names], folder / SAMPLE_NAME, Form())
+            write_new(rows.assign(**self.usual_answer)[names], folder / SAMPLE_NAME, Form())
 
     def _read(self, work: Path, rows: Any) -> Any:
         """The script's answers, one for each row, in their order."""
