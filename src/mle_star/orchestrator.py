@@ -246,29 +246,19 @@ class _Pipeline:
         return self._complete(result, solution, picked)
 
     async def _phase1(self) -> Phase1Result:
-        stage = self.stages.begin("phase1")
-        seconds = self.budget.open_phase("phase1")
-        try:
-            result = await self.stages.within(seconds, run_phase1(self.task, self.config), "phase1")
-        except BudgetExceeded as stop:
-            partial = self._partial_phase1()
-            stage.ended("cancelled", str(stop), score=None if partial is None else partial.initial_score)
-            if partial is not None:
-                return partial
-            diagnostics = final_result.diagnostics_of(self.context, stop, reason=stop.limit)
-            raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from stop
-        except Exception as error:
-            partial = self._partial_phase1()
-            stage.ended("failed", str(error), score=None if partial is None else partial.initial_score)
-            if partial is not None:
-                logger.exception("Phase 1 failed: the best solution it had goes on")
-                return partial
-            diagnostics = final_result.diagnostics_of(self.context, error, reason="phase1")
-            causes = "; ".join(f"{name}: {line}" for name, line in getattr(error, "errors", {}).items())
-            reason = f"{error} ({causes[:400]})" if causes else str(error)
-            raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from error
-        stage.ended("completed", score=result.initial_score)
-        return result
+        stage, seconds = self.stages.begin("phase1"), self.budget.open_phase("phase1")
+        result, why = await self.stages.attempt(seconds, run_phase1(self.task, self.config), "phase1")
+        result = result or self._partial_phase1()
+        stage.ended_by(why, score=None if result is None else result.initial_score)
+        if result is not None:
+            return result
+        if isinstance(why, BudgetExceeded):
+            diagnostics = final_result.diagnostics_of(self.context, why, reason=why.limit)
+            raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from why
+        causes = "; ".join(f"{name}: {line}" for name, line in getattr(why, "errors", {}).items())
+        reason = f"{why} ({causes[:400]})" if causes else str(why)
+        diagnostics = final_result.diagnostics_of(self.context, why, reason="phase1")
+        raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from why
 
     def _partial_phase1(self) -> Phase1Result | None:
         """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet.
@@ -296,34 +286,26 @@ class _Pipeline:
         return results
 
     async def _phase3(self, phase1: Phase1Result, solutions: list[SolutionScript]) -> Phase3Result | None:
-        why = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
+        skip = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
         scripts = {solution.content for solution in solutions}
         stuck = scripts == {phase1.initial_solution.content} and not self.config.letter
         if stuck and self.stages.outcomes.get("phase2") == "cancelled":
-            why = why or "no path got beyond the initial solution in its time"
-        if why := why or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
-            self.stages.skip("phase3", why)
+            skip = skip or "no path got beyond the initial solution in its time"
+        if skip := skip or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
+            self.stages.skip("phase3", skip)
             return None
         if len(scripts) == 1:
             logger.warning("all paths ended with the same script: an ensemble of it has little value")
-        stage = self.stages.begin("phase3")
-        seconds = self.stages.open("phase3")
-        try:
-            with scope("phase3"):
-                result = await self.stages.within(seconds, run_phase3(solutions, self.task, self.config), "phase3")
-        except BudgetExceeded as stop:
+        stage, seconds = self.stages.begin("phase3"), self.stages.open("phase3")
+        with scope("phase3"):
+            work = run_phase3(solutions, self.task, self.config)
+            result, why = await self.stages.attempt(seconds, work, "phase3")
+        if isinstance(why, BudgetExceeded):
             partial = partial_phase3(solutions, self.task)
             known = None if partial is None else partial.best_ensemble
-            partial = final_result.phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
-            stage.ended("cancelled", str(stop), score=None if partial is None else partial.best_ensemble_score)
-            return partial
-        except Exception as error:
-            logger.exception("Phase 3 failed: the best solution of Phase 2 goes on")
-            stage.ended("failed", f"{type(error).__name__}: {error}")
-        else:
-            stage.ended("completed", score=result.best_ensemble_score)
-            return result
-        return None
+            result = final_result.phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
+        stage.ended_by(why, score=None if result is None else result.best_ensemble_score)
+        return result
 
     def _choose(self, found: Found) -> SolutionScript:
         """What goes into finalization: the ensemble, else the best path, else the initial solution."""
@@ -346,39 +328,33 @@ class _Pipeline:
     async def _finalization(
         self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None
     ) -> FinalResult:
-        if self.stages.cannot_write:
-            RunFolder(self.context.run_dir).release_reserve()
         seconds = self.budget.open_finalization()
         members = picked.chosen.scripts if picked is not None and picked.is_blend else None
         others = None if picked is None else picked.stand_ins(self.task.metric_direction)
-        try:
-            if (nothing := self.stages.cannot_write) is not None:
-                raise BudgetExceeded(limit=nothing.reason, message=nothing.detail)
-            work = run_finalization(
-                solution,
-                self.task,
-                self.config,
-                *found,
-                reference_discussions=self.references,
-                members=members,
-                others=others,
+        result, why = None, self._no_more_writing()
+        if why is None:
+            known: dict[str, Any] = {"members": members, "others": others, "reference_discussions": self.references}
+            work = run_finalization(solution, self.task, self.config, *found, **known)
+            result, why = await self.stages.attempt(seconds, work, "finalization")
+        if result is None:
+            stage.ended_by(why)
+            reason, failed = str(why), not isinstance(why, BudgetExceeded)
+            reason = f"{type(why).__name__}: {why}" if failed else reason
+            solution = self.context.shared.search.stand_in or solution
+            return await result_of_the_search(
+                solution, self.task, self.config, found, reason=reason, failed=failed, members=members
             )
-            result = await self.stages.within(seconds, work, "finalization")
-        except BudgetExceeded as stop:
-            stage.ended("cancelled", str(stop))
-            reason, failed = str(stop), False
-        except Exception as error:
-            logger.exception("finalization failed")
-            reason, failed = f"{type(error).__name__}: {error}", True
-            stage.ended("failed", reason)
-        else:
-            written = bool(result.submission_path) or not result.has_test
-            stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
-            return result
-        solution = self.context.shared.search.stand_in or solution
-        return await result_of_the_search(
-            solution, self.task, self.config, found, reason=reason, failed=failed, members=members
-        )
+        written = bool(result.submission_path) or not result.has_test
+        stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
+        return result
+
+    def _no_more_writing(self) -> Exception | None:
+        """Why not even finalization may begin, where nothing can be written; the result takes the room set aside."""
+        nothing = self.stages.cannot_write
+        if nothing is None:
+            return None
+        RunFolder(self.context.run_dir).release_reserve()
+        return BudgetExceeded(limit=nothing.reason, message=nothing.detail)
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""

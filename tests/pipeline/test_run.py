@@ -300,10 +300,15 @@ async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
     assert result.phase1.initial_score == 0.51 and result.submission_path
     assert result.phase1.candidate_scores == [0.5, 0.51], "what it found out before goes on, too"
     phase1, phase2 = ends(tmp_path / "run")[:2]
-    assert phase1 == ("phase1", "failed", "a bug", 0.51) and phase2 == ("phase2", "completed", "completed", 0.52)
+    assert phase1 == ("phase1", "failed", "RuntimeError: a bug", 0.51) and phase2 == (
+        "phase2",
+        "completed",
+        "completed",
+        0.52,
+    )
     assert result.phases_completed == ["phase2", "finalization"] and result.phases_skipped == ["phase3"]
-    assert "Phase 1 failed: the best solution it had goes on" in caplog.messages
-    assert "phase1 failed: a bug" in result.warnings
+    assert "phase1 failed: the best there is goes on" in caplog.messages
+    assert "phase1 failed: RuntimeError: a bug" in result.warnings
 
 
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
@@ -338,7 +343,7 @@ async def test_when_the_ensemble_fails_the_best_path_goes_on(
     assert result.phases_completed == ["phase1", "phase2", "finalization"]
     assert result.warnings == ["phase3 failed: RuntimeError: a bug"]
     assert ends(tmp_path / "run")[2] == ("phase3", "failed", "RuntimeError: a bug", None)
-    assert "Phase 3 failed: the best solution of Phase 2 goes on" in caplog.messages
+    assert "phase3 failed: the best there is goes on" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-043")
@@ -352,7 +357,7 @@ async def test_when_finalization_fails_the_best_solution_and_the_kept_submission
     assert str(result.phase3.best_ensemble_score) in Path(result.submission_path).read_text(encoding="utf-8")
     assert "finalization" not in result.phases_completed
     assert ends(tmp_path / "run")[3] == ("finalization", "failed", "RuntimeError: a bug", None)
-    assert "finalization failed" in caplog.messages
+    assert "finalization failed: the best there is goes on" in caplog.messages
     failures = ("finalization failed", "no submission by a script of its own")
     assert result.warnings[:2] == [f"{failure}: RuntimeError: a bug" for failure in failures]
     assert result.lineage["finalization"]["fallback"] and result.phase1.initial_score == 0.515

@@ -124,7 +124,7 @@ def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
     return results[-1] if results else None
 
 
-def diagnostics_of(run: RunContext, error: Exception, *, reason: str) -> dict[str, Any]:
+def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> dict[str, Any]:
     """How far a run came that has nothing to submit, by its journal."""
     done = [event.step for event in run.journal.events if isinstance(event, (AgentFinished, ScriptFinished))]
     candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, CandidateEvaluated)]

@@ -39,6 +39,15 @@ class Stage:
         self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
         stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
 
+    def ended_by(self, why: Exception | None, *, score: float | None = None) -> None:
+        """Record that it was completed or, by a limit or an error, was not."""
+        if why is None:
+            self.ended("completed", score=score)
+        elif isinstance(why, BudgetExceeded):
+            self.ended("cancelled", str(why), score=score)
+        else:
+            self.ended("failed", f"{type(why).__name__}: {why}", score=score)
+
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
         seconds = self._stages.context.budget.elapsed() - self._began
@@ -153,6 +162,17 @@ class Stages:
         if self.cannot_write is not None:
             return True
         return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
+
+    async def attempt(
+        self, seconds: float, work: Coroutine[Any, Any, T], *parts: str
+    ) -> tuple[T | None, Exception | None]:
+        """The result of `work` within so many seconds, or why there is none."""
+        try:
+            return await self.within(seconds, work, *parts), None
+        except Exception as error:
+            if not isinstance(error, BudgetExceeded):
+                logger.exception("%s failed: the best there is goes on", "/".join(parts))
+            return None, error
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
         """The result of `work`, or `BudgetExceeded` when its seconds or the money are over; its steps are in `parts`.
