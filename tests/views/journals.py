@@ -7,49 +7,30 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mle_star.basics.texts import digest_of
 from mle_star.models import (
     AgentType,
     DataModality,
+    FinalResult,
     Isolation,
     MetricDirection,
+    Phase1Result,
     PipelineConfig,
+    SolutionPhase,
+    SolutionScript,
     TaskDescription,
     TaskType,
     is_improvement,
     is_improvement_or_equal,
 )
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFailed,
-    AgentFinished,
-    AgentStarted,
-    AnyEvent,
-    BestImproved,
-    BlockChosen,
-    BudgetWarning,
-    CandidateEvaluated,
-    DataUsageChecked,
-    DebugAttempted,
-    EnsembleTried,
-    Forecast,
-    LeakageChecked,
-    MergeTried,
-    ModelsRetrieved,
-    Notice,
-    PhaseFinished,
-    PhaseStarted,
-    RefinementTried,
-    RunFinished,
-    RunStarted,
-    ScriptStarted,
-    SubmissionKept,
-)
+from mle_star.run import events as ev
+from mle_star.run.events import AnyEvent
 from mle_star.run.journal import Journal
 from tests.ledgers import script_finished
 
+E = TypeVar("E", bound=ev.Event)
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
 PARTS = ["target encoding", "early stopping", "outlier clipping", "feature crosses", "class weights"]
 PLANS = [
@@ -137,25 +118,39 @@ class Invented:
 
     def events(self) -> Iterator[AnyEvent]:
         """Every event of the run, in order."""
-        hardware = {"cpu_count": 8}
-        versions = {"mle-star": "0.1.0", "python": "3.11.2"}
-        yield RunStarted(
-            at=self._tick(0), run_id="f00dfacecafe", task=self.task, config=self.config, model=self.model,
-            hardware=hardware, versions=versions, isolation=CONFINED,
+        yield self._say(
+            ev.RunStarted, 0, run_id="f00dfacecafe", task=self.task, config=self.config, model=self.model,
+            hardware={"cpu_count": 8}, versions={"mle-star": "0.1.0", "python": "3.11.2"}, isolation=CONFINED,
         )  # fmt: skip
-        yield self._forecast("by the settings and list prices, before the first call")
+        yield self._say(
+            ev.Forecast, calls=12 + self.L * self.T * (3 + 2 * self.K) + 2 * self.R, cost_usd=3.2, seconds=2700,
+            scripts=2 * self.M + self.L * self.T * (1 + self.K) + self.R, basis="by the settings and list prices",
+        )  # fmt: skip
         best = yield from self._phase1()
         for path in range(self.L):
-            yield PhaseStarted(at=self._tick(0.1), step=f"phase2/path-{path}", phase="phase2", path=path)
+            yield self._say(ev.PhaseStarted, step=f"phase2/path-{path}", phase="phase2", path=path)
         scores = []
         for path in range(self.L):
             scores.append((yield from self._path(path, best)))
-        best = max(scores) if self.direction is MetricDirection.maximize else min(scores)
-        yield PhaseFinished(
-            at=self._tick(0.1), step="phase2", phase="phase2", outcome="completed", score=best, seconds=900
-        )
+        best = self._best_of(scores)
+        yield self._done("phase2", best)
         best = yield from self._phase3(best)
         yield from self._finalization(best)
+
+    def ended(self, chosen: str = "", **facts: object) -> list[AnyEvent]:
+        """The same with a whole result in its last line and, where one is `chosen`, a final selection before it."""
+        *before, last = self.events()
+        assert isinstance(last, ev.RunFinished)
+        script = SolutionScript(content="a last script of its own", phase=SolutionPhase.final, score=last.score)
+        phase1 = Phase1Result(
+            retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script, initial_score=0.5
+        )
+        result = FinalResult(
+            task=self.task, config=self.config, phase1=phase1, phase2_results=[], phase3=None, final_solution=script,
+            submission_path=last.submission_path, total_duration_seconds=1.0, total_cost_usd=0.0,
+        ).model_copy(update=facts)  # fmt: skip
+        pick = [ev.ShortlistScored(at=last.at, step="shortlist", chosen=chosen)] if chosen else []
+        return [*before, *pick, last.model_copy(update={"result": result})]
 
     def write(self, run_dir: Path, *, synced: bool = True) -> list[AnyEvent]:
         """A journal of the run in `run_dir`, by the real writer, and the files that a run leaves.
@@ -169,9 +164,7 @@ class Invented:
                 for event in said:
                     journal.record(event)
         else:
-            run_dir.mkdir(parents=True, exist_ok=True)
-            lines = (event.model_dump_json() + "\n" for event in said)
-            (run_dir / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+            write_journal(run_dir, said)
         (run_dir / "final").mkdir(exist_ok=True)
         (run_dir / "final" / "submission.csv").write_text("id,label\n1,0\n", encoding="utf-8")
         (run_dir / "solution.py").write_text(SCRIPT.format(note="final", trees=900), encoding="utf-8")
@@ -180,52 +173,47 @@ class Invented:
     # --- phases ---
 
     def _phase1(self) -> Generator[AnyEvent, None, Any]:
-        yield PhaseStarted(at=self._tick(0.1), step="phase1", phase="phase1")
+        yield self._say(ev.PhaseStarted, step="phase1", phase="phase1")
         yield from self._call("phase1/retriever", AgentType.retriever, seconds=40)
         names = [self.words or MODELS[index % len(MODELS)] for index in range(self.M)]
-        yield ModelsRetrieved(at=self._tick(0.1), step="phase1", names=names)
+        yield self._say(ev.ModelsRetrieved, step="phase1", names=names)
         scores: list[float | None] = []
         for index in range(self.M):
             step = f"phase1/candidate-{index}"
             yield from self._call(f"{step}/init", AgentType.init)
             yield from self._call(f"{step}/leakage-detection", AgentType.leakage, "detection")
-            failed = index == self.M - 1 and self.M > 1
-            if failed:
+            if index == self.M - 1 and self.M > 1:
                 yield from self._broken(step)
                 scores.append(None)
             else:
                 scores.append((yield from self._script(f"{step}/script", self._level(0.02 * index))))
         for index, score in enumerate(scores):
-            yield CandidateEvaluated(
-                at=self._tick(0.1), step=f"phase1/candidate-{index}", index=index, model_name=names[index],
-                score=score, error="" if score is not None else self.words or "ValueError: could not convert 'n/a'",
-                digest=self._made.get(f"phase1/candidate-{index}", ""),
+            step, error = f"phase1/candidate-{index}", self.words or "ValueError: could not convert 'n/a'"
+            yield self._say(
+                ev.CandidateEvaluated, step=step, index=index, model_name=names[index], score=score,
+                error="" if score is not None else error, digest=self._made.get(step, ""),
             )  # fmt: skip
         known = [score for score in scores if score is not None]
-        best = max(known) if self.direction is MetricDirection.maximize else min(known)
+        best = self._best_of(known)
         self._parent["initial"] = self._made[f"phase1/candidate-{scores.index(best)}"]
         for index in range(1, len(known)):
             step = f"phase1/merge-{index}"
             yield from self._call(f"{step}/merger", AgentType.merger)
             score = yield from self._script(f"{step}/script", self._level(0.04 + 0.01 * index))
             accepted = is_improvement_or_equal(score, best, self.direction)
-            yield MergeTried(
-                at=self._tick(0.1), step=step, index=index, base_score=best, reference_model=names[index], score=score,
+            yield self._say(
+                ev.MergeTried, step=step, index=index, base_score=best, reference_model=names[index], score=score,
                 accepted=accepted, reason="" if accepted else f"{score} does not reach {best}",
                 digest=self._made[step], parents=[self._parent["initial"]],
             )  # fmt: skip
             if not accepted:
                 break
             best, self._parent["initial"] = score, self._made[step]
-        yield DataUsageChecked(at=self._tick(0.1), step="phase1/data-use", changed=False, score=best)
-        yield LeakageChecked(
-            at=self._tick(1), step="phase1/leakage/leakage-detection", found=1, fixed=1,
-            blocks=[self.words or "scaler.fit(pd.concat([train, test]))"],
-        )  # fmt: skip
-        yield PhaseFinished(
-            at=self._tick(1), step="phase1", phase="phase1", outcome="completed", score=best, seconds=300
-        )
-        yield PhaseStarted(at=self._tick(0.1), step="phase2", phase="phase2")
+        yield self._say(ev.DataUsageChecked, step="phase1/data-use", changed=False, score=best)
+        blocks = [self.words or "scaler.fit(pd.concat([train, test]))"]
+        yield self._say(ev.LeakageChecked, 1, step="phase1/leakage/leakage-detection", found=1, fixed=1, blocks=blocks)
+        yield self._done("phase1", best)
+        yield self._say(ev.PhaseStarted, step="phase2", phase="phase2")
         return best
 
     def _path(self, path: int, best: float) -> Generator[AnyEvent, None, Any]:
@@ -240,19 +228,16 @@ class Invented:
             scores = {"baseline": best} | {
                 f"no {name}": best + self._sign * self._random.uniform(-0.03, 0.004) for name in parts
             }
-            yield AblationFinished(
-                at=self._tick(0.1), step=step, path=path, t=t, scores=scores, solution_score=best,
-                summary=self.words or f"Without {parts[0]} the score falls most; the rest hardly matters.",
-            )  # fmt: skip
+            summary = self.words or f"Without {parts[0]} the score falls most; the rest hardly matters."
+            yield self._say(
+                ev.AblationFinished, step=step, path=path, t=t, scores=scores, solution_score=best, summary=summary
+            )
             yield from self._call(f"{step}/extractor", AgentType.extractor)
             block = self._block(0)
-            yield BlockChosen(at=self._tick(0.1), step=step, path=path, t=t, block=block, plan=self._plan(PLANS))
+            yield self._say(ev.BlockChosen, step=step, path=path, t=t, block=block, plan=self._plan(PLANS))
             for k in range(self.K):
                 best = yield from self._attempt(path, t, k, block, best)
-        yield PhaseFinished(
-            at=self._tick(0.1), step=f"phase2/path-{path}", phase="phase2", path=path, outcome="completed", score=best,
-            seconds=400,
-        )  # fmt: skip
+        yield self._done(f"phase2/path-{path}", best, path=path)
         return best
 
     def _attempt(self, path: int, t: int, k: int, block: str, best: float) -> Generator[AnyEvent, None, Any]:
@@ -268,8 +253,8 @@ class Invented:
             score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.02, 0.008))
         accepted = score is not None and is_improvement_or_equal(score, best, self.direction)
         best = score if accepted and score is not None else best
-        yield RefinementTried(
-            at=self._tick(0.1), step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
+        yield self._say(
+            ev.RefinementTried, step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
             score=score, best_score=best, accepted=accepted, digest=self._made.get(step, ""), parents=[self._start],
         )  # fmt: skip
         if accepted:
@@ -277,39 +262,33 @@ class Invented:
         return best
 
     def _phase3(self, best: float) -> Generator[AnyEvent, None, Any]:
-        yield PhaseStarted(at=self._tick(0.1), step="phase3", phase="phase3")
+        yield self._say(ev.PhaseStarted, step="phase3", phase="phase3")
         ahead: float | None = None
         for r in range(self.R):
             step = f"phase3/r-{r}"
             yield from self._call(f"{step}/ens_planner", AgentType.ens_planner)
             yield from self._call(f"{step}/ensembler", AgentType.ensembler)
-            score = yield from self._script(
-                f"{step}/script", best + self._sign * self._random.uniform(-0.004, 0.01)
-            )  # fmt: skip
+            score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.004, 0.01))
             leads = ahead is None or is_improvement_or_equal(score, ahead, self.direction)
             ahead = score if leads else ahead
-            yield EnsembleTried(
-                at=self._tick(0.1), step=step, r=r, plan=self._plan(ENSEMBLES), score=score, best=leads,
-                digest=self._made[step], parents=[self._parent[f"path-{path}"] for path in range(self.L)],
+            parents = [self._parent[f"path-{path}"] for path in range(self.L)]
+            yield self._say(
+                ev.EnsembleTried, step=step, r=r, plan=self._plan(ENSEMBLES), score=score, best=leads,
+                digest=self._made[step], parents=parents,
             )  # fmt: skip
-        yield BudgetWarning(at=self._tick(0.1), limit="money", used=4.1, allowed=5.0)
-        yield PhaseFinished(
-            at=self._tick(0.1), step="phase3", phase="phase3", outcome="completed", score=ahead, seconds=120
-        )
+        yield self._say(ev.BudgetWarning, limit="money", used=4.1, allowed=5.0)
+        yield self._done("phase3", ahead)
         return ahead
 
     def _finalization(self, best: float) -> Iterator[AnyEvent]:
-        yield PhaseStarted(at=self._tick(0.1), step="finalization", phase="finalization")
+        yield self._say(ev.PhaseStarted, step="finalization", phase="finalization")
         yield from self._call("finalization/test", AgentType.test)
         yield from self._script("finalization/submission-script", None, purpose="submission")
-        yield Notice(at=self._tick(0.1), level="info", message=self.words or "the submission has 4,277 rows")
-        yield PhaseFinished(
-            at=self._tick(0.1), step="finalization", phase="finalization", outcome="completed", score=best, seconds=60
-        )
-        done = self.outcome == "completed"
-        folder = self.run_dir or Path("run")
-        yield RunFinished(
-            at=self._tick(0.1), state="completed" if done else "failed", score=best if done else None,
+        yield self._say(ev.Notice, level="info", message=self.words or "the submission has 4,277 rows")
+        yield self._done("finalization", best)
+        done, folder = self.outcome == "completed", self.run_dir or Path("run")
+        yield self._say(
+            ev.RunFinished, state="completed" if done else "failed", score=best if done else None,
             submission_path=str(folder / "final" / "submission.csv") if done else "",
             cost_usd=1.0, seconds=(self._now - self.started_at).total_seconds(),
             message="" if done else self.words or "PipelineError: no solution",
@@ -318,40 +297,35 @@ class Invented:
     # --- calls and scripts ---
 
     def _call(self, step: str, agent: AgentType, variant: str | None = None, seconds: float = 9) -> Iterator[AnyEvent]:
-        yield AgentStarted(at=self._tick(0.1), step=step, agent=agent, variant=variant)
+        yield self._say(ev.AgentStarted, step=step, agent=agent, variant=variant)
         prompt = f"{self.words or 'Do your part.'} ({step})"
+        asked = {"step": step, "digest": digest_of(prompt), "agent": agent, "prompt": prompt, "seconds": seconds}
         if agent is AgentType.planner and self._random.random() < 0.05:
-            yield AgentFailed(
-                at=self._tick(seconds), step=step, digest=digest_of(prompt), agent=agent, prompt=prompt,
-                reason="timeout", message=self.words or "planner: no answer within 900 s", cost_usd=0.001,
-                seconds=seconds,
-            )  # fmt: skip
+            message = self.words or "planner: no answer within 900 s"
+            yield self._say(ev.AgentFailed, seconds, **asked, reason="timeout", message=message, cost_usd=0.001)
             return
-        yield AgentFinished(
-            at=self._tick(seconds), step=step, digest=digest_of(prompt), agent=agent, variant=variant,
-            template_hash="abc", model=self.model, prompt=prompt, text=self.words or f"Done: {step}.", cost_usd=0.021,
-            input_tokens=2100, output_tokens=640, seconds=seconds,
+        yield self._say(
+            ev.AgentFinished, seconds, **asked, variant=variant, template_hash="abc", model=self.model,
+            text=self.words or f"Done: {step}.", cost_usd=0.021, input_tokens=2100, output_tokens=640,
         )  # fmt: skip
 
     def _script(self, step: str, score: float | None, purpose: Any = "") -> Generator[AnyEvent, None, Any]:
         purpose = purpose or ("ablation" if step.endswith("ablation-script") else "solution")
         code = SCRIPT.format(note=self.words or step, trees=self._random.randrange(100, 900))
-        yield ScriptStarted(at=self._tick(0.1), step=step, purpose=purpose, timeout_seconds=600)
-        seconds = self._random.uniform(4, 30)
+        yield self._say(ev.ScriptStarted, step=step, purpose=purpose, timeout_seconds=600)
+        seconds, place = self._random.uniform(4, 30), step.rpartition("/")[0]
         if purpose == "solution":
-            self._made[step.rpartition("/")[0]] = digest_of(code)
+            self._made[place] = digest_of(code)
         out = "" if score is None else f"Final Validation Performance: {score}\n"
         yield script_finished(
             at=self._tick(seconds), step=step, digest=digest_of(code), purpose=purpose, script=code,
-            stdout=(self.words and self.words + "\n") + out, stderr="", exit_code=0, seconds=seconds, is_error=False,
-            score=score, isolation=CONFINED,
+            stdout=(self.words and self.words + "\n") + out, seconds=seconds, score=score, isolation=CONFINED,
         )  # fmt: skip
         if score is not None and (self._best is None or is_improvement(score, self._best, self.direction)):
             self._best = score
-            place = step.rpartition("/")[0]
-            yield BestImproved(at=self._tick(0.01), step=place, score=score, digest=digest_of(code))
-            yield SubmissionKept(
-                at=self._tick(0.01), step=step, path="final/best_submission.csv", rows=4277, score=score
+            yield self._say(ev.BestImproved, 0.01, step=place, score=score, digest=digest_of(code))
+            yield self._say(
+                ev.SubmissionKept, 0.01, step=step, path="final/best_submission.csv", rows=4277, score=score
             )
         return score
 
@@ -360,25 +334,29 @@ class Invented:
         error = f"{TRACEBACK}{self.words and chr(10) + self.words}"
         for number in (1, 2):
             name = f"{step}/script" + ("" if number == 1 else f"-{number}")
-            yield ScriptStarted(at=self._tick(0.1), step=name, timeout_seconds=600)
+            yield self._say(ev.ScriptStarted, step=name, timeout_seconds=600)
             code = SCRIPT.format(note=self.words or name, trees=number)
             yield script_finished(
-                at=self._tick(3), step=name, digest=digest_of(code), script=code, stdout="", stderr=error, exit_code=1,
+                at=self._tick(3), step=name, digest=digest_of(code), script=code, stderr=error, exit_code=1,
                 seconds=3, is_error=True, score=None, traceback=error, isolation=CONFINED,
             )  # fmt: skip
             if number == 1:
                 yield from self._call(f"{step}/debugger", AgentType.debugger)
-                yield DebugAttempted(
-                    at=self._tick(0.1), step=f"{step}/debugger", accepted=True,
-                    error=self.words or "ValueError: could not convert string to float: 'n/a'",
-                )  # fmt: skip
-
-    def _forecast(self, basis: str) -> Forecast:
-        calls = 12 + self.L * self.T * (3 + 2 * self.K) + 2 * self.R
-        scripts = 2 * self.M + self.L * self.T * (1 + self.K) + self.R
-        return Forecast(at=self._tick(0.1), calls=calls, scripts=scripts, cost_usd=3.2, seconds=2700, basis=basis)
+                words = self.words or "ValueError: could not convert string to float: 'n/a'"
+                yield self._say(ev.DebugAttempted, step=f"{step}/debugger", accepted=True, error=words)
 
     # --- small things ---
+
+    def _say(self, kind: type[E], passed: float = 0.1, **fields: Any) -> E:
+        """An event after so many seconds."""
+        return kind(at=self._tick(passed), **fields)
+
+    def _done(self, step: str, score: float | None, **fields: Any) -> AnyEvent:
+        phase = step.partition("/")[0]
+        return self._say(ev.PhaseFinished, step=step, phase=phase, outcome="completed", score=score, **fields)
+
+    def _best_of(self, scores: list[float]) -> float:
+        return max(scores) if self._sign > 0 else min(scores)
 
     @property
     def _sign(self) -> int:
@@ -401,3 +379,10 @@ class Invented:
     def _tick(self, seconds: float) -> datetime:
         self._now += timedelta(seconds=seconds)
         return self._now
+
+
+def write_journal(run_dir: Path, events: list[AnyEvent]) -> None:
+    """The journal of these events."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    lines = (event.model_dump_json() + "\n" for event in events)
+    (run_dir / "journal.jsonl").write_text("".join(lines), encoding="utf-8")

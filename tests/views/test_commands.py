@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +19,10 @@ from mle_star.run.events import AgentFinished, ScriptFinished
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.comparison import Comparison
-from tests.views.journals import Invented
+from tests.views.journals import Invented, write_journal
 
 Captured = pytest.CaptureFixture[str]
+LONG = "zz-a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,13 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("commands") / "runs"
     Invented(seed=11).write(folder / "good", synced=False)
     Invented(seed=2, outcome="failed").write(folder / "bad", synced=False)
-    Invented(seed=3).write(folder / "broken-off", synced=False)
-    journal = folder / "broken-off" / "journal.jsonl"
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:120]) + b'{"torn')
-    (folder / "damaged").mkdir()
+    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(folder / LONG, synced=False)
+    write_journal(folder / "broken-off", list(Invented(seed=3).events())[:120])
+    with (folder / "broken-off" / "journal.jsonl").open("a") as journal:
+        journal.write('{"torn')
+    for name in ("damaged", "no-run"):
+        (folder / name).mkdir()
     (folder / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
-    (folder / "no-run").mkdir()
     return folder
 
 
@@ -46,92 +47,72 @@ def said(capsys: Captured, *words: str | Path, code: int = 0) -> str:
     out, err = capsys.readouterr()
     assert "Traceback (most recent call last)" not in err
     if code:
-        assert err.startswith("mle-star: error: ")
-        assert err.count("\n") == 1
+        assert err.startswith("mle-star: error: ") and err.count("\n") == 1
     return err if code else out
 
 
-# --- runs --------------------------------------------------------------------------------------------------------
-
-
-def test_runs_lists_every_run_with_score_cost_time_and_state(
+def test_runs_lists_every_run_with_score_cost_time_and_state_also_for_programs(
     runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     lines = {line.split()[0]: line for line in said(capsys, "runs", runs_dir).splitlines()[1:]}
-    assert set(lines) == {"good", "bad", "broken-off", "damaged"}
-    best = RunStory.from_events(read_journal(runs_dir / "good" / "journal.jsonl"))
-    assert f"{text.score(best.score)} accuracy" in lines["good"]
-    assert "spaceship-passengers" in lines["good"]
-    assert "sonnet" in lines["good"]
-    assert "completed" in lines["good"]
-    assert "failed" in lines["bad"]
-    assert "stopped" in lines["broken-off"]
-    assert "damaged" in lines["damaged"]
-    partial = RunStory.from_events(read_journal(runs_dir / "broken-off" / "journal.jsonl"))
+    states = {"good": "completed", "bad": "failed", "broken-off": "stopped", "damaged": "damaged", LONG: "completed"}
+    assert set(lines) == set(states) and all(state in lines[name] for name, state in states.items())
+    best, partial = RunStory.of(runs_dir / "good"), RunStory.of(runs_dir / "broken-off")
+    for words in (f"{text.score(best.score)} accuracy", "spaceship-passengers", "sonnet"):
+        assert words in lines["good"]
     assert text.money(partial.totals.cost_usd) in lines["broken-off"]
+    monkeypatch.chdir(runs_dir.parent)
+    *_, last = json.loads(said(capsys, "runs", "--json"))
+    assert (last["path"], last["state"]) == (f"runs/{LONG}", "completed") and isinstance(last["score"], float)
 
 
-def test_a_run_at_work_is_listed_as_running(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+def test_a_run_at_work_is_listed_as_running_and_a_folder_without_runs_is_refused(
+    tmp_path: Path, capsys: Captured
+) -> None:
     with Journal(tmp_path / "one" / "journal.jsonl") as journal:
         for event in list(Invented().events())[:30]:
             journal.record(event)
         assert "running" in said(capsys, "runs", tmp_path)
     assert "stopped" in said(capsys, "runs", tmp_path)
-
-
-def test_runs_refuses_a_folder_without_runs(tmp_path: Path, capsys: Captured) -> None:
-    assert "there is no run in" in said(capsys, "runs", tmp_path, code=1)
+    (tmp_path / "none").mkdir()
+    assert "there is no run in" in said(capsys, "runs", tmp_path / "none", code=1)
     assert "is no folder" in said(capsys, "runs", tmp_path / "nowhere", code=1)
-
-
-# --- show --------------------------------------------------------------------------------------------------------
 
 
 def test_show_lists_the_steps_and_shows_one_of_them(runs_dir: Path, capsys: Captured) -> None:
     run_dir = runs_dir / "good"
     events = list(read_journal(run_dir / "journal.jsonl"))
+    calls, scripts = ([e for e in events if isinstance(e, kind)] for kind in (AgentFinished, ScriptFinished))
     listed = said(capsys, "show", run_dir)
-    for event in events:
-        if isinstance(event, (AgentFinished, ScriptFinished)):
-            assert event.step in listed
-    call = next(event for event in events if isinstance(event, AgentFinished))
+    assert all(event.step in listed for event in (*calls, *scripts))
+    call, script = calls[0], scripts[0]
+    assert isinstance(call, AgentFinished) and isinstance(script, ScriptFinished)
     shown = said(capsys, "show", run_dir, call.step)
-    assert call.prompt in shown
-    assert call.text in shown
-    script = next(event for event in events if isinstance(event, ScriptFinished))
+    assert call.prompt in shown and call.text in shown
     shown = said(capsys, "show", run_dir, script.step)
-    assert script.script.rstrip("\n") in shown
-    assert script.result.stdout.strip() in shown
-    assert text.score(script.result.score) in shown
+    for words in (script.script.rstrip("\n"), script.result.stdout.strip(), text.score(script.result.score)):
+        assert words in shown
     whole = said(capsys, "show", run_dir, "phase2/path-0/t-0/k-1")
     for name in ("planner: answered", "coder: answered", "script: ran"):
         assert f"phase2/path-0/t-0/k-1/{name}" in whole
     assert "plan ──" in whole and max(map(len, whole.splitlines())) < 300
     many = said(capsys, "show", run_dir, "phase2")
-    assert "phase2/path-1/t-2/k-2/coder" in many
-    assert "phase1/" not in many
-    assert "prompt ──" not in many
+    assert "phase2/path-1/t-2/k-2/coder" in many and "phase1/" not in many and "prompt ──" not in many
     assert "no step 'phase7'" in said(capsys, "show", run_dir, "phase7", code=1)
 
 
 def test_show_does_not_let_a_script_drive_the_terminal(tmp_path: Path, capsys: Captured) -> None:
     Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run", synced=False)
     shown = said(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
-    assert "\x1b" not in shown
-    assert "red [U+202E]" in shown
-
-
-# --- diff --------------------------------------------------------------------------------------------------------
+    assert "\x1b" not in shown and "red [U+202E]" in shown
 
 
 def test_diff_compares_two_scripts_by_step_or_name(runs_dir: Path, capsys: Captured) -> None:
     run_dir = runs_dir / "good"
     shown = said(capsys, "diff", run_dir, "phase1/candidate-0", "final")
-    assert "--- phase1/candidate-0/script" in shown
-    assert '-"""phase1/candidate-0/script"""' in shown
-    assert '+"""phase3/r-0/script"""' in shown
+    for line in ("--- phase1/candidate-0/script", '-"""phase1/candidate-0/script"""', '+"""phase3/r-0/script"""'):
+        assert line in shown
     assert "are the same" in said(capsys, "diff", run_dir, "final", "best")
     assert "candidate-3/script-2" in said(capsys, "diff", run_dir, "phase1/candidate-3", "final")  # after its repair
     assert "no script ran at 'phase9'" in said(capsys, "diff", run_dir, "phase9", "final", code=1)
@@ -139,38 +120,31 @@ def test_diff_compares_two_scripts_by_step_or_name(runs_dir: Path, capsys: Captu
 
 
 def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys: Captured) -> None:
-    def long(middle: str) -> str:
+    def long(middle: int) -> str:
         lines = [f"value_{number} = {number} * {number}" for number in range(4000)]
         return "\n".join([*lines[:2000], f"depth = {middle}", *lines[2000:], f"note = '{'x' * 3000}{middle}'"])
 
-    said_before = list(Invented(seed=11).events())
-    scripts = [event for event in said_before if isinstance(event, ScriptFinished)][:2]
-    events = [said_before[0], *(one.model_copy(update={"script": long(str(n))}) for n, one in enumerate(scripts))]
-    first, second = (RunStory.from_events([events[0], one]) for one in events[1:])
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.jsonl").write_text("".join(f"{event.model_dump_json()}\n" for event in events))
+    start, *rest = Invented(seed=11).events()
+    scripts = [event for event in rest if isinstance(event, ScriptFinished)][:2]
+    changed = [one.model_copy(update={"script": long(number)}) for number, one in enumerate(scripts)]
+    write_journal(tmp_path / "run", [start, *changed])
     shown = said(capsys, "diff", tmp_path / "run", "phase1/candidate-0", "phase1/candidate-1").splitlines()
+    first, second = (RunStory.from_events([start, one]) for one in changed)
     for lines in (shown, Comparison.of(first, second).script):
         assert "-depth = 0" in lines and "+depth = 1" in lines
         assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
 
 
-# --- report and watch --------------------------------------------------------------------------------------------
-
-
 def test_report_says_where_it_wrote(runs_dir: Path, capsys: Captured) -> None:
     path = Path(said(capsys, "report", runs_dir / "bad").strip())
-    assert path == (runs_dir / "bad" / "report.html").absolute()
-    assert "Failed" in path.read_text(encoding="utf-8")
+    assert path == (runs_dir / "bad" / "report.html").absolute() and "Failed" in path.read_text(encoding="utf-8")
     assert "line 1" in said(capsys, "report", runs_dir / "damaged", code=1)
     assert "holds no run" in said(capsys, "report", runs_dir / "no-run", code=1)
 
 
 def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mle_star.cli.app", "watch", str(runs_dir / "good")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "mle_star.cli.app", "watch", str(runs_dir / "good")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         address = process.stdout.readline().strip()
@@ -182,8 +156,7 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
     finally:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert err.strip() == "no longer served"
+    assert (process.returncode, err.strip()) == (0, "no longer served")
 
 
 @pytest.mark.parametrize("command", ["report", "runs", "show", "diff", "watch", "run", "resume", "kaggle"])
@@ -201,20 +174,6 @@ def test_a_run_is_found_by_its_name_its_beginning_and_as_the_latest(
     monkeypatch.chdir(runs_dir.parent)
     by_folder = said(capsys, "show", runs_dir / "good")
     assert said(capsys, "show", "good") == said(capsys, "show", "goo") == by_folder
-    late = runs_dir / "zz-late"
-    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(late, synced=False)
-    assert said(capsys, "report", "latest").strip() == str(late / "report.html")
+    assert said(capsys, "report", "latest").strip() == str(runs_dir / LONG / "report.html")
     assert "may be any of 2 runs: bad, broken-off" in said(capsys, "show", "b", code=1)
     assert "nope: no such run" in said(capsys, "show", "nope", code=1)
-    shutil.rmtree(late)
-
-
-def test_the_list_of_runs_is_whole_in_a_pipe_and_there_for_programs(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = "a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
-    Invented(seed=11).write(tmp_path / "runs" / name, synced=False)
-    assert name in said(capsys, "runs").splitlines()[1]
-    (one,) = json.loads(said(capsys, "runs", "--json"))
-    assert one["path"] == f"runs/{name}" and one["state"] == "completed" and isinstance(one["score"], float)
