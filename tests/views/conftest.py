@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
+from mle_star.serving import GuardedServer
+
 PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
-CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+Server = TypeVar("Server", bound=GuardedServer)
 
 
 @dataclass
@@ -42,17 +45,30 @@ class Watched:
         return self.page
 
 
+Watch = Callable[..., Watched]
+
+
+@contextmanager
+def served(server: Server) -> Iterator[Server]:
+    """A server, stopped in any case."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's chromium, started once a module: while it is there, no test of this process can have an event loop."""
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS)
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS, timeout=PATIENCE_MS)
         yield chromium
         chromium.close()
 
 
 @pytest.fixture
-def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
+def watch(browser: Browser) -> Iterator[Watch]:
     """Pages of their own contexts: `watch(width=390, color_scheme="dark")`."""
     contexts = []
 

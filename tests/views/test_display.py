@@ -22,13 +22,13 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 
 from mle_star.models import MetricDirection
-from mle_star.run.events import EVENT_ADAPTER, AblationFinished, RunResumed
+from mle_star.run.events import EVENT_ADAPTER, AblationFinished, AnyEvent, RunResumed
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text, write_report
 from mle_star.views.display import choose_mode, make_display
 from mle_star.views.headlines import headline
 from mle_star.views.screen import BLOCKS, screen, sparkline
-from tests.views.journals import Invented
+from tests.views.journals import Invented, write_journal
 
 ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")
 
@@ -76,32 +76,25 @@ def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spen
     events = list(Invented(seed=11).events())
     at = next(i for i, event in enumerate(events) if event.step == "phase2/path-0/t-2/k-2/planner")
     story = RunStory.from_events(events[: at + 1])
-    lines = shown(story, 100, 40)
-    picture = "\n".join(lines)
-    assert story.score is not None
-    assert "Phase 2: refinement" in picture
-    assert f"{story.progress[0]}/{story.progress[1]} steps" in picture
+    picture = "\n".join(shown(story, 100, 40))
+    for words in (
+        "Phase 2: refinement", f"{story.progress[0]}/{story.progress[1]} steps", text.score(story.score),
+        "better than the best single model", "accepted, ", "Ctrl-C",
+        f"{text.money(story.totals.cost_usd)} · {story.totals.calls} calls · limit $5.00 · forecast $3.20",
+    ):  # fmt: skip
+        assert words in picture
+    assert story.score is not None and any(letter in picture for letter in BLOCKS[1:])
     assert re.search(r"path 0 step 2 try 2\s+planner\s+\d+:\d\d", picture)
-    assert text.score(story.score) in picture
-    assert "better than the best single model" in picture
-    assert re.search(
-        rf"{re.escape(text.money(story.totals.cost_usd))} · \d+ calls · limit \$5.00 · forecast \$3.20", picture
-    )
     assert re.search(r"scripts · limit 2 h · forecast 45 min · ends about \d\d:\d\d", picture)
-    assert any(letter in picture for letter in BLOCKS[1:])
-    assert "accepted, " in picture
-    assert "Ctrl-C" in lines[-1]
 
 
 def test_a_nasty_name_cannot_style_the_screen_or_drive_the_terminal() -> None:
     nasty = "[bold red]x[/] \x1b[2J\x1b]0;t\x07 \u202e evil\nline"
-    console = Console(width=100, height=40, file=io.StringIO(), force_terminal=True, color_system=None)
+    out = io.StringIO()
+    console = Console(width=100, height=40, file=out, force_terminal=True, color_system=None)
     console.print(screen(RunStory.from_events(list(Invented(words=nasty).events())[:120]), console.size))
-    written = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "[bold red]x[/]" in written
-    assert "\x1b[2J" not in written
-    assert "\x1b]0" not in written
-    assert "\u202e" not in written
+    assert "[bold red]x[/]" in out.getvalue()
+    assert not any(code in out.getvalue() for code in ("\x1b[2J", "\x1b]0", "\u202e"))
 
 
 @given(
@@ -173,88 +166,68 @@ def test_a_terminal_gets_a_moving_screen_that_resizes_and_then_the_summary(run_d
     written = play(run_dir, columns=80, resized=60)
     assert "\x1b[2K" in written or "\x1b[1A" in written  # the screen is drawn over itself
     assert re.search(r"\x1b\[[0-9;]*3[1-6]m", written)
-    plain = ANSI.sub("", written)
-    screens, _, end = plain.rpartition("spaceship-passengers: completed")
+    screens, _, end = ANSI.sub("", written).rpartition("spaceship-passengers: completed")
     rows = [row for line in screens.split("\n") for row in line.split("\r") if row.strip()]
-    assert max(cell_len(row) for row in rows) <= 80
-    assert any(cell_len(row) == 80 for row in rows)
+    assert max(map(cell_len, rows)) == 80
     assert any(row.startswith("╭") for row in rows_in(screens, 60))
     assert "spaceship-passengers · sonnet" in screens
-    assert "submission" in end
-    assert "improved by" in end
+    assert "submission" in end and "improved by" in end
 
 
-def test_keys_leave_no_mark_on_the_screen(run_dir: Path) -> None:
-    written = play(run_dir, columns=80, keys=b"\x03\x03typed")
+def test_keys_leave_no_mark_on_the_screen_and_no_color_means_no_colour(run_dir: Path) -> None:
+    written = play(run_dir, columns=80, keys=b"\x03\x03typed", NO_COLOR="1")
     assert "spaceship-passengers: completed" in ANSI.sub("", written)
     assert "^C" not in written and "typed" not in written
-
-
-def test_no_color_means_no_colour(run_dir: Path) -> None:
-    written = play(run_dir, columns=80, NO_COLOR="1")
-    assert "spaceship-passengers: completed" in ANSI.sub("", written)
     assert not re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]", written)
 
 
 # --- lines and JSON ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Path) -> None:
-    out, err = io.StringIO(), io.StringIO()
-    events = list(read_journal(run_dir / "journal.jsonl"))
-    with make_display("auto", run_dir=run_dir, out=out, err=err) as display:
+def shown_by(mode: str, run_dir: Path) -> tuple[str, str, list[AnyEvent]]:
+    """What a display writes to standard output and to standard error, and the events that it was told or found."""
+    out, err, events = io.StringIO(), io.StringIO(), list(read_journal(run_dir / "journal.jsonl"))
+    with make_display(mode, run_dir=run_dir, out=out, err=err) as display:
         for event in events[1:]:  # a listener is told from the second line on
             display(event)
-    lines = err.getvalue().split("\n")
-    assert "run f00dfacecafe starts" in lines[0]
+    return out.getvalue(), err.getvalue(), events
+
+
+def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Path) -> None:
+    end, err, events = shown_by("auto", run_dir)
+    lines, story = err.split("\n"), RunStory.from_events(events)
+    assert "run f00dfacecafe starts" in lines[0] and any("accepted" in line for line in lines)
     assert all(re.match(r"\d\d:\d\d:\d\d  ", line) for line in lines if line)
-    assert any("accepted" in line for line in lines)
-    end, story = out.getvalue(), RunStory.from_events(events)
-    assert "\x1b" not in err.getvalue() + end
-    assert text.score(story.score) in end
-    assert "First score" in end
-    assert "Phase 2" in end
-    assert text.money(story.totals.cost_usd) in end
+    assert "\x1b" not in err + end
+    for words in (text.score(story.score), "First score", "Phase 2", text.money(story.totals.cost_usd)):
+        assert words in end
     for name in ("final/submission.csv", "solution.py", "report.html", "journal.jsonl"):
         assert str(run_dir / name) in end  # a pipe breaks no path
 
 
+def test_quiet_says_only_what_must_be_said_and_json_is_the_journal_word_for_word(run_dir: Path) -> None:
+    out, err, _ = shown_by("quiet", run_dir)
+    assert "script failed" in err and "begins" not in err and "final/submission.csv" in out
+    out, err, events = shown_by("json", run_dir)
+    assert [EVENT_ADAPTER.validate_json(line) for line in out.splitlines()] == events
+    assert json.loads(out.splitlines()[0])["kind"] == "run_started" and err == ""
+    modes = {"auto": "plain", "rich": "rich", "json": "json"}
+    assert {mode: choose_mode(mode, io.StringIO()) for mode in modes} == modes, "a pipe gets lines"
+
+
 def test_a_line_tells_of_a_study_without_what_is_for_programs() -> None:
-    said = AblationFinished(
-        step="phase2/path-0/t-0", path=0, t=0, scores={"baseline": 0.5, "no bins": 0.4}, solution_score=0.5,
-        summary='Without `bins` the score is 0.4, 0.1 worse.\n{"baseline": 0.512345678901234, "losses": {"bins": 0.1}}',
+    line = headline(
+        AblationFinished(
+            step="phase2/path-0/t-0", path=0, t=0, scores={"baseline": 0.5, "no bins": 0.4}, solution_score=0.5,
+            summary='Without `bins` it is 0.1 worse.\n{"baseline": 0.512345678901234, "losses": {"bins": 0.1}}',
+        )
     )  # fmt: skip
-    line = headline(said)
     assert line is not None and line.words.endswith("0.1 worse.")
-
-
-def test_quiet_says_only_what_must_be_said(run_dir: Path) -> None:
-    out, err = io.StringIO(), io.StringIO()
-    with make_display("quiet", run_dir=run_dir, out=out, err=err) as display:
-        for event in list(read_journal(run_dir / "journal.jsonl"))[1:]:
-            display(event)
-    assert "script failed" in err.getvalue()
-    assert "begins" not in err.getvalue()
-    assert "final/submission.csv" in "".join(out.getvalue().split())
-
-
-def test_json_lines_are_the_journal_word_for_word(run_dir: Path) -> None:
-    out, err = io.StringIO(), io.StringIO()
-    events = list(read_journal(run_dir / "journal.jsonl"))
-    with make_display("json", run_dir=run_dir, out=out, err=err) as display:
-        for event in events[1:]:
-            display(event)
-    lines = out.getvalue().splitlines()
-    assert [EVENT_ADAPTER.validate_json(line) for line in lines] == events
-    assert json.loads(lines[0])["kind"] == "run_started"
-    assert err.getvalue() == ""
 
 
 def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
     run_dir, events = tmp_path / "run", list(Invented(seed=11).events())
-    with Journal(run_dir / "journal.jsonl") as journal:
-        for event in events[:150]:
-            journal.record(event)
+    write_journal(run_dir, events[:150])
     out, err = io.StringIO(), io.StringIO()
     with (
         Journal(run_dir / "journal.jsonl") as journal,
@@ -267,15 +240,9 @@ def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
         for event in events[150:]:
             journal.record(event)
     kinds = [json.loads(line)["kind"] for line in out.getvalue().splitlines()]
-    assert kinds[0] == "run_resumed"
-    assert len(kinds) == 1 + len(events) - 150
+    assert kinds[0] == "run_resumed" and len(kinds) == 1 + len(events) - 150
     assert "the run continues" in err.getvalue().split("\n")[0]
     assert err.getvalue().count("completed, score") >= 3
-
-
-@pytest.mark.parametrize(("mode", "expected"), [("auto", "plain"), ("rich", "rich"), ("json", "json")])
-def test_a_pipe_gets_lines_unless_told_otherwise(mode: str, expected: str) -> None:
-    assert choose_mode(mode, io.StringIO()) == expected
 
 
 def test_a_display_that_heard_nothing_leaves_nothing(tmp_path: Path) -> None:

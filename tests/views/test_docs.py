@@ -29,8 +29,18 @@ NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join(TEXTS.values()))
 
 
-def test_the_reference_is_current() -> None:
+OLD_WORDS = r"goes? on|gone on|taken? up again|\banew\b|put aside|hand(s|ed)? over|promis|\bmend|for want of"
+
+
+def test_the_reference_is_current_and_describes_everything_in_plain_words() -> None:
     assert reference.main(["--check"]) == 0, "python tools/reference.py --write"
+    page = reference.reference()
+    for name, field in PipelineConfig.model_fields.items():
+        assert field.description and f"| `{name}` |" in page, name
+    for heading, sentence in re.findall(r"^### ([a-z_]+)\n(.*)$", page.partition("## Events")[2], re.MULTILINE):
+        assert sentence.endswith("."), heading
+    plain = page.partition("## Files of a run")[0].replace("`promising`", "")
+    assert [line for line in plain.splitlines() if re.search(OLD_WORDS, line)] == []
 
 
 def test_the_reference_names_every_option_that_the_help_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,23 +50,6 @@ def test_the_reference_names_every_option_that_the_help_names(capsys: pytest.Cap
         shown = {word for line in offered for word in re.findall(r"--?[A-Za-z][\w-]*", line)} - {"--help", "-h"}
         known = {option for one in reference._parameters(with_settings(load(command))) for option in one.options}
         assert known == shown, command
-
-
-OLD_WORDS = r"goes? on|gone on|taken? up again|\banew\b|put aside|hand(s|ed)? over|promis|\bmend|for want of"
-
-
-def test_commands_names_and_settings_are_described_in_plain_words() -> None:
-    page = reference.reference().partition("## Files of a run")[0]
-    assert [line for line in page.splitlines() if re.search(OLD_WORDS, line.replace("`promising`", ""))] == []
-
-
-def test_every_setting_and_every_event_has_a_sentence() -> None:
-    page = reference.reference()
-    for name, field in PipelineConfig.model_fields.items():
-        assert field.description, name
-        assert f"| `{name}` |" in page
-    for heading, sentence in re.findall(r"^### ([a-z_]+)\n(.*)$", page.partition("## Events")[2], re.MULTILINE):
-        assert sentence.endswith("."), heading
 
 
 def test_every_command_and_option_in_the_guides_exists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,14 +64,6 @@ def test_every_command_and_option_in_the_guides_exists(capsys: pytest.CaptureFix
         assert used <= offered, command
 
 
-def test_every_setting_in_the_guides_exists() -> None:
-    for name, text in TEXTS.items():
-        for setting in re.findall(r"--set ([a-z_]+)=", text):
-            assert setting in PipelineConfig.model_fields, name
-        for setting in re.findall(r"\| `([a-z]+(?:_[a-z]+)+)` \|", text):
-            assert setting in PipelineConfig.model_fields, name
-
-
 def test_every_link_and_picture_in_the_docs_leads_somewhere() -> None:
     for path in DOCS.glob("*.md"):
         text = path.read_text(encoding="utf-8")
@@ -91,7 +76,13 @@ def test_every_link_and_picture_in_the_docs_leads_somewhere() -> None:
                 assert anchor in slugs, f"{path.name}: {target}#{anchor}"
 
 
-def test_the_files_in_the_guides_are_valid(tmp_path: Path) -> None:
+def test_settings_files_and_python_in_the_guides_are_valid(tmp_path: Path) -> None:
+    for name, text in TEXTS.items():
+        for setting in re.findall(r"--set ([a-z_]+)=|\| `([a-z]+(?:_[a-z]+)+)` \|", text):
+            assert "".join(setting) in PipelineConfig.model_fields, name
+        if name != "extending":  # pieces of modules: tests/test_extending.py puts them in their places and runs them
+            for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+                compile(block, name, "exec")
     blocks = {name: re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for name, text in TEXTS.items()}
     (tmp_path / "run.yaml").write_text(blocks["budgets"][0], encoding="utf-8")
     assert load_config({}, tmp_path / "run.yaml", environ={}).outer_loop_steps == 6
@@ -99,14 +90,6 @@ def test_the_files_in_the_guides_are_valid(tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text(blocks["own-data"][0], encoding="utf-8")
     assert load_task(tmp_path).competition_id == "house-prices"
     assert all(yaml.safe_load(block) for found in blocks.values() for block in found)
-
-
-def test_the_python_of_the_guides_compiles() -> None:
-    for name, text in TEXTS.items():
-        if name == "extending":
-            continue  # pieces of modules: tests/test_extending.py puts them in their places and runs them
-        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-            compile(block, name, "exec")
 
 
 def test_the_pages_build_without_a_warning_and_ask_nothing_of_the_network(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,15 @@ import pytest
 from mle_star.data.medals import Medals
 from mle_star.integrations.campaign import PAGE, Campaign
 from mle_star.integrations.campaign_page import campaign_html
-from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription, TaskType
-from mle_star.run.events import AnyEvent, HoldOutPrepared, RunFinished, ShortlistScored, SolutionExamined
+from mle_star.models import Measure, PipelineConfig
+from mle_star.run.events import AnyEvent, HoldOutPrepared, ShortlistScored, SolutionExamined
 from mle_star.run.journal import Journal
 from mle_star.views import write_report
 from mle_star.views.live import IndexServer, LiveServer
-from tests.views.conftest import Watched
-from tests.views.journals import Invented
+from tests.views.conftest import Watch, served
+from tests.views.journals import Invented, write_journal
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
-Watch = Callable[..., Watched]
 HERE = Path(__file__).parent
 LOOKS = (HERE / "looks.js").read_text(encoding="utf-8")
 AXE = (HERE / "vendor" / "axe.min.js").read_text(encoding="utf-8")
@@ -31,44 +30,41 @@ SCREENS = os.environ.get("SCREENS_TO", "")
 SIGHTS = [(390, "light"), (1440, "dark")]
 if SCREENS or os.environ.get("MLE_STAR_SOAK"):
     SIGHTS += [(390, "dark"), (1440, "light")]
+GOOD, FAILED, LIVE = "good-20260131-140500", "failed-20260131-120000", "live-20260131-160000"
 
 
 def scored(invented: Invented) -> list[AnyEvent]:
     """A run with everything that a harness that scores by hidden rows adds."""
-    events = list(invented.events())
+    start, *events, last, end = invented.events()
     expected = Measure(score=0.8531, low=0.8402, high=0.8660, rows=1200, measured="harness", printed=0.871)
     holdout = HoldOutPrepared(
-        at=events[0].at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
+        at=start.at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
         select_rows=1200, baseline=Measure(score=0.52, measured="harness"),
     )  # fmt: skip
     table = [
         {"name": name, **expected.model_dump(), "members": 1, "compared": compared}
         for name, compared in (("path 0", 0.849), ("ensemble 0", 0.851))
     ]
-    pick = ShortlistScored(at=events[-2].at, step="shortlist", shortlist=table, chosen="ensemble 0")
-    said = SolutionExamined(
-        at=events[-2].at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
+    examined = SolutionExamined(
+        at=last.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
         confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
         calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
         importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
         points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
     )  # fmt: skip
-    return [events[0], holdout, *events[1:-1], pick, said, events[-1]]
+    pick = ShortlistScored(at=last.at, step="shortlist", shortlist=table, chosen="ensemble 0")
+    return [start, holdout, *events, last, pick, examined, end]
 
 
 def campaign(shelf: Path) -> Path:
     """The page of a campaign in which everything has happened, beside the runs of the shelf."""
-    words = TaskDescription(
-        competition_id="t", task_type=TaskType.classification, data_modality="tabular", evaluation_metric="accuracy",
-        metric_direction=MetricDirection.maximize, description="d", data_dir=str(shelf),
-    )  # fmt: skip
     names = ["good", "a-rather-long-name-of-a-competition-as-they-have-them", "third"]
-    tasks = [words.model_copy(update={"competition_id": name}) for name in names]
+    tasks = [Invented(name=name).task.model_copy(update={"data_dir": str(shelf)}) for name in names]
     medals = {"good": Medals(gold=0.9, silver=0.85, bronze=0.8)}
     made = Campaign.create(shelf, tasks, 3, PipelineConfig(model="offline"), medals)
     done: dict[str, Any] = {"state": "finished", "score": 0.8712, "cost_usd": 1.25, "seconds": 754.0}
     ends: list[dict[str, Any]] = [
-        {**done, "expected": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": "good-20260131-140500"},
+        {**done, "expected": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": GOOD},
         {**done, "score": 0.9},
         {"state": "failed", "message": "no candidate of Phase 1 came to a score; the last error was out of memory"},
         {"state": "left out", "message": "the campaign's money is spent"},
@@ -83,32 +79,23 @@ def campaign(shelf: Path) -> Path:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The pages by name, of a finished, a failed and a live run."""
     shelf = tmp_path_factory.mktemp("shelf")
-    runs = {
-        "good-20260131-140500": Invented(seed=11, T=1),
-        "failed-20260131-120000": Invented(seed=4, T=1, outcome="failed"),
-    }
-    for name, invented in runs.items():
-        invented.write(shelf / name, synced=False)
-    good = shelf / "good-20260131-140500"
-    events = scored(Invented(seed=11, T=1, run_dir=good))
-    assert isinstance(events[-1], RunFinished)
-    (good / "journal.jsonl").write_text("".join(e.model_dump_json() + "\n" for e in events), encoding="utf-8")
+    Invented(seed=11, T=1).write(shelf / GOOD, synced=False)
+    write_journal(shelf / GOOD, scored(Invented(seed=11, T=1, run_dir=shelf / GOOD)))
+    Invented(seed=4, T=1, outcome="failed").write(shelf / FAILED, synced=False)
     with ExitStack() as stack:
-        going = stack.enter_context(Journal(shelf / "live-20260131-160000" / "journal.jsonl"))
+        going = stack.enter_context(Journal(shelf / LIVE / "journal.jsonl"))
         for event in list(Invented(seed=5, T=1).events())[:90]:
             going.record(event)
-        live, index = LiveServer(shelf / "live-20260131-160000"), IndexServer(shelf)
-        for server in (live, index):
-            server.start()
-            stack.callback(server.stop)
-        names = "a=good-20260131-140500&b=failed-20260131-120000"
+        live, index = LiveServer(shelf / LIVE), IndexServer(shelf)
+        stack.enter_context(served(live))
+        stack.enter_context(served(index))
         yield {
-            "report": write_report(good).as_uri(),
-            "failed": write_report(shelf / "failed-20260131-120000").as_uri(),
+            "report": write_report(shelf / GOOD).as_uri(),
+            "failed": write_report(shelf / FAILED).as_uri(),
             "live": live.address,
             "ui": index.address,
             "campaign": campaign(shelf).as_uri(),
-            "compare": f"http://127.0.0.1:{index.port}/compare?token={index.token}&{names}",
+            "compare": f"http://127.0.0.1:{index.port}/compare?token={index.token}&a={GOOD}&b={FAILED}",
         }
 
 
@@ -146,12 +133,12 @@ def test_the_list_is_searched_two_are_compared_and_each_opens_its_report(places:
     assert page.locator(".run:visible").count() == 1
     page.locator("#search").fill("")
     assert not page.locator("#compare").is_enabled()
-    for name in ("good-20260131-140500", "failed-20260131-120000"):
+    for name in (GOOD, FAILED):
         page.locator(f".run[data-name='{name}'] input").check()
     assert page.locator(".run input:disabled").count() == 1
     page.locator("#compare").click()
     page.wait_for_url("**/compare?*")
-    assert "good-20260131-140500" in page.locator("main").inner_text()
+    assert GOOD in page.locator("main").inner_text()
     assert page.locator("td.ahead").count() >= 1
     page.locator("thead a").first.click()
     page.wait_for_selector("body[data-state=completed]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,14 @@ from playwright.sync_api import Page, expect
 
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
-from mle_star.run.events import AblationFinished, RefinementTried, RunFinished, ScriptFinished
-from mle_star.run.journal import read_journal
+from mle_star.run.events import AblationFinished, RefinementTried
 from mle_star.views import RunStory, text, write_report
+from mle_star.views.live import LiveServer
 from mle_star.views.page import SECTIONS
-from tests.views.conftest import Watched
-from tests.views.journals import Invented
+from tests.views.conftest import Watch, served
+from tests.views.journals import Invented, write_journal
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
-Watch = Callable[..., Watched]
 
 NASTY = {
     "markup": "</pre></script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>{{ 7 * 7 }}",
@@ -45,54 +43,43 @@ def words(page: Page, place: str) -> str:
     return page.locator(place).inner_text()
 
 
-def test_the_verdict_comes_first_and_holds_score_gain_cost_and_file(run_dir: Path, watch: Watch) -> None:
-    story = RunStory.from_events(read_journal(run_dir / "journal.jsonl"))
-    page = watch(height=700).open(run_dir / "report.html")
-    seen = words(page, ".verdict")
-    assert text.score(story.score) in words(page, "h1")
-    assert "better than the best single model" in seen
-    assert "An ensemble of 2 refined paths won" in seen
-    assert "self-reported" in seen
-    assert text.score(story.first_score) in seen
-    assert text.money(story.totals.cost_usd) in seen
-    assert str(run_dir / "final" / "submission.csv") in seen
-    assert "bubblewrap" in seen
-    assert "Completed" in seen
-    for place in ("h1", ".gain", ".submit", ".tiles"):  # all of it without scrolling
-        box = page.locator(place).first.bounding_box()
-        assert box is not None
-        assert box["y"] + box["height"] <= 700
-    link = page.locator(".submit a")
-    assert link.get_attribute("href") == "final/submission.csv"
-
-
-def test_every_section_is_there_and_nothing_is_asked_of_the_network(run_dir: Path, watch: Watch) -> None:
+def test_a_report_works_wherever_it_is_sent_with_the_verdict_first_and_every_section(
+    run_dir: Path, tmp_path: Path, watch: Watch
+) -> None:
+    story, alone = RunStory.of(run_dir), tmp_path / "mail" / "somewhere.html"
+    alone.parent.mkdir()
+    shutil.copy(run_dir / "report.html", alone)
     for scheme, width in (("light", 1280), ("dark", 390)):
-        seen = watch(width=width, color_scheme=scheme)
-        page = seen.open(run_dir / "report.html")
+        seen = watch(width=width, height=700, color_scheme=scheme)
+        page = seen.open(alone)
         for section in SECTIONS:
             if section != "now":
                 assert page.locator(f"section#{section} h2").is_visible(), section
                 assert len(words(page, f"section#{section}")) > 30, section
         assert not page.locator("section#now").is_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert seen.complaints == []
-        assert seen.requests == [(run_dir / "report.html").as_uri()]
-
-
-def test_a_report_works_wherever_it_is_sent(run_dir: Path, tmp_path: Path, watch: Watch) -> None:
-    alone = tmp_path / "mail" / "somewhere.html"
-    alone.parent.mkdir()
-    shutil.copy(run_dir / "report.html", alone)
-    seen = watch()
-    page = seen.open(alone)
-    page.locator("details.try summary").first.click()
-    expect(page.locator("table.diff")).to_be_visible()
-    assert (seen.complaints, seen.requests) == ([], [alone.as_uri()])
+        assert (seen.complaints, seen.requests) == ([], [alone.as_uri()])
+    page = watch(height=700).open(run_dir / "report.html")
+    verdict = words(page, ".verdict")
+    assert text.score(story.score) in words(page, "h1")
+    for said in (
+        "better than the best single model", "An ensemble of 2 refined paths won", "self-reported", "bubblewrap",
+        "Completed", text.score(story.first_score), text.money(story.totals.cost_usd),
+        str(run_dir / "final" / "submission.csv"),
+    ):  # fmt: skip
+        assert said in verdict
+    for place in ("h1", ".gain", ".submit", ".tiles"):  # all of it without scrolling
+        box = page.locator(place).first.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 700
+    assert page.locator(".submit a").get_attribute("href") == "final/submission.csv"
+    page.emulate_media(media="print")  # without what only a screen needs
+    assert not page.locator("nav").is_visible() and page.locator("button:visible").count() == 0
+    assert page.locator("#final-script").evaluate("one => getComputedStyle(one).maxHeight") == "none"
+    assert len(page.pdf(format="A4")) > 20_000
 
 
 @pytest.mark.parametrize("direction", MetricDirection)
-def test_the_charts_have_one_mark_for_everything_in_the_journal(
+def test_the_charts_have_one_mark_for_everything_in_the_journal_and_can_be_read_without_being_seen(
     direction: MetricDirection, tmp_path: Path, watch: Watch
 ) -> None:
     events = Invented(seed=5, L=3, T=2, direction=direction).write(tmp_path / "run", synced=False)
@@ -106,39 +93,28 @@ def test_the_charts_have_one_mark_for_everything_in_the_journal(
     for path in range(3):
         tried = sum(isinstance(event, RefinementTried) and event.path == path for event in events)
         assert chart.locator(f".mark.c{path}").count() == tried == 6
-    studies = [event for event in events if isinstance(event, AblationFinished)]
-    for study in studies:
+    for study in (event for event in events if isinstance(event, AblationFinished)):
         bars = page.locator(f"#step-{study.path}-{study.t}-body svg .bar")
         assert bars.count() == len(study.scores) - 1
-    assert f"{direction.better_word} is better" in chart.locator(".axis-title").first.text_content()  # type: ignore[operator]
-    assert page.locator("#costs .chart > svg").count() == 4
+    assert f"{direction.better_word} is better" in str(chart.locator(".axis-title").first.text_content())
     agents = {call.agent for call in story.calls.values()}
+    assert page.locator("#costs .chart > svg").count() == 4
     assert page.locator("#costs svg[aria-labelledby^='cost-by-agent'] .bar").count() == len(agents)
-
-
-def test_every_chart_can_be_read_without_being_seen(run_dir: Path, watch: Watch) -> None:
-    page = watch().open(run_dir / "report.html")
-    charts = page.locator(".chart > svg")
-    assert charts.count() > 8
-    for index in range(charts.count()):
-        chart = charts.nth(index)
-        assert chart.get_attribute("role") == ("group" if chart.locator(".mark").count() else "img")
-        title, description = chart.locator("> title").text_content(), chart.locator("> desc").text_content()
-        assert title
-        assert description
-        assert any(letter.isdigit() for letter in description)
-        assert chart.get_attribute("aria-labelledby") == " ".join(
-            str(chart.locator(f"> {name}").get_attribute("id")) for name in ("title", "desc")
-        )
-    attempts = page.locator("#scores .mark").count()
-    assert page.locator("#scores details table tbody tr").count() == attempts
+    assert page.locator("#scores details table tbody tr").count() == len(story.attempts)
+    charts = page.locator(".chart > svg").all()
+    assert len(charts) > 8
+    for one in charts:
+        assert one.get_attribute("role") == ("group" if one.locator(".mark").count() else "img")
+        title, description = one.locator("> title"), one.locator("> desc")
+        assert title.text_content() and any(letter.isdigit() for letter in str(description.text_content()))
+        ids = f"{title.get_attribute('id')} {description.get_attribute('id')}"
+        assert one.get_attribute("aria-labelledby") == ids
 
 
 def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Path, watch: Watch) -> None:
-    events = list(read_journal(run_dir / "journal.jsonl"))
-    tried = [event for event in events if isinstance(event, RefinementTried)]
-    one = next(event for event in tried if (event.path, event.t, event.k) == (1, 0, 1))
-    page = watch().open(run_dir / "report.html")
+    story = RunStory.of(run_dir)
+    one = next(event for event in story.refinements if (event.path, event.t, event.k) == (1, 0, 1))
+    page = watch(timezone_id="Asia/Tokyo").open(run_dir / "report.html")
     attempt = page.locator("#phase2-path-1-t-0-k-1")
     assert page.locator("table.diff").count() == 0  # drawn when wanted
     attempt.locator("summary").click()
@@ -150,14 +126,17 @@ def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Pat
     assert "unchanged line" in attempt.locator("tr.gap").first.inner_text()
     attempt.locator("summary").first.click()
     expect(attempt.locator("table.diff")).not_to_be_visible()
-    narrow = watch(width=390).open(run_dir / "report.html")
-    narrow.locator("#phase2-path-1-t-0-k-1 summary").click()
-    expect(narrow.locator("#phase2-path-1-t-0-k-1 table.diff")).to_be_visible()
-    assert narrow.locator("#phase2-path-1-t-0-k-1 table.diff tr").first.locator("td").count() == 2
+    narrow = watch(width=390).open(run_dir / "report.html").locator("#phase2-path-1-t-0-k-1")
+    narrow.locator("summary").click()
+    expect(narrow.locator("table.diff")).to_be_visible()
+    assert narrow.locator("table.diff tr").first.locator("td").count() == 2
+    first = page.locator("#repairs time").first
+    at = str(first.get_attribute("datetime"))
+    assert first.inner_text() == f"{(int(at[11:13]) + 9) % 24:02}{at[13:19]}", "by the reader's clock"
 
 
-def test_marks_lead_to_their_attempts_and_folds_fold(run_dir: Path, watch: Watch) -> None:
-    page = watch().open(run_dir / "report.html")
+def test_marks_lead_to_their_attempts_folds_fold_and_the_script_is_copied(run_dir: Path, watch: Watch) -> None:
+    page = watch(permissions=["clipboard-read", "clipboard-write"]).open(run_dir / "report.html")
     page.locator('#scores .mark[data-go="phase2-path-0-t-1-k-1"]').click()
     expect(page.locator("#phase2-path-0-t-1-k-1 table.diff")).to_be_visible()
     page.locator("button[data-fold=close]").click()
@@ -170,24 +149,12 @@ def test_marks_lead_to_their_attempts_and_folds_fold(run_dir: Path, watch: Watch
     assert not failure.locator("pre").is_visible()
     failure.locator("summary").click()
     assert "Traceback" in failure.locator("pre").inner_text()
-
-
-def test_times_are_those_of_the_readers_clock(run_dir: Path, watch: Watch) -> None:
-    page = watch(timezone_id="Asia/Tokyo").open(run_dir / "report.html")
-    first = page.locator("#repairs time").first
-    at = str(first.get_attribute("datetime"))
-    assert first.inner_text() == f"{(int(at[11:13]) + 9) % 24:02}{at[13:19]}"
-
-
-def test_the_final_script_is_shown_in_colours_and_copied_word_for_word(run_dir: Path, watch: Watch) -> None:
-    story = RunStory.from_events(read_journal(run_dir / "journal.jsonl"))
-    seen = watch(permissions=["clipboard-read", "clipboard-write"])
-    page = seen.open(run_dir / "report.html")
-    assert page.locator("#final-script").text_content() == story.final_script
-    assert page.locator("#final-script .k, #final-script .kn").count() > 2
+    script = RunStory.of(run_dir).final_script
+    assert page.locator("#final-script").text_content() == script
+    assert page.locator("#final-script .k, #final-script .kn").count() > 2, "in colours"
     page.locator("button[data-copy-from]").click()
     page.locator("button[data-copy-from]", has_text="Copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()").strip() == story.final_script.strip()
+    assert page.evaluate("navigator.clipboard.readText()").strip() == script.strip()
 
 
 @pytest.mark.parametrize("kind", NASTY)
@@ -220,73 +187,44 @@ def test_hostile_content_is_shown_as_text(kind: str, tmp_path: Path, watch: Watc
     assert expected[kind] in body.replace("\u2407", "").replace("  ", " ")
     assert not set(body) & set("\x1b\x9b\x07\x08\x00\u202e\u2066\u200b\u2028")
     assert max(len(line) for line in body.split("\n")) < 3000
+    if kind == "markup":  # pieces of the live page come another way
+        with served(LiveServer(tmp_path / "run")) as server:
+            live = watch()
+            page = live.open(server.address)
+            page.wait_for_selector("body[data-state=completed]")
+            assert page.evaluate("window.pwned") is None and live.complaints == []
+            assert expected[kind] in page.locator("main").inner_text()
 
 
-def test_a_thousand_attempts_stay_small_and_quick(tmp_path: Path, watch: Watch) -> None:
-    events = Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(tmp_path / "run", synced=False)
+def test_a_thousand_attempts_stay_small_and_quick_and_long_texts_are_cut(tmp_path: Path, watch: Watch) -> None:
+    Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(tmp_path / "run", synced=False)
     report = write_report(tmp_path / "run")
-    assert sum(isinstance(event, RefinementTried) for event in events) == 1000
     assert report.stat().st_size < 5_000_000
-    seen = watch()
-    page = seen.open(report)
+    page = watch().open(report)
     paint = page.wait_for_function("performance.getEntriesByName('first-contentful-paint')[0]?.startTime").json_value()
     assert paint < 60_000  # a fifth of a second on a quiet machine; this one may be busy
     assert page.locator("#scores .mark").count() == 1000 + 4 + 2 + 5
     page.locator('#scores .mark[data-go="phase2-path-3-t-24-k-9"]').dispatch_event("click")
     expect(page.locator("#phase2-path-3-t-24-k-9 table.diff")).to_be_visible()
+    Invented(seed=3, L=2, T=15, K=10, R=1, block_lines=400).write(tmp_path / "long", synced=False)
+    report = write_report(tmp_path / "long")
+    assert report.stat().st_size < 5_000_000 and "characters left out" in report.read_text(encoding="utf-8")
 
 
-def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
-    Invented(seed=3, L=2, T=15, K=10, R=1, block_lines=400).write(tmp_path / "run", synced=False)
-    report = write_report(tmp_path / "run")
-    assert report.stat().st_size < 5_000_000
-    assert "characters left out" in report.read_text(encoding="utf-8")
-
-
-def test_a_run_that_is_not_over_has_a_report_too(tmp_path: Path, watch: Watch) -> None:
+def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch: Watch) -> None:
     events = list(Invented(seed=11, T=1).events())
-    Invented(seed=11, T=1).write(tmp_path / "run", synced=False)
-    journal = tmp_path / "run" / "journal.jsonl"
-    lines = journal.read_bytes().splitlines(keepends=True)
-    for count in (1, 40, len(lines) // 2):
-        journal.write_bytes(b"".join(lines[:count]) + b'{"kind": "torn')
+    for count in (1, 40, len(events) // 2):
+        write_journal(tmp_path / "run", events[:count])
+        with (tmp_path / "run" / "journal.jsonl").open("a") as journal:
+            journal.write('{"kind": "torn')
         seen = watch()
         page = seen.open(write_report(tmp_path / "run"))
-        assert "Stopped without an end" in words(page, ".verdict")
-        assert "mle-star resume" in words(page, ".verdict")
+        assert "Stopped without an end" in words(page, ".verdict") and "mle-star resume" in words(page, ".verdict")
         assert seen.complaints == []
-    best = RunStory.from_events(events[: len(lines) // 2])
-    assert text.score(best.score) in words(page, "h1")
-    assert "best_submission.csv" in words(page, ".submit")
-
-
-def test_a_failed_run_says_so_first(tmp_path: Path, watch: Watch) -> None:
-    Invented(seed=11, T=1, outcome="failed").write(tmp_path / "run", synced=False)
-    page = watch().open(write_report(tmp_path / "run"))
-    verdict = words(page, ".verdict")
-    assert "Failed" in verdict
-    assert "PipelineError: no solution" in verdict
-
-
-def test_a_report_prints_without_what_only_a_screen_needs(run_dir: Path, watch: Watch) -> None:
-    page = watch().open(run_dir / "report.html")
-    page.emulate_media(media="print")
-    assert not page.locator("nav").is_visible()
-    assert page.locator("button:visible").count() == 0
-    assert page.locator("#final-script").evaluate("one => getComputedStyle(one).maxHeight") == "none"
-    assert len(page.pdf(format="A4")) > 20_000
-
-
-def test_the_report_shows_the_score_of_the_result_not_of_the_submission_script(tmp_path: Path) -> None:
-    Invented(seed=11, T=1).write(tmp_path / "run", synced=False)
-    events = list(read_journal(tmp_path / "run" / "journal.jsonl"))
-    last = next(e for e in events if isinstance(e, ScriptFinished) and e.purpose == "submission")
-    assert last.result.score is None
-    end = next(event for event in events if isinstance(event, RunFinished))
-    html = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    assert f'<span class="number">{text.score(end.score)}</span></h1>' in html
-
-
-def test_a_folder_without_a_run_is_refused_in_words(tmp_path: Path) -> None:
+    best = RunStory.from_events(events[: len(events) // 2])
+    assert text.score(best.score) in words(page, "h1") and "best_submission.csv" in words(page, ".submit")
+    Invented(seed=11, T=1, outcome="failed").write(tmp_path / "failed", synced=False)
+    verdict = words(watch().open(write_report(tmp_path / "failed")), ".verdict")
+    assert "Failed" in verdict and "PipelineError: no solution" in verdict
     with pytest.raises(ConfigError, match="holds no run"):
         write_report(tmp_path)
