@@ -49,7 +49,7 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
         assert facts(resumed) == facts(Ledger.of(heard))
         best = resumed.best()
         assert best is not None and "level" in resumed.text(best.script)
-    tries = [entry.where for entry in tried(resumed) if entry.path == 0]
+    tries = [entry.where for entry in tried(resumed) if entry.step and entry.step[0] == 0]
     assert tries == [f"path 1, step {step}, try {number}" for step in (1, 2) for number in (1, 2)], "it remembers"
     assert {node.kind for node in resumed.nodes} == {"candidate", "merge", "data", "refinement", "ensemble"}
     for node in resumed.nodes:  # every attempt leads back to a candidate

@@ -259,7 +259,7 @@ def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
         "INFO run: attempt 2: score failed, accepted: no",
         "WARNING run: no reply: coder: gone",
         "WARNING phase3: failed after 1.2 s, score None a bug",
-        "WARNING here: decided: in-time: no",
+        "INFO here: not done for want of time or money: in-time",
         "WARNING run: scores are those that scripts print: no labels",
         "INFO run: final selection: a blend, of 2",
         "WARNING run: 80 % of the money limit is spent: 8.00 of 10.00",

@@ -113,7 +113,7 @@ LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
         (INFO, lambda e: f"evaluation done: {e.model_name}, {_score(e.score)}"),
         (WARNING, lambda e: f"candidate skipped: {e.model_name}: {e.error}" if e.score is None else ""),
     ],
-    "decided": [(WARNING, lambda e: "" if e.value else f"decided: {e.name}: no")],
+    "decided": [(INFO, lambda e: "" if e.value else f"not done for want of time or money: {e.name}")],
     "merge_tried": [
         (
             INFO,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from mle_star.models import Frozen, MetricDirection
+from mle_star.models import Measure, MetricDirection
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import AttemptEvent, Ledger, SearchNode
 
@@ -16,31 +16,30 @@ MAX_ERROR = 160
 Outcome = Literal["accepted", "rejected", "failed"]
 
 
-class Tried(Frozen):
+class Tried(NamedTuple):
     """One thing that was tried. `change` is against the best before it, positive when it is better."""
 
     where: str
     plan: str
     outcome: Outcome
-    score: float | None = None
-    low: float | None = None
-    high: float | None = None
-    basis: str = ""
-    change: float | None = None
-    seconds: float | None = None
-    error: str = ""
-    path: int | None = None
-    t: int | None = None
+    score: float | None
+    change: float | None
+    seconds: float | None
+    error: str
+    measure: Measure | None
+    step: tuple[int, int] | None
+    """The path and its outer step."""
 
     def line(self) -> str:
         """The entry as prompts show it: one line, whatever a plan or an error holds."""
-        plan, error = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR)
+        plan, error, sure = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR), self.measure
         if self.score is None:
             result = "failed" + (f": {error}" if error else "")
         else:
-            interval = "" if self.low is None or self.high is None else f" ({self.low:.6g} to {self.high:.6g})"
+            bounded = sure is not None and sure.low is not None and sure.high is not None
+            interval = f" ({sure.low:.6g} to {sure.high:.6g})" if sure is not None and bounded else ""
+            basis = f", {sure.basis}" if sure is not None and sure.basis else ""
             outcome = "" if self.where == "candidate" else f", {self.outcome}"
-            basis = f", {self.basis}" if self.basis else ""
             result = f"{self.score:.6g}{interval}{basis}{_change(self.change)}{outcome}"
         seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
         return f"- {self.where}: {plan} -> {result}{seconds}"
@@ -61,22 +60,10 @@ def _tried(ledger: Ledger, node: SearchNode) -> Tried:
     if score is None:
         reason = getattr(event, "error", "") or getattr(event, "reason", "")
         error = node.leak or reason or ("" if run is None else run.last_line)
-    path, t = (event.path, event.t) if isinstance(event, RefinementTried) else (None, None)
-    where, plan = _words(event)
-    return Tried(
-        where=where,
-        plan=plan,
-        score=score,
-        change=change,
-        error=error,
-        path=path,
-        t=t,
-        outcome="failed" if score is None else "accepted" if node.accepted else "rejected",
-        low=None if measure is None else measure.low,
-        high=None if measure is None else measure.high,
-        basis="" if measure is None else measure.basis,
-        seconds=None if run is None else run.seconds,
-    )
+    step = (event.path, event.t) if isinstance(event, RefinementTried) else None
+    outcome: Outcome = "failed" if score is None else "accepted" if node.accepted else "rejected"
+    seconds = None if run is None else run.seconds
+    return Tried(*_words(event), outcome, score, change, seconds, error, measure, step)
 
 
 def _words(event: AttemptEvent) -> tuple[str, str]:
@@ -112,9 +99,9 @@ def steps_without_gain(ledger: Ledger, path: int) -> int:
     """How many steps of a path in a row, up to now, have accepted nothing better than what they began with."""
     gains: dict[int, bool] = {}
     for entry in tried(ledger):
-        if entry.path == path and entry.t is not None:
+        if entry.step is not None and entry.step[0] == path:
             better = entry.outcome == "accepted" and (entry.change or 0.0) > 0
-            gains[entry.t] = gains.get(entry.t, False) or better
+            gains[entry.step[1]] = gains.get(entry.step[1], False) or better
     count = 0
     for t in sorted(gains, reverse=True):
         if gains[t]:
@@ -124,7 +111,7 @@ def steps_without_gain(ledger: Ledger, path: int) -> int:
 
 
 def _rank(entry: Tried, path: int | None, t: int | None) -> tuple[int, float]:
-    if path is not None and (entry.path, entry.t) == (path, t):
+    if path is not None and entry.step == (path, t):
         return 0, 0.0
     change = 0.0 if entry.change is None or math.isnan(entry.change) else entry.change
     if entry.outcome == "accepted" and change > 0:
