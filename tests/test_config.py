@@ -41,7 +41,6 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     ),
     "agent_timeout_seconds": ("7", 7),
     "client_reuse": ("clear", "clear"),
-    "max_warm_clients": ("7", 7),
     "max_concurrent_paths": ("7", 7),
     "script_timeout_seconds": ("7", 7),
     "max_concurrent_scripts": ("7", 7),

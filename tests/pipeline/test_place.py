@@ -17,8 +17,7 @@ from mle_star.execution import LocalExecutor, evaluate_solution, execute_in_run,
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import ScriptFinished
-from mle_star.sdk.definitions import build_system_prompt
-from mle_star.sdk.tools import list_data_files
+from mle_star.sdk.definitions import build_system_prompt, list_data_files
 from mle_star.search.setup import check_inputs
 from tests.conftest import ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script

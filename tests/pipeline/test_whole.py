@@ -107,7 +107,7 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
     task: TaskDescription, tmp_path: Path
 ) -> None:
     """The runs share one client, so that the CLI of each agent is started once and not again for each."""
-    brain, config = Remembering(), small(3, max_warm_clients=30)
+    brain, config = Remembering(), small(3)
     async with MessagesServer(brain) as server:
         facts, url = EnvironmentFacts(), server.base_url
         work_dir = tmp_path / "agents"

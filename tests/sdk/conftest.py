@@ -58,7 +58,7 @@ class Bench:
 
     async def settled(self) -> None:
         """Wait until every idle client is cleared."""
-        for worker in list(self.agents._pool._idle if self.agents._pool else ()):
+        for worker in list(self.agents._pool._idle):
             await worker.ready()
 
 

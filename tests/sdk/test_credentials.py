@@ -11,23 +11,14 @@ import pytest
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.sdk import AgentClient, EnvironmentFacts, find_credentials, require_credentials
-from mle_star.sdk.credentials import Upstream, client_environment, find_upstream
+from mle_star.sdk.credentials import Upstream, agent_headers, client_environment, find_upstream
 
 
 def environment(
     home: Path, environ: dict[str, str], proxy: tuple[str, str] | None = None, *, first_party: bool = False
 ) -> dict[str, str]:
     """All that a CLI process sees: the SDK puts what we give it over what it inherits."""
-    given = client_environment(
-        home,
-        agent="leakage",
-        variant="detection",
-        marker="m.1",
-        proxy=proxy,
-        first_party=first_party,
-        retries=2,
-        environ=environ,
-    )
+    given = client_environment(home, agent_headers("leakage", "detection"), proxy, first_party, environ)
     return {name: value for name, value in {**environ, **given}.items() if value}
 
 
@@ -129,7 +120,6 @@ def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_path: 
     assert "real" not in " ".join(env.values())
     assert (env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"]) == ("http://127.0.0.1:9", "key of the run")
     assert "127.0.0.1" in env["NO_PROXY"]
-    assert env["CLAUDE_CODE_MAX_RETRIES"] == "2"
     assert env["HOME"] == str(tmp_path / "own")
     assert not {"ANTHROPIC_CUSTOM_HEADERS", "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"} & set(env)
     direct = environment(tmp_path, {}, ("http://127.0.0.1:9", "k"), first_party=True)

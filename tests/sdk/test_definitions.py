@@ -13,6 +13,7 @@ from claude_agent_sdk import AgentDefinition
 
 from mle_star.execution import inspect_interpreter
 from mle_star.models import AgentType, MetricDirection, TaskDescription, agent_config, build_default_agent_configs
+from mle_star.sdk.credentials import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
 from mle_star.sdk.definitions import (
     MCP_TOOLS,
     PERSONA,
@@ -22,7 +23,6 @@ from mle_star.sdk.definitions import (
     build_system_prompt,
     effective_tools,
 )
-from mle_star.sdk.version import MINIMUM_VERSION, check_sdk_version, installed_sdk_version, require_sdk
 from tests.sdk.conftest import FACTS
 
 WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}

@@ -13,8 +13,7 @@ from pydantic import BaseModel
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
 from mle_star.prompts import render
-from mle_star.sdk.connection import Turn
-from mle_star.sdk.replies import Failure, read_structured, scorer_turn
+from mle_star.sdk.replies import Failure, Turn, read_structured, scorer_turn
 from mle_star.testing import ScriptedBrain
 from tests.sdk.conftest import OpenBench
 

@@ -17,8 +17,8 @@ from mle_star.engineer.server import BrainReply, ToolCall
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
+from mle_star.sdk.definitions import build_tool_server, list_data_files
 from mle_star.sdk.hooks import HURRY
-from mle_star.sdk.tools import build_tool_server, list_data_files
 from tests.sdk.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")

@@ -148,7 +148,6 @@ class PipelineConfig(Frozen):
     client_reuse: Literal["auto", "fresh", "clear"] = Field(
         default="auto", description="`fresh`: a client per call; `clear`: reused after /clear; `auto` by model"
     )
-    max_warm_clients: int = Field(default=6, description="idle clients kept to be reused")
     max_concurrent_paths: int | None = Field(default=None, description="paths at a time; none: all")
 
     script_timeout_seconds: int | None = Field(

@@ -82,7 +82,7 @@ def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]
 
 
 def _sdk() -> Iterator[Finding]:
-    from mle_star.sdk.version import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
+    from mle_star.sdk.credentials import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
 
     version = installed_sdk_version()
     try:

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from mle_star.sdk.client import AgentClient, CallPolicy
-from mle_star.sdk.credentials import Credential, find_credentials, require_credentials
+from mle_star.sdk.credentials import check_sdk_version, find_credentials, installed_sdk_version, require_credentials
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt
-from mle_star.sdk.version import check_sdk_version, installed_sdk_version, require_sdk
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool
@@ -14,14 +13,10 @@ __all__ = [
     "AgentClient",
     "CallPolicy",
     "CanUseTool",
-    "Credential",
     "EnvironmentFacts",
     "build_system_prompt",
-    "check_sdk_version",
     "find_credentials",
-    "installed_sdk_version",
     "require_credentials",
-    "require_sdk",
 ]
 
 # At import, as the specification wants it: a run must not find out in its middle. No SDK at all is no error yet.

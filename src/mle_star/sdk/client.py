@@ -6,32 +6,28 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget, read_prices
 from mle_star.run.context import AgentReply
-from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials
-from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, system_prompt_essence
+from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials, require_sdk
+from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server, system_prompt_essence
 from mle_star.sdk.hooks import CallSite, HookState
 from mle_star.sdk.meter import Tariff
 from mle_star.sdk.options import Launcher, missing_for_a_shell
-from mle_star.sdk.pool import Pool
 from mle_star.sdk.processes import ProcessKeeper
-from mle_star.sdk.replies import Answer, Failure, answers_in_text, build_reply, refuses_tools, scorer_turn
-from mle_star.sdk.version import require_sdk
+from mle_star.sdk.replies import Answer, Failure, Turn, answers_in_text, build_reply, refuses_tools, scorer_turn
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool
 
-    from mle_star.sdk.connection import Turn, Worker
+    from mle_star.sdk.connection import Worker
 
 logger = logging.getLogger(__name__)
 _SILENCE = logging.NullHandler()
@@ -84,6 +80,8 @@ class AgentClient:
         hidden: tuple[str, ...] = (),
     ) -> None:
         require_sdk()
+        from mle_star.sdk.connection import Pool
+
         if config.traits.is_embedded and base_url is None:
             raise ConfigError(f"the model {config.model!r} is reached through its own server: give base_url")
         self.config = config
@@ -113,16 +111,16 @@ class AgentClient:
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(self._launcher.warn_once, own)
         self._tools_work = False
-        self._pool: Pool | None = None
-        self._slots: asyncio.Semaphore | None = None
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._pool = Pool()
+        most = self.max_concurrent_sessions
+        self._slots = nullcontext() if most is None else asyncio.Semaphore(most)
+        self._one_by_one = asyncio.Lock() if self._launcher.shares_client else nullcontext()
         self._calls: set[asyncio.Future[None]] = set()
 
     # --- life ---
 
     async def __aenter__(self) -> AgentClient:
         from mle_star.sdk.proxy import CredentialProxy
-        from mle_star.sdk.tools import build_tool_server
 
         # The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
         logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
@@ -132,20 +130,14 @@ class AgentClient:
             raise ConfigError(f"tool_profile: full gives agents a shell, and nothing confines it: {missing}")
         self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
         self._launcher.tool_server = build_tool_server(Path(self._launcher.task.data_dir))
-        if self.max_concurrent_sessions is not None:
-            self._slots = asyncio.Semaphore(self.max_concurrent_sessions)
-        self._pool = Pool(
-            self._make_worker, self._launcher.key, max_warm=self.config.max_warm_clients, reuse=self._launcher.reuse
-        )
         upstream = Upstream(self._base_url) if self._base_url else find_upstream(base_url=self.config.base_url)
         if upstream is not None:
             self._launcher.proxy = await self._servers.enter_async_context(CredentialProxy(upstream))
         self._keeper.watch()
+        self._pool.closed = False
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         closing = asyncio.ensure_future(self._close())
         try:
             await asyncio.shield(closing)
@@ -156,8 +148,7 @@ class AgentClient:
 
     async def _close(self) -> None:
         try:
-            if self._pool is not None:
-                await self._pool.close()
+            await self._pool.close()
             if self._calls:  # their clients are gone: they end by themselves, and are charged for
                 await asyncio.wait(set(self._calls), timeout=CLOSE_SECONDS)
         except Exception:  # must not hide the error that ended the run
@@ -205,16 +196,16 @@ class AgentClient:
 
         The cost of a call that was cancelled is known when its client has ended: `on_late_cost` is told then.
         """
-        if self._pool is None:
+        if self._pool.closed:
             raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
         if self.config.traits.is_free:
-            max_cost_usd = None  # it is free, and a cap would only keep clients from being used again
+            max_cost_usd = None  # a client with a cap is not used again
         bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
         self._calls.add(call)
         try:
-            if self._slots is not None and self._slots.locked():
+            if isinstance(self._slots, asyncio.Semaphore) and self._slots.locked():
                 logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
-            async with self._slots or nullcontext(), self._turn(config, label):
+            async with self._slots, self._one_by_one:
                 return await self._ask(config, prompt, max_cost_usd, bill)
         except asyncio.CancelledError:
             if not bill.ends_later:
@@ -224,13 +215,9 @@ class AgentClient:
             self._calls.discard(call)
             call.set_result(None)
 
-    def _turn(self, config: AgentConfig, label: str) -> AbstractAsyncContextManager[None]:
-        """Where one client serves all agents, calls take turns."""
-        return self._turns[self._launcher.key(config, label)] if self._launcher.shares_client else nullcontext()
-
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
-        attempts, whole, again = 0, False, ""
+        attempts, again = 0, ""
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
         while True:
             attempts += 1
@@ -238,7 +225,7 @@ class AgentClient:
             if left is not None and left <= 0:
                 raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
             sends_tools, sends_schema = self._launcher.sends_tools(config), self._launcher.sends_schema(config)
-            turn, outcome = await self._attempt(config, prompt + again if again else prompt, left, bill, whole=whole)
+            turn, outcome = await self._attempt(config, prompt + again if again else prompt, left, bill)
             if sends_tools:
                 self._learn_of_tools(config, turn, outcome)
             if isinstance(outcome, Answer):
@@ -251,11 +238,8 @@ class AgentClient:
             if outcome.reason == "unparseable" and not again and not self.config.letter:
                 again = _REPLY_AGAIN.format(problem=outcome.message)
                 continue
-            if outcome.reason == "budget" and not whole and _was_narrow(turn, left):
-                whole = True  # its client was stopped before the call's own share was used up
-                continue
             waits = delays.get(outcome.reason)
-            if not waits or self._pool is None or self._pool.closed:
+            if not waits or self._pool.closed:
                 raise AgentError(
                     outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=bill.usd
                 )
@@ -285,18 +269,15 @@ class AgentClient:
         await asyncio.sleep(seconds)
 
     async def _attempt(
-        self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill, *, whole: bool
+        self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill
     ) -> tuple[Turn, Answer | Failure]:
-        """One call on one client; on a new one that may spend all of `cap` when `whole`."""
-        from mle_star.sdk.connection import Turn
-
-        assert self._pool is not None
+        """One call on one client; one that may spend `cap` and no more serves no other call."""
+        key = self._launcher.key(config, bill.label) if self._launcher.reuse and cap is None else ""
         try:
-            worker = await self._pool.acquire(config, bill.label, cap, whole=whole)
+            worker = await self._pool.acquire(key, lambda: self._make_worker(config, bill.label, cap))
         except Exception as error:
             return Turn(error=error), scorer_turn(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, bill)
-        turn.cap_usd = worker.cap_usd
         self._charge(turn, bill)
         if turn.timed_out:
             return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
@@ -309,7 +290,6 @@ class AgentClient:
 
     async def _await_turn(self, worker: Worker, config: AgentConfig, prompt: str, bill: _Bill) -> Turn:
         """Wait for the answer until the call's time is up; waiting for a busy service does not count."""
-        assert self._pool is not None
         agent, loop = config.agent_type.value, asyncio.get_running_loop()
         deadline = loop.time() + self.config.agent_timeout_seconds
 
@@ -352,10 +332,4 @@ class AgentClient:
 
         site, tariff = CallSite(config.agent_type.value, label), self._tariff.asked_for(self._launcher.model(config))
         options = self._launcher.options(config, site, tariff.as_the_cli_counts(cap))
-        return Worker(
-            self._launcher.key(config, label), options, site, cap_usd=cap, tariff=tariff, proxy=self._launcher.proxy
-        )
-
-
-def _was_narrow(turn: Turn, left: float | None) -> bool:
-    return left is not None and turn.cap_usd is not None and turn.cap_usd < left
+        return Worker(options, site, tariff, self._launcher.proxy)

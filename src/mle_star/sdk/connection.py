@@ -1,9 +1,10 @@
-"""One connected client of the SDK, in a task of its own that opens it, uses it and closes it."""
+"""The connected clients of a run, each in a task of its own that opens it, uses it and closes it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,40 +25,24 @@ from mle_star.prompts import Prompt
 from mle_star.sdk.credentials import MARKER
 from mle_star.sdk.definitions import STRUCTURED_TOOL
 from mle_star.sdk.hooks import CallSite
-from mle_star.sdk.meter import Meter, Tariff
+from mle_star.sdk.meter import Tariff
 from mle_star.sdk.processes import kill_marked
+from mle_star.sdk.replies import Turn
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ClaudeAgentOptions
 
     from mle_star.sdk.proxy import CredentialProxy
 
+logger = logging.getLogger(__name__)
+
+MAX_IDLE = 6
 CLEAR_SECONDS = 30.0
 ABORT_SECONDS = 2.0
 CLOSE_SECONDS = 4.0
 
 OnWait = Callable[[int | None, float, int, int], None]
 """Told when the CLI waits before it tries again: HTTP status, seconds, attempt, attempts at most."""
-
-
-@dataclass
-class Turn:
-    """What came of one prompt. Without a `result` the client broke, and `error` says how."""
-
-    result: ResultMessage | None = None
-    text: str = ""
-    written: str = ""  # by the message under way
-    begun: str = ""  # by messages before it that reached the limit of tokens: the CLI asks the model to go on
-    structured: Any = None
-    cost_usd: float = 0.0
-    meter: Meter = field(default_factory=Meter)
-    passed: Meter = field(default_factory=Meter)  # what the proxy saw
-    cut_off: bool = False  # by us: its result may not know of its last reply
-    refused: bool = False
-    api_error: str | None = None
-    error: Exception | None = None
-    timed_out: bool = False
-    cap_usd: float | None = None  # what its client might spend
 
 
 @dataclass
@@ -74,18 +59,10 @@ class Worker:
     """Connects as soon as it is made. Serves one call at a time; `clear()` makes it fit for another one."""
 
     def __init__(
-        self,
-        key: str,
-        options: ClaudeAgentOptions,
-        site: CallSite,
-        *,
-        cap_usd: float | None,
-        tariff: Tariff,
-        proxy: CredentialProxy | None,
+        self, options: ClaudeAgentOptions, site: CallSite, tariff: Tariff, proxy: CredentialProxy | None
     ) -> None:
-        self.key = key
+        self.key = ""
         self.site = site
-        self.cap_usd = cap_usd
         self.failure: Exception | None = None
         self.closed = False
         self._options = options
@@ -102,11 +79,6 @@ class Worker:
     def usable(self) -> bool:
         """May a call still be given to it?"""
         return self.failure is None and not self.closed and not self._task.done()
-
-    @property
-    def is_free(self) -> bool:
-        """Would a call begin at once?"""
-        return self._free.is_set() and self.usable
 
     async def ready(self) -> None:
         """Wait until it is connected and idle; raise what went wrong."""
@@ -280,3 +252,75 @@ async def _message(text: str, *, verbatim: bool) -> AsyncIterator[dict[str, Any]
         "parent_tool_use_id": None,
         "client_composed": verbatim,
     }
+
+
+class Pool:
+    """Gives a client to one call at a time, and leaves none behind. One with a key is cleared for the next call."""
+
+    def __init__(self) -> None:
+        self.closed = True
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def acquire(self, key: str, make: Callable[[], Worker]) -> Worker:
+        """A connected client, which must come back by `release`, `distrust` or `discard`."""
+        if self.closed:
+            raise RuntimeError("the clients are closed")
+        worker = next((one for one in self._idle if one.key == key and one.usable), None)
+        if worker is None:
+            worker = make()
+            worker.key = key
+        else:
+            self._idle.remove(worker)
+        self._busy.add(worker)
+        try:
+            await worker.ready()
+        except BaseException:
+            self.discard(worker)
+            raise
+        return worker
+
+    def release(self, worker: Worker) -> None:
+        """A call ended well: the client is cleared for the next one, or has done its work."""
+        if not worker.key or self.closed or not worker.usable:
+            self.discard(worker)
+            return
+        self._busy.discard(worker)
+        worker.clear()
+        self._idle.append(worker)
+        if len(self._idle) > MAX_IDLE:
+            self.discard(self._idle.pop(0))
+
+    def distrust(self, worker: Worker) -> None:
+        """A client broke: those that waited may have met the same fate, so the next one will be new."""
+        for one in (worker, *self._idle):
+            self.discard(one)
+        self._idle.clear()
+
+    def discard(self, worker: Worker, running: Callable[[Worker], Awaitable[object]] | None = None) -> None:
+        """A client is not to be used again; `running` gets it first when its call was not finished."""
+        self._busy.discard(worker)
+        task = asyncio.create_task(_see_off(worker, running), name="agent-client-close")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Let go of every client and wait until it is gone."""
+        self.closed = True
+        for worker in self._idle:
+            self.discard(worker)
+        for worker in list(self._busy):
+            self.discard(worker, running=Worker.abort)
+        self._idle.clear()
+        while self._leaving:
+            await asyncio.wait(set(self._leaving))
+
+
+async def _see_off(worker: Worker, running: Callable[[Worker], Awaitable[object]] | None) -> None:
+    try:
+        if running is not None:
+            await running(worker)
+        await worker.close()
+    except Exception:  # closing must not hide what went wrong before
+        logger.warning("closing a client failed", exc_info=True)

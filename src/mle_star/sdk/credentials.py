@@ -1,20 +1,24 @@
-"""Which credential the agents' CLI will find, and the environment that its processes get."""
+"""What the agents' CLI needs: an SDK that is new enough, a credential, and the environment that its processes get."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 from mle_star.basics.enums import OFFLINE
 from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
-from mle_star.sdk.version import bundled_cli
 
+PACKAGE = "claude-agent-sdk"
+MINIMUM_VERSION = "0.2.182"
+"""The specification asks for 0.1.39; verbatim prompts and typed result errors came later, and calls rely on them."""
 MARKER = "MLESTAR_AGENT_CLIENT"
 """Set in every CLI process, so that it can be found and ended whatever happened to its client."""
 
@@ -49,6 +53,49 @@ _CLAUDE = re.compile(r"claude|sonnet|opus|haiku|anthropic|^(default|best)$|^arn:
 _FIRST_PARTY = "https://api.anthropic.com"
 
 
+def installed_sdk_version() -> str | None:
+    """The version of the SDK here, or None when it is not installed."""
+    try:
+        return metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_sdk_version(installed: str | None) -> None:
+    """Raise `ImportError` for an SDK that is too old; None (no SDK at all) passes, see `require_sdk`."""
+    if installed is not None and _numbers(installed) < _numbers(MINIMUM_VERSION):
+        raise ImportError(
+            f"{PACKAGE} {installed} is too old, {MINIMUM_VERSION} or later is needed: "
+            f"pip install --upgrade '{PACKAGE}>={MINIMUM_VERSION}'"
+        )
+
+
+def require_sdk() -> None:
+    """Raise `ImportError` unless an SDK is here that agents can be called with."""
+    installed = installed_sdk_version()
+    if installed is None:
+        raise ImportError(f"agents need {PACKAGE}, which is not installed: pip install '{PACKAGE}>={MINIMUM_VERSION}'")
+    check_sdk_version(installed)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, enough to compare releases."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def bundled_cli() -> tuple[Path | None, str]:
+    """The CLI inside the SDK's package and its version; (None, "") when this platform's wheel has none."""
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        for name in ("claude", "claude.exe"):
+            path = Path(folder) / "_bundled" / name
+            if path.is_file():
+                noted = path.with_name("claude.version")
+                text = noted.read_text(encoding="utf-8").strip() if noted.is_file() else ""
+                return path, text.split()[0] if text else ""
+    return None, ""
+
+
 @dataclass(frozen=True)
 class Upstream:
     """The model's API: where it is, and the headers, the credential among them, that requests to it carry."""
@@ -71,16 +118,14 @@ class Credential:
     description: str
 
 
-def login_file(environ: Mapping[str, str] | None = None) -> Path:
+def login_file(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the CLI keeps its own login."""
-    environ = os.environ if environ is None else environ
     home = environ.get("CLAUDE_CONFIG_DIR") or str(Path(environ.get("HOME") or Path.home()) / ".claude")
     return Path(home) / ".credentials.json"
 
 
-def find_credentials(environ: Mapping[str, str] | None = None) -> list[Credential]:
+def find_credentials(environ: Mapping[str, str] = os.environ) -> list[Credential]:
     """Every credential that the CLI would accept, the one it prefers first."""
-    environ = os.environ if environ is None else environ
     found = [Credential(name, "cloud", what) for name, what in _CLOUDS.items() if _is_on(environ.get(name))]
     found += [Credential(name, "secret", what) for name, what in _SECRETS.items() if environ.get(name, "").strip()]
     login = login_file(environ)
@@ -89,7 +134,7 @@ def find_credentials(environ: Mapping[str, str] | None = None) -> list[Credentia
     return found
 
 
-def require_credentials(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> None:
+def require_credentials(config: PipelineConfig, environ: Mapping[str, str] = os.environ) -> None:
     """Raise `CredentialError` when nothing could authenticate a call.
 
     The embedded model needs nothing, and a server of the user's may not either.
@@ -113,12 +158,11 @@ def login_command() -> str:
     return f"{shlex.quote(str(bundled_cli()[0] or 'claude'))} auth login"
 
 
-def find_upstream(environ: Mapping[str, str] | None = None, base_url: str | None = None) -> Upstream | None:
+def find_upstream(environ: Mapping[str, str] = os.environ, base_url: str | None = None) -> Upstream | None:
     """The API at `base_url`, else the one that the user's variables name.
 
     None when the CLI itself must hold the credential (a login, a cloud).
     """
-    environ = os.environ if environ is None else environ
     found = find_credentials(environ)
     held_here = found and found[0].source in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
     if base_url is None and not held_here:
@@ -134,20 +178,18 @@ def find_upstream(environ: Mapping[str, str] | None = None, base_url: str | None
 
 def client_environment(
     home: Path,
-    *,
-    agent: str,
-    variant: str | None,
-    marker: str,
+    named: Mapping[str, str],
     proxy: tuple[str, str] | None,
-    first_party: bool,
-    retries: int,
-    environ: Mapping[str, str] | None = None,
+    first_party: bool = False,
+    environ: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """What a CLI process gets; what it must not inherit is blank. `proxy`: its address, and this agent's key for it."""
-    environ = os.environ if environ is None else environ
+    """What a CLI process gets; what it must not inherit is blank.
+
+    `named`: the headers that name its agent; `proxy`: its address, and this agent's key for it.
+    """
     env = {name: "" for name in environ if not is_inherited(name, direct=proxy is None)}
     if proxy is None:
-        env.update(_direct(home, agent, variant, environ))
+        env.update(_direct(home, named, environ))
     else:
         local = ",".join(filter(None, [environ.get("NO_PROXY") or environ.get("no_proxy"), "127.0.0.1", "localhost"]))
         env.update(HOME=str(home), CLAUDE_CONFIG_DIR=str(home / "c"), NO_PROXY=local, no_proxy=local)
@@ -157,18 +199,15 @@ def client_environment(
     return {
         **env,
         "CLAUDE_CODE_TMPDIR": str(home.parent / "t"),
-        "CLAUDE_CODE_MAX_RETRIES": str(retries),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_AUTOUPDATER": "1",
-        MARKER: marker,
     }
 
 
-def secret_names(environ: Mapping[str, str] | None = None) -> list[str]:
+def secret_names(environ: Mapping[str, str] = os.environ) -> list[str]:
     """The variables of a CLI process that an agent's shell must not get."""
-    environ = os.environ if environ is None else environ
     found = {name for name in environ if is_inherited(name, direct=True) and _SECRET_NAME.search(name)}
     return sorted(found | set(_SECRETS) | {"ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_MESSAGING_TOKEN"})
 
@@ -178,18 +217,23 @@ def is_inherited(name: str, *, direct: bool) -> bool:
     return bool(_INHERITED.fullmatch(name) or (direct and _CREDENTIAL.fullmatch(name)))
 
 
-def _direct(home: Path, agent: str, variant: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+def agent_headers(agent: str, variant: str | None) -> dict[str, str]:
+    """What names an agent in its requests."""
+    return {"x-mle-star-agent": agent, **({} if variant is None else {"x-mle-star-variant": variant})}
+
+
+def _direct(home: Path, named: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """For a CLI that holds the credential itself: the agent's name in its headers, its own settings where possible."""
-    named = [f"x-mle-star-agent: {agent}", *([] if variant is None else [f"x-mle-star-variant: {variant}"])]
-    headers = [*filter(None, [environ.get("ANTHROPIC_CUSTOM_HEADERS", "").strip()]), *named]
+    given = environ.get("ANTHROPIC_CUSTOM_HEADERS", "").strip()
+    headers = [*([given] if given else []), *(f"{name}: {value}" for name, value in named.items())]
     env = {"ANTHROPIC_CUSTOM_HEADERS": "\n".join(headers)}
     kinds = {credential.kind for credential in find_credentials(environ)}
     if "cloud" in kinds:  # ~/.aws and ~/.config/gcloud are the credential
         return {**env, "CLAUDE_CONFIG_DIR": str(home / "c")}
     if "secret" in kinds:
         return {**env, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "c")}
-    given = environ.get("CLAUDE_CONFIG_DIR")
-    return {**env, "CLAUDE_CONFIG_DIR": given} if given else env
+    own = environ.get("CLAUDE_CONFIG_DIR")
+    return {**env, "CLAUDE_CONFIG_DIR": own} if own else env
 
 
 def _is_on(value: str | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -15,10 +17,13 @@ import psutil
 from mle_star.basics.texts import plural, printable
 from mle_star.data.place import DataFolder
 from mle_star.data.wording import some_of
+from mle_star.method.scores import parse_score
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
 
 if TYPE_CHECKING:
-    from claude_agent_sdk import AgentDefinition
+    from claude_agent_sdk import AgentDefinition, McpSdkServerConfig
+
+logger = logging.getLogger(__name__)
 
 PERSONA = """\
 You are a Kaggle grandmaster with expert-level skills in machine learning,
@@ -31,6 +36,7 @@ MCP_SERVER = "mle_star"
 MCP_TOOLS = (f"mcp__{MCP_SERVER}__parse_score", f"mcp__{MCP_SERVER}__list_data_files")
 WRITING_TOOLS = frozenset({"Bash", "Edit", "Write"})
 MAX_LISTED = 200
+MAX_FILES = 500
 MAX_WEIGHTS = 40
 
 
@@ -133,15 +139,10 @@ def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:
     return [tool for tool in tools if profile == "full" or tool not in WRITING_TOOLS]
 
 
-def takes_our_tools(tools: list[str]) -> bool:
-    """Are the score and data tools for an agent with these tools? For every one that has any."""
-    return bool(tools)
-
-
 def tool_names(config: AgentConfig, profile: ToolProfile, *, mcp: bool) -> list[str]:
     """All names in an agent's tool list; an agent without tools gets the one for structured replies at most."""
     tools = effective_tools(config, profile)
-    names = [*tools, *(MCP_TOOLS if mcp and takes_our_tools(tools) else ())]
+    names = [*tools, *(MCP_TOOLS if mcp and tools else ())]  # every agent that has tools has ours, too
     return [*names, STRUCTURED_TOOL] if config.output_schema is not None else names
 
 
@@ -164,6 +165,40 @@ def build_definitions(
         entry["tools"] = [] if plain else tool_names(config, profile, mcp=mcp)
         definitions[agent.value] = AgentDefinition(**entry)
     return definitions
+
+
+def build_tool_server(data_dir: Path) -> McpSdkServerConfig | None:
+    """The in-process MCP server; None, with a warning, when the SDK cannot make one."""
+    try:
+        from claude_agent_sdk import create_sdk_mcp_server, tool
+
+        @tool("parse_score", "Read the validation score out of a script's output.", {"output": str})
+        async def parse(arguments: dict[str, Any]) -> dict[str, Any]:
+            return _answer({"score": parse_score(str(arguments.get("output", "")))})
+
+        @tool("list_data_files", "List the files of the data folder with their sizes in bytes.", {})
+        async def list_files(arguments: dict[str, Any]) -> dict[str, Any]:
+            return _answer(list_data_files(data_dir))
+
+        return create_sdk_mcp_server(MCP_SERVER, tools=[parse, list_files])
+    except Exception as error:  # agents can do without: a warning is all that a failure here may be
+        logger.warning("the agents go without their own tools: %s: %s", type(error).__name__, error)
+        return None
+
+
+def list_data_files(data_dir: Path) -> dict[str, Any]:
+    """The files below a folder, relative to it, largest number `MAX_FILES`."""
+    files: list[dict[str, Any]] = []
+    data = DataFolder(data_dir)
+    for path, status in data.files():
+        if len(files) == MAX_FILES:
+            return {"files": files, "truncated": True}
+        files.append({"path": Path(path).relative_to(data.root).as_posix(), "bytes": status.st_size})
+    return {"files": files, "truncated": False}
+
+
+def _answer(value: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": json.dumps(value)}]}
 
 
 def _data(folder: Path, place: Path) -> str:

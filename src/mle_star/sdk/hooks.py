@@ -16,7 +16,7 @@ from mle_star.sdk.permissions import Guard
 
 if TYPE_CHECKING:
     from claude_agent_sdk import HookContext, HookJSONOutput, HookMatcher
-    from claude_agent_sdk.types import HookCallback, HookEvent, HookInput
+    from claude_agent_sdk.types import HookEvent, HookInput
 
 logger = logging.getLogger(__name__)
 
@@ -49,116 +49,86 @@ class HookState:
             self.cost_by_label[label] += usd
 
 
-def build_hooks(site: CallSite, state: HookState, guard: Guard) -> dict[HookEvent, list[HookMatcher]]:
-    """The hooks of one client, as the SDK takes them. Those of one event run side by side."""
-    from claude_agent_sdk import HookMatcher
+class Hooks:
+    """The hooks of one client. They run side by side, and each stands alone."""
 
-    started: dict[str, float] = {}
-    after = [progress_hook(site, started), time_hook(site, state), error_hook(site, state)]
-    return {
-        "PreToolUse": [HookMatcher(hooks=[safety_hook(site, guard), clock_hook(started)])],
-        "PostToolUse": [HookMatcher(hooks=after)],
-        "PostToolUseFailure": [HookMatcher(hooks=after)],
-        "Stop": [HookMatcher(hooks=[cost_hook(site, state)])],
-    }
+    def __init__(self, site: CallSite, state: HookState, guard: Guard) -> None:
+        self.site, self.state, self.guard = site, state, guard
+        self._started: dict[str, float] = {}
 
+    def by_event(self) -> dict[HookEvent, list[HookMatcher]]:
+        """As the SDK takes them."""
+        from claude_agent_sdk import HookMatcher
 
-def clock_hook(started: dict[str, float]) -> HookCallback:
-    """Notes when a tool begins."""
+        after = [HookMatcher(hooks=[self.log_progress, self.watch_time, self.log_error])]
+        return {
+            "PreToolUse": [HookMatcher(hooks=[self.refuse_danger, self.note_start])],
+            "PostToolUse": after,
+            "PostToolUseFailure": after,
+            "Stop": [HookMatcher(hooks=[self.log_cost])],
+        }
 
-    async def begin(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        started[tool_use_id or ""] = time.monotonic()
+    async def note_start(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Note when a tool begins."""
+        self._started[tool_use_id or ""] = time.monotonic()
         return {}
 
-    return begin
-
-
-def progress_hook(site: CallSite, started: dict[str, float]) -> HookCallback:
-    """Logs every use of a tool as one JSON object."""
-
-    async def log(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        begun = started.pop(tool_use_id or "", None)
-        entry = _entry(site, data)
-        entry["elapsed_seconds"] = None if begun is None else round(time.monotonic() - begun, 3)
-        entry["success"] = _failure(data) is None
-        logger.info(json.dumps({"event": "tool_use", **entry}))
+    async def log_progress(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Log every use of a tool."""
+        begun = self._started.pop(tool_use_id or "", None)
+        elapsed = None if begun is None else round(time.monotonic() - begun, 3)
+        self._log("tool_use", data, elapsed_seconds=elapsed, success=_failure(data) is None)
         return {}
 
-    return log
-
-
-def cost_hook(site: CallSite, state: HookState) -> HookCallback:
-    """Logs the money when an agent stops: what the calls before have cost, and whether the run's limit is reached."""
-
-    async def check(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        gone = state.budget is not None and state.budget.money_is_gone
+    async def log_cost(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Log the money when an agent stops: what the calls before have cost, and whether the limit is reached."""
+        state, gone = self.state, self.state.budget is not None and self.state.budget.money_is_gone
         with state.lock:
-            money = {"total_cost_usd": state.total_cost_usd, "path_cost_usd": state.cost_by_label.get(site.label, 0.0)}
-        entry = {"event": "agent_stopped", **_entry(site, data), **money, "money_is_gone": gone}
-        logger.log(logging.WARNING if gone else logging.INFO, json.dumps(entry))
+            total, path = state.total_cost_usd, state.cost_by_label.get(self.site.label, 0.0)
+        level = logging.WARNING if gone else logging.INFO
+        self._log("agent_stopped", data, level, total_cost_usd=total, path_cost_usd=path, money_is_gone=gone)
         return {}
 
-    return check
-
-
-def time_hook(site: CallSite, state: HookState) -> HookCallback:
-    """Tells an agent to come to an end once the deadline is near; the loops ask the ledger themselves."""
-
-    async def watch(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        if state.budget is None or not state.budget.finalize_now:
+    async def watch_time(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Tell an agent to come to an end once the deadline is near; the loops ask the ledger themselves."""
+        if self.state.budget is None or not self.state.budget.finalize_now:
             return {}
-        logger.info(json.dumps({"event": "deadline_near", **_entry(site, data)}))
-        output: Any = {"hookEventName": data["hook_event_name"], "additionalContext": HURRY}
-        return {"hookSpecificOutput": output}
+        self._log("deadline_near", data)
+        return _output(data, additionalContext=HURRY)
 
-    return watch
-
-
-def error_hook(site: CallSite, state: HookState) -> HookCallback:
-    """Logs every tool that failed, and counts failures in a row per agent."""
-
-    async def note(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        error = _failure(data)
-        with state.lock:
-            if error is None:
-                state.consecutive_failures[site.agent] = 0
-                return {}
-            state.consecutive_failures[site.agent] += 1
-            count = state.consecutive_failures[site.agent]
-        entry = {**_entry(site, data), "error": error[:MAX_ERROR_TEXT], "consecutive_failures": count}
-        logger.warning(json.dumps({"event": "tool_failed", **entry}))
+    async def log_error(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Log every tool that failed, and count failures in a row per agent."""
+        error, failures = _failure(data), self.state.consecutive_failures
+        with self.state.lock:
+            failures[self.site.agent] = count = 0 if error is None else failures[self.site.agent] + 1
+        if error is not None:
+            self._log("tool_failed", data, logging.WARNING, error=error[:MAX_ERROR_TEXT], consecutive_failures=count)
         return {}
 
-    return note
+    async def refuse_danger(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """Refuse what the guard refuses."""
+        reason = self.guard.check_tool(str(data.get("tool_name", "")), _mapping(data.get("tool_input")))
+        if reason is None:
+            return {}
+        self._log("tool_blocked", data, logging.WARNING, reason=reason)
+        return _output(data, permissionDecision="deny", permissionDecisionReason=f"Blocked for safety: {reason}.")
+
+    def _log(self, event: str, data: HookInput, level: int = logging.INFO, **more: Any) -> None:
+        """One JSON object."""
+        entry = {
+            "event": event,
+            "timestamp": datetime.now(timezone.utc).isoformat(),
+            "agent": self.site.agent,
+            "path": self.site.label,
+            "tool": data.get("tool_name"),
+            "session_id": data.get("session_id"),
+        }
+        logger.log(level, json.dumps({**entry, **more}))
 
 
-def safety_hook(site: CallSite, guard: Guard) -> HookCallback:
-    """Refuses what the guard refuses."""
-
-    async def scorer(data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-        tool, arguments = str(data.get("tool_name", "")), dict(_mapping(data.get("tool_input")))
-        reason = guard.check_tool(tool, arguments)
-        if reason is not None:
-            logger.warning(json.dumps({"event": "tool_blocked", **_entry(site, data), "reason": reason}))
-            return _decision(permissionDecision="deny", permissionDecisionReason=f"Blocked for safety: {reason}.")
-        return {}
-
-    return scorer
-
-
-def _decision(**words: Any) -> HookJSONOutput:
-    output: Any = {"hookEventName": "PreToolUse", **words}
+def _output(data: HookInput, **words: str) -> HookJSONOutput:
+    output: Any = {"hookEventName": data["hook_event_name"], **words}
     return {"hookSpecificOutput": output}
-
-
-def _entry(site: CallSite, data: HookInput) -> dict[str, Any]:
-    return {
-        "timestamp": datetime.now(timezone.utc).isoformat(),
-        "agent": site.agent,
-        "path": site.label,
-        "tool": data.get("tool_name"),
-        "session_id": data.get("session_id"),
-    }
 
 
 def _failure(data: HookInput) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import json
 import logging
@@ -17,17 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mle_star.basics.texts import digest_of
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
-from mle_star.sdk.credentials import client_environment, is_inherited, secret_names
-from mle_star.sdk.definitions import (
-    MCP_SERVER,
-    MCP_TOOLS,
-    WRITING_TOOLS,
-    build_definitions,
-    effective_tools,
-    takes_our_tools,
-)
-from mle_star.sdk.hooks import CallSite, HookState, build_hooks
+from mle_star.sdk.credentials import MARKER, agent_headers, client_environment, is_inherited, secret_names
+from mle_star.sdk.definitions import MCP_SERVER, MCP_TOOLS, WRITING_TOOLS, build_definitions, effective_tools
+from mle_star.sdk.hooks import CallSite, Hooks, HookState
 from mle_star.sdk.permissions import Guard
 
 if TYPE_CHECKING:
@@ -41,23 +34,8 @@ logger = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 64 * 2**20
 _SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
 _SANDBOX_PROBE = (
-    "bwrap",
-    "--new-session",
-    "--die-with-parent",
-    "--unshare-user",
-    "--unshare-pid",
-    "--unshare-net",
-    "--ro-bind",
-    "/",
-    "/",
-    "--dev",
-    "/dev",
-    "--proc",
-    "/proc",
-    "--ro-bind",
-    "/proc/sys",
-    "/proc/sys",
-    "true",
+    "bwrap --new-session --die-with-parent --unshare-user --unshare-pid --unshare-net "
+    "--ro-bind / / --dev /dev --proc /proc --ro-bind /proc/sys /proc/sys true"
 )
 """As the CLI starts it for a shell, with our addition."""
 _SHIM = """\
@@ -98,21 +76,14 @@ async def missing_for_a_shell() -> str:
     if absent:
         names = " and ".join(absent)
         return f"{names} {'are' if len(absent) > 1 else 'is'} not installed (apt, dnf or pacman install {names})"
-    for command in (_SANDBOX_PROBE, ("socat", "-V")):
-        words = await _complaint(command)
-        if words is not None:
-            return f"{_SANDBOX_PROGRAMS[command[0]]} does not work here ({words})"
+    for package, command in (("bubblewrap", _SANDBOX_PROBE), ("socat", "socat -V")):
+        nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_shell(command, stdin=nothing, stdout=nothing, stderr=pipe)
+        _, stderr = await process.communicate()
+        if process.returncode != 0:
+            said = stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
+            return f"{package} does not work here ({said[-1]})"
     return ""
-
-
-async def _complaint(command: tuple[str, ...]) -> str | None:
-    """What a program says that fails; None for one that works."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
-    _, stderr = await process.communicate()
-    lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    return None if process.returncode == 0 else lines[-1] if lines else f"exit code {process.returncode}"
 
 
 @dataclass
@@ -137,10 +108,6 @@ class Launcher:
     by_text: bool = False  # the model overlooks the tool for structured replies
     _warned: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
-    _essence_digest: str = ""
-
-    def __post_init__(self) -> None:
-        self._essence_digest = hashlib.sha256(self.essence.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def reuse(self) -> bool:
@@ -190,13 +157,13 @@ class Launcher:
         """A digest of all that shapes a reply besides the prompt."""
         schema = None if config.output_schema is None else config.output_schema.model_json_schema()
         tools = effective_tools(config, self.config.tool_profile)  # not what was found out on the way
-        parts = [self.model(config), self._essence_digest, tools, schema, config.max_turns]
+        parts = [self.model(config), self.essence, tools, schema, config.max_turns]
         if self.config.tool_use == "none":
             parts.append("plain")
         role = self.config.role(config.agent_type)
         if role.effort is not None or role.thinking is not None:
             parts += [role.effort, role.thinking]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return digest_of(json.dumps(parts))
 
     def key(self, config: AgentConfig, label: str) -> str:
         """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
@@ -212,7 +179,7 @@ class Launcher:
 
         agent, tools = config.agent_type.value, self.tools(config)
         shown = config if self.sends_schema(config) else config.model_copy(update={"output_schema": None})
-        server = self.tool_server if takes_our_tools(tools) else None
+        server = self.tool_server if tools else None
         work_dir = self._folder(site.label) if WRITING_TOOLS & set(tools) else self.work_dir
         guard = Guard(work_dir, readable=[Path(self.task.data_dir)], blocked=self.config.blocked_commands)
         return ClaudeAgentOptions(
@@ -235,7 +202,7 @@ class Launcher:
             cwd=work_dir,
             cli_path=self._cli_apart(),
             env=self._environment(config),
-            hooks=build_hooks(site, self.state, guard),
+            hooks=Hooks(site, self.state, guard).by_event(),
             can_use_tool=self.can_use_tool,
             max_buffer_size=MAX_REPLY_BYTES,
             stderr=lambda line: logger.debug("%s: %s", agent, line),
@@ -284,16 +251,11 @@ class Launcher:
         home = self.home / (agent if variant is None else f"{agent}-{variant}")
         for folder in (home, self.home / "t"):
             folder.mkdir(parents=True, exist_ok=True)
-        env = client_environment(
-            home,
-            agent=agent,
-            variant=variant,
-            marker=f"{self.marker}.{next(self._serial)}",
-            proxy=None if self.proxy is None else (self.proxy.base_url, self.proxy.key(agent, variant)),
-            first_party=self.proxy is not None and self.proxy.is_first_party,
-            retries=self.cli_retries,
-        )
-        return {**env, "PATH": self._path()}
+        proxy = None if self.proxy is None else (self.proxy.base_url, self.proxy.key(agent, variant))
+        first_party = self.proxy is not None and self.proxy.is_first_party
+        env = client_environment(home, agent_headers(agent, variant), proxy, first_party)
+        env[MARKER] = f"{self.marker}.{next(self._serial)}"
+        return {**env, "CLAUDE_CODE_MAX_RETRIES": str(self.cli_retries), "PATH": self._path()}
 
     def _permissions(self, tools: list[str]) -> dict[str, Any]:
         """Mode, tools allowed without asking, and the sandbox for a shell."""

@@ -16,21 +16,7 @@ from mle_star.data.place import DataFolder
 
 _BEFORE_A_COMMAND = {"sudo", "env", "nohup", "time", "command", "exec", "then", "do", "else", "!", "{"}
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "eval"}
-_CHANGES_ALL = {
-    "rm",
-    "rmdir",
-    "unlink",
-    "shred",
-    "mv",
-    "touch",
-    "mkdir",
-    "tee",
-    "truncate",
-    "chmod",
-    "chown",
-    "chgrp",
-    "mkfifo",
-}
+_CHANGES_ALL = re.compile("rm|rmdir|unlink|shred|mv|touch|mkdir|tee|truncate|chmod|chown|chgrp|mkfifo")
 _CHANGES_LAST = {"cp", "ln", "install", "rsync"}
 _HARMLESS_TARGETS = re.compile(r"/dev/(null|zero|stdout|stderr|tty|fd/\d+)|\d+|-")
 _FORK_BOMB = re.compile(r"(?:function)?([\w:.\-]{1,60})(?:\(\))?\{(.{0,200}?)\|\1&(?:.{0,200}?)\}[;&]*\1")
@@ -95,7 +81,7 @@ class Guard:
         if program == "dd" and any(word.startswith("if=") for word in rest):
             return "dd if= copies devices"
         operands = [word for word in rest if not word.startswith("-")]
-        targets = operands if program in _CHANGES_ALL else operands[-1:] if program in _CHANGES_LAST else []
+        targets = operands if _CHANGES_ALL.fullmatch(program) else operands[-1:] if program in _CHANGES_LAST else []
         if program == "dd":
             targets = [word[3:] for word in rest if word.startswith("of=")]
         for target in filter(self._is_outside, targets):

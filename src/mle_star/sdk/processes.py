@@ -8,7 +8,6 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -28,28 +27,18 @@ class ProcessKeeper:
         self.marker = marker
         # Short, because the path of a socket below it may have no more than about a hundred characters.
         self.home = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{marker[:6]}"
-        self._restore: Callable[[], object] | None = None
 
     def watch(self) -> None:
         """Make the home; catch SIGTERM where nobody else does, for its default would leave the CLIs running."""
         _sweep()
         self.home.mkdir(parents=True, mode=0o700)  # transcripts are nobody else's business
         on_main_thread = threading.current_thread() is threading.main_thread()
-        if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-            return
+        if on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._die)
 
-        def die(number: int, frame: FrameType | None) -> None:
-            self.kill()
-            shutil.rmtree(self.home, ignore_errors=True)
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-        def restore() -> None:
-            if signal.getsignal(signal.SIGTERM) is die:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-        signal.signal(signal.SIGTERM, die)
-        self._restore = restore
+    def _die(self, number: int, frame: FrameType | None) -> None:
+        self.end()
+        os.kill(os.getpid(), number)
 
     def kill(self) -> None:
         """End every process now."""
@@ -58,8 +47,8 @@ class ProcessKeeper:
     def end(self) -> None:
         """End what is left, and clean up."""
         self.kill()
-        if self._restore is not None:
-            self._restore()
+        if signal.getsignal(signal.SIGTERM) == self._die:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         shutil.rmtree(self.home, ignore_errors=True)
 
 

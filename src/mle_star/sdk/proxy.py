@@ -15,37 +15,25 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from urllib.parse import urlsplit
 
 import httpx2
 from starlette.types import Receive, Scope, Send
 
 from mle_star.errors import ConfigError
-from mle_star.sdk.credentials import Upstream
+from mle_star.sdk.credentials import Upstream, agent_headers
 from mle_star.sdk.meter import Meter
 from mle_star.serving import LoopbackServer, api_error, header
 
-AGENT_HEADER, VARIANT_HEADER = "x-mle-star-agent", "x-mle-star-variant"
 CONNECT_SECONDS = 30.0
 LAST_WORD_SECONDS = 0.5
 """How long a reply that may be on its way is waited for when the CLI has hung up: it is paid for."""
 _PATHS = re.compile(r"POST /v1/messages(/count_tokens)?|GET /v1/models(/[\w.:@-]+)?")
 """What the agents' CLIs need of the API; everything else ends here."""
-_OF_ONE_CONNECTION = frozenset(
-    [
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
-)
-_OURS = frozenset({"host", "x-api-key", "authorization", AGENT_HEADER, VARIANT_HEADER, *_OF_ONE_CONNECTION})
+_OF_ONE_CONNECTION = "connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade"
+_NOT_ANSWERED = re.compile(_OF_ONE_CONNECTION)
+_NOT_ASKED = re.compile(f"host|x-api-key|authorization|x-mle-star-.*|{_OF_ONE_CONNECTION}")
+"""The headers of answers and of requests that are not passed on."""
 
 
 @dataclass
@@ -60,9 +48,9 @@ class _Caller:
 class CredentialProxy:
     """`async with CredentialProxy(upstream) as proxy:` passes on what comes to `proxy.base_url`."""
 
-    def __init__(self, upstream: Upstream, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, upstream: Upstream, environ: Mapping[str, str] = os.environ) -> None:
         self._upstream = upstream
-        self._environ = os.environ if environ is None else environ
+        self._environ = environ
         self._server = LoopbackServer(self._serve, name="credential-proxy")
         self._callers: dict[str, _Caller] = {}
         self._client: httpx2.AsyncClient | None = None
@@ -80,12 +68,12 @@ class CredentialProxy:
     def key(self, agent: str, variant: str | None = None) -> str:
         """A new API key for one CLI of an agent: requests with it go out under this agent's name."""
         key = f"mle-star-{secrets.token_urlsafe(24)}"
-        self._callers[key] = _Caller(_named(agent, variant))
+        self._callers[key] = _Caller(agent_headers(agent, variant))
         return key
 
     def rename(self, key: str, agent: str, variant: str | None) -> None:
         """From now on requests with this key go out under the name of another agent."""
-        self._callers[key].named = _named(agent, variant)
+        self._callers[key].named = agent_headers(agent, variant)
 
     def listen(self, key: str, meter: Meter) -> None:
         """Let `meter` hear what the replies to one CLI use that it asks for from now on."""
@@ -101,9 +89,7 @@ class CredentialProxy:
         await self._server.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._server.stop()
         if self._client is not None:
             await self._client.aclose()
@@ -160,15 +146,15 @@ class CredentialProxy:
         own = {"accept-encoding": "identity", **self._upstream.headers, **caller.named}
         meter = caller.meter
         kept = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
-        headers = [(name, value) for name, value in kept if name not in _OURS and name not in own]
+        headers = [(name, value) for name, value in kept if not _NOT_ASKED.fullmatch(name) and name not in own]
         request = httpx2.Request(scope["method"], address, headers=[*headers, *own.items()], content=body)
         try:
             response = await self._client.send(request, stream=True)
-        except httpx2.HTTPError as error:
-            await api_error(502, f"the model's API cannot be reached: {_words(error)}")(scope, receive, send)
+        except httpx2.HTTPError as error:  # its words may hold the address, and that a token
+            await api_error(502, f"the model's API cannot be reached: {type(error).__name__}")(scope, receive, send)
             return
         try:
-            answered = [pair for pair in response.headers.raw if pair[0].decode().lower() not in _OF_ONE_CONNECTION]
+            answered = [pair for pair in response.headers.raw if not _NOT_ANSWERED.fullmatch(pair[0].decode().lower())]
             await send({"type": "http.response.start", "status": response.status_code, "headers": answered})
             reader = _UsageReader(meter, response.headers.get("content-type", ""))
             async for piece in response.aiter_raw():
@@ -178,10 +164,6 @@ class CredentialProxy:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await response.aclose()
-
-
-def _named(agent: str, variant: str | None) -> dict[str, str]:
-    return {AGENT_HEADER: agent, **({} if variant is None else {VARIANT_HEADER: variant})}
 
 
 class _UsageReader:
@@ -253,8 +235,3 @@ def _is_local(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _words(error: httpx2.HTTPError) -> str:
-    """What went wrong, without the address, which may hold a token."""
-    return type(error).__name__

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
@@ -16,12 +16,10 @@ from mle_star.basics.texts import storable
 from mle_star.errors import AgentFailure
 from mle_star.models import AgentConfig
 from mle_star.run.context import AgentReply
+from mle_star.sdk.meter import Meter
 
 if TYPE_CHECKING:
     from claude_agent_sdk import ResultMessage
-
-    from mle_star.sdk.connection import Turn
-
 
 MAX_JSON_STARTS = 1000
 MAX_REPAIRED = 200_000
@@ -31,6 +29,25 @@ _TRIPLE_QUOTES = re.compile(r"(\"{3}|'{3})(.*?)\1", re.DOTALL)
 _AUTH_STATUS = (401, 403)
 _REFUSED_STATUS = (400, 404, 422, 501)
 _BUSY_STATUS = (429, 529)
+
+
+@dataclass
+class Turn:
+    """What came of one prompt. Without a `result` the client broke, and `error` says how."""
+
+    result: ResultMessage | None = None
+    text: str = ""
+    written: str = ""  # by the message under way
+    begun: str = ""  # by messages before it that reached the limit of tokens: the CLI asks the model to go on
+    structured: Any = None
+    cost_usd: float = 0.0
+    meter: Meter = field(default_factory=Meter)
+    passed: Meter = field(default_factory=Meter)  # what the proxy saw
+    cut_off: bool = False  # by us: its result may not know of its last reply
+    refused: bool = False
+    api_error: str | None = None
+    error: Exception | None = None
+    timed_out: bool = False
 
 
 @dataclass(frozen=True)
