@@ -93,7 +93,7 @@ def _texts(arguments: list[ast.expr], known: dict[str, ast.expr]) -> Iterator[st
         value = known.get(value.id, value) if isinstance(value, ast.Name) else value
         for node in ast.walk(value):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+                yield from re.findall(r"REQ-\w+-\w+", node.value)
 
 
 def departures(text: str) -> Departures:
