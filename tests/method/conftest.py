@@ -234,7 +234,7 @@ class ScriptedAgents:
 
 def _announced() -> AgentStarted:
     """The step that the run context has just announced: the protocol itself knows neither steps nor variants."""
-    event = current_run().journal.events[-1]
+    event = list(current_run().journal.events)[-1]
     assert isinstance(event, AgentStarted), "agents are called through the run context"
     return event
 

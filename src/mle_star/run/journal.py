@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
@@ -104,7 +104,7 @@ def _words(event: AnyEvent) -> tuple[str, str, int]:
     return event.kind, event.step, hash(event.model_dump_json(exclude=_TIMES))
 
 
-class EventLog(Sequence[AnyEvent]):
+class EventLog(Iterable[AnyEvent]):
     """The events of an open journal. They stay on disk: a long run's prompts and scripts would fill the memory.
 
     Only what could not be written is held here, at offsets below zero.
@@ -113,23 +113,10 @@ class EventLog(Sequence[AnyEvent]):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: list[int] = []
-        self._last: AnyEvent
         self._unwritten: list[AnyEvent] = []
 
     def __len__(self) -> int:
         return len(self._offsets)
-
-    @overload
-    def __getitem__(self, index: int) -> AnyEvent: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[AnyEvent]: ...
-    def __getitem__(self, index: int | slice) -> AnyEvent | list[AnyEvent]:
-        if isinstance(index, slice):
-            return [self.read(offset) for offset in self._offsets[index]]
-        offset = self._offsets[index]
-        if offset == self._offsets[-1]:
-            return self._last
-        return self.read(offset)
 
     def __iter__(self) -> Iterator[AnyEvent]:
         if self._unwritten:
@@ -138,10 +125,9 @@ class EventLog(Sequence[AnyEvent]):
         for _, _, event in islice(_placed_events(self._path), len(self)):
             yield event
 
-    def append(self, event: AnyEvent, offset: int) -> None:
+    def append(self, offset: int) -> None:
         """Take note of a line that was written at `offset`."""
         self._offsets.append(offset)
-        self._last = event
 
     def hold(self, event: AnyEvent) -> int:
         """Keep an event that cannot be written; its offset."""
@@ -347,7 +333,7 @@ class Journal:
             os.truncate(self.path, whole)  # the line that the last process died on
 
     def _remember(self, event: AnyEvent, offset: int) -> None:
-        self.events.append(event, offset)
+        self.events.append(offset)
         self._written.add(_words(event))
         if self._started is None and isinstance(event, RunStarted):
             self._started = event
