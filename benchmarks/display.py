@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.views.journals import Invented  # noqa: E402
 
-from mle_star.data import guess_task  # noqa: E402
+from mle_star.data.guess import guess_task  # noqa: E402
 from mle_star.models import PipelineConfig  # noqa: E402
 from mle_star.orchestrator import run_pipeline  # noqa: E402
 from mle_star.run.events import AnyEvent  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from mle_star.cli.app import main
-from mle_star.data.medals import Medals, load_medals
+from mle_star.data.folder import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.integrations.campaign import Campaign, Entry
 from mle_star.models import (

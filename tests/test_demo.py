@@ -15,7 +15,8 @@ import pytest
 
 from mle_star.cli.task import ANSWERS, EXAMPLES, SETTINGS, build_example
 from mle_star.config import load_config
-from mle_star.data import guess_task, load_task
+from mle_star.data.folder import load_task
+from mle_star.data.guess import guess_task
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.run.events import RunStarted

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mle_star.api import Model, Run, fit, load_model
     from mle_star.config import load_config
-    from mle_star.data import load_task
+    from mle_star.data.folder import load_task
     from mle_star.errors import *
     from mle_star.models import *
     from mle_star.orchestrator import PipelineState as PipelineState
@@ -55,7 +55,7 @@ __all__ = [
 _HOMES = {
     "api": ("Model", "Run", "fit", "load_model"),
     "config": ("load_config",),
-    "data": ("load_task",),
+    "data.folder": ("load_task",),
     "models": ("SCORE_PATTERN", "ToolProfile"),
     "orchestrator": ("PipelineState", "run_pipeline", "run_pipeline_sync"),
     "prompts": ("PromptRegistry",),

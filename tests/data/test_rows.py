@@ -14,8 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mle_star.data.dialect import Dialect
-from mle_star.data.files import create_data, open_data
+from mle_star.data.files import Dialect, create_data, open_data
 from mle_star.data.rows import TableRows, Unsupported, read_rows
 from mle_star.data.tables import Form, Table
 

@@ -186,7 +186,7 @@ def test_labels_in_a_table_of_their_own_are_joined_by_what_both_share(tmp_path: 
     assert [table.name for table in layout.others] == ["shops.csv"]
 
 
-def test_one_column_for_each_class_names_the_classes(tmp_path: Path) -> None:
+def test_one_column_for_each_class_names_the_classes_and_one_for_each_target_the_targets(tmp_path: Path) -> None:
     write(
         tmp_path, train={"id": [1, 2, 3], "x": [1, 2, 3], "kind": ["a", "b", "a"]}, test={"id": [4], "x": [1]},
         sample_submission={"id": [4], "kind_a": [0.5], "kind_b": [0.5]},
@@ -194,6 +194,12 @@ def test_one_column_for_each_class_names_the_classes(tmp_path: Path) -> None:
     layout = find_layout(tmp_path)
     assert (layout.target.names, layout.target.class_prefix) == (("kind",), "kind_")
     assert layout.answers == ("kind_a", "kind_b")
+    write(
+        tmp_path,
+        train={"id": [1, 2], "x": [1, 2], "b": [1, 2], "a": [2, 1]},
+        sample_submission={"id": [4], "a": [1], "b": [0]},
+    )
+    assert find_layout(tmp_path).target.names == ("a", "b")
 
 
 @pytest.mark.parametrize(

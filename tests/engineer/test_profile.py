@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,7 +22,6 @@ from mle_star.engineer.parts.reading import read_data
 from mle_star.engineer.profile import look
 from mle_star.engineer.reading import Question, parts_of
 from mle_star.engineer.recipes import recipe_for
-from mle_star.errors import ConfigError
 from mle_star.holdout.split import find_rule
 from tests.engineer.conftest import profile_of
 from tests.engineer.shop import system_prompt, write_shop
@@ -109,14 +107,6 @@ def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
         for q in (Question.of("init", None, text, "") for text in (bare, system))
     )
     assert few < every and len(few) >= 3 and not few & {"lightgbm", "xgboost", "catboost"}
-
-
-def test_without_pyarrow_parquet_files_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = TASKS["as_parquet"](tmp_path / "input")
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
-    with pytest.raises(ConfigError, match="pip install pyarrow"):
-        profile_of(task)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
-from mle_star.holdout.importance import permuted_view
+from mle_star.holdout.explain import permuted_view
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 

@@ -12,8 +12,9 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.submission import check_table
-from mle_star.holdout.agreement import agreement
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.blend import agreement
+from mle_star.holdout.explain import MOST_CLASSES, OTHER, AnswerCharts, answer_charts
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
@@ -50,6 +51,14 @@ def spread(*values: str) -> list[str]:
 
 def said(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
     return {row: tuple(cell.split("/")) for row, cell in enumerate(answers)}
+
+
+def prepared(folder: Path, metric: str, run_dir: Path) -> HoldOut:
+    task = TaskDescription(
+        competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular, evaluation_metric=metric,
+        metric_direction=known_metric(metric).direction, description="Predict `y`.", data_dir=str(folder),
+    )  # fmt: skip
+    return HoldOut.prepare(task, PipelineConfig(), run_dir, write=False)
 
 
 # --- lists of labels --------------------------------------------------------------------------------------------------
@@ -232,11 +241,7 @@ def test_a_sample_without_answers_only_says_where_they_belong(
     tmp_path: Path, metric: str, targets: tuple[str, ...], blank: str
 ) -> None:
     folder = write(tmp_path / "data", spread(*targets), blank)
-    task = TaskDescription(
-        competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular, evaluation_metric=metric,
-        metric_direction=known_metric(metric).direction, description="Predict `y`.", data_dir=str(folder),
-    )  # fmt: skip
-    assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=False).views
+    assert prepared(folder, metric, tmp_path / "run").views
 
 
 @pytest.mark.parametrize("odd", ["#DIV/0!", "inf", "n.a."])
@@ -245,13 +250,8 @@ def test_one_target_that_is_no_number_is_not_held_against_every_script(tmp_path:
     truth = [str(n % 97 + 0.5) for n in range(6000)]
     for place in (0, len(truth) // 2, len(truth)):
         folder = write(tmp_path / f"data-{place}", [*truth[:place], odd, *truth[place:]], "1.5")
-        task = TaskDescription(
-            competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular,
-            evaluation_metric="rmse", metric_direction=MetricDirection.minimize, description="Predict `y`.",
-            data_dir=str(folder),
-        )  # fmt: skip
         with pytest.raises((Unsupported, Ungradable), match="number"):
-            HoldOut.prepare(task, PipelineConfig(), tmp_path / f"run-{place}", write=False)
+            prepared(folder, "rmse", tmp_path / f"run-{place}")
 
 
 # --- two sets of answers ----------------------------------------------------------------------------------------------
@@ -297,3 +297,37 @@ def test_the_order_of_answers_is_enough_only_where_nothing_else_counts(
     assert agreement(scorer, one, moved) == pytest.approx(shifted, abs=0.15)
     labels = scorer_of(tmp_path / "data", "accuracy")
     assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75
+
+
+# --- charts: what is confused, how far off, how sure, counted by hand ------------------------------------------------
+
+
+def charted(folder: Path, metric: str, truth: list[str], answers: list[str]) -> AnswerCharts | None:
+    return answer_charts(
+        scorer_of(write(folder, truth, truth[0]), metric), Answers(said(answers), ()), range(len(answers))
+    )
+
+
+def test_labels_are_counted_by_truth_and_answer_and_rare_classes_together(tmp_path: Path) -> None:
+    truth = ["cat", "dog", "owl"] * 40
+    found = charted(tmp_path / "few", "accuracy", truth, [*truth[:110], *["cat"] * 10])
+    assert found == AnswerCharts(120, ["cat", "dog", "owl"], [[40, 0, 0], [3, 37, 0], [4, 0, 36]])
+    many = [f"class{number % 20:02}" for number in range(600)]
+    found = charted(tmp_path / "many", "accuracy", many, many)
+    assert found is not None and (len(found.classes), found.classes[-1]) == (MOST_CLASSES, OTHER)
+    assert found.confusion[-1][-1] == 600 - 30 * (MOST_CLASSES - 1)
+
+
+def test_chances_are_confused_at_a_half_and_calibrated_by_tenths_unless_they_only_rank(tmp_path: Path) -> None:
+    truth = [str(int(number % 4 == 0)) for number in range(200)]  # a quarter is 1
+    found = charted(tmp_path / "data", "log_loss", truth, ["0.25"] * 160 + ["0.75"] * 40)
+    assert found is not None and found.confusion == [[120, 30], [40, 10]]
+    assert found.calibration == [pytest.approx((0.25, 0.25, 160)), pytest.approx((0.75, 0.25, 40))]
+    assert charted(tmp_path / "data", "roc_auc", truth, ["17.5"] * 200) is None
+
+
+def test_numbers_are_shown_from_the_smallest_to_the_largest(tmp_path: Path) -> None:
+    truth = [f"{number * 1.5}" for number in range(1000)]
+    found = charted(tmp_path / "data", "rmse", truth, [f"{float(one) + 1}" for one in truth])
+    assert found is not None and len(found.points) == 300
+    assert (found.rows, found.points[0], found.points[-1]) == (1000, (0.0, 1.0), (1498.5, 1499.5))

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mle_star.cli.app import build_app, main
-from mle_star.data import load_task
+from mle_star.data.folder import load_task
 from mle_star.integrations.kaggle import kept
 from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.run.folder import RunFolder

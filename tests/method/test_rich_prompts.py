@@ -18,7 +18,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.data.brief import data_brief
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.sample import Sample
+from mle_star.holdout.views import Sample
 from mle_star.models import (
     CodeBlock,
     EnsembleAttempt,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mle_star.basics.phases import PHASES
-from mle_star.data.dialect import Dialect
+from mle_star.data.files import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder

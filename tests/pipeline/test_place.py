@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from mle_star.cli.app import main
-from mle_star.data import guess_task, load_task, place
+from mle_star.data import place
+from mle_star.data.folder import load_task
+from mle_star.data.guess import guess_task
 from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError
 from mle_star.execution import LocalExecutor, evaluate_solution, execute_in_run, link_input_data, prepare_path_directory

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.place import DataFolder
-from mle_star.holdout.sample import write_sample
+from mle_star.holdout.views import write_sample
 from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import CandidateEvaluated, ScriptFinished

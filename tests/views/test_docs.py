@@ -14,7 +14,7 @@ from tools import reference
 from mle_star.cli.app import COMMANDS, load, main
 from mle_star.cli.options import with_settings
 from mle_star.config import load_config
-from mle_star.data import load_task
+from mle_star.data.folder import load_task
 from mle_star.models import PipelineConfig
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.data.medals import Medals
+from mle_star.data.folder import Medals
 from mle_star.integrations.campaign import PAGE, Campaign
 from mle_star.integrations.campaign_page import campaign_html
 from mle_star.models import Measure, PipelineConfig

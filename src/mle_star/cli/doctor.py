@@ -177,7 +177,7 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
     import tempfile
     from contextlib import AsyncExitStack
 
-    from mle_star.data import guess_task
+    from mle_star.data.guess import guess_task
     from mle_star.models import AgentType, agent_config
     from mle_star.prompts import render
     from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts

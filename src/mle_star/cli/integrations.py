@@ -75,7 +75,7 @@ def sweep(
 
 def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> Campaign:
     from mle_star.cli.run import told_task
-    from mle_star.data.medals import load_medals
+    from mle_star.data.folder import load_medals
     from mle_star.integrations.campaign import Campaign
 
     if not folders:

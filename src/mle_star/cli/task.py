@@ -37,7 +37,8 @@ def init(
     from rich.console import Console
     from rich.markup import escape
 
-    from mle_star.data import TASK_FILE, guess_task, write_task
+    from mle_star.data.folder import TASK_FILE, write_task
+    from mle_star.data.guess import guess_task
     from mle_star.models import MetricDirection
 
     direction = MetricDirection.of(wanted.maximize)
@@ -102,7 +103,7 @@ def demo(
     from mle_star.basics.enums import OFFLINE
     from mle_star.cli.run import start_run
     from mle_star.config import load_config
-    from mle_star.data import load_task
+    from mle_star.data.folder import load_task
     from mle_star.run.folder import callable_name
 
     place = build_example(name, folder)
@@ -138,7 +139,8 @@ def build_example(name: str, folder: Path) -> Path:
 
     The answers lie beside the data, where no script looks.
     """
-    from mle_star.data import TASK_FILE, guess_task, write_task
+    from mle_star.data.folder import TASK_FILE, write_task
+    from mle_star.data.guess import guess_task
 
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")

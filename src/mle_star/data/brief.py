@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from functools import lru_cache
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mle_star.basics.texts import printable
-from mle_star.data.columns import Column, as_date, describe
-from mle_star.data.layout import Layout, layout_of
+from mle_star.data.columns import Column, comes_later, describe, is_gap, is_number, likely_label, moments_of
+from mle_star.data.layout import Layout, labels_of, layout_of
 from mle_star.data.survey import Survey, survey
 from mle_star.data.tables import Table
-from mle_star.data.targets import labels_of
-from mle_star.data.values import is_gap, is_number, likely_label
 from mle_star.errors import ConfigError
 
 MAX_CHARACTERS = 6000
@@ -27,8 +23,6 @@ MAX_COLUMNS = 60
 LISTED = 6
 SAMPLED_PICTURES = 20
 HEAD_ROWS = 3
-DESCRIBED = 4000
-"""Cells of a column that its figures are made of."""
 
 
 def data_brief(folder: Path, description: str = "", most: int = MAX_CHARACTERS) -> str:
@@ -37,78 +31,46 @@ def data_brief(folder: Path, description: str = "", most: int = MAX_CHARACTERS) 
         found = survey(folder)
     except ConfigError:
         return ""
-    try:
-        layout = layout_of(found, description)
-    except ConfigError:
-        layout = None
-    known = _Known()
+    with suppress(ConfigError):
+        found = layout_of(found, description)
     wide = MAX_COLUMNS
     while True:
-        text = "\n\n".join(part for part in _parts(found, layout, known, wide) if part)
+        text = "\n\n".join(part for part in _parts(found, wide) if part)
         if len(text) <= most or wide == 0:
             return text if len(text) <= most else text[: most - 4] + "\n..."
         wide = wide * 2 // 3
 
 
-def _parts(found: Survey, layout: Layout | None, known: _Known, wide: int) -> Iterator[str]:
+def _parts(found: Survey, wide: int) -> Iterator[str]:
     """The brief, piece by piece, the telling ones first: what is cut is cut at the end."""
-    if layout is not None:
-        yield _target(layout)
-        yield _table(layout.train, "training rows", known, wide)
-        yield _differences(layout, known)
-    elif found.train is not None:
-        yield _table(found.train, "training rows", known, wide)
-    sample = found.sample if layout is None else layout.sample
-    if sample is not None:
-        yield _head(sample)
+    if isinstance(found, Layout):
+        yield _target(found)
+    if found.train is not None:
+        yield _table(found.train, "training rows", wide)
+    if isinstance(found, Layout):
+        yield _differences(found)
+    elif found.test is not None:
+        yield _table(found.test, "test rows", wide // 2)
+    if found.sample is not None:
+        yield _head(found.sample)
     yield _pictures(found)
-    test = found.test if layout is None else layout.test
-    if test is not None and layout is None:
-        yield _table(test, "test rows", known, wide // 2)
-    others = found.others if layout is None else layout.others
-    for table in (*([layout.labels] if layout and layout.labels else []), *others):
-        yield _table(table, "rows", known, wide // 4)
+    for table in (found.labels, *found.others):
+        if table is not None:
+            yield _table(table, "rows", wide // 4)
     if found.audio:
         yield f"{found.audio} sound files."
-
-
-class _Known:
-    """What columns hold, looked at once, by cells that span the whole sample."""
-
-    def __init__(self) -> None:
-        self._columns: dict[tuple[str, str], Column] = {}
-
-    def column(self, table: Table, name: str) -> Column:
-        """The figures of a column."""
-        key = table.name, name
-        if key not in self._columns:
-            cells = table.sample[name]
-            self._columns[key] = describe(name, _some(cells))
-        return self._columns[key]
-
-
-def _some(cells: Sequence[Any]) -> list[Any]:
-    """Cells from all over a column, in their order, the same each time; rows may repeat in a rhythm."""
-    if len(cells) <= DESCRIBED:
-        return list(cells)
-    return [cells[place] for place in _places(len(cells))]
-
-
-@lru_cache(maxsize=8)
-def _places(count: int) -> list[int]:
-    return sorted(random.Random(count).sample(range(count), DESCRIBED))
 
 
 # --- tables ------------------------------------------------------------------------------------------------------
 
 
-def _table(table: Table, rows: str, known: _Known, wide: int) -> str:
+def _table(table: Table, rows: str, wide: int) -> str:
     about = "" if table.whole else "about "
     first = f"{_name(table.name)}: {about}{table.rows:,} {rows}, {len(table.columns)} columns{_form(table)}"
-    lines = [_column(known.column(table, name), table.sample[name]) for name in table.columns[:wide]]
+    lines = [_column(table.column(name), table.sample[name]) for name in table.columns[:wide]]
     rest = table.columns[wide:]
     if rest:
-        kinds = Counter(known.column(table, name).kind for name in rest)
+        kinds = Counter(table.column(name).kind for name in rest)
         told = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.most_common())
         names = ", ".join(_name(name) for name in (*rest[:LISTED], *(rest[-1:] if len(rest) > LISTED else ())))
         lines.append(f"- {len(rest)} {'more' if wide else 'columns'} ({told}): {names}")
@@ -116,19 +78,17 @@ def _table(table: Table, rows: str, known: _Known, wide: int) -> str:
 
 
 def _form(table: Table) -> str:
-    form = table.form
-    words: list[str] = [] if form.kind == "csv" else [form.kind]
-    if form.kind == "csv":
-        if form.dialect.separator != ",":
-            words.append(f"separated by {form.dialect.separator!r}")
-        if form.dialect.decimal != ".":
-            words.append(f"decimal {form.dialect.decimal!r}")
-        if form.encoding not in ("utf-8", "utf-8-sig"):
-            words.append(form.encoding)
-        if not form.has_header:
-            words.append("no header line")
-    if form.odd_gaps:
-        words.append("gaps written as " + ", ".join(repr(gap) for gap in form.odd_gaps[:3]))
+    """How a file is written, where that is not the usual way."""
+    form, dialect = table.form, table.form.dialect
+    odd = {
+        form.kind: form.kind != "csv",
+        f"separated by {dialect.separator!r}": dialect.separator != ",",
+        f"decimal {dialect.decimal!r}": dialect.decimal != ".",
+        form.encoding: form.encoding not in ("utf-8", "utf-8-sig"),
+        "no header line": not form.has_header,
+        "gaps written as " + ", ".join(map(repr, form.odd_gaps[:3])): bool(form.odd_gaps),
+    }
+    words = [word for word, is_odd in odd.items() if is_odd]
     return f" ({', '.join(words)})" if words else ""
 
 
@@ -144,7 +104,7 @@ def _content(column: Column, cells: Sequence[Any]) -> str:
     if column.kind == "constant":
         return f"constant {_value(column.shares[0][0])}" if column.shares else "empty"
     if column.kind == "date":
-        dates = _dates(column, cells)
+        dates = sorted((moment, text) for text, moment in moments_of(column, cells).items())
         return f"dates {column.date_format}, {_value(dates[0][1])} to {_value(dates[-1][1])}"
     if column.kind == "text":
         return f"text, about {column.words:.0f} words and {column.characters:.0f} characters"
@@ -175,15 +135,9 @@ def _head(table: Table) -> str:
         for row in range(min(HEAD_ROWS, table.rows))
     ]
     more = f" (the first {len(columns)} of {len(table.columns)} columns)" if len(columns) < len(table.columns) else ""
-    lines = [",".join(_cell(cell) for cell in row) for row in ([*columns], *rows)]
+    lines = [",".join(map(_short, row)) for row in ([*columns], *rows)]
     first = f"{_name(table.name)} has {table.rows:,} rows{more}; submit in this form, whatever the description says:"
     return "\n".join([first, *(f"    {line}" for line in lines)])
-
-
-def _dates(column: Column, cells: Sequence[Any]) -> list[tuple[datetime, str]]:
-    """The dates of a column in order, each as it is written; those that follow another format are left out."""
-    some = {str(cell) for cell in _some(cells) if not is_gap(cell)}
-    return sorted((date, text) for text in some if (date := as_date(text, column.date_format)) is not None)
 
 
 # --- the target --------------------------------------------------------------------------------------------------
@@ -217,7 +171,7 @@ def _spread(column: Column, known: list[str]) -> str:
     return f"numbers; minimum, 5 %, 25 %, median, 75 %, 95 %, maximum: {told}{skew}"
 
 
-def _differences(layout: Layout, known: _Known) -> str:
+def _differences(layout: Layout) -> str:
     """What is only in train or only in test: columns, and values of categories."""
     train, test = layout.train, layout.test
     if test is None:
@@ -232,16 +186,16 @@ def _differences(layout: Layout, known: _Known) -> str:
             more = f" and {len(columns) - LISTED} more" if len(columns) > LISTED else ""
             lines.append(f"- {words}: {', '.join(_name(name) for name in columns[:LISTED])}{more}")
     for name in train.columns:
-        if name in test.columns and name != layout.key and (words := _shift(name, train, test, known)):
+        if name in test.columns and name != layout.key and (words := _shift(name, train, test)):
             lines.append(f"- {_name(name)}: {words}")
         if len(lines) > 12:
             break
     return "\n".join(lines)
 
 
-def _shift(name: str, train: Table, test: Table, known: _Known) -> str:
+def _shift(name: str, train: Table, test: Table) -> str:
     """How test values of a column differ from those of training, where that matters."""
-    ours, theirs = known.column(train, name), known.column(test, name)
+    ours, theirs = train.column(name), test.column(name)
     if ours.kind == "category" and not ours.names_rows and ours.unique_share < 0.5:
         seen = {str(cell) for cell in train.sample[name]}
         filled = [str(cell) for cell in test.sample[name] if not is_gap(cell)]
@@ -252,10 +206,8 @@ def _shift(name: str, train: Table, test: Table, known: _Known) -> str:
         width = ours.high - ours.low
         if width and (theirs.low > ours.high or theirs.high < ours.low):
             return f"test lies outside of training ({theirs.low:g} to {theirs.high:g})"
-    if ours.kind == "date" == theirs.kind:
-        before, after = _dates(ours, train.sample[name]), _dates(theirs, test.sample[name])
-        if before and after and after[0][0] > before[-1][0]:
-            return "test comes after training: validate by time"
+    if ours.kind == "date" == theirs.kind and comes_later(ours, train.sample[name], test.sample[name]):
+        return "test comes after training: validate by time"
     if abs(theirs.gaps - ours.gaps) > 0.2:
         return f"missing in {_percent(theirs.gaps)} of test, {_percent(ours.gaps)} of training"
     return ""
@@ -282,26 +234,15 @@ def _pictures(found: Survey) -> str:
 
 
 def picture_size(path: Path) -> tuple[int, int] | None:
-    """Width and height as the first bytes of a PNG, GIF, BMP or JPEG say; None for others."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(1 << 16)
-    except OSError:
-        return None
-    try:
-        if head.startswith(b"\x89PNG"):
-            width, height = struct.unpack(">II", head[16:24])
-        elif head.startswith(b"GIF8"):
-            width, height = struct.unpack("<HH", head[6:10])
-        elif head.startswith(b"BM"):
-            width, height = struct.unpack("<ii", head[18:26])
-        elif head.startswith(b"\xff\xd8"):
-            return _jpeg_size(head)
-        else:
-            return None
-    except struct.error:
-        return None
-    return width, abs(height)
+    """Width and height as the first bytes of a PNG, GIF or JPEG say; None for others."""
+    with suppress(OSError, struct.error), path.open("rb") as file:
+        head = file.read(1 << 16)
+        for mark, form, place in ((b"\x89PNG", ">II", 16), (b"GIF8", "<HH", 6)):
+            if head.startswith(mark):
+                width, height = struct.unpack_from(form, head, place)
+                return width, height
+        return _jpeg_size(head) if head.startswith(b"\xff\xd8") else None
+    return None
 
 
 def _jpeg_size(head: bytes) -> tuple[int, int] | None:
@@ -325,10 +266,6 @@ def _name(text: str) -> str:
 
 def _value(text: str) -> str:
     return repr(_short(str(text)))
-
-
-def _cell(text: str) -> str:
-    return _short(text)
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a column holds: numbers, categories, dates, texts, lists, or nothing of use."""
+"""Single values as files hold them, and what a column of them is: numbers, categories, dates, texts, lists."""
 
 from __future__ import annotations
 
@@ -12,61 +12,105 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from mle_star.data.values import distinct_values, is_number, without_gaps
-
 Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
 
-DATE_FORMATS = (
-    "%Y-%m-%d",
-    "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%dT%H:%M:%S",
-    "%Y-%m-%dT%H:%M:%SZ",
-    "%Y-%m-%d %H:%M",
-    "%Y/%m/%d",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y/%m/%d %H:%M",
-    "%d/%m/%Y",
-    "%m/%d/%Y",
-    "%d/%m/%Y %H:%M",
-    "%m/%d/%Y %H:%M",
-    "%d/%m/%Y %H:%M:%S",
-    "%m/%d/%Y %H:%M:%S",
-    "%d.%m.%Y",
-    "%d.%m.%Y %H:%M",
-    "%d-%m-%Y",
-    "%m-%d-%Y",
-    "%d %b %Y",
-    "%b %d, %Y",
-    "%d-%b-%Y",
-    "%Y%m%d",
-    "%Y-%m",
-    "%Y-%m-%d %H:%M:%S.%f",
-    "%Y-%m-%dT%H:%M:%S.%f",
-    "%d/%m/%y",
-    "%m/%d/%y",
-    "%d.%m.%y",
-    "%d/%m/%y %H:%M",
-    "%m/%d/%y %H:%M",
-    "%d.%m.%Y %H:%M:%S",
-    "%d-%m-%Y %H:%M",
-    "%d-%m-%Y %H:%M:%S",
-    "%d/%m/%Y %I:%M %p",
-    "%m/%d/%Y %I:%M %p",
-    "%d/%m/%Y %I:%M:%S %p",
-    "%m/%d/%Y %I:%M:%S %p",
+GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
+"""How files spell that there is no value, in small letters."""
+_SPELLINGS = frozenset(
+    "".join(letters) for gap in GAPS for letters in itertools.product(*({c, c.upper()} for c in gap))
 )
+"""The same in large and small letters, mixed in every way."""
+_NOT_A_NUMBER = ("nan", "-nan", "NaN", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
+PANDAS_GAPS = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
+"""Those that pandas knows by itself."""
+_DAYS = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%d/%m/%y", "%m/%d/%y"),
+    *("%d.%m.%y", "%d %b %Y", "%b %d, %Y", "%d-%b-%Y"),
+)
+_HOURS = ("", *(f"{mark}%H:%M{rest}" for rest in ("", ":%S", ":%S.%f") for mark in " T"), " %I:%M %p", " %I:%M:%S %p")
+DATE_FORMATS = (*(day + hour for hour in _HOURS for day in _DAYS), "%Y-%m-%dT%H:%M:%SZ", "%Y-%m", "%Y%m%d")
 _ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19, "%Y-%m-%d %H:%M": 16}
 EPOCH = datetime(1970, 1, 1)
 _TIME_NAME = re.compile(r"(^|[\W_])(date|ts)([\W_]|$)|time|epoch|stamp|unix", re.IGNORECASE)
 _YEAR_NAME = re.compile(r"(^|[\W_])year$", re.IGNORECASE)
-MANY_LEVELS = 40
-"""Above this many levels a category is better encoded by frequency or target than by one column a level."""
 LISTED_VALUES = 200
 _DATED = re.compile(
     r"^(?=.{8,40}$)(?=.*(19|20)\d\d)\d{1,4}[-./ ]|^[A-Z][a-z]+ \d{1,2},? (19|20)\d\d|^\d{1,2}[- ][A-Z][a-z]{2}[- ]\d\d"
 )
 _AMOUNT = re.compile(r"^[$€£]?\s?-?[\d,]*\.?\d+\s?(%|[$€£]|[a-zA-Z]{1,3})?$")
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|^(row|unnamed)", re.IGNORECASE)
+
+
+def is_gap(cell: str) -> bool:
+    """Does this stand for a value that is not there?"""
+    return cell in _SPELLINGS
+
+
+def without_gaps(cells: Iterable[str]) -> list[str]:
+    """The values that are there."""
+    return [cell for cell in cells if cell not in _SPELLINGS]
+
+
+def is_number(cell: str) -> bool:
+    """Is this a number in words that every program knows?"""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def letters_of(text: str) -> str:
+    """A name as it is compared where spellings differ: its letters and digits alone, in small letters."""
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+def label_order(label: str) -> tuple[bool, float, str]:
+    """What to sort labels by: numbers by their size, then words."""
+    return (False, float(label), label) if is_number(label) else (True, 0.0, label)
+
+
+def positive_label(labels: Iterable[Any]) -> Any:
+    """Of two classes the one that is looked for: `1`, `true` and the like, else the last in their order."""
+    known = set(labels)
+    telling = [label for label in known if str(label).lower() in ("1", "1.0", "true", "yes", "y", "positive")]
+    if len(telling) == 1:
+        return telling[0]
+    return max(known, key=float if all(is_number(str(label)) for label in known) else None)
+
+
+def likely_label(classes: Collection[Any]) -> Any:
+    """Of two classes the one that a single probability is of: of numbers the larger, as in `predict_proba[:, 1]`."""
+    return max(classes, key=float) if all(is_number(str(one)) for one in classes) else positive_label(classes)
+
+
+def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
+    """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
+    found = set()
+    for cells in columns:
+        odd = _SPELLINGS.intersection(cells) - PANDAS_GAPS
+        if odd:
+            others = without_gaps(cells)[:200]
+            numbers = sum(map(is_number, others))
+            found |= {cell for cell in odd if cell in {"?", "-"} or (others and numbers > 0.9 * len(others))}
+    return tuple(sorted(found))
+
+
+def is_misread(cells: Iterable[str], gap_words: Collection[str]) -> bool:
+    """Would pandas spell values of a column in another way than the file does, or take one for a gap?"""
+    found = set(cells)
+    values = found - {""}
+    if values.intersection(gap_words):
+        return True
+    if {value.lower() for value in values} <= {"true", "false"}:
+        return not values <= {"True", "False"}
+    if not all(map(is_number, values)):
+        return False
+    whole = "" not in found and all(re.fullmatch(r"[+-]?\d+", value) for value in values)
+    return any(str(int(value) if whole else float(value)) != value for value in values)
+
+
+# --- columns ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,11 +145,6 @@ class Column:
         return self.shares[-1][1] if self.shares else 0.0
 
     @property
-    def many_levels(self) -> bool:
-        """Is this a category with too many levels for a column each?"""
-        return self.kind == "category" and self.distinct > MANY_LEVELS
-
-    @property
     def holds_classes(self) -> bool:
         """Are the values names or codes of classes, rather than quantities?"""
         if not self.numeric or self.distinct <= 2:
@@ -129,7 +168,7 @@ def is_id_name(name: str) -> bool:
 
 
 def describe(name: str, cells: list[Any]) -> Column:
-    """Scorer a column by its sampled cells."""
+    """What the sampled cells of a column show."""
     if not {list, dict}.isdisjoint(map(type, cells)):
         return Column(name, "list", len(cells), distinct=len(cells))
     values = without_gaps(cells)
@@ -203,7 +242,9 @@ def is_apart(column: Column, train: Sequence[Any], test: Sequence[Any]) -> bool:
     is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
     if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
         return False
-    known, asked = distinct_values(train), distinct_values(test)
+    known, asked = (  # numbers as such: a gap elsewhere in its column writes 3 as 3.0
+        {float(text) if is_number(text) else text for text in without_gaps(map(str, cells))} for cells in (train, test)
+    )
     return len(asked) > 1 and not known & asked
 
 
@@ -213,12 +254,11 @@ def _numbered_moments(name: str, texts: Collection[str]) -> dict[str, datetime]:
     if not is_time and not is_year:
         return {}
     numbers = {text: float(text) for text in texts if is_number(text) and float(text).is_integer()}
-    seconds = {text: number for text, number in numbers.items() if is_time and 6e8 < number < 4e9}
-    thousandths = {text: number / 1000 for text, number in numbers.items() if is_time and 6e11 < number < 4e12}
-    years = {text: int(number) for text, number in numbers.items() if is_year and 1000 < number < 3000}
-    for since in (seconds, thousandths):
+    for unit in (1, 1000) if is_time else ():
+        since = {text: number / unit for text, number in numbers.items() if 6e8 < number / unit < 4e9}
         if len(since) >= 0.98 * len(texts):
             return {text: EPOCH + timedelta(seconds=number) for text, number in since.items()}
+    years = {text: int(number) for text, number in numbers.items() if is_year and 1000 < number < 3000}
     return {text: datetime(year, 1, 1) for text, year in years.items()} if len(years) >= 0.98 * len(texts) else {}
 
 
@@ -252,13 +292,14 @@ def _date_format(name: str, values: list[str], numeric: bool) -> str:
     """The format that nearly all values follow, or nothing. Bare numbers count only where the name speaks of time."""
     some = values[:: max(1, len(values) // 200)][:200]
     if numeric:
-        told = re.search(r"date|day|time", name, re.IGNORECASE)
-        if told is None or not all(re.fullmatch(r"(19|20)\d{6}", value) for value in some):
-            return ""
-        return "%Y%m%d" if _fits(some, "%Y%m%d") else ""
+        is_named = re.search(r"date|day|time", name, re.IGNORECASE) is not None
+        is_day = is_named and all(re.fullmatch(r"(19|20)\d{6}", value) for value in some)
+        return "%Y%m%d" if is_day and _fits(some, "%Y%m%d") else ""
     if not some or not all(any(character.isdigit() for character in value) for value in some):
         return ""
-    return next((form for form in DATE_FORMATS if _fits(some, form)), "")
+    marks = Counter(re.sub(r"\w", "", value) for value in some).most_common(1)[0][0]
+    alike = (form for form in DATE_FORMATS if re.sub(r"%?\w", "", form) == marks)
+    return next((form for form in alike if _fits(some, form)), "")
 
 
 def _fits(values: list[str], date_format: str) -> bool:

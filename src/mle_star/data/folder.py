@@ -1,23 +1,30 @@
-"""Task folders: `task.yaml`, read into a `TaskDescription` and written from a guess."""
+"""Task folders: `task.yaml`, read into a `TaskDescription` and written from a guess, and the scores that win a medal.
+
+`leaderboard.csv` holds either a line for each medal (`medal,score`), or, as MLE-bench keeps it, a line for each team
+with its `score`; then the places that win follow Kaggle's rules. Where the data lie in the task's own folder, the file
+is called `.leaderboard.csv`, so that it is none of them.
+"""
 
 from __future__ import annotations
 
+import csv
+import math
 import os
 import textwrap
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from mle_star.basics.texts import did_you_mean, read_mapping
 from mle_star.data.guess import TaskGuess
+from mle_star.data.layout import with_target
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data.place import refuse_place
 from mle_star.data.survey import survey
-from mle_star.data.targets import tables_of_labels, with_target
 from mle_star.errors import ConfigError
-from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType
 
 TASK_FILE, DESCRIPTION_FILE = "task.yaml", "description.md"
 _ENUMS: dict[str, type[Enum]] = {
@@ -27,6 +34,10 @@ _ENUMS: dict[str, type[Enum]] = {
 }
 _REQUIRED = ("competition_id", "task_type", "data_modality", "evaluation_metric", "metric_direction")
 _KNOWN = (*TaskDescription.model_fields, "target")
+
+Medal = Literal["gold", "silver", "bronze"]
+MEDALS: tuple[Medal, ...] = ("gold", "silver", "bronze")
+LEADERBOARDS = (".leaderboard.csv", "leaderboard.csv")
 
 
 def load_task(folder: Path | str) -> TaskDescription:
@@ -40,16 +51,24 @@ def load_task(folder: Path | str) -> TaskDescription:
     if not path.is_file():
         raise ConfigError(f"{path}: not a file")  # a named pipe would make the reader wait for ever
     content = read_mapping(path)
+    try:
+        return TaskDescription(**_values(path.parent, content))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _values(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     for key in content:
         if key not in _KNOWN:
-            raise ConfigError(f"{path}: unknown field {key!r}; {did_you_mean(key, _KNOWN)}")
-    values = {name: _required(path, content, name) for name in _REQUIRED}
-    _check_metric(path, values)
-    description, values["data_dir"] = _description(path, content), _data_dir(path, content)
-    values["description"] = _with_target(path, content, description, Path(values["data_dir"]))
+            raise ConfigError(f"unknown field {key!r}; {did_you_mean(key, _KNOWN)}")
+    values = {name: _required(content, name) for name in _REQUIRED}
+    direction = values["metric_direction"]  # an unknown metric cannot be computed; none must be turned upside down
+    check_direction(known_metric(values["evaluation_metric"], folder=folder, direction=direction), direction)
+    description, data = _description(folder, content), _data_dir(folder, content)
+    values.update(description=_with_target(content, description, data), data_dir=str(data))
     if "output_dir" in content:
-        values["output_dir"] = str(_resolve(path, _text(path, "output_dir", content["output_dir"])))
-    return TaskDescription(**values)
+        values["output_dir"] = str(_resolve(folder, _text("output_dir", content["output_dir"])))
+    return values
 
 
 def write_task(guess: TaskGuess, path: Path, *, force: bool = False) -> None:
@@ -67,25 +86,19 @@ def write_task(guess: TaskGuess, path: Path, *, force: bool = False) -> None:
 def task_text(guess: TaskGuess, folder: Path) -> str:
     """The text of a task file that lies in `folder`."""
     task, targets = guess.task, list(guess.targets)
-    values: dict[str, Any] = {
-        "competition_id": _printable(task.competition_id),
-        "target": targets[0] if len(targets) == 1 else targets,
-        "task_type": task.task_type.value,
-        "data_modality": task.data_modality.value,
-        "evaluation_metric": task.evaluation_metric,
-        "metric_direction": task.metric_direction.value,
-    }
+    values = {**task.model_dump(mode="json"), "target": targets[0] if len(targets) == 1 else targets}
+    values["competition_id"] = _printable(task.competition_id)
     lines = ["# Written by `mle-star init`: guesses, each with its reason. Correct what is wrong.", ""]
     for note in guess.notes:
         lines += _comment(f"Note: {note}")
-    for name, value in values.items():
+    for name in (_REQUIRED[0], "target", *_REQUIRED[1:]):
         if name == "target" and not targets:
             lines += [*_comment(f"target: {guess.reasons[name]}"), ""]
             continue
         lines += _comment(guess.reasons[name])
         if name in _ENUMS:
             lines += _comment("One of: " + ", ".join(member.value for member in _ENUMS[name]))
-        lines += [_entry(name, value), ""]
+        lines += [_entry(name, values[name]), ""]
     relative = os.path.relpath(task.data_dir, folder.resolve()).replace(os.sep, "/")
     lines += _comment("Relative to this file. Scripts see it as ./input, read-only.")
     lines += [_entry("data_dir", relative), ""]
@@ -109,21 +122,17 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
-def _required(path: Path, content: dict[str, Any], name: str) -> Any:
-    allowed = _ENUMS.get(name)
-    wanted = "one of " + ", ".join(member.value for member in allowed) if allowed else "a text"
-    if content.get(name) in (None, ""):
-        raise ConfigError(f"{path}: {name} is missing; wanted is {wanted}{_hint(content, name)}")
-    value = content[name]
-    if allowed is None:
-        return _text(path, name, value)
-    try:
-        return allowed(value)
-    except ValueError:
-        choices = [member.value for member in allowed]
+def _required(content: dict[str, Any], name: str) -> Any:
+    choices, value = [member.value for member in _ENUMS.get(name, ())], content.get(name)
+    wanted = f"one of {', '.join(choices)}" if choices else "a text"
+    if value in (None, ""):
+        raise ConfigError(f"{name} is missing; wanted is {wanted}{_hint(content, name)}")
+    if not choices:
+        return _text(name, value)
+    if value not in choices:
         near = did_you_mean(str(value), choices)
-        more = f"; {near}" if near.startswith("did") else ""
-        raise ConfigError(f"{path}: {name} is {value!r}; wanted is {wanted}{more}") from None
+        raise ConfigError(f"{name} is {value!r}; wanted is {wanted}{f'; {near}' if near.startswith('did') else ''}")
+    return _ENUMS[name](value)
 
 
 def _hint(content: dict[str, Any], name: str) -> str:
@@ -135,29 +144,18 @@ def _hint(content: dict[str, Any], name: str) -> str:
     return ""
 
 
-def _check_metric(path: Path, values: dict[str, Any]) -> None:
-    """An unknown metric cannot be computed; a known one must not be turned upside down."""
-    name, direction = values["evaluation_metric"], values["metric_direction"]
-    try:
-        check_direction(known_metric(name, folder=path.parent, direction=direction), direction)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-
-
-def _text(path: Path, name: str, value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{path}: {name} is {value!r}; a text is wanted (put it in quotes)")
+        raise ConfigError(f"{name} is {value!r}; a text is wanted (put it in quotes)")
     return value
 
 
-def _description(path: Path, content: dict[str, Any]) -> str:
-    parts: list[str] = []
-    if content.get("description") not in (None, ""):
-        parts.append(_text(path, "description", content["description"]).strip())
-    parts.append(described_beside(path.parent))
+def _description(folder: Path, content: dict[str, Any]) -> str:
+    given = content.get("description")
+    parts = [_text("description", given).strip() if given not in (None, "") else "", described_beside(folder)]
     if not any(parts):
-        raise ConfigError(f"{path}: description is missing; say what is to be predicted, here or in {DESCRIPTION_FILE}")
-    return "\n\n".join(part for part in parts if part)
+        raise ConfigError(f"description is missing; say what is to be predicted, here or in {DESCRIPTION_FILE}")
+    return "\n\n".join(filter(None, parts))
 
 
 def described_beside(folder: Path) -> str:
@@ -173,37 +171,94 @@ def described_beside(folder: Path) -> str:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _with_target(path: Path, content: dict[str, Any], description: str, data: Path) -> str:
+def _with_target(content: dict[str, Any], description: str, data: Path) -> str:
     """The description, which names the given target. One that is in no table would be ignored: it is refused."""
     given = content.get("target")
     targets = [] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(name, str) and name for name in targets):
-        raise ConfigError(f"{path}: target is {given!r}; wanted is the name of a column, or a list of names")
+        raise ConfigError(f"target is {given!r}; wanted is the name of a column, or a list of names")
+    if not targets:
+        return description
     try:
-        found = survey(data) if targets else None
+        found = survey(data)
     except ConfigError:
         found = None  # no tables: what the target means is for the description to say
-    known = [] if found is None else [column for table in tables_of_labels(found) for column in table.columns]
-    for name in targets if known else ():
-        if name not in known:
-            raise ConfigError(f"{path}: target: no column {name!r} in the training table; {did_you_mean(name, known)}")
+    known = [column for table in (found.tables_of_labels if found else ()) for column in table.columns]
+    unknown = next((name for name in targets if known and name not in known), None)
+    if unknown is not None:
+        raise ConfigError(f"target: no column {unknown!r} in the training table; {did_you_mean(unknown, known)}")
+    return with_target(found, description, targets)
+
+
+def _data_dir(folder: Path, content: dict[str, Any]) -> Path:
+    given, place = content.get("data_dir"), _resolve(folder, "input")
+    if given is not None:
+        place = _resolve(folder, _text("data_dir", given))
+    elif not place.is_dir():
+        place = folder.resolve()
+    if not place.is_dir():
+        raise ConfigError(f"data_dir is {given!r}; there is no folder {place}")
+    refuse_place(place)
+    return place
+
+
+def _resolve(folder: Path, text: str) -> Path:
+    return (folder / Path(text).expanduser()).resolve()
+
+
+# --- medals ----------------------------------------------------------------------------------------------------------
+
+
+class Medals(Frozen):
+    """The least score that wins each medal."""
+
+    gold: float
+    silver: float
+    bronze: float
+
+    def won(self, score: float | None, direction: MetricDirection) -> Medal | None:
+        """The best medal that a score wins."""
+        if score is None or not math.isfinite(score):
+            return None
+        sign = 1 if direction is MetricDirection.maximize else -1
+        return next((medal for medal in MEDALS if sign * score >= sign * getattr(self, medal)), None)
+
+
+def load_medals(folder: Path | str, task: TaskDescription) -> Medals | None:
+    """The medals of the task in a folder, where there is a file that says so."""
+    place = Path(folder) if Path(folder).is_dir() else Path(folder).parent
+    hidden, plain = (place / name for name in LEADERBOARDS)
+    if hidden.is_file():
+        return _read_medals(hidden, task.metric_direction)
+    among_data = place.resolve() == Path(task.data_dir).resolve()
+    return _read_medals(plain, task.metric_direction) if plain.is_file() and not among_data else None
+
+
+def _read_medals(path: Path, direction: MetricDirection) -> Medals:
     try:
-        return with_target(found, description, targets) if targets else description
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+        scores = [float(row["score"]) for row in rows if row["score"]]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise ConfigError(f"{path}: a column `score` with numbers is wanted ({error})") from None
+    if not scores:
+        raise ConfigError(f"{path}: there is no score in it")
+    if "medal" not in rows[0]:
+        return _by_rank(sorted(scores, reverse=direction is MetricDirection.maximize))
+    by_name = {str(row["medal"]).strip().lower(): row["score"] for row in rows}
+    if set(by_name) != set(MEDALS) or len(scores) != len(rows):
+        raise ConfigError(f"{path}: one line each for gold, silver and bronze is wanted")
+    return Medals.model_validate(by_name)
 
 
-def _data_dir(path: Path, content: dict[str, Any]) -> str:
-    if content.get("data_dir") is not None:
-        folder = _resolve(path, _text(path, "data_dir", content["data_dir"]))
+def _by_rank(scores: list[float]) -> Medals:
+    """Kaggle's rules for the number of teams: the score of the last place that wins."""
+    teams = len(scores)
+    if teams < 250:
+        gold = teams // 10 if teams < 100 else 10
+        places = (gold, teams // 5, teams * 2 // 5)
     else:
-        folder = _resolve(path, "input")
-        folder = folder if folder.is_dir() else path.parent.resolve()
-    if not folder.is_dir():
-        raise ConfigError(f"{path}: data_dir is {content.get('data_dir')!r}; there is no folder {folder}")
-    refuse_place(folder)
-    return str(folder)
-
-
-def _resolve(path: Path, text: str) -> Path:
-    return (path.parent / Path(text).expanduser()).resolve()
+        gold = 10 + teams // 500
+        places = (gold, 50, 100) if teams < 1000 else (gold, teams // 20, teams // 10)
+    first, second, third = (scores[max(1, place) - 1] for place in places)
+    return Medals(gold=first, silver=second, bronze=third)

@@ -236,25 +236,16 @@ def pinball_loss(truth: np.ndarray, answer: np.ndarray) -> float:
     return mae(truth, answer) / 2
 
 
+def by_sklearn(truth: np.ndarray, answer: np.ndarray, name: str, **options: Any) -> float:
+    """The figure of scikit-learn's function of this name."""
+    from sklearn import metrics
+
+    return float(getattr(metrics, name)(truth, answer, **options))
+
+
 def deviance(truth: np.ndarray, answer: np.ndarray, power: int) -> float:
     """The mean deviance: of counts by the power 1, of amounts above zero by 2."""
-    from sklearn.metrics import mean_tweedie_deviance
-
-    return float(mean_tweedie_deviance(truth, np.clip(answer, 1e-9, None), power=power))
-
-
-def r2(truth: np.ndarray, answer: np.ndarray) -> float:
-    """The share of the variance that is explained."""
-    from sklearn.metrics import r2_score
-
-    return float(r2_score(truth, answer))
-
-
-def explained_variance(truth: np.ndarray, answer: np.ndarray) -> float:
-    """As R2, a constant error forgiven."""
-    from sklearn.metrics import explained_variance_score
-
-    return float(explained_variance_score(truth, answer))
+    return by_sklearn(truth, np.clip(answer, 1e-9, None), "mean_tweedie_deviance", power=power)
 
 
 def correlation(truth: np.ndarray, answer: np.ndarray, kind: str) -> float:
@@ -285,6 +276,8 @@ def gini(truth: np.ndarray, answer: np.ndarray) -> float:
     return area(answer[:, 1] if answer.ndim == 2 else answer) / best if best else 0.0
 
 
+r2 = partial(by_sklearn, name="r2_score")  # the share of the variance that is explained
+explained_variance = partial(by_sklearn, name="explained_variance_score")  # a constant error is forgiven
 mean_poisson_deviance = partial(deviance, power=1)
 mean_gamma_deviance = partial(deviance, power=2)
 pearson = partial(correlation, kind="pearsonr")

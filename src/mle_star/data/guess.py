@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mle_star.basics.texts import plural
-from mle_star.data.columns import Column
+from mle_star.basics.texts import plural, printable, some_of
+from mle_star.data.columns import Column, is_number
+from mle_star.data.layout import Target, given_target, guess_target, with_target
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder
-from mle_star.data.sanity import refuse_pointless
 from mle_star.data.survey import Survey, find_data_folder, survey
-from mle_star.data.targets import Target, given_target, guess_target, with_target
-from mle_star.data.wording import task_in_words
+from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+
+MAX_NAMES = 40
+_LABELS_IN_A_CELL = re.compile(r"[|;]")
 
 
 @dataclass(frozen=True)
@@ -46,65 +52,54 @@ def guess_task(
     ]
     goal = given_target(found, target) if target is not None else guess_target(found)
     told = _told_metric(found, data_folder, metric, direction)
-    refuse_pointless(found, goal, told[0] if told else None)
-    modality, modality_reason = _modality(found, goal)
-    task_type, type_reason = _task_type(found, goal, modality, told[0] if told else None)
-    chosen, metric_reason = told or _guess_metric(found, goal, task_type, direction)
-    task_name, name_reason = (name, "Given.") if name else _name_of(data_folder.resolve())
-    reasons = {
-        "competition_id": name_reason,
-        "target": goal.reason,
-        "task_type": type_reason,
-        "data_modality": modality_reason,
-        "evaluation_metric": metric_reason,
-        "metric_direction": f"{'Larger' if chosen.direction == 'maximize' else 'Smaller'} values of {chosen.name} win.",
+    _refuse_pointless(found, goal, told[0] if told else None)
+    modality = _modality(found, goal)
+    task_type = _task_type(found, goal, modality[0], told[0] if told else None)
+    chosen, metric_reason = told or _guess_metric(found, goal, task_type[0], direction)
+    better = "Larger" if chosen.higher_is_better else "Smaller"
+    fields: dict[str, tuple[Any, str]] = {
+        "competition_id": (name, "Given.") if name else (_name_of(data_folder.resolve()), "The name of the folder."),
+        "task_type": task_type,
+        "data_modality": modality,
+        "evaluation_metric": (chosen.name, metric_reason),
+        "metric_direction": (chosen.direction, f"{better} values of {chosen.name} win."),
     }
-    description = task_in_words(found, goal, chosen, wants_probabilities(found, goal))
+    description = _task_in_words(found, goal, chosen, wants_probabilities(found, goal))
     task = TaskDescription(
-        competition_id=task_name,
-        task_type=task_type,
-        data_modality=modality,
-        evaluation_metric=chosen.name,
-        metric_direction=chosen.direction,
+        **{field: value for field, (value, _) in fields.items()},
         description=with_target(found, description, goal.names),
         data_dir=str(folder.resolve()),
     )
+    reasons = {"target": goal.reason, **{field: reason for field, (_, reason) in fields.items()}}
     return TaskGuess(task, goal.names, reasons, tuple(dict.fromkeys(found.notes)))
 
 
 # --- kind of task ----------------------------------------------------------------------------------------
 
 
-def _features(found: Survey, goal: Target) -> list[Column]:
-    train, test = found.train, found.test
-    if train is None:
-        return []
-    alike = test is not None and test.form.has_header == train.form.has_header
-    shared = test.columns if test is not None and alike else train.columns
-    columns = [train.column(name) for name in train.columns if name in shared]
-    return [column for column in columns if column.name not in goal.names and not column.names_rows]
-
-
 def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
-    features = _features(found, goal)
-    pictures = sum(len(names) for names in found.images.values())
+    train, test, features = found.train, found.test, list[Column]()
+    if train is not None:
+        alike = test is not None and test.form.has_header == train.form.has_header
+        shared = test.columns if test is not None and alike else train.columns
+        columns = [train.column(name) for name in train.columns if name in shared and name not in goal.names]
+        features = [column for column in columns if not column.names_rows]
     prose = [column.name for column in features if column.holds_prose]
     others = len(features) - len(prose)
+    pictures = sum(map(len, found.images.values()))
+    kind, files = DataModality.audio, "sound files"
+    if pictures >= found.audio:
+        kind, files = DataModality.image, "pictures"
     if pictures > 10 or found.audio > 10:
-        kind, files = (
-            (DataModality.image, "pictures") if pictures >= found.audio else (DataModality.audio, "sound files")
-        )
         if others > 3 or prose:
             return DataModality.mixed, f"There are {files} and a table of {plural(len(features), 'feature')}."
         return kind, f"There are {files} in the folder."
-    if prose and others <= 2 * len(prose):
-        return DataModality.text, f"Rows hold sentences in {', '.join(prose[:3])}, and little else."
-    if prose:
-        return (
-            DataModality.mixed,
-            f"Rows hold sentences in {', '.join(prose[:3])} beside {plural(others, 'other column')}.",
-        )
-    return DataModality.tabular, f"A table of {plural(len(features), 'feature')}, none of them prose."
+    if not prose:
+        return DataModality.tabular, f"A table of {plural(len(features), 'feature')}, none of them prose."
+    sentences = f"Rows hold sentences in {', '.join(prose[:3])}"
+    if others <= 2 * len(prose):
+        return DataModality.text, f"{sentences}, and little else."
+    return DataModality.mixed, f"{sentences} beside {plural(others, 'other column')}."
 
 
 def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metric | None) -> tuple[TaskType, str]:
@@ -158,23 +153,20 @@ def wants_probabilities(found: Survey, goal: Target) -> bool:
         return False
     if goal.class_prefix is not None:
         return True
-    name = next((name for name in goal.names if name in found.sample.columns), None)
-    if name is None:
-        return False
-    column = found.sample.column(name)
-    return column.numeric and not column.whole and column.low >= 0 and column.high <= 1
+    columns = [found.sample.column(name) for name in goal.names if name in found.sample.columns]
+    return any(column.numeric and not column.whole and 0 <= column.low <= column.high <= 1 for column in columns[:1])
 
 
 def _guess_metric(
     found: Survey, goal: Target, task_type: TaskType, direction: MetricDirection | None
 ) -> tuple[Metric, str]:
     """The usual metric for the kind of target, or the next one that goes in the given direction."""
-    name, reason = _usual_metric(found, goal, task_type)
     fallback = "log_loss" if "classification" in task_type.value else "r2"
-    for candidate, why in ((name, reason), (fallback, f"A usual one in that direction for {task_type.value}.")):
-        metric = find_metric(candidate)
+    other = fallback, f"A usual one in that direction for {task_type.value}."
+    for name, reason in (_usual_metric(found, goal, task_type), other):
+        metric = find_metric(name)
         if metric is not None and direction in (None, metric.direction):
-            return metric, why
+            return metric, reason
     raise ConfigError("which metric? Name it with --metric")
 
 
@@ -190,25 +182,147 @@ def _usual_metric(found: Survey, goal: Target, task_type: TaskType) -> tuple[str
     if goal.table is None:
         return "accuracy", "The usual one for classes; nothing in the folder names another."
     first = goal.columns[0]
+    rarest, evenness = first.smallest_share, first.smallest_share * first.distinct
     if wants_probabilities(found, goal):
-        sample = found.sample.name if found.sample else ""
-        if first.distinct <= 2:
-            return "roc_auc", f"{sample} holds probabilities of two classes."
-        return "log_loss", f"{sample} holds probabilities."
-    if first.distinct <= 2 and first.smallest_share < 0.25:
-        return "f1", f"The rarer of two classes has {first.smallest_share:.0%} of the rows: accuracy would hide it."
-    if first.distinct > 2 and first.smallest_share * first.distinct < 0.25:
-        return (
-            "f1_macro",
-            f"The {first.distinct} classes are of very different size: accuracy would hide the rare ones.",
-        )
+        what = f"{found.sample.name if found.sample else ''} holds probabilities"
+        return ("roc_auc", f"{what} of two classes.") if first.distinct <= 2 else ("log_loss", f"{what}.")
+    if first.distinct <= 2 and rarest < 0.25:
+        return "f1", f"The rarer of two classes has {rarest:.0%} of the rows: accuracy would hide it."
+    if first.distinct > 2 and evenness < 0.25:
+        words = f"The {first.distinct} classes are of very different size"
+        return "f1_macro", f"{words}: accuracy would hide the rare ones."
     sizes = f"{plural(first.distinct, 'class')} of similar size"
-    if first.smallest_share * first.distinct < 0.7:
-        sizes = f"The usual one for classes (the rarest of {first.distinct} classes has {first.smallest_share:.0%})"
+    if evenness < 0.7:
+        sizes = f"The usual one for classes (the rarest of {first.distinct} classes has {rarest:.0%})"
     return "accuracy", f"{sizes}, and nothing in the folder names another."
 
 
-def _name_of(folder: Path) -> tuple[str, str]:
+def _name_of(folder: Path) -> str:
     general = folder.name.lower() in ("input", "data", "dataset", "")
-    name = folder.parent.name if general and folder.parent.name else folder.name
-    return name or "task", "The name of the folder."
+    return (folder.parent.name if general else "") or folder.name or "task"
+
+
+# --- what makes a task pointless: told before anything is run, in a line that says what to change ---------------------
+
+
+def _refuse_pointless(found: Survey, goal: Target, metric: Metric | None) -> None:
+    """`ConfigError` for a task that nobody could learn; what is only odd becomes a note of the survey."""
+    train = goal.table
+    if train is None:
+        return
+    if not any(train.sample[name] for name in goal.names):
+        raise ConfigError(f"{train.name} has a header and no rows: there is nothing to learn from")
+    for column in goal.columns:
+        _refuse_target(train, column, found)
+        _refuse_metric(train, column, metric)
+        _note_labels(found, column)
+    _refuse_answers(found, train, goal)
+
+
+def _refuse_target(train: Table, column: Column, found: Survey) -> None:
+    if column.kind == "list" or column.distinct > 1:
+        return
+    held = f"holds {column.shares[0][0]!r} in every row" if column.shares else "is empty in every row"
+    if train.whole:
+        what = f"the target {column.name} of {train.name} {held}"
+        raise ConfigError(f"{what}: nothing can be learned; --target names another")
+    found.notes.append(f"the target {column.name} {held} that was looked at")
+
+
+def _refuse_metric(train: Table, column: Column, metric: Metric | None) -> None:
+    """A metric must be able to score what the target holds; amounts such as `$250,000` would each be a class."""
+    scored = None if metric is None else metric.scores
+    if column.kind == "messy number" and column.distinct > 20 and scored != "classes":
+        odd = [value for value, _ in column.shares if not is_number(value)]
+        such = f", such as {odd[0]!r}" if odd else ""
+        raise ConfigError(
+            f"the target {column.name} of {train.name} holds cells that are no plain numbers{such}: write them as "
+            "plain numbers, or leave them empty; where they are classes, --metric accuracy says so"
+        )
+    if metric is None:
+        return
+    if scored == "numbers" and not column.numeric and column.kind not in ("messy number", "list"):
+        shown = " and ".join(repr(value) for value, _ in column.shares[:2])
+        raise ConfigError(
+            f"{metric.name} scores numbers, and {column.name} holds words such as {shown}; for classes there are "
+            "accuracy, f1_macro, log_loss"
+        )
+    if scored == "classes" and column.numeric and not column.whole and column.unique_share > 0.5:
+        raise ConfigError(
+            f"{metric.name} scores classes, and {column.name} holds {column.distinct} different numbers in "
+            f"{column.count} rows; for numbers there are rmse, mae, r2"
+        )
+
+
+def _note_labels(found: Survey, column: Column) -> None:
+    """Several labels in one cell, such as `a|b`: counted as one class each, which is rarely what is meant."""
+    if column.numeric or column.kind not in ("category", "text"):
+        return
+    cells = [value for value, _ in column.shares]
+    parts = Counter(part for cell in cells for part in _LABELS_IN_A_CELL.split(cell))
+    several = sum(bool(_LABELS_IN_A_CELL.search(cell)) for cell in cells)
+    if several > 0.3 * len(cells) and len(parts) < len(cells) + several and max(parts.values()) > 1:
+        example = next(cell for cell in cells if _LABELS_IN_A_CELL.search(cell))
+        found.notes.append(
+            f"{column.name} seems to hold several labels in a cell ({example!r}): each combination counts as a class "
+            f"of its own; for a task of many labels give a column of 0 and 1 for each of the {len(parts)} labels"
+        )
+
+
+def _refuse_answers(found: Survey, train: Table, goal: Target) -> None:
+    """A test table with the targets in it: no test at all where it is the training table once more."""
+    test = found.test
+    there = [name for name in goal.names if test is not None and any(map(str, test.sample.get(name, [])))]
+    if test is None or not there:
+        return
+    if test.columns == train.columns and test.rows == train.rows and test.sample == train.sample:
+        raise ConfigError(
+            f"{test.name} holds the same rows as {train.name}, targets and all: leave it out (labelled rows are then "
+            "held back for the test), or put the rows there that are to be predicted"
+        )
+    found.notes.append(f"{test.name} holds {', '.join(there)}, which is to be predicted: remove it from that file")
+
+
+# --- the task in the words that the agents will read ------------------------------------------------------------------
+
+
+def _task_in_words(found: Survey, target: Target, metric: Metric, probabilities: bool) -> str:
+    """What to predict, from what, and what to hand in."""
+    what = _join(target.names) if target.names else "the target"
+    where = f"for every row of {_path(found.test)}" if found.test else "for the test data"
+    lines = [f"Predict {what} {where}."]
+    if found.train is not None:
+        rows = f" ({plural(found.train.rows, 'row')})" if found.train.whole else ""
+        lines.append(f"{_path(found.train)}{rows} holds the columns {_join(found.train.columns)}.")
+        if not found.train.form.has_header:
+            lines.append("The file has no header line: column_1 is its first column.")
+    if found.labels is not None:
+        lines.append(f"{_path(found.labels)} holds {_join(found.labels.columns)}.")
+    if found.images:
+        folders = ", ".join(f"./input/{printable(name)}/" for name in sorted(found.images)[:10])
+        lines.append(f"Pictures lie in {folders}.")
+    lines.append(_submission(found, target, probabilities))
+    lines.append(f"Metric: {metric.name} ({'larger' if metric.higher_is_better else 'smaller'} is better).")
+    return "\n".join(lines)
+
+
+def _submission(found: Survey, target: Target, probabilities: bool) -> str:
+    if found.sample is not None:
+        value = " with probabilities" if probabilities else ""
+        value = value if target.class_prefix is None else " with a probability for each class"
+        return f"Submit the columns of {_path(found.sample)}{value}: {_join(found.sample.columns)}."
+    if found.test is not None:
+        key = found.test.columns[0]
+        return f"Submit one row per test row, in the same order: {_join((key, *target.names))}."
+    return (
+        "Where ./input/test.csv is there, submit a prediction for each of its rows, in the columns of "
+        "./input/sample_submission.csv; else predict the training rows, and validate on rows held out."
+    )
+
+
+def _path(table: Table | None) -> str:
+    return f"./input/{printable(table.name)}" if table else ""
+
+
+def _join(names: Sequence[str]) -> str:
+    return some_of([f"`{printable(name)}`" for name in names], MAX_NAMES)

@@ -11,13 +11,13 @@ import importlib.metadata
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from mle_star.basics.texts import did_you_mean
-from mle_star.data.values import positive_label
+from mle_star.data.columns import positive_label
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
 
@@ -44,8 +44,7 @@ class Metric:
     """One metric. `aliases` are matched without case and punctuation.
 
     `formula` takes truth and answer; a text names one of `mle_star.data.formulas`, so that the command line starts
-    without numpy, and without any only scripts compute it. With `of_positive` it is told of two classes the one that
-    is looked for as a third.
+    without numpy, and without any only scripts compute it.
     """
 
     name: str
@@ -55,7 +54,12 @@ class Metric:
     low: float = 0.0
     high: float = math.inf
     aliases: tuple[str, ...] = ()
-    of_positive: bool = False
+    of_positive: bool = False  # the formula takes, of two classes, the one that is looked for as a third
+    proper: bool = False  # a number outside of 0 to 1 is no probability to it; the others only rank
+    even: bool = False  # a rare class counts no more than its rows
+    by_order: bool = False  # only the order of numbers counts, or how they go along: any number may be an answer
+    of_any: bool = False  # numbers, and two classes as well
+    likeliest: int = 0  # so many of the likeliest classes count
 
     @property
     def higher_is_better(self) -> bool:
@@ -67,7 +71,7 @@ class Metric:
         """The kind of target that this metric is for."""
         if self.needs in ("labels", "probabilities", "label sets"):
             return "classes"
-        return "numbers" if self.needs == "numbers" and self.name != "gini" else "any"
+        return "numbers" if self.needs == "numbers" and not self.of_any else "any"
 
     def compute(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]] = ()) -> float:
         """The figure for answers in the form that `needs` names; several columns count as their mean.
@@ -92,27 +96,28 @@ class Metric:
 
 
 def _up(
-    name: str, needs: Needs, aliases: str, low: float = 0.0, high: float = 1.0, formula: str = "", **more: bool
+    name: str, needs: Needs, aliases: str, low: float = 0.0, high: float = 1.0, formula: str = "", **more: Any
 ) -> Metric:
     """One to maximize. Its formula has its name, but for the marks that no name of Python has."""
     ours = None if needs == "files" else formula or name.replace("@", "_at_").replace(".", "")
-    return Metric(name, MetricDirection.maximize, needs, ours, low, high, tuple(aliases.split(", ")), **more)
+    direction = more.pop("direction", MetricDirection.maximize)
+    return Metric(name, direction, needs, ours, low, high, tuple(aliases.split(", ")), **more)
 
 
-def _down(name: str, needs: Needs, aliases: str, high: float = math.inf, formula: str = "") -> Metric:
-    return replace(_up(name, needs, aliases, 0.0, high, formula), direction=MetricDirection.minimize)
+def _down(name: str, needs: Needs, aliases: str, high: float = math.inf, **more: Any) -> Metric:
+    return _up(name, needs, aliases, 0.0, high, direction=MetricDirection.minimize, **more)
 
 
 METRICS: tuple[Metric, ...] = (
     # --- labels
-    _up("accuracy", "labels", "acc, accuracy score, classification accuracy, categorization accuracy"),
+    _up("accuracy", "labels", "acc, accuracy score, classification accuracy, categorization accuracy", even=True),
     _up("balanced_accuracy", "labels", "balanced acc, bacc, balanced accuracy score, macro recall, recall macro, uar"),
     _up("f1", "labels", "f1 score, f score, f measure, binary f1, f1 binary", of_positive=True),
-    _up("f1_macro", "labels", "macro f1, macro f1 score, f1 score macro, macro averaged f1, mean f1"),
-    _up("f1_micro", "labels", "micro f1, micro f1 score, micro averaged f1"),
+    _up("f1_macro", "labels", "macro f1, macro f1 score, f1 score macro, mean f1"),
+    _up("f1_micro", "labels", "micro f1, micro f1 score"),
     _up("f1_weighted", "labels", "weighted f1, weighted f1 score"),
-    _up("f2", "labels", "f2 score, fbeta 2, f beta 2", of_positive=True),
-    _up("f0.5", "labels", "f05 score, fbeta 0.5, f beta 0.5", of_positive=True),
+    _up("f2", "labels", "f2 score, fbeta 2", of_positive=True),
+    _up("f0.5", "labels", "f05 score, fbeta 0.5", of_positive=True),
     _up("precision", "labels", "precision score", of_positive=True),
     _up("recall", "labels", "recall score, sensitivity", of_positive=True),
     _up(
@@ -125,87 +130,75 @@ METRICS: tuple[Metric, ...] = (
         "qwk, quadratic kappa, weighted kappa, quadratic weighted cohen kappa, cohen kappa quadratic",
         low=-1.0,
     ),
-    _down(
-        "error_rate",
-        "labels",
-        "misclassification rate, classification error, zero one loss, misclassification",
-        high=1.0,
-    ),
+    _down("error_rate", "labels", "misclassification rate, classification error, zero one loss", high=1.0, even=True),
     # --- probabilities
     _up(
         "roc_auc",
         "probabilities",
-        "auc, auroc, roc, auc roc, roc auc score, area under the roc curve, "
-        "area under the curve, area under roc, area under the receiver operating characteristic curve",
+        "auc, auroc, roc, auc roc, roc auc score, area under roc curve, area under curve, area under roc",
     ),
     _up(
         "average_precision",
         "probabilities",
-        "ap, pr auc, auprc, aucpr, area under the precision recall curve, "
-        "mean average precision, average precision score",
+        "ap, pr auc, auprc, aucpr, area under precision recall curve, mean average precision, average precision score",
     ),
-    _up("gini", "numbers", "gini coefficient, normalized gini, normalised gini", low=-1.0),
+    _up("gini", "numbers", "gini coefficient, normalized gini", low=-1.0, by_order=True, of_any=True),
     _down(
         "log_loss",
         "probabilities",
-        "logloss, cross entropy, binary cross entropy, bce, logarithmic loss, "
-        "multi log loss, multi class log loss, multi class logarithmic loss, mlogloss, negative log likelihood, nll, "
-        "multiclass loss",
+        "cross entropy, binary cross entropy, bce, multi log loss, multi class log loss, mlogloss, multiclass loss, "
+        "negative log likelihood, nll",
+        proper=True,
     ),
-    _down("brier_score", "probabilities", "brier, brier score loss, brier loss", high=2.0),
-    _up("top_3_accuracy", "probabilities", "top 3 acc, accuracy top 3"),
-    _up("top_5_accuracy", "probabilities", "top 5 acc, accuracy top 5"),
+    _down("brier_score", "probabilities", "brier, brier score loss, brier loss", high=2.0, proper=True),
+    _up("top_3_accuracy", "probabilities", "top 3 acc, accuracy top 3", likeliest=3),
+    _up("top_5_accuracy", "probabilities", "top 5 acc, accuracy top 5", likeliest=5),
     # --- numbers
-    _down("rmse", "numbers", "root mean squared error, root mean square error, rmsd, root mse"),
-    _down(
-        "mcrmse",
-        "numbers",
-        "mean columnwise rmse, mean columnwise root mean squared error, mean column wise root mean squared error",
-        formula="rmse",
-    ),
-    _down(
-        "rmsle",
-        "numbers",
-        "root mean squared log error, root mean squared logarithmic error, "
-        "root mean square log error, root mean square logarithmic error",
-    ),
-    _down(
-        "mcrmsle",
-        "numbers",
-        "mean columnwise rmsle, mean column wise rmsle, mean columnwise root mean squared logarithmic error",
-        formula="rmsle",
-    ),
-    _down("mse", "numbers", "mean squared error, mean square error, l2"),
-    _down("msle", "numbers", "mean squared log error, mean squared logarithmic error"),
+    _down("rmse", "numbers", "root mean squared error, rmsd, root mse"),
+    _down("mcrmse", "numbers", "mean columnwise rmse, mean columnwise root mean squared error", formula="rmse"),
+    _down("rmsle", "numbers", "root mean squared log error"),
+    _down("mcrmsle", "numbers", "mean columnwise rmsle, mean columnwise root mean squared log error", formula="rmsle"),
+    _down("mse", "numbers", "mean squared error, l2"),
+    _down("msle", "numbers", "mean squared log error"),
     _down("mae", "numbers", "mean absolute error, mean absolute deviation, l1"),
     _down("median_absolute_error", "numbers", "medae, mdae"),
     _down("mape", "numbers", "mean absolute percentage error"),
     _down("smape", "numbers", "symmetric mape, symmetric mean absolute percentage error", high=200.0),
     _down("wape", "numbers", "weighted absolute percentage error, wmape, weighted mape"),
-    _down("rmspe", "numbers", "root mean square percentage error, root mean squared percentage error"),
+    _down("rmspe", "numbers", "root mean squared percentage error"),
     _down("max_error", "numbers", "maximum error"),
     _down("pinball_loss", "numbers", "pinball, quantile loss"),
     _down("mean_poisson_deviance", "numbers", "poisson deviance"),
     _down("mean_gamma_deviance", "numbers", "gamma deviance"),
-    _up("r2", "numbers", "r 2, r², r^2, r2 score, r squared, rsq, coefficient of determination", low=-math.inf),
+    _up("r2", "numbers", "r², r^2, r2 score, r squared, rsq, coefficient of determination", low=-math.inf),
     _up("explained_variance", "numbers", "explained variance score", low=-math.inf),
-    _up("pearson", "numbers", "pearsonr, pearson correlation, pearson correlation coefficient, correlation", low=-1.0),
     _up(
-        "spearman", "numbers", "spearmanr, spearman correlation, spearman rank correlation, rank correlation", low=-1.0
+        "pearson",
+        "numbers",
+        "pearsonr, pearson correlation, pearson correlation coefficient, correlation",
+        low=-1.0,
+        by_order=True,
     ),
-    _up("kendall", "numbers", "kendall tau, kendalls tau", low=-1.0),
+    _up(
+        "spearman",
+        "numbers",
+        "spearmanr, spearman correlation, spearman rank correlation, rank correlation",
+        low=-1.0,
+        by_order=True,
+    ),
+    _up("kendall", "numbers", "kendall tau, kendalls tau", low=-1.0, by_order=True),
     # --- several labels, rankings, texts
-    _up("map@3", "rankings", "mean average precision at 3, map 3"),
-    _up("map@5", "rankings", "mean average precision at 5, map 5"),
-    _up("map@10", "rankings", "mean average precision at 10, map 10"),
-    _up("multilabel_f1_micro", "label sets", "micro f1 multilabel, multi label f1, multilabel f1"),
+    _up("map@3", "rankings", "mean average precision at 3"),
+    _up("map@5", "rankings", "mean average precision at 5"),
+    _up("map@10", "rankings", "mean average precision at 10"),
+    _up("multilabel_f1_micro", "label sets", "micro f1 multilabel, multilabel f1"),
     _up("multilabel_f1_macro", "label sets", "macro f1 multilabel"),
     _up("multilabel_f1_samples", "label sets", "mean f1 score, samples f1, example f1"),
     _down("hamming_loss", "label sets", "hamming", high=1.0),
     _down("word_error_rate", "texts", "wer"),
     _down("character_error_rate", "texts", "cer"),
     # --- what only a script can compute
-    _up("ndcg", "files", "normalized discounted cumulative gain, normalised discounted cumulative gain"),
+    _up("ndcg", "files", "normalized discounted cumulative gain"),
     _up("iou", "files", "jaccard, jaccard index, jaccard score, intersection over union, mean iou"),
     _up("dice", "files", "dice coefficient, dice score"),
     _up("psnr", "files", "peak signal to noise ratio", high=math.inf),
@@ -219,9 +212,15 @@ METRICS: tuple[Metric, ...] = (
 # --- by name ---------------------------------------------------------------------------------------------------
 
 
+_ONE_WAY = {"squared": "square", "logarithmic": "log", "normalised": "normalized", "averaged": "", "underthe": "under"}
+"""Words that are spelled in two ways."""
+
+
 def metric_key(text: str) -> str:
     """A name as it is compared: without case, blanks and punctuation, and without the `neg_` of some libraries."""
-    key = re.sub(r"[\s_\-.'’()@]+", "", text).lower()
+    key = re.sub(r"[\s_\-.'’()@]+", "", text).lower().replace("receiveroperatingcharacteristic", "roc")
+    for word, usual in _ONE_WAY.items():
+        key = key.replace(word, usual)
     return re.sub(r"^neg(ative)?(?=mean|root|log|rms|mae|mse)", "", key)
 
 

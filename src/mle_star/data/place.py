@@ -6,6 +6,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from mle_star.errors import ConfigError
@@ -35,13 +37,10 @@ class DataFolder:
 
     def __init__(self, root: Path | str, ours: Path | str | None = None) -> None:
         self.root = Path(root).resolve()
-        self._ours = "" if ours is None else self._own_place(Path(ours).resolve())
-
-    def _own_place(self, ours: Path) -> str:
-        if self.root not in ours.parents:
-            return ""
-        kept = records_of(ours)
-        return str(ours if kept == self.root else kept)
+        self._ours, place = "", None if ours is None else Path(ours).resolve()
+        if place is not None and self.root in place.parents:
+            kept = records_of(place)
+            self._ours = str(place if kept == self.root else kept)
 
     def leaves_out(self, entry: os.DirEntry[str] | Path) -> bool:
         """Is this folder or file none of the data?"""
@@ -71,8 +70,7 @@ class DataFolder:
 
     def entries(self) -> Iterator[os.DirEntry[str]]:
         """Everything but plain folders, in the order of names; links to folders come and are followed, once each."""
-        seen: set[tuple[int, int]] = set()
-        waiting = [str(self.root)]
+        seen, waiting = set[str](), [str(self.root)]
         while waiting:
             try:
                 with os.scandir(waiting.pop()) as found:
@@ -86,8 +84,8 @@ class DataFolder:
                 is_folder = _is_folder(entry)
                 if not is_folder or entry.is_symlink():
                     yield entry
-                if is_folder and (number := _identity(entry.path)) not in seen:
-                    seen.add(number)
+                if is_folder and (place := os.path.realpath(entry.path)) not in seen:
+                    seen.add(place)
                     below.append(entry.path)
             waiting += reversed(below)
 
@@ -107,8 +105,9 @@ class DataFolder:
         for entry in self.entries():
             if entry.is_file(follow_symlinks=False):
                 continue
-            kind = _special_kind(entry)
-            name = os.path.relpath(entry.path, self.root)
+            name, kind = os.path.relpath(entry.path, self.root), None
+            with suppress(OSError):
+                kind = _KINDS.get(stat.S_IFMT(entry.stat().st_mode))
             if kind is not None:
                 raise ConfigError(f"data_dir: {name!r} in {self.root} is {kind}, not data: remove it")
             if not allow_outside_links and (target := self.outside_target(entry)) is not None:
@@ -137,13 +136,10 @@ class DataFolder:
 
         A change sets the time of the last change, which no program can set back.
         """
-        stamp: Stamp = []
-        for path, status in self.files():
-            unchanged = (path, status.st_size, status.st_mtime_ns, status.st_ino)
-            stamp.append((unchanged, status.st_ctime_ns, status.st_nlink))
-            if len(stamp) >= most:
-                break
-        return stamp
+        return [
+            ((path, status.st_size, status.st_mtime_ns, status.st_ino), status.st_ctime_ns, status.st_nlink)
+            for path, status in islice(self.files(), most)
+        ]
 
     def changed_since(self, before: Stamp) -> bool:
         """Was a file changed or replaced? That another run links to one, or no longer does, changes nothing in it."""
@@ -155,20 +151,17 @@ class DataFolder:
 
     def digest(self) -> str:
         """A digest of names and contents; beyond the limits of sizes, times and samples instead of contents."""
-        hasher = hashlib.sha256()
-        left = DIGESTED_BYTES
+        hasher, left = hashlib.sha256(), DIGESTED_BYTES
         for number, (path, status) in enumerate(self.files()):
-            size = status.st_size
-            name = os.path.relpath(path, self.root)
+            size, name = status.st_size, os.path.relpath(path, self.root)
+            is_read = size <= left and number < DIGESTED_FILES
+            left -= size if is_read else 0
             hasher.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape"))
-            try:
-                if size <= left and number < DIGESTED_FILES:
-                    left -= size
-                    hasher.update(_content_digest(path, size))
-                    continue
+            if not is_read:
                 hasher.update(str(status.st_mtime_ns).encode())
-                if size > 16 * SAMPLES * SAMPLE_BYTES:
-                    hasher.update(_sample_digest(path, size))
+            try:
+                if is_read or size > 16 * SAMPLES * SAMPLE_BYTES:
+                    hasher.update(_content_digest(path, size, 1 if is_read else SAMPLES))
             except OSError as error:
                 hasher.update(f"{name}: {error.errno}".encode())
         return hasher.hexdigest()
@@ -177,9 +170,8 @@ class DataFolder:
 def refuse_place(folder: Path) -> None:
     """Refuse a folder that holds home directories, or nothing but the kernel's own files."""
     homes = {Path.home().resolve(), Path("/root"), Path("/home")}
-    for home in homes:
-        if folder == home or folder in home.parents:
-            raise ConfigError(f"data_dir: {folder} is no folder of data: scripts would see all that lies below it")
+    if any(folder == home or folder in home.parents for home in homes):
+        raise ConfigError(f"data_dir: {folder} is no folder of data: scripts would see all that lies below it")
     for place in map(Path, _SPECIAL_PLACES):
         if place in (folder, *folder.parents) and Path("/dev/shm") not in (folder, *folder.parents):
             raise ConfigError(f"data_dir: {folder} belongs to the system: nothing in there is data")
@@ -191,35 +183,17 @@ def holds_runs(folder: os.DirEntry[str] | Path) -> bool:
         return False
     if os.path.lexists(os.path.join(folder, MARK)):  # noqa: PTH118
         return True
-    if folder.name != RUNS:
-        return False
-    try:
-        with os.scandir(folder) as entries:
-            return any(os.path.lexists(os.path.join(entry.path, MARK)) for entry in entries)  # noqa: PTH118
-    except OSError:
-        return False
+    with suppress(OSError):
+        if folder.name == RUNS:
+            with os.scandir(folder) as entries:
+                return any(os.path.lexists(os.path.join(entry.path, MARK)) for entry in entries)  # noqa: PTH118
+    return False
 
 
 def _is_folder(entry: os.DirEntry[str] | Path) -> bool:
-    try:
+    with suppress(OSError):  # a link to itself
         return entry.is_dir()
-    except OSError:
-        return False  # a link to itself
-
-
-def _identity(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except OSError:
-        return 0, 0
-    return status.st_dev, status.st_ino
-
-
-def _special_kind(entry: os.DirEntry[str]) -> str | None:
-    try:
-        return _KINDS.get(stat.S_IFMT(entry.stat().st_mode))
-    except OSError:
-        return None
+    return False
 
 
 def _open(path: str) -> int:
@@ -231,19 +205,14 @@ def _open(path: str) -> int:
     return handle
 
 
-def _content_digest(path: str, size: int) -> bytes:
+def _content_digest(path: str, size: int, samples: int) -> bytes:
+    """Of the whole content, or of so many samples that span it."""
     hasher = hashlib.sha256()
     with os.fdopen(_open(path), "rb") as file:
-        while size > 0 and (chunk := file.read(min(size, 1 << 20))):
-            hasher.update(chunk)
-            size -= len(chunk)
-    return hasher.digest()
-
-
-def _sample_digest(path: str, size: int) -> bytes:
-    hasher = hashlib.sha256()
-    with os.fdopen(_open(path), "rb") as file:
-        for number in range(SAMPLES):
-            file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
-            hasher.update(file.read(SAMPLE_BYTES))
+        for number in range(samples):
+            file.seek((size - SAMPLE_BYTES) * number // max(samples - 1, 1))
+            left = size if samples == 1 else SAMPLE_BYTES
+            while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+                hasher.update(chunk)
+                left -= len(chunk)
     return hasher.digest()

@@ -13,16 +13,16 @@ import mmap
 import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.dialect import long_cells
-from mle_star.data.files import COMPRESSED, create_data, open_data
-from mle_star.data.tables import Table, flatten, json_records
-from mle_star.data.values import is_gap
+from mle_star.data.columns import is_gap
+from mle_star.data.files import COMPRESSED, create_data, long_cells, open_data
+from mle_star.data.tables import Form, Table, flatten, json_records
 
 LONGEST_CELL = 1 << 30
 BLOCK_BYTES = 1 << 24
@@ -58,11 +58,13 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRow
     return TableRows(table, records)
 
 
-def no_rows(table: Table) -> TableRows:
-    """A table of separated values that is still to be made: a header without rows."""
+def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
+    """A table that is still to be made: no rows, under its header; of separated values, whatever `form` it is like."""
+    form = replace(form, has_header=True) if form.kind == "csv" else Form()
     header = io.StringIO()
-    csv.writer(header, delimiter=table.form.dialect.separator, lineterminator="\n").writerow(table.columns)
-    return Separated(table, header.getvalue().encode(_held_in(table.form.encoding.removesuffix("-sig")), "replace"))
+    csv.writer(header, delimiter=form.dialect.separator, lineterminator="\n").writerow(columns)
+    content = header.getvalue().encode(_held_in(form.encoding.removesuffix("-sig")), "replace")
+    return Separated(Table(name, columns, {}, 0, True, form), content)
 
 
 class TableRows:
@@ -75,7 +77,7 @@ class TableRows:
     def column(self, name: str) -> list[str]:
         """The cells of a column as texts without blanks around them; a gap is an empty one."""
         if name not in self._known:
-            self._known[name] = self._texts([name])[0]
+            self._known[name] = list(map(as_text, self._all(name)))
         return self._known[name]
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
@@ -126,9 +128,6 @@ class TableRows:
             text = json.dumps(whole, ensure_ascii=False, indent=1)
         with create_data(target) as stream:
             stream.write(text.encode())
-
-    def _texts(self, names: Sequence[str]) -> list[list[str]]:
-        return [list(map(as_text, self._all(name))) for name in names]
 
     def _all(self, name: str) -> list[Any]:
         """A column of all rows."""
@@ -188,20 +187,28 @@ class Separated(TableRows):
 
     def __init__(self, table: Table, content: Any, names: Iterable[str] = ()) -> None:
         super().__init__(table, [])
-        dialect, self._encoding = table.form.dialect, table.form.encoding.removesuffix("-sig")
-        self._held_in = _held_in(self._encoding)
-        self._separator, self._blanks, self._content = dialect.separator, dialect.blanks, content
+        self._encoding = table.form.encoding.removesuffix("-sig")
+        self._held_in, self._content = _held_in(self._encoding), content
+        self._separator, self._blanks = table.form.dialect.separator, table.form.dialect.blanks
         self._starts = self._line_starts()
-        first = bytes(content[self._starts[0] : self._starts[1]]) if len(self._starts) > 1 else b""
+        first = content[self._starts[0] : self._starts[1]] if len(self._starts) > 1 else b""
         self._line_end, self._header = "\r\n" if first.endswith(b"\r\n") else "\n", b""
         if table.form.has_header and first:
             self._header, self._starts = first.rstrip(b"\r\n") + self._line_end.encode(), self._starts[1:]
         self.count = len(self._starts) - 1
         names = list(names)
-        self._known.update(zip(names, self._texts(names), strict=True))
+        self._known.update(zip(names, self._columns(names), strict=True))
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column as texts."""
+        if name not in self._known:
+            (self._known[name],) = self._columns([name])
+        return self._known[name]
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
         """Some columns of some rows, with the blanks around cells that mean something."""
+        if not names:
+            return []
         with long_cells(LONGEST_CELL):
             rows = list(map(self._cells, self._at(places)))
         return [[row[place] for row in rows] for place in map(self.table.columns.index, names)]
@@ -218,10 +225,13 @@ class Separated(TableRows):
         if not isinstance(to, Separated) or self._marks != to._marks:
             cells = {**changes, **dict(zip(stay, self.values(stay, places), strict=True))}
             return to._records_of([dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)])
-        rows, blank = list(map(self._raw, self._at(places))), [""] * len(places)
-        cells = {name: to._spelt(name, new) for name, new in changes.items()}
-        cells |= {name: [row[p] for row in rows] for p, name in enumerate(self.table.columns) if name in stay}
-        return list(map(to._joined, zip(*(cells.get(name, blank) for name in to.table.columns), strict=True)))
+        new, width = {name: to._spelt(name, cells) for name, cells in changes.items()}, len(self.table.columns)
+        place_of = {name: self.table.columns.index(name) for name in stay}
+        place_of |= {name: width + number for number, name in enumerate(new)}
+        wanted = [place_of.get(name, -1) for name in to.table.columns]  # the last of the cells is an empty one
+        rows = zip(map(self._raw, self._at(places)), *new.values(), strict=True)
+        whole = ([*raw, *changed, ""] for raw, *changed in rows)
+        return [to._joined([cells[place] for place in wanted]) for cells in whole]
 
     def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
         """A file with the header and the line ends of this one."""
@@ -232,9 +242,10 @@ class Separated(TableRows):
             pieces: Iterable[Any] = ["".join(every[place] for place in order).encode(self._held_in, KEEP_BYTES)]
         else:  # neighbours are copied in one piece
             kept = np.sort(np.asarray(order, np.int64))
-            runs = np.split(kept, np.flatnonzero(np.diff(kept) != 1) + 1) if len(kept) else []
-            whole = memoryview(self._content)
-            pieces = (whole[self._starts[run[0]] : self._starts[run[-1] + 1]] for run in runs)
+            gaps = np.flatnonzero(np.diff(kept) != 1)
+            begins, ends = np.concatenate([kept[:1], kept[gaps + 1]]), np.concatenate([kept[gaps], kept[-1:]]) + 1
+            bounds = zip(self._starts[begins].tolist(), self._starts[ends].tolist(), strict=True)
+            pieces = (memoryview(self._content)[begin:end] for begin, end in bounds)
         pieces = chain([self._header], pieces)
         if self._held_in != self._encoding:
             pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]
@@ -261,26 +272,41 @@ class Separated(TableRows):
         return starts
 
     def _at(self, places: Sequence[int]) -> list[Any]:
-        bounds = [(self._starts[place], self._starts[place + 1]) for place in places]
-        return [bytes(self._content[a:b]).decode(self._held_in, KEEP_BYTES) for a, b in bounds]
+        import numpy as np
 
-    def _texts(self, names: Sequence[str]) -> list[list[str]]:
+        rows = np.asarray(places, np.int64)
+        bounds = zip(self._starts[rows].tolist(), self._starts[rows + 1].tolist(), strict=True)
+        return [self._content[begin:end].decode(self._held_in, KEEP_BYTES) for begin, end in bounds]
+
+    def _columns(self, names: Sequence[str]) -> list[list[str]]:
+        """Columns of all rows: by pyarrow where it knows how to read them, else row by row as everybody reads them."""
         found = None if self._blanks or not self.count else self._by_arrow(names)
-        return self._by_row(names) if found is None else found
+        if found is not None:
+            return found
+        places, width = [self.table.columns.index(name) for name in names], len(self.table.columns)
+        text = bytes(self._content[self._starts[0] : self._starts[-1]]).decode(self._held_in, "replace")
+        try:
+            with long_cells(LONGEST_CELL):
+                rows = [row for row in self._reader(io.StringIO(text, newline="")) if row]
+        except csv.Error as error:
+            raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
+        if len(rows) != self.count or any(len(row) != width for row in rows):
+            raise Unsupported(f"{self.table.name} has rows of another number of fields")
+        return [[row[place].strip() for row in rows] for place in places]
 
     def _by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
-        """Columns of all rows; None where pyarrow does not know how to read them."""
         import pyarrow
         from pyarrow import csv as arrow
 
         called = [str(number) for number in range(len(self.table.columns))]
         wanted = [called[self.table.columns.index(name)] for name in names]
         rows = pyarrow.py_buffer(memoryview(self._content)[self._starts[0] : self._starts[-1]])
+        quote = '"' if self._content.find(b'"') >= 0 else False
         try:
             found = arrow.read_csv(
                 pyarrow.BufferReader(rows),
-                arrow.ReadOptions(column_names=called, block_size=16 << 20, encoding=self._held_in),
-                arrow.ParseOptions(delimiter=self._separator, newlines_in_values=self._content.find(b'"') >= 0),
+                arrow.ReadOptions(column_names=called, block_size=BLOCK_BYTES, encoding=self._held_in),
+                arrow.ParseOptions(delimiter=self._separator, quote_char=quote, newlines_in_values=bool(quote)),
                 arrow.ConvertOptions(
                     include_columns=wanted or called[:1],
                     column_types=dict.fromkeys(called, pyarrow.string()),
@@ -289,26 +315,7 @@ class Separated(TableRows):
             )
         except (pyarrow.ArrowException, UnicodeError):
             return None
-        if found.num_rows != self.count:
-            return None
-        return [list(map(str.strip, found[name].to_pylist())) for name in wanted]
-
-    def _by_row(self, names: Sequence[str]) -> list[list[str]]:
-        """Columns of all rows, as they are read by everybody else."""
-        places, width = [self.table.columns.index(name) for name in names], len(self.table.columns)
-        text = bytes(self._content[self._starts[0] : self._starts[-1]]).decode(self._held_in, "replace")
-        try:
-            with long_cells(LONGEST_CELL):
-                rows = [
-                    [row[place].strip() for place in places] if len(row) == width else None
-                    for row in self._reader(io.StringIO(text, newline=""))
-                    if row
-                ]
-        except csv.Error as error:
-            raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
-        if len(rows) != self.count or None in rows:
-            raise Unsupported(f"{self.table.name} has rows of another number of fields")
-        return list(map(list, zip(*filter(None, rows), strict=True))) or [[] for _ in names]
+        return [list(map(str.strip, found[n].to_pylist())) for n in wanted] if found.num_rows == self.count else None
 
     def _reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
         return csv.reader(lines, delimiter=self._separator, skipinitialspace=self._blanks)
@@ -333,9 +340,9 @@ class Separated(TableRows):
     @cached_property
     def _quoted(self) -> set[str]:
         """The columns whose cells have quotes that they do not need, by the first row."""
-        rows = [self._raw(record) for record in self._at(range(min(self.count, 1)))]
-        cells = [(place, cell.strip()) for row in rows for place, cell in enumerate(row)]
-        return {self.table.columns[p] for p, cell in cells if cell[:1] == '"' and not self._odd.search(cell[1:-1])}
+        first = [cell.strip() for record in self._at(range(min(self.count, 1))) for cell in self._raw(record)]
+        cells = zip(self.table.columns, first, strict=False)
+        return {name for name, cell in cells if cell[:1] == '"' and not self._odd.search(cell[1:-1])}
 
     @cached_property
     def _odd(self) -> re.Pattern[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,19 @@ IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".we
 AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}
 MAX_ENTRIES = 5_000
 """Files looked at per folder: a folder of a million pictures is told by its first thousands."""
+MAX_FOLDERS = 200
 MAX_TABLES = 12
-_ANSWERS = {"answer", "answers", "solution", "solutions", "truth", "groundtruth"}
-_LABELS = {"label", "labels", "target", "targets", "y"}
+_SUBMISSION = r"\b(samplesub|submission|submit)"
+_TEST = r"\b(test|eval|unlabel)|\b(holdout|unseen)\b"
+_ROLES = (
+    ("answers", r"\b(answers?|solutions?|truth|groundtruth)\b"),
+    ("sample", _SUBMISSION),
+    ("labels", rf"^(?!.*({_TEST})).*\b(labels?|targets?|y)\b"),
+    ("train", r"\btrain|\b(learn|fit)\b"),
+    ("test", _TEST),
+    ("sample", r"\b(sample|example)\b"),
+)
+"""What the words in a file's name tell of its role, the first that is found."""
 
 
 @dataclass
@@ -36,6 +46,11 @@ class Survey:
     audio: int = 0
     prose: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def tables_of_labels(self) -> list[Table]:
+        """The tables that may hold the target."""
+        return [table for table in (self.labels, self.train) if table is not None]
 
     @property
     def tables(self) -> list[Table]:
@@ -56,8 +71,9 @@ def find_data_folder(folder: Path) -> Path:
         return folder / "input"
     if _holds_data(folder):
         return folder
-    below = [path for path in _folders(folder) if _holds_data(path)]
-    return below[0] if len(below) == 1 else folder
+    below = sorted(Path(entry.path) for entry in _entries(folder) if entry.is_dir())[:MAX_FOLDERS]
+    with_data = [path for path in below if _holds_data(path)]
+    return with_data[0] if len(with_data) == 1 else folder
 
 
 def survey(folder: Path) -> Survey:
@@ -112,20 +128,20 @@ def _read_tables(found: Survey, paths: list[Path]) -> None:
 
 
 def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
-    by_role: dict[str, list[Table]] = {}
+    by_role: defaultdict[str, list[Table]] = defaultdict(list)
     top = min((table.name.count("/") for _, table in tables), default=0)
     for role, table in tables:
         if table.name.count("/") == top:  # copies and extras lie in sub-folders
-            by_role.setdefault(role, []).append(table)
-    found.sample = next(iter(samples_among(by_role.get("sample", []))), None)
-    found.test = next(iter(by_role.get("test", [])), None)
-    found.train = next(iter(by_role.get("train", [])), None)
-    found.labels = next(iter(by_role.get("labels", [])), None)
-    others = by_role.get("other", [])
+            by_role[role].append(table)
+    by_role["sample"] = samples_among(by_role["sample"])
+    found.sample, found.test, found.train, found.labels = (
+        next(iter(by_role[role]), None) for role in ("sample", "test", "train", "labels")
+    )
+    others = by_role["other"]
     if found.train is None and others:
         found.train = _training_table(found, others)
     elif found.train is not None and found.test is None:
-        found.test = _test_table(found.train, others)
+        found.test = next((table for table in others if _lacks_targets(table, found.train)), None)
     if found.train is None and found.labels is not None:
         found.train, found.labels = found.labels, None
     if found.train is None and found.sample is None and found.test is not None:
@@ -137,8 +153,7 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
 def samples_among(tables: Iterable[Table]) -> list[Table]:
     """Those that may be the sample submission: all whose name says so, else all that are called a sample."""
     samples = [table for table in tables if _role(table.name) == "sample"]
-    told = [table for table in samples if _is_submission(re.findall(r"[a-z]+", table.name.lower()))]
-    return told or samples
+    return [table for table in samples if re.search(_SUBMISSION, _words(table.name))] or samples
 
 
 def _training_table(found: Survey, others: list[Table]) -> Table:
@@ -152,10 +167,6 @@ def _training_table(found: Survey, others: list[Table]) -> Table:
     return others[0]
 
 
-def _test_table(train: Table, others: list[Table]) -> Table | None:
-    return next((table for table in others if _lacks_targets(table, train)), None)
-
-
 def _lacks_targets(test: Table, train: Table) -> bool:
     """Has `train` every column of `test`, and a few more?"""
     extra = set(train.columns) - set(test.columns)
@@ -164,26 +175,13 @@ def _lacks_targets(test: Table, train: Table) -> bool:
 
 def _role(name: str) -> str:
     """The role that a file's name tells."""
-    words = re.findall(r"[a-z]+", name.lower().rpartition("/")[0] + "/" + Path(name.lower()).name.split(".")[0])
-    if any(word in _ANSWERS for word in words):
-        return "answers"
-    if _is_submission(words):
-        return "sample"
-    if any(word in _LABELS for word in words) and not _is_test(words):
-        return "labels"
-    if any(word.startswith("train") or word in ("learn", "fit") for word in words):
-        return "train"
-    if _is_test(words):
-        return "test"
-    return "sample" if {"sample", "example"} & set(words) else "other"
+    return next((role for role, pattern in _ROLES if re.search(pattern, _words(name))), "other")
 
 
-def _is_submission(words: Iterable[str]) -> bool:
-    return any(word.startswith(("samplesub", "submission", "submit")) for word in words)
-
-
-def _is_test(words: list[str]) -> bool:
-    return any(word.startswith(("test", "eval", "unlabel")) or word in ("holdout", "unseen") for word in words)
+def _words(name: str) -> str:
+    """The words in the name of a file and of its folders, without suffixes."""
+    folders, _, file = name.lower().rpartition("/")
+    return " ".join(re.findall(r"[a-z]+", f"{folders}/{file.split('.')[0]}"))
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -199,7 +197,7 @@ def _walk(folder: Path, depth: int = 3) -> Iterator[Path]:
             below.append(Path(entry.path))
         elif entry.is_file():  # no fifo, no device: opening one could wait for ever
             yield Path(entry.path)
-    for path in sorted(below)[:200] if depth > 1 else []:
+    for path in sorted(below)[:MAX_FOLDERS] if depth > 1 else []:
         yield from _walk(path, depth - 1)
 
 
@@ -211,21 +209,11 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
         raise ConfigError(f"{folder}: cannot be read ({error.strerror})") from None
 
 
-def _folders(folder: Path) -> list[Path]:
-    return sorted(Path(entry.path) for entry in _entries(folder) if entry.is_dir())[:200]
-
-
 def _holds_data(folder: Path) -> bool:
     if not folder.is_dir():
         return False
-    return any(
-        entry.is_file()
-        and (
-            table_form(Path(entry.name)) is not None
-            or Path(entry.name).suffix.lower() in IMAGE_SUFFIXES | AUDIO_SUFFIXES
-        )
-        for entry in _entries(folder)
-    )
+    files = (Path(entry.name) for entry in _entries(folder) if entry.is_file())
+    return any(table_form(file) or file.suffix.lower() in IMAGE_SUFFIXES | AUDIO_SUFFIXES for file in files)
 
 
 def _prose(folder: Path) -> Iterator[tuple[str, str]]:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import lzma
+import operator
 import time
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal
 
-from mle_star.data.columns import Column, describe
-from mle_star.data.dialect import Dialect, comma_columns, has_blanks, is_header, rows_of, sniff_separator, with_point
-from mle_star.data.files import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
-from mle_star.data.values import is_tight, odd_gaps
+from mle_star.data import files
+from mle_star.data.columns import Column, describe, odd_gaps
 
 MAX_ROWS = 20_000
 MAX_CELLS = 400_000
@@ -40,6 +40,14 @@ FORMS: dict[str, tuple[str, ...]] = {
     "excel": (".xlsx", ".xlsm"),
 }
 TABLE_SUFFIXES = tuple(suffix for suffixes in FORMS.values() for suffix in suffixes)
+_BROKEN = (OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error)
+_BROKEN_ARCHIVE = (
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    RuntimeError,
+)  # the last one of those with a password
+"""What readers raise of files that are no tables."""
 
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
@@ -54,7 +62,7 @@ class Form:
 
     kind: FormKind = "csv"
     encoding: str = "utf-8"
-    dialect: Dialect = field(default_factory=Dialect)
+    dialect: files.Dialect = field(default_factory=files.Dialect)
     has_header: bool = True
     key: str = ""
     odd_gaps: tuple[str, ...] = ()
@@ -87,7 +95,7 @@ class Table:
 def table_form(path: Path) -> str | None:
     """What kind of table the suffix of a file says (`csv` for `x.tsv.gz`), or None for a file that is no table."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
+    if suffixes and suffixes[-1] in files.COMPRESSED:
         suffixes.pop()
     return next((form for form, known in FORMS.items() if suffixes and suffixes[-1] in known), None)
 
@@ -97,13 +105,13 @@ def read_table(path: Path, name: str = "") -> Table | str:
 
     A second look at a file that has not changed costs nothing: what it gives is shared and must stay as it is.
     """
-    try:
+    name = name or path.name
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return _read_table(path, name or path.name)
-    stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    is_new = abs(time.time_ns() - status.st_ctime_ns) < TICK_NS  # the next change might leave the same stamp
-    return (_read_table if is_new else partial(_looked_at, stamp))(path, name or path.name)
+        if abs(time.time_ns() - status.st_ctime_ns) >= TICK_NS:  # sooner, the next change might leave the same stamp
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            return _looked_at(stamp, path, name)
+    return _read_table(path, name)
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -112,31 +120,12 @@ def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
 
 
 def _read_table(path: Path, name: str) -> Table | str:
-    readers: dict[str, Callable[[Path, str], Table | str]] = {
-        "csv": _read_csv,
-        "json": _read_json,
-        "parquet": _read_parquet,
-        "excel": _read_excel,
-    }
     form = table_form(path)
     if form is None:
         return f"{name}: not a table"
     try:
-        return readers[form](path, name)
-    except ImportError as error:
-        return f"{name}: reading it needs {error.name} (pip install {error.name})"
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        MemoryError,
-        csv.Error,
-        zipfile.BadZipFile,
-        lzma.LZMAError,
-        zlib.error,
-        RuntimeError,  # the last one of archives with a password, and of what is nested too deeply
-    ) as error:
+        return {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel}[form](path, name)
+    except (*_BROKEN, *_BROKEN_ARCHIVE) as error:
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 
@@ -144,80 +133,69 @@ def _read_table(path: Path, name: str) -> Table | str:
 
 
 def _read_csv(path: Path, name: str) -> Table | str:
-    pieces = read_pieces(path)
+    pieces = files.read_pieces(path)
     if pieces is None:
         return f"{name}: binary, not a text"
-    separator = sniff_separator(path.name, pieces.texts[0])
-    rows: list[list[str]] = []
-    most = (
-        MAX_ROWS if pieces.whole else min(MAX_ROWS, max(MAX_CELLS // _width(pieces.texts[0], separator), FEWEST_ROWS))
-    )
-    for text in pieces.texts:
-        found = list(rows_of(text, separator, len(text) if pieces.whole else most // len(pieces.texts) + 1))
-        # The last row of a piece of a larger file is usually cut.
-        rows.extend(found if pieces.whole else found[:-1])
-    is_all = pieces.whole and len(rows) <= MAX_ROWS
-    if pieces.whole and not is_all:  # rows may be sorted: some from everywhere
-        rows = [rows[0], *rows[1 :: len(rows) // MAX_ROWS + 1]]
-    while rows and not rows[0]:
-        rows.pop(0)
+    separator = files.sniff_separator(path.name, pieces.texts[0])
+    rows, is_all = _sampled_rows(pieces, separator)
     if not rows:
         return f"{name}: empty"
     first, width = rows[0], len(rows[0])
     if ".txt" in name.lower() and (width == 1 or len(rows) == 1):
         return f"{name}: prose, not a table"
-    body = [row for row in rows[1:] if len(row) == width]
-    if not all(map(is_tight, pieces.texts)):
-        body = [[cell.strip() for cell in row] for row in body]
-    notes = _notes(name, pieces.encoding, ragged=len(rows) - 1 - len(body), rows=len(rows) - 1)
-    has_header = is_header(first, body)
-    if has_header:
-        columns, renamed = told_apart(first)
-        if renamed:
-            notes += (f"{name}: column names are repeated or empty; told apart as {', '.join(renamed[:5])}",)
-    else:
-        first = [cell.strip() for cell in first]
-        columns, body = [f"column_{index + 1}" for index in range(width)], [first, *body]
-        notes += (f"{name}: no header line; the columns are called column_1 to column_{width}",)
-    cells = [[row[place] for row in body] for place in range(len(columns))]
-    commas = comma_columns(cells, separator)
+    body = [[cell.strip() for cell in row] for row in rows[1:] if len(row) == width]
+    notes = []
+    if not pieces.encoding.startswith("utf-8"):
+        notes.append(f"{name} is not UTF-8: read it with encoding={pieces.encoding!r}")
+    if ragged := len(rows) - 1 - len(body):
+        notes.append(f"{name}: {ragged} of {len(rows) - 1} sampled rows have another number of fields")
+    has_header = files.is_header(first, body)
+    columns, renamed = told_apart(first) if has_header else ([f"column_{index + 1}" for index in range(width)], [])
+    if renamed:
+        notes.append(f"{name}: column names are repeated or empty; told apart as {', '.join(renamed[:5])}")
+    if not has_header:
+        body.insert(0, [cell.strip() for cell in first])
+        notes.append(f"{name}: no header line; the columns are called column_1 to column_{width}")
+    cells = [[row[place] for row in body] for place in range(width)]
+    commas = files.comma_columns(cells, separator)
+    dotted = any("." in cell for index in commas for cell in cells[index])
     for index in commas:
-        cells[index] = [with_point(cell) for cell in cells[index]]
-    dotted = any("." in row[index] for index in commas for row in body)
-    dialect = Dialect(separator, "," if commas else ".", "." if dotted else "", has_blanks(pieces.texts[0], separator))
+        cells[index] = [files.with_point(cell) for cell in cells[index]]
+    blanks = files.has_blanks(pieces.texts[0], separator)
+    dialect = files.Dialect(separator, "," if commas else ".", "." if dotted else "", blanks)
     form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
-    whole = is_all and len(body) >= len(rows) - 1
-    count = len(body) if is_all else max(count_lines(path) - has_header, len(body))
-    return Table(name, tuple(columns), dict(zip(columns, cells, strict=True)), count, whole, form, notes)
+    count = len(body)
+    if not is_all:
+        with files.open_data(path) as stream:
+            count = max(files.count_lines(stream) - has_header, count)
+    sample = dict(zip(columns, cells, strict=True))
+    return Table(name, tuple(columns), sample, count, is_all and not ragged, form, tuple(notes))
 
 
-def _width(text: str, separator: str) -> int:
-    """How many cells the first row has."""
-    return max((len(row) for row in rows_of(text, separator, 1)), default=1)
-
-
-def _notes(name: str, encoding: str, *, ragged: int, rows: int) -> tuple[str, ...]:
-    notes: tuple[str, ...] = ()
-    if not encoding.startswith("utf-8"):
-        notes += (f"{name} is not UTF-8: read it with encoding={encoding!r}",)
-    if ragged:
-        notes += (f"{name}: {ragged} of {rows} sampled rows have another number of fields",)
-    return notes
+def _sampled_rows(pieces: files.Pieces, separator: str) -> tuple[list[list[str]], bool]:
+    """Rows from everywhere in a file, which may be sorted, the first one first; and whether these are all."""
+    if pieces.whole:
+        rows = list(files.rows_of(pieces.texts[0], separator, len(pieces.texts[0])))
+        is_all = len(rows) <= MAX_ROWS
+        rows = rows if is_all else [rows[0], *rows[1 :: len(rows) // MAX_ROWS + 1]]
+    else:
+        width = max((len(row) for row in files.rows_of(pieces.texts[0], separator, 1)), default=1)
+        most = min(MAX_ROWS, max(MAX_CELLS // max(width, 1), FEWEST_ROWS)) // len(pieces.texts) + 1
+        # The last row of a piece of a larger file is usually cut.
+        rows, is_all = [row for text in pieces.texts for row in list(files.rows_of(text, separator, most))[:-1]], False
+    return list(dropwhile(operator.not_, rows)), is_all
 
 
 def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
     """The names that pandas gives to columns (a second `x` is `x.1`), with those that it changed."""
-    given = [name or f"Unnamed: {number}" for number, name in enumerate(names)]
-    result, used = list(given), Counter[str]()
-    for number in sorted(range(len(given)), key=lambda n: names[n] == ""):
-        name = given[number]
-        while used[name]:
-            again = f"{given[number]}.{used[given[number]]}"
-            used[given[number]] += 1
-            name = given[number] if again in given else again
-        result[number] = name
-        used[name] += 1
-    return result, [new for new, old in zip(result, names, strict=True) if new != old]
+    if all(names) and len(set(names)) == len(names):
+        return names, []
+    import pandas
+
+    header = io.StringIO()
+    csv.writer(header).writerow(names)
+    given = list(pandas.read_csv(io.StringIO(header.getvalue()), nrows=0).columns)
+    return given, [new for new, old in zip(given, names, strict=True) if new != old]
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -226,16 +204,24 @@ def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
 def _read_json(path: Path, name: str) -> Table | str:
     form, records, whole = json_records(path)
     flat = list(map(flatten, records))
-    if not flat:
-        return f"{name}: no JSON records"
     keys = list(dict.fromkeys(column for row in flat for column in row))
-    stride = max(1, len(flat) // MAX_ROWS, round(len(flat) * len(keys) / MAX_CELLS))
     # JSON may hold half a surrogate pair, which no file of ours could.
     columns = told_apart([key.encode("utf-8", "replace").decode() for key in keys])[0]
-    cells = {
-        column: [as_cell(row.get(key)) for row in flat[::stride]] for column, key in zip(columns, keys, strict=True)
-    }
-    return Table(name, tuple(columns), cells, len(flat), whole and stride == 1, form)
+    if not flat:
+        return f"{name}: no JSON records"
+    return _table_of(name, dict(zip(columns, keys, strict=True)), flat, form, whole)
+
+
+def _table_of(name: str, keys: dict[str, Any], rows: list[dict[Any, Any]], form: Form, whole: bool) -> Table:
+    """A look at some rows; `keys` are what the rows call each column."""
+    stride = _stride(len(rows), len(keys))
+    cells = {column: [as_cell(row.get(key)) for row in rows[::stride]] for column, key in keys.items()}
+    return Table(name, tuple(keys), cells, len(rows), whole and stride == 1, form)
+
+
+def _stride(rows: int, columns: int) -> int:
+    """Every how many-th row is looked at."""
+    return max(1, rows // MAX_ROWS, round(rows * columns / MAX_CELLS))
 
 
 def json_records(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
@@ -243,10 +229,10 @@ def json_records(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
 
     It is a list of objects, one object a line, an object of columns, or an object that holds a list of objects.
     """
-    with open_data(path) as stream:
+    with files.open_data(path) as stream:
         data = stream.read(JSON_BYTES + 1)
     text = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip()
-    if "\0" in text[:WHOLE_BYTES]:
+    if "\0" in text[: files.WHOLE_BYTES]:
         raise ValueError("binary, not a text")
     kind, key, records, complete = _records(text)
     return Form(kind, key=key), records, complete and len(data) <= JSON_BYTES
@@ -344,7 +330,7 @@ def _parquet_cells(file: Any, keys: list[str]) -> dict[str, list[Any]]:
     row_bytes = 1 if first is None else max(first.nbytes, 1)
     if row_bytes > PARQUET_BYTES // 16:
         raise ValueError(f"rows of {row_bytes >> 20} MB")
-    stride = max(1, file.metadata.num_rows // MAX_ROWS, round(file.metadata.num_rows * len(keys) / MAX_CELLS))
+    stride = _stride(file.metadata.num_rows, len(keys))
     read = held = 0
     for batch in file.iter_batches(max(1, min(PARQUET_BYTES // 16 // row_bytes, 65_536)), columns=keys):
         for key in keys:
@@ -361,9 +347,5 @@ def _read_excel(path: Path, name: str) -> Table | str:
     import pandas
 
     frame = pandas.read_excel(path, dtype=object)
-    if not len(frame.columns):
-        return f"{name}: empty"
-    columns = [str(column) for column in frame.columns]
-    stride = max(1, len(frame) // MAX_ROWS, round(frame.size / MAX_CELLS))
-    cells = {column: list(map(as_cell, frame.iloc[::stride, i])) for i, column in enumerate(columns)}
-    return Table(name, tuple(columns), cells, len(frame), stride == 1, Form("excel"))
+    keys = {str(column): column for column in frame.columns}
+    return _table_of(name, keys, frame.to_dict("records"), Form("excel"), True) if keys else f"{name}: empty"

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data import tables as files
-from mle_star.data.columns import Column, describe
-from mle_star.data.layout import Layout
-from mle_star.data.rows import read_rows
-from mle_star.data.targets import labels_of
-from mle_star.data.values import (
+from mle_star.data.columns import (
     PANDAS_GAPS,
+    Column,
+    describe,
     is_misread,
     is_number,
     label_order,
@@ -21,6 +19,8 @@ from mle_star.data.values import (
     likely_label,
     positive_label,
 )
+from mle_star.data.layout import Layout, labels_of
+from mle_star.data.rows import read_rows
 from mle_star.engineer.recipes import Recipe
 from mle_star.errors import ConfigError
 

@@ -34,7 +34,7 @@ from mle_star.execution.workspace import (
     setup_working_directory,
     write_script,
 )
-from mle_star.holdout.sample import Sample
+from mle_star.holdout.views import Sample
 from mle_star.models import (
     EvaluationResult,
     ExecutionRawResult,

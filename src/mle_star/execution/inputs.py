@@ -12,7 +12,7 @@ from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.programs import inspect_interpreter
-from mle_star.holdout.sample import Sample, write_sample
+from mle_star.holdout.views import Sample, write_sample
 from mle_star.models import EvaluationResult
 from mle_star.run.context import RunContext
 from mle_star.run.limits import limit_in_run

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mle_star.data.dialect import sniff_separator, submitted_rows
-from mle_star.data.files import read_pieces
+from mle_star.data.files import count_lines, read_pieces, sniff_separator, submitted_rows
 
 DEFAULT_NAME = "submission.csv"
 SUBMISSION = f"final/{DEFAULT_NAME}"
@@ -68,11 +67,7 @@ def get_submission_info(working_dir: str, expected_filename: str = DEFAULT_NAME)
 
 def count_rows(file: BinaryIO) -> int:
     """The lines of `file` without its header."""
-    count, last = 0, b"\n"
-    while chunk := file.read(1 << 20):
-        count += chunk.count(b"\n")
-        last = chunk[-1:]
-    return max(count + (last != b"\n") - 1, 0)
+    return max(count_lines(file) - 1, 0)
 
 
 def find_sample_submission(working_dir: str) -> Path | None:

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from mle_star.basics.texts import quoted
-from mle_star.data.dialect import submitted_rows
-from mle_star.data.values import is_number
+from mle_star.data.columns import is_number
+from mle_star.data.files import submitted_rows
 from mle_star.holdout.views import Data, View
 
 SPARE_ROWS = 1000

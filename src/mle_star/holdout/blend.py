@@ -1,13 +1,17 @@
-"""A blend of what several scripts said: weights found by greedy forward selection, without training anything."""
+"""Answers of several scripts: blended by weights, without training anything, and how far two sets of them agree."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from mle_star.data.dialect import with_point
-from mle_star.holdout.answers import Answers, Ungradable
+import numpy as np
+
+from mle_star.data.files import with_point
+from mle_star.data.formulas import spearman
+from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.scorer import Scorer
 
 MOST_STEPS = 20
@@ -28,47 +32,64 @@ def find_weights(scorer: Scorer, predictions: Mapping[str, Answers], rows: Seque
         return {}
     pairs = {name: scorer.pair(a.hidden, rows) for name, a in members.items()}
     truth = next(iter(pairs.values()))[0]
-    arrays = {name: said for name, (_, said) in pairs.items()}
     sign = 1 if scorer.metric.higher_is_better else -1
-    chosen: list[str] = []
-    total: Any = 0.0
-    best = float("-inf")
+    chosen, best, total = list[str](), float("-inf"), 0.0
     for step in range(1, MOST_STEPS + 1):
-        scored = []
-        for name, array in arrays.items():
-            try:
-                scored.append((sign * scorer.metric.compute(truth, (total + array) / step), name))
-            except ValueError:
-                continue
-        if not scored:
+        figures: dict[str, float] = {}
+        for name, (_, said) in pairs.items():
+            with suppress(ValueError):
+                figures[name] = sign * scorer.metric.compute(truth, (total + said) / step)
+        name = max(figures, key=lambda one: figures[one], default="")  # the first of equals
+        if not name or figures[name] <= best:
             break
-        figure, name = max(scored, key=lambda pair: pair[0])  # the first of equals, not the last by its text
-        if figure <= best:
-            break
-        best, total = figure, total + arrays[name]
+        best, total = figures[name], total + pairs[name][1]
         chosen.append(name)
-    counts = Counter(chosen)
-    return {name: count / len(chosen) for name, count in counts.items()}
+    return {name: count / len(chosen) for name, count in Counter(chosen).items()}
 
 
 def blended(predictions: Mapping[str, Answers], weights: Mapping[str, float]) -> Answers:
     """The weighted mean of the members' answers."""
     members = [(weight, predictions[name]) for name, weight in weights.items()]
-    rows = set.intersection(*(set(answers.hidden) for _, answers in members))
 
-    def mean(cells: Sequence[tuple[float, tuple[str, ...]]]) -> tuple[str, ...]:
-        width = len(cells[0][1])
+    def mean(cells: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         try:
-            return tuple(repr(sum(weight * _number(said[i]) for weight, said in cells)) for i in range(width))
+            rows = [[weight * _number(cell) for cell in row] for (weight, _), row in zip(members, cells, strict=True)]
         except ValueError as error:
             raise Ungradable(f"an answer is no number: {error}") from None
+        return tuple(repr(sum(column)) for column in zip(*rows, strict=True))
 
-    hidden = {row: mean([(weight, answers.hidden[row]) for weight, answers in members]) for row in rows}
-    count = min(len(answers.real) for _, answers in members)
-    real = tuple(mean([(weight, answers.real[i]) for weight, answers in members]) for i in range(count))
-    return Answers(hidden, real)
+    shared = set.intersection(*(set(answers.hidden) for _, answers in members))
+    hidden = {row: mean([answers.hidden[row] for _, answers in members]) for row in shared}
+    return Answers(hidden, tuple(map(mean, zip(*(answers.real for _, answers in members), strict=False))))
 
 
 def _number(text: str) -> float:
     """A number, with a decimal point or a decimal comma."""
     return float(with_point(text) if "," in text else text)
+
+
+def agreement(scorer: Scorer, first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]]) -> float:
+    """1: wholly. Answers are read as the metric reads them.
+
+    Probabilities and values are compared as such, the order where only that counts, else labels.
+    """
+    metric, needs = scorer.metric, scorer.metric.needs
+    if needs not in ("numbers", "probabilities"):
+        pairs = [pair for rows in zip(first, second, strict=True) for pair in zip(*rows, strict=True)]
+        return float(np.mean([label_of(one) == label_of(other) for one, other in pairs]))
+    a, b = scorer.numbers(first), scorer.numbers(second)
+    if metric.likeliest:
+        likely = [np.argsort(-chances, axis=1)[:, : metric.likeliest] for chances in (a, b)]
+        return float(np.mean([np.isin(*pair).mean() for pair in zip(*likely, strict=True)]))
+    if metric.proper:
+        return _concordance(a, b)
+    by_order = needs == "probabilities" or metric.by_order
+    columns = [i for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
+    agree = [spearman(a[:, i], b[:, i]) if by_order else _concordance(a[:, [i]], b[:, [i]]) for i in columns]
+    return float(np.mean(agree)) if columns else float(np.array_equal(a, b))
+
+
+def _concordance(a: Any, b: Any) -> float:
+    """One less the squared distance of two sets of rows, by that of rows which have nothing to do with each other."""
+    by_chance = (a.var(axis=0) + b.var(axis=0) + (a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
+    return float(1 - ((a - b) ** 2).sum(axis=1).mean() / by_chance) if by_chance else float(np.array_equal(a, b))

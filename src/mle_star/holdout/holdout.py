@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mle_star.data.columns import is_gap
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.data.survey import samples_among
-from mle_star.data.values import is_gap
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.intervals import after_more_rows, moved, shifted
@@ -130,15 +130,13 @@ class HoldOut:
         Answers that do not cover all are set against `reference`, which does: easy rows alone make no better score.
         """
         wanted = self.search_rows if rows is None else rows
-        covered = [row for row in wanted if row in answers.hidden]
-        if not covered:
-            raise Ungradable("there is no answer for any of the hidden rows")
+        covered = _covered(answers, wanted)
         grade = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
         low, high = grade.low, grade.high
         if ahead and self.scorer.data.asked:
             low, high = after_more_rows(self.scorer.metric, low, high, self.learned_share)
         shift = self._shift(reference, wanted, covered, grade.score)
-        score, low, high = shifted(self.scorer.metric, grade.score, low, high, shift)
+        score, low, high = shifted(self.scorer.metric, grade.score, low, high, shift or 0.0)
         return Measure(
             score=score,
             low=low,
@@ -147,7 +145,7 @@ class HoldOut:
             measured="harness",
             printed=printed,
             views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
-            estimated=bool(self._beyond(reference, wanted, covered)),
+            estimated=shift is not None,
         )
 
     @property
@@ -157,22 +155,17 @@ class HoldOut:
 
     def figure(self, answers: Answers, rows: Sequence[int], reference: Answers | None = None) -> float:
         """The score alone, without its interval."""
-        covered = [row for row in rows if row in answers.hidden]
-        if not covered:
-            raise Ungradable("there is no answer for any of the hidden rows")
+        covered = _covered(answers, rows)
         score = self.scorer.score(answers.hidden, covered)
-        return score + self._shift(reference, rows, covered, score)
+        return score + (self._shift(reference, rows, covered, score) or 0.0)
 
-    def _beyond(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int]) -> list[int]:
-        """The rows that another script was measured on as well as on those that are covered; empty: on no others."""
+    def _shift(
+        self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int], score: float
+    ) -> float | None:
+        """How much harder all rows are than those that are covered, by another script that was measured on more."""
         known = [] if reference is None else [row for row in wanted if row in reference.hidden]
-        return known if len(known) > len(covered) and {*covered} <= {*known} else []
-
-    def _shift(self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int], score: float) -> float:
-        """How much harder all rows are than those that are covered, by the answers of another script."""
-        known = self._beyond(reference, wanted, covered)
-        if reference is None or not known:
-            return 0.0
+        if reference is None or len(known) <= len(covered) or not {*covered} <= {*known}:
+            return None
         before, after = (self.scorer.score(reference.hidden, some) for some in (covered, known))
         return moved(self.scorer.metric, score, before, after)
 
@@ -200,6 +193,14 @@ class HoldOut:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(submission, target)
         return relative.as_posix()
+
+
+def _covered(answers: Answers, rows: Sequence[int]) -> list[int]:
+    """Those of the rows that there is an answer for."""
+    covered = [row for row in rows if row in answers.hidden]
+    if not covered:
+        raise Ungradable("there is no answer for any of the hidden rows")
+    return covered
 
 
 def overclaims(measure: Measure, direction: MetricDirection) -> bool:

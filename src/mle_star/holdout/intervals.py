@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from mle_star.data.metrics import Metric
 from mle_star.errors import ConfigError
@@ -21,11 +24,19 @@ FEW_DRAWS = 40
 MANY_ROWS = 4_000
 COIN_ROWS = 20
 """The noise of so many rows is taken for that of a coin, which matters where there are hardly more."""
-PROPER = {"log_loss", "brier_score"}
-"""The metrics for which a number outside of 0 to 1 is no probability; the others only rank."""
-EVEN = {"accuracy", "error_rate"}
-"""The metrics that a rare class counts no more for than its rows."""
 MOST_EXPONENT = 500.0
+
+
+def drawn(
+    metric: Metric, arrays: Sequence[Any], draws: int, seed: int, members: Sequence[Any] | None = None
+) -> Iterator[Any]:
+    """Rows of these arrays that are drawn again and again; whole `members` where rows are no separate observations."""
+    count, dice = len(arrays[0] if members is None else members), np.random.default_rng(seed)
+    for _ in range(draws):
+        rows = dice.integers(0, count, count)
+        if members is not None:
+            rows = np.concatenate([members[unit] for unit in rows])
+        yield [array.iloc[rows] if metric.needs == "frames" else array[rows] for array in arrays]
 
 
 def drawn_figures(
@@ -36,30 +47,17 @@ def drawn_figures(
     seed: int,
     classes: Sequence[Sequence[str]] = (),
 ) -> list[float]:
-    """The metric over rows that are drawn again and again; whole `members` where rows are no separate observations.
-
-    `classes` are those of the task: a draw may lack some.
-    """
-    import numpy as np
-
-    count = len(truth) if members is None else len(members)
-    dice, figures = np.random.default_rng(seed), list[float]()
-    for _ in range(DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS):
-        drawn = dice.integers(0, count, count)
-        if members is not None:
-            drawn = np.concatenate([members[unit] for unit in drawn])
-        frames = metric.needs == "frames"
-        pair = (truth.iloc[drawn], said.iloc[drawn]) if frames else (truth[drawn], said[drawn])
-        try:
-            figures.append(metric.compute(*pair, classes))
-        except (ValueError, ConfigError):
-            continue  # a draw that holds one class only
+    """The metric over draws of the rows. `classes` are those of the task: a draw may lack some."""
+    figures, draws = list[float](), DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS
+    for some, answers in drawn(metric, (truth, said), draws, seed, members):
+        with suppress(ValueError, ConfigError):  # a draw that holds one class only
+            figures.append(metric.compute(some, answers, classes))
     return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by
 
 
 def telling_rows(metric: Metric, truth: Any) -> int:
     """How many of the rows speak: with few of the rarer classes, hardly more than twice as many."""
-    if metric.needs not in ("labels", "probabilities", "grades") or metric.name in EVEN or truth.ndim > 1:
+    if metric.needs not in ("labels", "probabilities", "grades") or metric.even or truth.ndim > 1:
         return len(truth)
     rare = len(truth) - max(Counter(truth.tolist()).values())
     return min(len(truth), max(2 * rare, 2))
@@ -72,8 +70,6 @@ def interval(
 
     `beside` is how many times as many there are here as in the test for which the interval is: that has its own noise.
     """
-    import numpy as np
-
     free = min(units, telling) - 1
     if free < 1 or len(figures) < 2:
         return metric.low, metric.high
@@ -82,7 +78,7 @@ def interval(
     away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is certain: half a row may be wrong
     safe = min(max(score, low + away), high - away)
     variance = float(np.var(figures))
-    if is_bounded and metric.needs not in ("numbers", "frames") and metric.name not in PROPER:
+    if is_bounded and metric.needs not in ("numbers", "frames") and not metric.proper:
         coin = (safe - low) * (high - safe) / telling
         variance = max(variance, (telling * variance + COIN_ROWS * coin) / (telling + COIN_ROWS))
     noise = math.sqrt(variance * (free + 1) / free * (1 + beside))

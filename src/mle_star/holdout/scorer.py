@@ -6,19 +6,21 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from mle_star.basics.texts import quoted
-from mle_star.data.dialect import comma_columns, with_point
+from mle_star.data.columns import is_number, label_order, likely_label
+from mle_star.data.files import comma_columns, with_point
 from mle_star.data.metrics import Metric
-from mle_star.data.values import are_numbers, is_number, label_order, likely_label
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
-from mle_star.holdout.intervals import FEW_DRAWS, PROPER, drawn_figures, interval, telling_rows
+from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
 from mle_star.holdout.views import Data, Truth
 
 CONSTANT_SHARE = 0.95
@@ -26,8 +28,6 @@ LOPSIDED_SHARE = 0.9
 FEWEST_DOUBTED = 20
 STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
-WITHOUT_SCALE = {"gini", "spearman", "kendall", "pearson"}
-"""The metrics that only look at the order of the answers or at how they go along: any number may be one."""
 _LIST_MARKS = re.compile(r"[,;|]")
 
 
@@ -82,21 +82,17 @@ class Scorer:
         if needs == "labels" and len(self.data.layout.target.names) == 1:
             known = set(map(label_of, self.classes))
             strange = next((cell for cell in cells if label_of(cell) not in known), None)
-            return (
-                ""
-                if strange is None
-                else f"holds {quoted(strange)}, which is none of the labels {_some(sorted(known))}"
-            )
-        if needs not in ("numbers", "probabilities"):
+            what = "" if strange is None else f"holds {quoted(strange)}, which is none of the labels"
+            return what and f"{what} {_some(sorted(known))}"
+        if needs not in ("numbers", "probabilities") or self.metric.by_order:
             return ""
         values = self.numbers([(cell,) for cell in cells])[:, 0]
+        least, most = float(values.min()), float(values.max())
         if needs == "probabilities":
-            wrong = self.metric.name in PROPER and (values.min() < 0 or values.max() > 1)
-            return f"holds {values.min():g} to {values.max():g}, which are no probabilities" if wrong else ""
-        if self.metric.name in WITHOUT_SCALE:
-            return ""
+            is_wrong = self.metric.proper and (least < 0 or most > 1)
+            return f"holds {least:g} to {most:g}, which are no probabilities" if is_wrong else ""
         low, high = self.ranges[place]
-        beyond = [float(v) for v in (values.min(), values.max()) if not low - (high - low) <= v <= high + (high - low)]
+        beyond = [value for value in (least, most) if not 2 * low - high <= value <= 2 * high - low]
         return f"holds {beyond[0]:g}, far outside of the target's {low:g} to {high:g}" if beyond else ""
 
     # --- scoring ---
@@ -108,15 +104,14 @@ class Scorer:
 
         That has noise of its own, by the number of its rows.
         """
-        import numpy as np
-
         truth, said = self.pair(answers, rows)
         score, members = self.compute(truth, said), self._members(rows)
         count = len(truth) if members is None else len(members)
         beside = count / self.data.asked_units if ahead and self.data.asked_units else 0.0
         if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
             # neither are days that follow each other separate observations: whole stretches of time are drawn
-            members = [np.concatenate(members[first:last]) for first, last in _stretches(count)]
+            ends = [count * piece // STRETCHES for piece in range(STRETCHES + 1)]
+            members = [np.concatenate(members[first:last]) for first, last in pairwise(ends)]
             count = len(members)
         figures = drawn_figures(self.metric, truth, said, members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
@@ -143,19 +138,15 @@ class Scorer:
     def pair(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
         """The truth about these training rows and the answers, in the form that the metric needs."""
         if not self._compared or self.metric.needs == "frames":
-            return self._pair_of(answers, rows)
-        import numpy as np
-
+            return self.arrays([self._truth[row] for row in rows], [answers[row] for row in rows])
         known = self._compared[-1]
         if id(answers) not in known:
             order = sorted(answers)
-            known[id(answers)] = answers, np.array(order), *self._pair_of(answers, order)
+            both = self.arrays([self._truth[row] for row in order], [answers[row] for row in order])
+            known[id(answers)] = answers, np.array(order), *both
         _, order, truth, said = known[id(answers)]
         places = np.searchsorted(order, rows)
         return truth[places], said[places]
-
-    def _pair_of(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
-        return self.arrays([self._truth[row] for row in rows], [answers[row] for row in rows])
 
     def compute(self, truth: Any, said: Any) -> float:
         """The metric over arrays in the form that it needs; what the classes are, all rows of the task say."""
@@ -169,8 +160,6 @@ class Scorer:
 
     def _members(self, rows: Sequence[int]) -> list[Any] | None:
         """The positions in `rows` of each group or moment, in their order; None where every row stands for itself."""
-        import numpy as np
-
         if self.data.units is None:
             return None
         _, number = np.unique([self.data.units[row] for row in rows], return_inverse=True)
@@ -179,19 +168,12 @@ class Scorer:
 
     def better(self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
         """The share of draws over the rows in which `new` beats `old`: how likely it is really better."""
-        import numpy as np
-
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
-        sign, dice, wins = (1 if self.metric.higher_is_better else -1), np.random.default_rng(0), []
-        for _ in range(FEW_DRAWS):
-            drawn = dice.integers(0, len(rows), len(rows))
-            try:
-                told, *said = ((a.iloc if self.metric.needs == "frames" else a)[drawn] for a in (truth, first, second))
-                figures = [self.metric.compute(told, one, self._labels) for one in said]
-            except (ValueError, ConfigError):
-                continue
-            gain = figures[0] - figures[1]
-            wins.append(1.0 if sign * gain > 0 else 0.5 if gain == 0 else 0.0)
+        sign, wins = 1 if self.metric.higher_is_better else -1, list[float]()
+        for some, *said in drawn(self.metric, (truth, first, second), FEW_DRAWS, 0):
+            with suppress(ValueError, ConfigError):
+                ours, theirs = (sign * self.metric.compute(some, one, self._labels) for one in said)
+                wins.append(1.0 if ours > theirs else 0.5 if ours == theirs else 0.0)
         return float(np.mean(wins)) if wins else 0.5
 
     # --- arrays ---
@@ -279,14 +261,12 @@ class Scorer:
         frame = pandas.DataFrame(rows, columns=list(names))
         for name in names:
             cells = list(map(self._pointed, frame[name]))
-            if are_numbers(cells):
+            if all(map(is_number, cells)):
                 frame[name] = list(map(float, cells))
         return frame
 
     def numbers(self, rows: Sequence[Sequence[str]]) -> Any:
         """Answers as finite numbers."""
-        import numpy as np
-
         try:
             values = np.array([[float(self._pointed(cell)) for cell in row] for row in rows])
         except ValueError:
@@ -303,8 +283,6 @@ class Scorer:
 
     def _sets(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, ...]:
         """A column for each label: the targets, where they are marks; else the labels that the only target lists."""
-        import numpy as np
-
         if self._are_marks:
             return tuple(np.array([[label_of(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
         if len(self.told) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, Counter(self.told[0]))):
@@ -315,8 +293,6 @@ class Scorer:
 
     def _by_target(self, rows: Sequence[Sequence[str]], read: Callable[[Sequence[str], list[str]], Any]) -> Any:
         """The column of each target, read by its classes."""
-        import numpy as np
-
         columns, known = list(zip(*rows, strict=True)), self._all_classes
         if len(columns) != len(known):
             raise Ungradable(f"{self.metric.name} needs {len(known)} columns, one for each target, not {len(columns)}")
@@ -324,8 +300,6 @@ class Scorer:
 
     def _grades(self, said: Sequence[str], classes: list[str]) -> Any:
         """Grades by their place in the order of the classes; a number between two of them goes to the nearer one."""
-        import numpy as np
-
         if not all(map(is_number, classes)):
             return _places(said, classes)
         steps = np.array([float(label) for label in classes])
@@ -333,8 +307,6 @@ class Scorer:
 
     def _chances(self, said: list[tuple[str, ...]]) -> Any:
         """A column of probabilities for each class."""
-        import numpy as np
-
         values, classes = self.numbers(said), self.classes
         prefix = self.data.layout.target.class_prefix
         if prefix is None:
@@ -372,12 +344,6 @@ class Scorer:
         return tuple(str(chance.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
 
 
-def _stretches(count: int) -> Iterator[tuple[int, int]]:
-    """Where each of the pieces begins and ends, all about as long."""
-    ends = [count * piece // STRETCHES for piece in range(STRETCHES + 1)]
-    return pairwise(ends)
-
-
 def _one_column(values: Any) -> Any:
     return values[:, 0] if values.shape[1] == 1 else values
 
@@ -390,8 +356,6 @@ def _classes(column: Sequence[str]) -> list[str]:
 
 def _places(cells: Sequence[str], classes: list[str]) -> Any:
     """Labels as places among the classes."""
-    import numpy as np
-
     place = {label_of(label): index for index, label in enumerate(classes)}
     found = {cell: place.get(label_of(cell)) for cell in set(cells)}
     unknown = [cell for cell in cells if found[cell] is None]
@@ -407,8 +371,6 @@ def _some(labels: Sequence[str]) -> str:
 
 def _marked(rows: Sequence[set[str]], labels: Sequence[str]) -> Any:
     """Which of the labels each row has."""
-    import numpy as np
-
     place = {label: index for index, label in enumerate(labels)}
     marks: Any = np.zeros((len(rows), len(labels)), bool)
     for number, found in enumerate(rows):
@@ -418,8 +380,6 @@ def _marked(rows: Sequence[set[str]], labels: Sequence[str]) -> Any:
 
 def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any:
     """Texts as they are compared."""
-    import numpy as np
-
     spelt = {cell: spelling(cell) for cell in {cell for row in rows for cell in row}}
     return _one_column(np.array([[spelt[cell] for cell in row] for row in rows]))
 

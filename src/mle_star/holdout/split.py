@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mle_star.data.columns import comes_later, describe, is_apart, moments_of
+import numpy as np
+
+from mle_star.data.columns import comes_later, describe, is_apart, is_number, moments_of
 from mle_star.data.layout import Layout
 from mle_star.data.rows import Unsupported
-from mle_star.data.values import is_number
 
 ONE_VIEW_ROWS = 5_000
 """From so many labelled rows on, one hold-out is no noise."""
@@ -134,8 +135,6 @@ def _groups(values: Sequence[str], dice: random.Random) -> list[list[int]]:
 
 def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]:
     """So many rows at random, but so that every stretch of them holds each stratum in its share."""
-    import numpy as np
-
     count = len(values)
     most = min(most, count)
     if rule.kind not in ("classes", "quantiles"):
@@ -161,8 +160,6 @@ def _turns(strata: Any, sizes: Any) -> tuple[Any, Any]:
 
     A stratum is drawn from evenly: its n-th row comes when this share of all rows has come.
     """
-    import numpy as np
-
     seen = np.bincount(strata, minlength=len(sizes))
     by_stratum = np.argsort(strata.astype(np.int16) if len(sizes) < 1 << 15 else strata, kind="stable")
     number: Any = np.empty(len(strata))
@@ -172,8 +169,6 @@ def _turns(strata: Any, sizes: Any) -> tuple[Any, Any]:
 
 def _strata(rule: Rule, values: Sequence[str]) -> Any:
     """The stratum of each row, as a number: its class, or the tenth that its value lies in."""
-    import numpy as np
-
     if rule.kind == "classes":
         number = {value: place for place, value in enumerate(dict.fromkeys(values))}
         return np.fromiter(map(number.__getitem__, values), np.int64, len(values))

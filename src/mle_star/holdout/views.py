@@ -11,24 +11,31 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mle_star.data.columns import describe, moments_of
-from mle_star.data.layout import Layout
+from mle_star.data.layout import Layout, find_layout, labels_of
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
-from mle_star.data.tables import Form, Table
-from mle_star.data.targets import labels_of
-from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, numbers_of
-from mle_star.holdout.label_files import label_files
+from mle_star.data.tables import Form
+from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
 from mle_star.holdout.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
+SAMPLE_SHARE = 0.1
+FEWEST_SAMPLED = 5000
+"""Tables with fewer rows are never sampled."""
+SMALL_FILE, MOST_FILES, MOST_COPIED = 2**19, 5000, 2**30
+MOST_CLASSES, EACH_CLASS = 200, 10
+"""So many rows of each class are in the sample, or all there are: a split by class must work as it does on all rows."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +91,20 @@ class Data:
 
     def _check_keys(self) -> None:
         """Hidden rows go among the test rows: their keys must not be taken."""
-        key = self.layout.key
-        if key is None and self.test is None and self.sample is not None:
-            raise Unsupported(f"nothing tells which rows {self.sample.table.name} asks for")
-        if self.sample is not None and self.test is not None and self.sample.count != self.test.count:
-            raise Unsupported(f"{self.sample.table.name} does not ask for the rows of {self.test.table.name}")
+        key, sample, test = self.layout.key, self.sample, self.test
+        if key is None and test is None and sample is not None:
+            raise Unsupported(f"nothing tells which rows {sample.table.name} asks for")
+        if sample is not None and test is not None and sample.count != test.count:
+            raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
         if key is None:
             return
         if self.nameless and (why := self._why_no_new_names()):
             raise Unsupported(why)
-        asked, sample, test = self.asked_keys, self.sample, self.test
-        if len(set(asked)) < len(asked):
+        if len(set(self.asked_keys)) < len(self.asked_keys):
             raise Unsupported(f"values of {key} occur more than once in the test")
         if sample is not None and key not in sample.table.columns:
             raise Unsupported(f"{sample.table.name} has no {key}")
-        if sample is not None and test is not None and sorted(sample.column(key)) != sorted(asked):
+        if sample is not None and test is not None and sorted(sample.column(key)) != sorted(self.asked_keys):
             raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
 
     @cached_property
@@ -146,7 +152,7 @@ class Data:
     def files(self) -> KeyFiles | None:
         """The files that are named by the rows' keys."""
         layout = self.layout
-        tables = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels, *layout.others) if t}
+        tables = {table.name for table in (*layout.roles, *layout.others)}
         files = find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
         if files is not None and files.test_folder is None and self._told_by_folders(files):
             raise Unsupported("the folders in which files of training rows lie tell their labels")
@@ -171,14 +177,13 @@ class Data:
         """The hidden rows of the views, as places among all training rows."""
         rule, column = self.rule, self.rule.column
         names = self.layout.target.names
-        if not column:
-            values: Sequence[str] = [""] * len(self.labelled)
-        else:
+        whole: Sequence[str] = [""] * len(self.truth)
+        if column:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
-            values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
+        values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
-        views = tuple(tuple(self.labelled[i] for i in view) for view in chosen.views)
-        return Split(rule, views, tuple(self.labelled[i] for i in chosen.select))
+        *views, select = (tuple(self.labelled[i] for i in rows) for rows in (*chosen.views, chosen.select))
+        return Split(rule, tuple(views), select)
 
     def _asked_values(self) -> Sequence[str]:
         """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
@@ -212,9 +217,8 @@ class Data:
 
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
-        self._link(hidden, target)
         view = self.plan_view(name, hidden, target, seed=seed)
-        self._link_moved(view)
+        self._link(view)
         self.train.write(target / self.layout.train.name, all_but(hidden, self.train.count))
         self._write_labels(view)
         self._write_test(view)
@@ -234,12 +238,12 @@ class Data:
         return View(name, target, tuple(hidden), tuple(order), asked, names)
 
     def _write_labels(self, view: View) -> None:
-        layout, hidden, target = self.layout, view.hidden, view.folder
-        if self.labels is not None and layout.labels is not None and layout.labels_key is not None:
-            key = self.train.column(layout.labels_key)
-            gone = {key[place] for place in hidden}
-            stays = [i for i, name in enumerate(self.labels.column(layout.labels_key)) if name not in gone]
-            self.labels.write(target / layout.labels.name, stays)
+        labels, key = self.labels, self.layout.labels_key
+        if labels is not None and key is not None:
+            named = self.train.column(key)
+            gone = {named[place] for place in view.hidden}
+            stays = [place for place, name in enumerate(labels.column(key)) if name not in gone]
+            labels.write(view.folder / labels.table.name, stays)
 
     def write_example(self, target: Path) -> None:
         """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
@@ -259,22 +263,15 @@ class Data:
         link_rest(self.folder, target, {self.layout.train.name, *self.label_files})
         train.write(target / self.layout.train.name, range(train.count, train.count + len(mixed)), mixed)
 
-    def _link(self, hidden: Sequence[int], target: Path) -> None:
-        """The files that stay as they are."""
-        layout, files = self.layout, self.files
-        left_out = {t.name for t in (layout.train, layout.test, layout.sample, layout.labels) if t is not None}
-        if files is not None:
-            left_out |= {file.as_posix() for place in hidden for file in files.of(self.keys[place])}
-        link_rest(self.folder, target, left_out | self.label_files)
-
-    def _link_moved(self, view: View) -> None:
-        """The files of hidden rows go to where the test rows have theirs."""
-        if (files := self.files) is None:
-            return
-        for place in view.hidden:
-            key = self.keys[place]
-            for file in filter(files.shows, files.of(key)):
-                _link_file(self.folder / file, view.folder / files.place(file, key, view.names.get(place, key)))
+    def _link(self, view: View) -> None:
+        """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
+        files, hidden = self.files, [(place, self.keys[place]) for place in view.hidden if self.keys]
+        own = [] if files is None else [(file, place, key) for place, key in hidden for file in files.of(key)]
+        left_out = {table.name for table in self.layout.roles} | {file.as_posix() for file, _, _ in own}
+        link_rest(self.folder, view.folder, left_out | self.label_files)
+        for file, place, key in own:
+            if files is not None and (moved := files.moved(file, key, view.names.get(place, key))):
+                _link_file(self.folder / file, view.folder / moved)
 
     def _write_test(self, view: View) -> None:
         if self.test is None and self.asked:
@@ -283,7 +280,7 @@ class Data:
         made = self.test
         if made is None:
             columns = tuple(c for c in self.train.table.columns if c not in gone)
-            made = _made(TEST_NAME, columns, self.train.table.form)
+            made = no_rows(TEST_NAME, columns, self.train.table.form)
         changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
         rows = self.train.edited(view.hidden, made, gone, changes)
         made.write(view.folder / made.table.name, _positions(view), rows)
@@ -298,8 +295,9 @@ class Data:
         if sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
-            sample = _made(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
-            told = {name: [value] * len(hidden) for name, value in zip(names, _usual(self.truth), strict=True)}
+            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
+            usual = (Counter(column).most_common(1)[0][0] for column in self.truth.columns)
+            told = {name: [value] * len(hidden) for name, value in zip(names, usual, strict=True)}
         else:
             shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
             told = dict(zip(shared, self.train.values(shared, hidden), strict=True))
@@ -317,8 +315,6 @@ class Data:
 
 def all_but(hidden: Sequence[int], count: int) -> Any:
     """The places of all other rows."""
-    import numpy as np
-
     return np.delete(np.arange(count), np.asarray(hidden, np.int64))
 
 
@@ -326,17 +322,6 @@ def _positions(view: View) -> list[int]:
     """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
     behind = {-1 - place: view.asked + number for number, place in enumerate(view.hidden)}
     return [behind.get(place, place) for place in view.order]
-
-
-def _made(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
-    """A table that the task does not have: no rows, under its header."""
-    form = replace(form, has_header=True) if form.kind == "csv" else Form()
-    return no_rows(Table(name, columns, {}, 0, True, form))
-
-
-def _usual(truth: Truth) -> list[str]:
-    """The most frequent value of each target."""
-    return [Counter(column).most_common(1)[0][0] for column in truth.columns]
 
 
 @dataclass(frozen=True)
@@ -349,8 +334,6 @@ class Truth(Sequence[list[str]]):
         return len(self.columns[0])
 
     def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
         return [column[place] for column in self.columns]
 
 
@@ -385,8 +368,8 @@ def _refuse(layout: Layout, folder: Path) -> None:
     others = {t.form.kind for t in (layout.test, layout.labels) if t is not None and layout.labels is None}
     if others - {layout.train.form.kind}:
         raise Unsupported("training and test table are files of different kinds")
-    for table in (layout.train, layout.test, layout.sample, layout.labels):
-        if table is not None and (table.form.kind in ("columns", "excel") or table.form.key):
+    for table in layout.roles:
+        if table.form.kind in ("columns", "excel") or table.form.key:
             raise Unsupported(f"rows of {table.name} cannot be moved")
     for other in layout.others:
         if set(layout.target.names) & set(other.columns):
@@ -411,3 +394,57 @@ def _link_file(source: Path, target: Path) -> None:
         os.link(os.path.realpath(source), target)
     except OSError:  # another disk
         shutil.copyfile(source, target)
+
+
+# --- the sample: about a tenth of the training rows, on which scripts are tried and repaired first --------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Where the sample lies, how many training rows it has, and of how many."""
+
+    folder: Path
+    rows: int
+    of: int
+
+
+def write_sample(data: DataFolder, target: Path, description: str, seed: int) -> Sample | None:
+    """Write the sample below `target`, the same for the same data and seed; None where the table is small.
+
+    `Unsupported` and `ConfigError` say what else stands in the way.
+    """
+    files = list(islice(data.files(), MOST_FILES + 1))
+    if len(files) > MOST_FILES or max((status.st_size for _, status in files), default=0) < SMALL_FILE:
+        return None
+    layout = find_layout(data.root, description)
+    if layout.train.rows < FEWEST_SAMPLED:
+        return None
+    if not data.is_whole:
+        raise Unsupported("other things lie among the data")
+    if layout.labels is not None:
+        raise Unsupported("the labels lie in a table of their own")
+    target.mkdir(parents=True, exist_ok=True)
+    others = sum(status.st_size for path, status in files if Path(path) != data.root / layout.train.name)
+    if others > MOST_COPIED and target.stat().st_dev != data.root.stat().st_dev:
+        raise Unsupported("the other files lie on another disk and are too large to be copied")
+    train = read_rows(layout.train, data.root, layout.target.names)
+    places = _choose(train, layout.target.names, seed)
+    folder = target / f"sample-{len(places)}"
+    link_rest(data.root, folder, {layout.train.name})
+    train.write(folder / layout.train.name, places)
+    return Sample(folder, len(places), train.count)
+
+
+def _choose(train: TableRows, targets: Sequence[str], seed: int) -> list[int]:
+    """A tenth of the rows by chance, in their order, with some of every class."""
+    chosen = set(random.Random(seed).sample(range(train.count), max(1, int(SAMPLE_SHARE * train.count))))
+    for name in targets:
+        values = train.column(name)
+        if len(set(values)) > MOST_CLASSES:
+            continue
+        have = Counter(values[place] for place in chosen)
+        for place, value in enumerate(values):
+            if have[value] < EACH_CLASS and place not in chosen:
+                chosen.add(place)
+                have[value] += 1
+    return sorted(chosen)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from mle_star.data.medals import Medal, Medals
+from mle_star.data.folder import Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.executors import find_opener, opened_executor
 from mle_star.integrations.campaign_page import campaign_html

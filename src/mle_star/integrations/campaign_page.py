@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from mle_star.data.medals import MEDALS
+from mle_star.data.folder import MEDALS
 from mle_star.models import MetricDirection, TaskDescription, is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views.page import render_page

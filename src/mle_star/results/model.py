@@ -15,14 +15,12 @@ from typing import Any, TypeVar
 from anyio.from_thread import start_blocking_portal
 from filelock import FileLock
 
-from mle_star.basics.texts import score
+from mle_star.basics.texts import score, some_of
 from mle_star.config import PREFIX, load_config
-from mle_star.data.columns import moments_of
+from mle_star.data.columns import is_gap, is_number, moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table
-from mle_star.data.values import is_gap, is_number
-from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import (
     LocalExecutor,

@@ -6,10 +6,10 @@ import io
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.dialect import comma_columns, with_point
+from mle_star.data.columns import is_gap, is_number
+from mle_star.data.files import comma_columns, with_point
 from mle_star.data.rows import Unsupported, read_rows
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table, table_form, told_apart
-from mle_star.data.values import is_gap, is_number
 from mle_star.errors import ConfigError
 
 

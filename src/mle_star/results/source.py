@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mle_star.data import TASK_FILE, TaskGuess, guess_task, load_task, write_task
-from mle_star.data.folder import described_beside
+from mle_star.basics.texts import some_of
+from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_task
+from mle_star.data.guess import TaskGuess, guess_task
+from mle_star.data.layout import with_target
 from mle_star.data.place import MARK, RUNS
 from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
-from mle_star.data.targets import with_target
-from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError
 from mle_star.execution.workspace import remove_entry
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription

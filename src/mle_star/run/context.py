@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from mle_star.errors import MleStarError
 from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.sample import Sample
+from mle_star.holdout.views import Sample
 from mle_star.models import AgentConfig, ExecutionRawResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.events import AnyEvent, Decided

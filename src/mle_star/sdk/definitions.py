@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from mle_star.basics.texts import plural, printable
+from mle_star.basics.texts import plural, printable, some_of
 from mle_star.data.place import DataFolder
-from mle_star.data.wording import some_of
 from mle_star.method.scores import parse_score
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
 

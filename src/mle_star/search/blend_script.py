@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mle_star.data.dialect import Dialect
+from mle_star.data.files import Dialect
 from mle_star.holdout.scorer import Scorer
 
 _SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""

@@ -18,8 +18,8 @@ from mle_star.execution.inputs import data_of
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Ungradable
+from mle_star.holdout.explain import permuted_view
 from mle_star.holdout.holdout import HoldOut, metric_of
-from mle_star.holdout.importance import permuted_view
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import SolutionScript

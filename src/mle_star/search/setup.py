@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mle_star.basics.texts import some_of
 from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
@@ -21,7 +22,6 @@ from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.data.tables import table_form
-from mle_star.data.wording import some_of
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.execution.environment import threads_per_script, weights_at_hand

@@ -14,9 +14,9 @@ from mle_star.errors import BudgetExceeded
 from mle_star.execution.predictions import answers_of, blend_answers, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.blend import blended, can_blend, find_weights
+from mle_star.holdout.explain import answer_charts
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.intervals import moved, shifted
-from mle_star.holdout.portrait import portrait
 from mle_star.method.scores import best_first
 from mle_star.models import (
     Measure,
@@ -220,7 +220,9 @@ class _Selection:
         self.pick = Pick(shortlist.pop(chosen), list(shortlist.values()), self._single_model(phase1))
         self.events = [ShortlistScored(shortlist=table, chosen=chosen)]
         answers = field.everyone[chosen]
-        if (facts := portrait(holdout.scorer, answers, sorted(answers.hidden))) is not None:  # where a chart can say so
+        if (
+            facts := answer_charts(holdout.scorer, answers, sorted(answers.hidden))
+        ) is not None:  # where a chart can say so
             digest = digest_of(self.pick.chosen.solution.content)
             self.events.append(SolutionExamined(digest=digest, **asdict(facts)))
 

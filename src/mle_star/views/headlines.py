@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from mle_star.basics.texts import plural
-from mle_star.data.wording import some_of
+from mle_star.basics.texts import plural, some_of
 from mle_star.method.scores import BASELINE
 from mle_star.run import events
 from mle_star.views import text

@@ -1,0 +1,182 @@
+"""What explains the score of a solution: the columns that it depends on, and how its answers look beside the truth.
+
+For the importance of columns hidden rows are asked about once more for each column, with that column permuted. One run
+of the script is enough: its test file holds all the copies. A column whose copy is answered much worse matters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mle_star.data.columns import is_number
+from mle_star.data.rows import TableRows, Unsupported
+from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.scorer import Scorer
+from mle_star.holdout.views import Data, Truth, View, all_but, link_rest
+
+MOST_CLASSES = 8
+"""With more of them, the rarer ones are counted together."""
+OTHER = "other"
+BINS = 10
+FEWEST_IN_BIN = 5
+MOST_POINTS = 300
+MOST_COLUMNS = 40
+MOST_ROWS = 12_000
+FEWEST_COPIES = 50
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """The view with its copies: of the hidden rows as they are, then of them with each column permuted."""
+
+    scorer: Scorer
+    view: View
+    columns: tuple[str, ...]
+    count: int
+
+    def importance(self, submission: Path) -> list[tuple[str, float]]:
+        """By how much the score is worse without each column, by a submission that was made on the view."""
+        answers = read_answers(self.scorer.data, submission, self.view).hidden
+        first = len(self.scorer.data.truth) - self.count * (1 + len(self.columns))
+        scores = []
+        for block in range(1 + len(self.columns)):
+            places = range(first + block * self.count, first + (block + 1) * self.count)
+            scores.append(self.scorer.score(answers, places))
+        sign = 1 if self.scorer.metric.higher_is_better else -1
+        worse = {column: sign * (scores[0] - score) for column, score in zip(self.columns, scores[1:], strict=True)}
+        return sorted(worse.items(), key=lambda pair: -pair[1])
+
+
+def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: int) -> Permuted:
+    """Write the view; `Unsupported` says why there can be none."""
+    data = scorer.data
+    if data.test is None or data.sample is None or data.labels is not None or data.rule.kind == "time":
+        raise Unsupported("columns are permuted only where there are a test file and a sample, and no order of time")
+    layout, dice = data.layout, random.Random(seed)
+    asked = set(data.test.table.columns)
+    left_out = {layout.key, *layout.target.names}
+    columns = [c for c in data.train.table.columns if c in asked and c not in left_out][:MOST_COLUMNS]
+    count = min(len(hidden), MOST_ROWS // (1 + len(columns)))
+    if not columns or count < FEWEST_COPIES:
+        raise Unsupported("there are too few hidden rows, or too many columns")
+    rows = sorted(dice.sample(list(hidden), count))
+    virtual = _with_copies(data, rows, 1 + len(columns))
+    keys, copies = virtual.keys[len(data.truth) :], []
+    for number, column in enumerate([None, *columns]):
+        changes = _keys(data.test, layout.key, keys[number * count : (number + 1) * count])
+        for name in [column] if column else ():
+            changes[name] = data.train.values([name], rows)[0]
+            dice.shuffle(changes[name])
+        copies += data.train.edited(rows, data.test, layout.target.names, changes)
+    changed = {*data.label_files, *(t.name for t in (layout.train, layout.test, layout.sample) if t is not None)}
+    link_rest(data.folder, target, changed)
+    data.train.write(target / layout.train.name, all_but(hidden, data.train.count))
+    wanted = data.sample.edited([0] * len(copies), data.sample, changes=_keys(data.sample, layout.key, keys))
+    for asked_for, added in ((data.test, copies), (data.sample, wanted)):
+        asked_for.write(target / asked_for.table.name, range(asked_for.count, asked_for.count + len(added)), added)
+    places = range(len(data.truth), len(virtual.truth))
+    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), 0)
+    return Permuted(Scorer(virtual, scorer.metric), view, tuple(columns), count)
+
+
+def _keys(rows: TableRows, key: str | None, names: Sequence[str]) -> dict[str, list[Any]]:
+    """What rows are called, as a file holds it."""
+    return {} if key is None else {key: rows.typed(key, names)}
+
+
+def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
+    """The data with the truth of every copy behind that of the rows, and keys that nobody has."""
+    truth = Truth(tuple([*column, *[column[row] for row in rows] * blocks] for column in data.truth.columns))
+    keys, count = list(data.keys) or [""] * len(data.truth), len(rows) * blocks
+    if data.layout.key is not None:
+        known = [*data.keys, *data.asked_keys]
+        numbers = [int(float(key)) for key in known if is_number(key)]
+        first = max(numbers) + 1 if len(numbers) == len(known) else None
+        keys += [f"copy-{number}" if first is None else str(first + number) for number in range(count)]
+    return replace(data, truth=truth, keys=keys)
+
+
+# --- charts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerCharts:
+    """The facts of charts, over so many hidden rows; what does not fit the task is empty."""
+
+    rows: int
+    classes: list[str] = field(default_factory=list)
+    confusion: list[list[int]] = field(default_factory=list)  # a row for each true class, a column for each said one
+    calibration: list[tuple[float, float, int]] = field(default_factory=list)  # chance said, share found, rows
+    points: list[tuple[float, float]] = field(default_factory=list)  # truth and answer of some rows
+
+
+def answer_charts(scorer: Scorer, answers: Answers, rows: Sequence[int]) -> AnswerCharts | None:
+    """The charts of these answers on these hidden rows; None where none says anything about them."""
+    covered = [row for row in rows if row in answers.hidden]
+    needs = scorer.metric.needs
+    if not covered or needs not in ("numbers", "probabilities", "labels", "grades"):
+        return None
+    try:
+        truth, said = scorer.pair(answers.hidden, covered)
+    except Ungradable:
+        return None
+    if needs == "numbers":
+        return _of_numbers(truth, said)
+    if needs == "probabilities":
+        return _of_chances(scorer.classes, truth, said)
+    if truth.ndim > 1:
+        return None
+    names = scorer.classes
+    if needs == "grades":
+        return _confused(names, [names[int(place)] for place in truth], [names[int(place)] for place in said])
+    spelled, _ = scorer.arrays([[name] for name in names], [(name,) for name in names])
+    return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in said])
+
+
+def _of_numbers(truth: Any, said: Any) -> AnswerCharts | None:
+    """Truth and answer of rows spread over the whole range."""
+    if truth.ndim > 1:
+        return None
+    order = np.argsort(truth, kind="stable")
+    count = min(MOST_POINTS, len(order))
+    places = order[np.linspace(0, len(order) - 1, count).astype(int)]
+    return AnswerCharts(len(truth), points=[(float(truth[place]), float(said[place])) for place in places])
+
+
+def _of_chances(classes: list[str], truth: Any, chances: Any) -> AnswerCharts | None:
+    """What is taken for what, and whether chances are what they say: of the second of two, else of the likeliest."""
+    if chances.min() < -1e-9 or chances.max() > 1 + 1e-9:
+        return None  # ranks, not chances
+    best = chances.argmax(axis=1)
+    found = _confused(classes, [classes[place] for place in truth], [classes[place] for place in best])
+    two = len(classes) == 2
+    sure = chances[:, 1] if two else chances.max(axis=1)
+    right = truth == 1 if two else truth == best
+    places = np.clip((sure * BINS).astype(int), 0, BINS - 1)
+    calibration = [
+        (float(sure[places == place].mean()), float(right[places == place].mean()), int((places == place).sum()))
+        for place in range(BINS)
+        if (places == place).sum() >= FEWEST_IN_BIN
+    ]
+    return AnswerCharts(found.rows, found.classes, found.confusion, calibration)
+
+
+def _confused(classes: list[str], truth: list[str], said: list[str]) -> AnswerCharts:
+    common = Counter(truth)
+    kept = classes
+    if len(classes) > MOST_CLASSES:
+        largest = {name for name, _ in common.most_common(MOST_CLASSES - 1)}
+        kept = [*(name for name in classes if name in largest), OTHER]
+    place = {name: index for index, name in enumerate(kept)}
+    table = [[0] * len(kept) for _ in kept]
+    for one, other in zip(truth, said, strict=True):
+        row, column = place.get(one, len(kept) - 1), place.get(other, len(kept) - 1)
+        table[row][column] += 1
+    return AnswerCharts(len(truth), kept, table)
