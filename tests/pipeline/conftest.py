@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -37,17 +36,6 @@ def settings(**changes: Any) -> PipelineConfig:
 def events(run_dir: Path, kind: type[E]) -> list[E]:
     """What a run's journal holds of one kind."""
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
-
-
-def prompts(run_dir: Path, agent: str) -> list[str]:
-    """What an agent was asked in a run, call by call."""
-    return [event.prompt for event in events(run_dir, AgentFinished) if event.agent.value == agent]
-
-
-def ends(run_dir: Path) -> list[tuple[str, str, str, float | None]]:
-    """How every phase ended, with which words and which score."""
-    ended = [event for event in events(run_dir, PhaseFinished) if event.path is None]
-    return [(event.phase, event.outcome, event.detail, event.score) for event in ended]
 
 
 def message_of_the_end(result: FinalResult, run_dir: Path) -> str:
@@ -99,22 +87,35 @@ def story(result: FinalResult) -> dict[str, Any]:
     return whole
 
 
-class QuickRun(Protocol):
-    """Runs the pipeline with the mind behind the agents' protocol; `name` is the run's folder."""
+class QuickRun:
+    """The pipeline in milliseconds: the mind behind the agents' protocol, no SDK, no processes.
 
-    def __call__(
-        self, config: PipelineConfig | None = None, *, name: str = "run", **options: Any
-    ) -> Coroutine[Any, Any, FinalResult]: ...
+    Called with settings and the options of `run_pipeline`; `name` is the run's folder.
+    """
+
+    def __init__(self, task: TaskDescription, folder: Path) -> None:
+        self._task, self._folder, self.dir = task, folder, folder / "run"
+
+    async def __call__(self, config: PipelineConfig | None = None, *, name: str = "run", **options: Any) -> FinalResult:
+        given: dict[str, Any] = {"agents": MindAgents(), "executor": LevelExecutor(), "console": False, **options}
+        task = given.pop("task", self._task)
+        return await run_pipeline(task, config or settings(), run_dir=self._folder / name, **given)
+
+    def events(self, kind: type[E], run: str = "run") -> list[E]:
+        """What the journal of a run holds of one kind."""
+        return events(self._folder / run, kind)
+
+    def prompts(self, agent: str, run: str = "run") -> list[str]:
+        """What an agent was asked, call by call."""
+        return [event.prompt for event in self.events(AgentFinished, run) if event.agent.value == agent]
+
+    def ends(self) -> list[tuple[str, str, str, float | None]]:
+        """How every phase ended, with which words and which score."""
+        ended = [event for event in self.events(PhaseFinished) if event.path is None]
+        return [(event.phase, event.outcome, event.detail, event.score) for event in ended]
 
 
 @pytest.fixture
 def quick(task: TaskDescription, tmp_path: Path) -> QuickRun:
-    """The pipeline in milliseconds: no SDK, no processes; options of `run_pipeline` pass through."""
-
-    async def run(config: PipelineConfig | None = None, *, name: str = "run", **options: Any) -> FinalResult:
-        options.setdefault("agents", MindAgents())
-        options.setdefault("executor", LevelExecutor())
-        options.setdefault("console", False)
-        return await run_pipeline(options.pop("task", task), config or settings(), run_dir=tmp_path / name, **options)
-
-    return run
+    """Runs the pipeline in the test's own folder."""
+    return QuickRun(task, tmp_path)

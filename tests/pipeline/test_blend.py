@@ -50,7 +50,7 @@ from mle_star.search.blend_script import blend_script
 from mle_star.search.rescore import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import QuickRun, events, settings
+from tests.pipeline.conftest import QuickRun, settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking
 
 LABELLED, ASKED = 400, 40
@@ -166,7 +166,7 @@ async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_d
         assert members[0] == members[1]
         assert Path(fork.submission_path).read_text() == Path(fresh.submission_path).read_text()
         return
-    tables = [events(tmp_path / name, ShortlistScored)[-1].shortlist for name in ("fork", "fresh")]
+    tables = [quick.events(ShortlistScored, name)[-1].shortlist for name in ("fork", "fresh")]
     assert tables[0] == tables[1]
     scored = [{row.step: (row.search, row.select) for row in rescore(tmp_path / name)} for name in ("fork", "fresh")]
     assert scored[0] == scored[1], "whichever candidate ends first"
@@ -175,13 +175,12 @@ async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_d
 @pytest.mark.req("REQ-OR-039")
 @pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])
 async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_search(
-    quick: QuickRun, tmp_path: Path, trouble: dict[int, str]
+    quick: QuickRun, trouble: dict[int, str]
 ) -> None:
     executor = ErringExecutor(trouble=trouble)
     result = await blend(quick, executor)
-    run_dir = tmp_path / "run"
-    assert events(run_dir, ShortlistScored)[0].chosen == "blend"
-    members = [(run_dir / "solution" / f"member_{number}.py").read_text() for number in (1, 2)]
+    assert quick.events(ShortlistScored)[0].chosen == "blend"
+    members = [(quick.dir / "solution" / f"member_{number}.py").read_text() for number in (1, 2)]
     factors = [int(text.splitlines()[0].removeprefix("factor = ")) for text in members]
     assert sorted(factors) == [5381, 7919]
     (line,) = re.findall(r"^WEIGHTS = (.*)$", result.final_solution.content, re.MULTILINE)
@@ -199,23 +198,23 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
         assert (
             warning.startswith(f"member {number} of the blend answers as in the search: ") and said[factor] in warning
         )
-    final = [event for event in events(run_dir, ScriptStarted) if event.purpose == "submission"]
+    final = [event for event in quick.events(ScriptStarted) if event.purpose == "submission"]
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
     assert executor.shares[1] == pytest.approx(2 * executor.shares[0], rel=0.05), "what is left is shared by members"
     assert executor.unknown == [None, None]
     if trouble:  # what was said in the search is kept
-        (kept_blend,) = (run_dir / "answers").glob("blend-*")
+        (kept_blend,) = (quick.dir / "answers").glob("blend-*")
         assert kept_blend.read_text() == Path(result.submission_path).read_text()
-    kept = {path.name for path in (run_dir / "model").glob("*")}
+    kept = {path.name for path in (quick.dir / "model").glob("*")}
     assert kept == (set() if trouble else {"factor = 7919", "factor = 5381"}), "of all members, or of none"
     if not trouble:
-        noted = json.loads((run_dir / "model.json").read_text(encoding="utf-8"))["digest"]
-        data = DataFolder(result.task.data_dir, ours=run_dir)
+        noted = json.loads((quick.dir / "model.json").read_text(encoding="utf-8"))["digest"]
+        data = DataFolder(result.task.data_dir, ours=quick.dir)
         assert noted == fitted_digest(result.final_solution.content, data), "`predict` asks for the same"
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
-    selection, scripts = result.lineage["final_selection"], events(run_dir, ScriptFinished)
+    selection, scripts = result.lineage["final_selection"], quick.events(ScriptFinished)
     assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", expected(result), "blend")
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
     ran = {event.step: event for event in scripts}
@@ -224,62 +223,55 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
 
 
 async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
+    quick: QuickRun, task: TaskDescription
 ) -> None:
     (Path(task.data_dir) / "sample_submission.csv").unlink()
     result = await blend(quick)
-    assert events(tmp_path / "run", ShortlistScored)[0].chosen == "blend"
+    assert quick.events(ShortlistScored)[0].chosen == "blend"
     with Path(result.submission_path).open(newline="") as stream:
         submitted = {int(row["id"]): float(row["label"]) for row in csv.DictReader(stream)}
     assert list(submitted) == list(range(LABELLED, LABELLED + ASKED))
     assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in submitted.items())
 
 
-async def test_without_a_test_file_a_blend_is_submitted_as_its_scripts(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_without_a_test_file_a_blend_is_submitted_as_its_scripts(quick: QuickRun, task: TaskDescription) -> None:
     for name in ("test.csv", "sample_submission.csv"):
         (Path(task.data_dir) / name).unlink()
     result = await blend(quick, executor := ErringExecutor())
-    run_dir = tmp_path / "run"
-    assert events(run_dir, ShortlistScored)[0].chosen == "blend"
+    assert quick.events(ShortlistScored)[0].chosen == "blend"
     assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
     assert result.expected is not None and result.expected.score == pytest.approx(result.final_solution.score)
-    assert sorted(path.name for path in (run_dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
-    assert (run_dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
+    assert sorted(path.name for path in (quick.dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
+    assert (quick.dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
 
 
 @pytest.mark.req("REQ-OR-037")
 @pytest.mark.parametrize("corrected", ["I cannot.", fenced("factor = 5387")])
-async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(
-    quick: QuickRun, tmp_path: Path, corrected: str
-) -> None:
+async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(quick: QuickRun, corrected: str) -> None:
     """Of promising scripts only the winners of each phase are checked: a member of the blend may be none of them."""
     mind = two_candidates()
     mind.overrides |= leaking("factor = 5381", corrected)
     config = settings(scoring="auto", L=1, K=1, leakage_checks="promising")
     result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor())
-    checked = [event.step for event in events(tmp_path / "run", LeakageChecked) if event.found]
+    checked = [event.step for event in quick.events(LeakageChecked) if event.found]
     steps = [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked]
     assert steps == ["shortlist/leakage-detection"], "the first candidate was checked before, and is clean"
-    (study,) = events(tmp_path / "run", AblationFinished)
+    (study,) = quick.events(AblationFinished)
     assert (study.scores["baseline"], study.solution_score, study.comparable) == (1.0, 3.0, True), "as it was printed"
-    (scored,) = events(tmp_path / "run", ShortlistScored)
+    (scored,) = quick.events(ShortlistScored)
     assert scored.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
     assert expected(result) == pytest.approx(3.0)
     costs = result.cost_breakdown
     assert sum(costs[f"{phase.name}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
-    calls = events(tmp_path / "run", AgentFinished)
+    calls = quick.events(AgentFinished)
     spent = sum(call.cost_usd for call in calls if not call.step.startswith("phase"))
     assert costs["finalization_cost_usd"] == pytest.approx(spent), "the checks of the selection are part of it"
-    started = {event.phase: event.at for event in events(tmp_path / "run", PhaseStarted)}
+    started = {event.phase: event.at for event in quick.events(PhaseStarted)}
     assert started["finalization"] < scored.at, "and so is its time"
 
 
 @in_its_own_time
-async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_shortlist(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_shortlist(quick: QuickRun) -> None:
     """The time of the search is used up, and only finalization has time for a check: the coder's script leaks."""
 
     async def hang(label: str, agent: str) -> None:
@@ -291,9 +283,9 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     limits: dict[str, Any] = {"time_limit_seconds": 600, "phase_time_budget": shares}
     config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", **limits)
     result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
-    (scored,) = events(tmp_path / "run", ShortlistScored)
+    (scored,) = quick.events(ShortlistScored)
     assert scored.chosen == "path 0", "by its score it is the best"
-    (leak,) = (event for event in events(tmp_path / "run", LeakageChecked) if event.found)
+    (leak,) = (event for event in quick.events(LeakageChecked) if event.found)
     assert leak.step == "finalization/leakage-detection"
     assert "error = 3.0" in result.final_solution.content and LEAK_REPLACED in result.warnings
     assert expected(result) == pytest.approx(3.0) == result.final_solution.score

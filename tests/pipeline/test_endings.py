@@ -28,7 +28,7 @@ from mle_star.run.folder import RunFolder, last_config, place_copy
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import QuickRun, ask_to_finish, events, message_of_the_end, settings, story
+from tests.pipeline.conftest import QuickRun, ask_to_finish, message_of_the_end, settings, story
 from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, failing, fenced, leaking
 
 pytestmark = pytest.mark.long
@@ -51,7 +51,7 @@ def full_disk(runs: int) -> LevelExecutor:
 @pytest.mark.req("REQ-OR-043")
 @pytest.mark.parametrize(("scripts", "score"), [(2, 0.51), (3, 0.515), (5, 0.525), (10, None)])
 async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later(
-    quick: QuickRun, tmp_path: Path, scripts: int, score: float | None
+    quick: QuickRun, scripts: int, score: float | None
 ) -> None:
     config, agents = settings(L=1, use_cache=False), MindAgents()
     result = await quick(config, agents=agents, executor=full_disk(scripts))
@@ -59,7 +59,7 @@ async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_l
     if score is None:  # there was room enough
         assert result.stopped_by is None and story(result) == story(undisturbed)
         return
-    assert (result.stopped_by, message_of_the_end(result, tmp_path / "run")) == ("disk", "stopped by a full disk")
+    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("disk", "stopped by a full disk")
     assert "No space left on device" in result.warnings[0] and "free some space" in result.warnings[0]
     assert "no submission by a script of its own: [Errno 28] No space left on device" in result.warnings
     assert result.final_solution.score == score and str(score) in Path(result.submission_path).read_text("utf-8")
@@ -91,15 +91,15 @@ def test_a_copy_replaces_what_was_there_and_one_that_fails_leaves_it(tmp_path: P
     assert copy.read_text(encoding="utf-8") == "id\n" and list(copy.parent.iterdir()) == [copy]
 
 
-async def test_room_is_reserved_and_work_begins_only_while_the_run_goes_on(quick: QuickRun, tmp_path: Path) -> None:
+async def test_room_is_reserved_and_work_begins_only_while_the_run_goes_on(quick: QuickRun) -> None:
     sizes, heard = list[int](), list[AnyEvent]()
 
     async def look(label: str, agent: str) -> None:
-        sizes.append(RunFolder(tmp_path / "run").reserve.stat().st_size)
+        sizes.append(RunFolder(quick.dir).reserve.stat().st_size)
 
     await quick(settings(L=1, max_budget_usd=0.12), agents=MindAgents(before=look), listeners=[heard.append])
     assert min(sizes) >= 1 << 20
-    assert not RunFolder(tmp_path / "run").reserve.exists()
+    assert not RunFolder(quick.dir).reserve.exists()
     begun = [index for index, event in enumerate(heard) if isinstance(event, AgentStarted)]
     assert isinstance(heard[-1], RunFinished) and begun[-1] < len(heard) - 1
 
@@ -114,15 +114,15 @@ def outage(*labels: str, agent: str = "", after: int = 0) -> Hook:
 
 
 async def test_when_the_model_cannot_be_reached_any_more_the_best_so_far_is_submitted_and_the_run_goes_on_later(
-    quick: QuickRun, tmp_path: Path
+    quick: QuickRun,
 ) -> None:
     config, agents = settings(T=4, K=4, L=1), MindAgents(before=outage("path-0"))
     result = await quick(config, agents=agents)
-    assert (result.stopped_by, message_of_the_end(result, tmp_path / "run")) == ("outage", "stopped by an outage")
+    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("outage", "stopped by an outage")
     assert "the CLI died" in result.warnings[0] and "when the model can be reached again" in result.warnings[0]
     assert result.final_solution.score == result.phase1.initial_score and Path(result.submission_path).is_file()
     assert 5 <= sum(label != "main" for label, _ in agents.calls) <= 8
-    assert "an outage: " in events(tmp_path / "run", FinishRequested)[0].source
+    assert "an outage: " in quick.events(FinishRequested)[0].source
     later = await quick(config, resume=True)
     assert later.stopped_by is None and later.phases_completed == ["phase1", "phase2", "finalization"]
     assert later.phase2_results[0].best_score > result.phase2_results[0].best_score
@@ -130,21 +130,19 @@ async def test_when_the_model_cannot_be_reached_any_more_the_best_so_far_is_subm
 
 @pytest.mark.parametrize("trouble", ["a full disk", "an outage"])
 async def test_without_a_solution_the_error_says_what_stopped_the_run_and_what_to_do(
-    quick: QuickRun, tmp_path: Path, trouble: str
+    quick: QuickRun, trouble: str
 ) -> None:
     cause = "; free some space, then" if trouble == "a full disk" else ".*the CLI died"
     agents = MindAgents(before=outage(after=1) if trouble == "an outage" else None)
     executor = full_disk(0) if trouble == "a full disk" else LevelExecutor()
     with pytest.raises(PipelineError, match=rf"stopped by {trouble} .*{cause}.*`mle-star resume"):
         await quick(settings(M=4), agents=agents, executor=executor)
-    assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
+    assert quick.events(RunFinished)[-1].state == "failed"
     result = await quick(settings(M=4), resume=True)
     assert result.stopped_by is None and result.submission_path
 
 
-async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_again_on_resume(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_again_on_resume(quick: QuickRun) -> None:
     no_retriever, dead = outage(agent="retriever"), outage(after=12)
 
     async def before(label: str, agent: str) -> None:
@@ -153,7 +151,7 @@ async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_ag
 
     first = await quick(agents=MindAgents(before=before))
     assert first.submission_path and first.stopped_by == "outage"
-    assert "the retriever gave nothing usable" in events(tmp_path / "run", Notice)[0].message
+    assert "the retriever gave nothing usable" in quick.events(Notice)[0].message
     agents = MindAgents()
     later = await quick(agents=agents, resume=True)
     assert later.stopped_by is None and later.phase1.retrieved_models == first.phase1.retrieved_models
@@ -175,7 +173,7 @@ async def a_second(label: str, agent: str) -> None:
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-034")
 @pytest.mark.parametrize("died", [False, True])
 async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are_passed_over(
-    quick: QuickRun, tmp_path: Path, died: bool
+    quick: QuickRun, died: bool
 ) -> None:
     """A run that is taken up with its time used up: it had died in Phase 2, or there is more to do than before."""
     config = settings(L=2 if died else 1)
@@ -194,7 +192,7 @@ async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are
     agents, late = MindAgents(), config.model_copy(update={"time_limit_seconds": 1, "outer_loop_steps": 2})
     result = await quick(late, agents=agents, resume=True)
     assert agents.calls == [] and result.submission_path
-    assert (result.stopped_by, message_of_the_end(result, tmp_path / "run")) == ("time", "stopped by the time limit")
+    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("time", "stopped by the time limit")
     assert "--time-limit" in result.warnings[0]
     if died:
         assert result.phases_skipped == ["phase2", "phase3"] and result.phase2_results == []
@@ -262,13 +260,13 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_scri
 # --- taken up again ----------------------------------------------------------------------------------------------
 
 
-async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: QuickRun, tmp_path: Path) -> None:
+async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: QuickRun) -> None:
     config = settings(R=4)
     await quick(config)
 
     async def ask(label: str, agent: str) -> None:
         if agent == "ens_planner" and agents.count("ens_planner") == 1:
-            await ask_to_finish(tmp_path / "run")
+            await ask_to_finish(quick.dir)
 
     agents = MindAgents(changed="ens_planner", before=ask)
     result = await quick(config, agents=agents, resume=True)
@@ -277,18 +275,15 @@ async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: Q
 
 
 @pytest.mark.req("REQ-OR-038")
-async def test_durations_are_those_of_all_processes_and_settings_those_of_the_last(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_durations_are_those_of_all_processes_and_settings_those_of_the_last(quick: QuickRun) -> None:
     async def slow(label: str, agent: str) -> None:
         await asyncio.sleep(0.5 if agent == "ablation" else 0)
 
-    run_dir = tmp_path / "run"
     first = (await quick(settings(L=1), agents=MindAgents(before=slow))).duration_breakdown
     spans = {
         begun.phase: (ended.at - begun.at).total_seconds()
-        for begun in events(run_dir, PhaseStarted)
-        for ended in events(run_dir, PhaseFinished)
+        for begun in quick.events(PhaseStarted)
+        for ended in quick.events(PhaseFinished)
         if begun.step == ended.step == begun.phase
     }
     for phase in ("phase1", "phase2", "finalization"):  # nothing is invented: the journal's own times say the same
@@ -297,15 +292,15 @@ async def test_durations_are_those_of_all_processes_and_settings_those_of_the_la
     again = (await quick(settings(L=1), resume=True)).duration_breakdown
     assert again["phase2_duration_seconds"] >= 0.5
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
-    assert events(run_dir, RunResumed)[-1].config is None
+    assert quick.events(RunResumed)[-1].config is None
     for steps in (2, 1):
         await quick(settings(L=1, T=steps), resume=True)
-        assert events(run_dir, RunResumed)[-1].config is not None and last_config(run_dir).outer_loop_steps == steps
+        assert quick.events(RunResumed)[-1].config is not None and last_config(quick.dir).outer_loop_steps == steps
 
 
 @in_its_own_time
 async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, now = await quick(settings(L=1)), asyncio.get_running_loop().time
     agents = MindAgents(changed="retriever", before=lambda label, agent: asyncio.sleep(600))
@@ -319,7 +314,7 @@ async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(
     why = again.warnings[0].removeprefix("the result from before stands: ")
     assert again.stopped_by == "time" and why.startswith("no solution: stopped by the time limit")
     assert f"nothing new: {why}; the result from before stands" in caplog.messages
-    assert events(tmp_path / "run", RunFinished)[-1].state == "completed"
+    assert quick.events(RunFinished)[-1].state == "completed"
     assert again.total_duration_seconds > first.total_duration_seconds
     Path(again.submission_path).unlink()
     gone = await quick(late, agents=agents, resume=True)
@@ -328,9 +323,9 @@ async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(
     assert later.stopped_by is None and later.final_solution.score == first.final_solution.score
 
 
-async def test_resume_says_which_limit_to_raise(quick: QuickRun, tmp_path: Path) -> None:
+async def test_resume_says_which_limit_to_raise(quick: QuickRun) -> None:
     await quick(settings(L=1, max_budget_usd=0.1), agents=MindAgents(before=a_second))
-    run = tmp_path / "run"
+    run = quick.dir
     assert _spent_limits(run, settings()) == []
     seconds, money = _spent_limits(run, settings(time_limit_seconds=1, max_budget_usd=0.1))
     assert "time limit is used up" in seconds and "raise it with --time-limit" in seconds

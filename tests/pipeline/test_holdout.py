@@ -38,7 +38,7 @@ from mle_star.search.setup import gather_facts
 from mle_star.views import write_report
 from mle_star.views.leaderboard import leaderboard_rows
 from tests.method.conftest import crash
-from tests.pipeline.conftest import QuickRun, events, prompts, settings, story
+from tests.pipeline.conftest import QuickRun, settings, story
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking, levels
 
 SEARCHED = "the submission is what the scored script itself said in the search"
@@ -166,13 +166,13 @@ def right_answers(result: FinalResult) -> float:
 async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_script_sees(
     quick: QuickRun, tmp_path: Path, data_dir: Path
 ) -> None:
-    executor, run_dir = AnsweringExecutor(), tmp_path / "run"
+    executor = AnsweringExecutor()
     honest = await scored(quick, executor, K=2, R=2)
     assert noise_of(honest) == 0.05 and right_answers(honest) >= 0.85
     assert honest.expected is not None and honest.expected.measured == "harness"
     low, high = honest.expected.low or 1, honest.expected.high or 0
     assert low <= 0.95 <= high and honest.final_solution.score == honest.expected.score
-    holdout = events(run_dir, HoldOutPrepared)[0]
+    holdout = quick.events(HoldOutPrepared)[0]
     assert (holdout.views, holdout.search_rows, holdout.select_rows, holdout.why_not) == (5, 265, 135, "")
     assert holdout.baseline is not None and holdout.baseline.score == pytest.approx(0.52, abs=0.03)
     searched = [text for text in executor.seen if text.count("\n") == 1 + 320]
@@ -181,14 +181,14 @@ async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_s
     assert len(final) == 1, "only the script of finalization sees all labels"
     assert len(set(executor.seen)) == 6  # five views and the whole: nothing runs again for the final selection
 
-    leaks = [event.message for event in events(run_dir, Notice) if "leaks" in event.message]
+    leaks = [event.message for event in quick.events(Notice) if "leaks" in event.message]
     assert any(re.search(r"prints 0.99 and is worth 0\.(6[5-9]|7)", message) for message in leaks)
     assert not any("prints 0.6 " in message for message in leaks)
     for agent in ("planner", "extractor", "ens_planner"):  # whoever compares scores is told how sure they are
-        last = prompts(run_dir, agent)[-1]
+        last = quick.prompts(agent)[-1]
         assert "measured on 265 rows whose labels no script sees" in last, agent
         assert ("Intervals of the plans' scores above, in their order: 0." in last) is (agent != "extractor")
-    assert "no script sees" not in prompts(run_dir, "coder")[-1]
+    assert "no script sees" not in quick.prompts("coder")[-1]
 
     claimed = await scored(quick, scoring="self_reported", name="b")
     assert noise_of(claimed) == 0.45
@@ -197,46 +197,44 @@ async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_s
 
     answers = tmp_path / "answers.csv"
     answers.write_text("id,label\n" + "".join(f"{i},{int(i * 7 % 50 > 25)}\n" for i in range(400, 440)))
-    before = sorted(run_dir.rglob("*"))
-    rows = {row.step: row for row in rescore(run_dir, answers)}
-    assert sorted(run_dir.rglob("*")) == before
+    before = sorted(quick.dir.rglob("*"))
+    rows = {row.step: row for row in rescore(quick.dir, answers)}
+    assert sorted(quick.dir.rglob("*")) == before
     last_row = rows["final/submission.csv"]
     assert last_row.select == honest.expected and (last_row.truth or 0) >= 0.85
-    measures = {event.step: event.result.measure for event in events(run_dir, ScriptFinished) if event.result.measure}
-    assert measures and all(event.result.answers for event in events(run_dir, ScriptFinished) if event.result.measure)
+    measures = {event.step: event.result.measure for event in quick.events(ScriptFinished) if event.result.measure}
+    assert measures and all(event.result.answers for event in quick.events(ScriptFinished) if event.result.measure)
     anew = {step: row.search.score for step, row in rows.items() if row.search}
     assert anew == {step: measure.score for step, measure in measures.items()}
     boasting = next(row for row in rows.values() if row.printed == 0.99)
     assert boasting.search is not None and boasting.truth == pytest.approx(boasting.search.score, abs=0.2)
     (data_dir / "train.csv").write_text((data_dir / "train.csv").read_text() + "999,3,0\n")
     with pytest.raises(ConfigError, match="have changed since, or another version"):
-        rescore(run_dir)
+        rescore(quick.dir)
 
 
-async def test_a_resumed_and_a_forked_run_score_as_before(quick: QuickRun, tmp_path: Path) -> None:
+async def test_a_resumed_and_a_forked_run_score_as_before(quick: QuickRun) -> None:
     first, executor = await scored(quick), AnsweringExecutor()
     again = await scored(quick, executor, resume=True)
     assert executor.seen == [] and story(again) == story(first)
-    forked = await scored(quick, executor, name="fork", fork_from=tmp_path / "run")
+    forked = await scored(quick, executor, name="fork", fork_from=quick.dir)
     assert executor.seen == [] and forked.expected == first.expected
-    alone = await scored(quick, executor, scoring="self_reported", name="alone", fork_from=tmp_path / "run")
+    alone = await scored(quick, executor, scoring="self_reported", name="alone", fork_from=quick.dir)
     assert alone.expected == Measure(score=alone.final_solution.score or 0.0), "nothing was measured in this one"
 
 
-async def test_a_script_runs_on_as_many_views_as_are_asked_for(quick: QuickRun, tmp_path: Path) -> None:
+async def test_a_script_runs_on_as_many_views_as_are_asked_for(quick: QuickRun) -> None:
     result = await scored(quick, score_views=2)
-    measures = [event.result for event in events(tmp_path / "run", ScriptFinished) if event.result.measure]
+    measures = [event.result for event in quick.events(ScriptFinished) if event.result.measure]
     assert measures and {len(one.answers) for one in measures} == {2}
     assert result.expected is not None and result.expected.measured == "harness" and result.expected.low is not None
 
 
-async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more(quick: QuickRun) -> None:
     """Of an hour, Phase 1 has time for one view a script, Phase 2 for more: equal answers have equal scores."""
     result = await scored(quick, AnsweringExecutor(seconds=100.0))
     assert result.expected is not None and result.expected.measured == "harness" and result.expected.high
-    finished = [(e, e.result.measure) for e in events(tmp_path / "run", ScriptFinished) if e.result.measure is not None]
+    finished = [(e, e.result.measure) for e in quick.events(ScriptFinished) if e.result.measure is not None]
     assert {len(event.result.answers) for event, _ in finished if event.step.startswith("phase1")} == {1}
     assert max(len(event.result.answers) for event, _ in finished) > 1
     assert len({measure.rows for _, measure in finished}) == 1
@@ -244,9 +242,9 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     for event, measure in finished:
         scores.setdefault(noises(event.script)[0], set()).add(measure.score)
     assert len(finished) > len(scores) and all(len(alike) == 1 for alike in scores.values()), scores
-    anew = {row.step: row.search for row in rescore(tmp_path / "run") if row.search is not None}
+    anew = {row.step: row.search for row in rescore(quick.dir) if row.search is not None}
     assert {step: search.score for step, search in anew.items()} == {e.step: m.score for e, m in finished}
-    notices = [event.message for event in events(tmp_path / "run", Notice) if event.step == "importance"]
+    notices = [event.message for event in quick.events(Notice) if event.step == "importance"]
     assert notices == [
         "which columns matter is not measured: one more run of the solution takes more than 5% of the time so far"
     ]
@@ -279,14 +277,14 @@ async def test_no_prompt_holds_a_hidden_label_or_a_place_outside_the_view(
     (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(400, 440)))
     kind = {"task_type": TaskType.regression, "evaluation_metric": "rmse", "metric_direction": MetricDirection.minimize}
     task = task.model_copy(update={"data_dir": str(folder), **kind})
-    executor, run_dir = Talkative(), tmp_path / "run"
+    executor = Talkative()
     await scored(quick, executor, score_views=1, K=2, R=2, task=task)
-    (view,) = (run_dir / "views").glob("view-*")
+    (view,) = (quick.dir / "views").glob("view-*")
     shown = set(re.findall(r",(\d{9})$", (view / "train.csv").read_text(), re.MULTILINE))
     hidden = set(map(str, labels)) - shown
     assert hidden and str(folder) in executor.directories, "the last script saw all labels, and printed them"
     seen = task.model_copy(update={"data_dir": str(view)})
-    calls = events(run_dir, AgentFinished)
+    calls = quick.events(AgentFinished)
     system = build_system_prompt(seen, gather_facts(seen, settings(scoring="auto"), {}, scored_by_answers=True))
     asked = [system, *(call.prompt for call in calls)]
     assert any(shown & set(re.findall(r"\d{9}", prompt)) for prompt in asked), "what scripts print is told"
@@ -297,11 +295,11 @@ async def test_no_prompt_holds_a_hidden_label_or_a_place_outside_the_view(
 
 
 @pytest.mark.req("REQ-OR-016")
-async def test_every_ensemble_may_be_selected(quick: QuickRun, tmp_path: Path) -> None:
+async def test_every_ensemble_may_be_selected(quick: QuickRun) -> None:
     """The first round is the best one, and no path comes near it."""
     rounds = iter([0.01, 0.45])
     result = await scored(quick, agents=liars(ensembler=lambda _: fenced(solution(next(rounds), 0.9))), R=2)
-    (final,) = events(tmp_path / "run", ShortlistScored)
+    (final,) = quick.events(ShortlistScored)
     assert final.chosen == "ensemble 0" and noise_of(result) == 0.01
     assert {"ensemble 0", "ensemble 1"} <= {one["name"] for one in final.shortlist}
 
@@ -315,32 +313,31 @@ async def test_every_ensemble_may_be_selected(quick: QuickRun, tmp_path: Path) -
     ],
 )
 async def test_answers_that_are_missing_or_cannot_be_meant_are_a_case_for_the_debugger(
-    quick: QuickRun, tmp_path: Path, spoilt: Callable[[int, int], int] | None, words: str
+    quick: QuickRun, spoilt: Callable[[int, int], int] | None, words: str
 ) -> None:
     result = await scored(quick, AnsweringExecutor(spoil="boasting", spoilt=spoilt))
-    failed = [event.result for event in events(tmp_path / "run", ScriptFinished) if event.result.is_error]
+    failed = [event.result for event in quick.events(ScriptFinished) if event.result.is_error]
     assert failed and words in (failed[0].error_traceback or "") and noise_of(result) == 0.05
 
 
-async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick: QuickRun, tmp_path: Path) -> None:
+async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick: QuickRun) -> None:
     def slow_when_wrong(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         noise = (noises(Path(request.script_path).read_text(encoding="utf-8")) or [0.0])[0]
         return done.model_copy(update={"duration_seconds": {0.4: 100.0, 0.45: 750.0}.get(noise, 0.01)})
 
-    run_dir = tmp_path / "run"
     await scored(quick, AnsweringExecutor(after=slow_when_wrong), K=2, R=2, briefing=("memory",))
-    merged = next(event for event in events(run_dir, ScriptFinished) if "/merge-" in event.step)
+    merged = next(event for event in quick.events(ScriptFinished) if "/merge-" in event.step)
     measure = merged.result.measure
     assert measure is not None and (measure.estimated, measure.views) == (True, 1), "there was time for one view only"
     basis = f"estimated from {measure.rows} rows, 1 view"
     line = rf"^- merge: .* -> {merged.result.score:.6g} \(.*\), {basis}, worse by"
-    assert re.search(line, prompts(run_dir, "planner")[-1], re.MULTILINE)
-    ensemble = prompts(run_dir, "ens_planner")[-1]
+    assert re.search(line, quick.prompts("planner")[-1], re.MULTILINE)
+    ensemble = quick.prompts("ens_planner")[-1]
     intervals = ensemble.split("Intervals of the plans' scores above")[1].splitlines()[0]
     assert " (estimated from 106 rows, 2 views)." in intervals
     assert "no script sees, in 5 runs of each script. " in ensemble
-    assert f"<small>{basis}</small>" in write_report(run_dir).read_text(encoding="utf-8")
-    anew = {row.step: row.search for row in rescore(run_dir)}
+    assert f"<small>{basis}</small>" in write_report(quick.dir).read_text(encoding="utf-8")
+    anew = {row.step: row.search for row in rescore(quick.dir)}
     assert anew[merged.step] == measure.model_copy(update={"printed": None})
 
 
@@ -363,15 +360,13 @@ async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun
     assert "finalization" in result.phases_completed and Path(result.submission_path).is_file()
 
 
-async def test_without_a_sample_the_answers_of_the_search_are_kept_as_well(
-    quick: QuickRun, data_dir: Path, tmp_path: Path
-) -> None:
+async def test_without_a_sample_the_answers_of_the_search_are_kept_as_well(quick: QuickRun, data_dir: Path) -> None:
     async def fails(request: ScriptRequest) -> ExecutionRawResult | None:
         return crash("KeyError: no such column") if is_on_all_rows(request) else None
 
     (data_dir / "sample_submission.csv").unlink()
     result = await scored(quick, AnsweringExecutor(before=fails))
-    assert events(tmp_path / "run", HoldOutPrepared)[0].why_not == "" and events(tmp_path / "run", SubmissionKept)
+    assert quick.events(HoldOutPrepared)[0].why_not == "" and quick.events(SubmissionKept)
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
 
 
@@ -383,10 +378,10 @@ async def test_a_final_script_that_answers_otherwise_is_not_submitted(quick: Qui
 
 @pytest.mark.parametrize("seconds", [2800.0, 3000.0])  # of one hour: 1.25 times as much is left, or is not
 async def test_without_time_to_run_as_long_as_it_was_scored_the_solution_is_not_run_again(
-    quick: QuickRun, tmp_path: Path, seconds: float
+    quick: QuickRun, seconds: float
 ) -> None:
     result = await scored(quick, AnsweringExecutor(seconds=seconds), **ONE)
-    again = [run for run in events(tmp_path / "run", ScriptFinished) if run.purpose == "submission"]
+    again = [run for run in quick.events(ScriptFinished) if run.purpose == "submission"]
     late = [warning for warning in result.warnings if "s are left, and the scored solution ran for" in warning]
     assert (bool(again), bool(late)) == ((True, False) if seconds < 2900 else (False, True))
     assert Path(result.submission_path).read_text().startswith("id,label")
@@ -394,7 +389,7 @@ async def test_without_time_to_run_as_long_as_it_was_scored_the_solution_is_not_
 
 
 async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_it_was_scored_by(
-    quick: QuickRun, tmp_path: Path
+    quick: QuickRun,
 ) -> None:
     kept: list[float] = []
 
@@ -407,7 +402,7 @@ async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_
         return crash("OSError: odd").model_copy(update={"duration_seconds": 2000.0})
 
     result = await scored(quick, AnsweringExecutor(seconds=1500.0, before=fails_late), **ONE)
-    again = [run.result.is_error for run in events(tmp_path / "run", ScriptFinished) if run.purpose == "submission"]
+    again = [run.result.is_error for run in quick.events(ScriptFinished) if run.purpose == "submission"]
     assert kept[-1] == 1.5 * 1500, "the phases before leave as much, as far as they can"
     assert again == [True], "a second run would be told to be quicker, and be worse than what was expected"
     assert any("s are left, and the scored solution ran for 1500 s" in warning for warning in result.warnings)
@@ -418,11 +413,11 @@ async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_
     ("limit", "note", "asked"), [(30_000, "", False), (300, "", True), (30_000, "rows = rows[:99]", True)]
 )
 async def test_the_question_about_subsampling_is_asked_only_where_rows_may_have_been_cut(
-    quick: QuickRun, tmp_path: Path, limit: int, note: str, asked: bool
+    quick: QuickRun, limit: int, note: str, asked: bool
 ) -> None:
     agents = liars(init=lambda _: fenced(solution(0.05, 0.6, note)))
     result = await scored(quick, agents=agents, subsample_limit=limit, **ONE)
-    variants = {event.variant for event in events(tmp_path / "run", AgentFinished)}
+    variants = {event.variant for event in quick.events(AgentFinished)}
     assert result.submission_path and ("subsampling_extract" in variants) is asked
 
 
@@ -440,7 +435,7 @@ async def test_another_run_on_the_same_data_is_no_script_that_changed_them(
     await scored(quick, AnsweringExecutor(before=begin_another), agents := liars())
     assert (tmp_path / "second" / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
     assert agents.count("debugger") == 0
-    assert not [event for event in events(tmp_path / "run", Notice) if event.level == "error"]
+    assert not [event for event in quick.events(Notice) if event.level == "error"]
 
 
 # --- tables of other shapes -----------------------------------------------------------------------------------
@@ -451,14 +446,14 @@ async def test_many_rows_are_scored_on_one_view_and_picked_on_rows_apart(
 ) -> None:
     folder = write_task(tmp_path / "many", 5000)
     result = await scored(quick, task=task.model_copy(update={"data_dir": str(folder)}))
-    final = events(tmp_path / "run", ShortlistScored)[0]
+    final = quick.events(ShortlistScored)[0]
     assert {one["rows"] for one in final.shortlist} == {500}
     assert {one["name"] for one in final.shortlist} >= {"initial solution", "path 0", "ensemble 0"}
     compared = {one["name"]: one["compared"] for one in final.shortlist if one["name"] != "blend"}
     assert compared[final.chosen] == max(compared.values()) > min(compared.values())
     assert result.expected is not None and result.expected.rows == 500 and noise_of(result) == 0.05
     assert result.task.data_dir == str(folder)
-    portrait = events(tmp_path / "run", SolutionExamined)[-1]  # of what was picked, on every hidden row
+    portrait = quick.events(SolutionExamined)[-1]  # of what was picked, on every hidden row
     (true_no, false_yes), (false_no, true_yes) = portrait.confusion
     assert (true_no + true_yes + false_no + false_yes, portrait.classes) == (1000, ["0", "1"])
     assert (false_yes + false_no) / portrait.rows == pytest.approx(0.05, abs=0.02)
@@ -470,38 +465,36 @@ async def test_the_sample_of_a_large_table_holds_no_label_that_a_script_is_score
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     await scored(quick, task=task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))}), **ONE)
-    assert {run.purpose for run in events(tmp_path / "run", ScriptFinished)} >= {"sample", "solution"}
-    (sample,) = (tmp_path / "run" / "views").glob("sample-*")
-    (view,) = (tmp_path / "run" / "views").glob("view-*")
+    assert {run.purpose for run in quick.events(ScriptFinished)} >= {"sample", "solution"}
+    (sample,) = (quick.dir / "views").glob("sample-*")
+    (view,) = (quick.dir / "views").glob("view-*")
     shown = set((view / "train.csv").read_text().splitlines())
     met = set((sample / "train.csv").read_text().splitlines())
     assert met < shown and len(shown) < 70_000 and len(met) == len(shown) // 10 + 1
     assert (sample / "test.csv").read_bytes() == (view / "test.csv").read_bytes()
 
 
-async def test_one_table_alone_ends_with_an_expected_score_and_no_submission(
-    quick: QuickRun, data_dir: Path, tmp_path: Path
-) -> None:
+async def test_one_table_alone_ends_with_an_expected_score_and_no_submission(quick: QuickRun, data_dir: Path) -> None:
     for name in ("test.csv", "sample_submission.csv"):
         (data_dir / name).unlink()
     result = await scored(quick)
     assert (result.submission_path, result.has_test) == ("", False)
-    view = (tmp_path / "run" / "input").resolve()  # rows held back stand in for the test
-    assert view.parent == tmp_path / "run" / "views" and (view / "test.csv").is_file()
+    view = (quick.dir / "input").resolve()  # rows held back stand in for the test
+    assert view.parent == quick.dir / "views" and (view / "test.csv").is_file()
     assert result.expected is not None and result.expected.measured == "harness" and noise_of(result) == 0.05
     assert "finalization" in result.phases_completed
 
 
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
 async def test_what_cannot_be_scored_so_stays_self_reported_and_is_probed(
-    quick: QuickRun, data_dir: Path, tmp_path: Path, why: str
+    quick: QuickRun, data_dir: Path, why: str
 ) -> None:
     if why == "more than once":
         repeat_a_key(data_dir)
     else:
         (data_dir / "train.csv").write_text("id,size,label\n1,2,0\n2,30,1\n")
     result = await scored(quick)
-    assert why in events(tmp_path / "run", HoldOutPrepared)[0].why_not
+    assert why in quick.events(HoldOutPrepared)[0].why_not
     assert result.expected is not None and result.expected.measured == "self-reported"
     if why == "more than once":
         assert any("on shuffled labels it prints 0.9999, where a dummy gets 0.5" in text for text in result.warnings)
@@ -511,36 +504,32 @@ async def test_what_cannot_be_scored_so_stays_self_reported_and_is_probed(
 # --- what an earlier process has left --------------------------------------------------------------------
 
 
-async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is_done_anew(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is_done_anew(quick: QuickRun) -> None:
     await scored(quick, agents=erring(0.3, 0.02), L=1)
     result = await scored(quick, agents=erring(0.2, 0.25, changed="all"), L=1, resume=True)
     assert noise_of(result) == 0.02
-    final = events(tmp_path / "run", ShortlistScored)[-1]
+    final = quick.events(ShortlistScored)[-1]
     assert re.fullmatch(r"phase1/candidate-1/script \([0-9a-f]{8}\)", final.chosen)
     assert "phase1/candidate-1/script" in {one["name"] for one in final.shortlist}, "what is there now has its name"
-    assert not any(row["chosen"] for row in leaderboard_rows(tmp_path / "run")), "nor is it taken for the chosen one"
+    assert not any(row["chosen"] for row in leaderboard_rows(quick.dir)), "nor is it taken for the chosen one"
 
 
 @pytest.mark.parametrize("way", ["resume", "fork"])
-async def test_a_script_that_an_earlier_process_found_leaking_is_never_picked(
-    quick: QuickRun, tmp_path: Path, way: str
-) -> None:
+async def test_a_script_that_an_earlier_process_found_leaking_is_never_picked(quick: QuickRun, way: str) -> None:
     """The later process asks another model for one candidate only: it never comes to the script that leaks."""
     first = erring(0.05, 0.01, **leaking("noise = 0.010"))
     assert noise_of(await scored(quick, agents=first, L=1)) == 0.05
-    options: dict[str, Any] = {"resume": True} if way == "resume" else {"name": "fork", "fork_from": tmp_path / "run"}
+    options: dict[str, Any] = {"resume": True} if way == "resume" else {"name": "fork", "fork_from": quick.dir}
     assert noise_of(await scored(quick, agents=erring(0.2, changed="all"), **ONE, **options)) == 0.05
 
 
-async def test_each_solution_has_its_own_importance_of_columns(quick: QuickRun, tmp_path: Path) -> None:
+async def test_each_solution_has_its_own_importance_of_columns(quick: QuickRun) -> None:
     executor = AnsweringExecutor(seconds=0.0)
     await scored(quick, executor, erring(0.3, 0.3), L=1)
     await scored(quick, executor, erring(0.0, 0.02, changed="all"), L=1, resume=True)
-    found = {event.digest: event.importance for event in events(tmp_path / "run", SolutionExamined) if event.importance}
+    found = {event.digest: event.importance for event in quick.events(SolutionExamined) if event.importance}
     (before, now) = [dict(columns)["size"] for columns in found.values()]
     assert now == pytest.approx(0.5, abs=0.1) and before < now
     again = await scored(quick, executor, erring(0.0, 0.02, changed="all"), L=1, resume=True)
-    probes = [event for event in events(tmp_path / "run", ScriptFinished) if event.purpose == "probe"]
+    probes = [event for event in quick.events(ScriptFinished) if event.purpose == "probe"]
     assert again.submission_path and len(probes) == 2, "what was measured is not measured again"

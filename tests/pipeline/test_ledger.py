@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from mle_star.models import MetricDirection
@@ -29,7 +28,7 @@ def facts(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: QuickRun, tmp_path: Path) -> None:
+async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: QuickRun) -> None:
     heard: list[AnyEvent] = []
     compared: list[bool] = []
 
@@ -42,7 +41,7 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
 
     await quick(settings(M=2, T=2, K=2, L=2, R=2), listeners=[compare])
     assert len(compared) > 50 and all(compared)
-    journal = tmp_path / "run" / "journal.jsonl"
+    journal = quick.dir / "journal.jsonl"
     assert facts(Ledger.of(read_journal(journal))) == facts(Ledger.of(heard))
     with Journal(journal) as opened:
         resumed = Ledger.following(opened, MetricDirection.maximize)

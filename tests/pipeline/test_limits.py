@@ -19,7 +19,7 @@ from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentFinished, BudgetWarning, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import is_running, request_finish
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import ALL_PHASES, QuickRun, ask_to_finish, events, message_of_the_end, settings
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, ask_to_finish, message_of_the_end, settings
 from tests.pipeline.mind import Hook, LevelExecutor, MindAgents
 
 pytestmark = pytest.mark.long
@@ -58,13 +58,13 @@ def once(agent: str, act: Callable[[], Awaitable[None] | None], wait: float = 0.
 
 @pytest.mark.req("REQ-OR-023", "REQ-OR-024", "REQ-OR-030", "REQ-OR-043")
 @in_its_own_time
-async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: QuickRun, tmp_path: Path) -> None:
+async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: QuickRun) -> None:
     state = PipelineState()
     result = await quick(settings(time_limit_seconds=8), agents=MindAgents(before=hang("coder")), state=state)
     assert asyncio.get_running_loop().time() == pytest.approx(7.2 * 0.65 / 0.8)  # Phase 2's share of what is left
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert result.phases_completed == ["phase1", "finalization"] and result.phases_skipped == ["phase3"]
-    ended = {event.phase: event for event in events(tmp_path / "run", PhaseFinished) if event.path is None}
+    ended = {event.phase: event for event in quick.events(PhaseFinished) if event.path is None}
     assert ended["phase3"].detail == "no path got beyond the initial solution in its time"
     assert (ended["phase2"].outcome, ended["phase2"].detail) == ("cancelled", "cancelled, cancelled")
     assert result.stopped_by == "time" and result.warnings[0].startswith("stopped by the time limit")
@@ -73,7 +73,7 @@ async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: Q
         assert path.step_history[-1]["failed"]
     assert result.final_solution.score == result.phase1.initial_score
     assert Path(result.submission_path).is_file()
-    assert events(tmp_path / "run", BudgetWarning) == []  # 80 % of the time were never spent
+    assert quick.events(BudgetWarning) == []  # 80 % of the time were never spent
 
 
 @in_its_own_time
@@ -93,7 +93,7 @@ async def test_at_the_end_of_all_time_whatever_is_under_way_ends_and_what_was_ke
 
 @pytest.mark.req("REQ-OR-023", "REQ-OR-026", "REQ-OR-043")
 @in_its_own_time
-async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick: QuickRun, tmp_path: Path) -> None:
+async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick: QuickRun) -> None:
     state = PipelineState()
     shares = PhaseTimeBudget(phase1=0.02, phase2=0.13, phase3=0.1, finalization=0.75)
     config = settings(time_limit_seconds=60, K=3, phase_time_budget=shares)
@@ -104,23 +104,21 @@ async def test_a_path_that_takes_too_long_is_cut_off_with_the_best_it_had(quick:
     assert (done.best_score, cut.best_score) == (0.525, 0.527)  # its first attempt was the improvement
     assert len(cut.step_history[-1]["inner_loop_attempts"]) == 1
     assert result.phase3 is not None  # a path's end is not the run's
-    ended = {event.path: event.outcome for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase2"}
+    ended = {event.path: event.outcome for event in quick.events(PhaseFinished) if event.phase == "phase2"}
     assert ended == {0: "completed", 1: "cancelled", None: "completed"}
 
 
 @pytest.mark.req("REQ-OR-041", "REQ-OR-043")
 @pytest.mark.parametrize("agent", ["ens_planner", "ensembler"])
 @in_its_own_time
-async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(
-    quick: QuickRun, tmp_path: Path, agent: str
-) -> None:
+async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(quick: QuickRun, agent: str) -> None:
     shares = PhaseTimeBudget(phase1=0.35, phase2=0.35, phase3=0.1, finalization=0.2)
     config = settings(time_limit_seconds=30, R=3, phase_time_budget=shares)
     result = await quick(config, agents=MindAgents(before=hang(agent, after=1)))
     assert result.phase3 is not None and len(result.phase3.attempts) == 1
     assert result.final_solution.score == result.phase3.best_ensemble_score
     assert result.phase3.best_ensemble == result.phase3.attempts[0].solution, "as the round left it"
-    (ended,) = [event for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase3"]
+    (ended,) = [event for event in quick.events(PhaseFinished) if event.phase == "phase3"]
     assert (ended.outcome, ended.score) == ("cancelled", result.phase3.best_ensemble_score)
     assert ended.detail.startswith("time spent: ") and f"phase3 cancelled: {ended.detail}" in result.warnings
     assert Path(result.submission_path).is_file() and "phase3" not in result.phases_completed
@@ -128,11 +126,9 @@ async def test_cut_off_in_phase_3_the_rounds_that_were_finished_count(
 
 @pytest.mark.req("REQ-OR-043")
 @in_its_own_time
-async def test_cut_off_in_finalization_what_was_kept_is_submitted_and_the_reason_said(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_cut_off_in_finalization_what_was_kept_is_submitted_and_the_reason_said(quick: QuickRun) -> None:
     result = await quick(settings(time_limit_seconds=60), agents=MindAgents(before=hang("test")))
-    (ended,) = [event for event in events(tmp_path / "run", PhaseFinished) if event.phase == "finalization"]
+    (ended,) = [event for event in quick.events(PhaseFinished) if event.phase == "finalization"]
     assert ended.outcome == "cancelled" and ended.detail.startswith("time spent: ")
     assert result.phases_completed == ["phase1", "phase2", "phase3"] and result.stopped_by == "time"
     assert result.warnings[1:3] == [
@@ -152,7 +148,7 @@ async def test_cut_off_in_finalization_what_was_kept_is_submitted_and_the_reason
 )
 @in_its_own_time
 async def test_when_the_time_of_phase_1_is_over_the_method_goes_on_with_the_best_so_far(
-    quick: QuickRun, tmp_path: Path, agent: str, calls: int, unit: str, score: float
+    quick: QuickRun, agent: str, calls: int, unit: str, score: float
 ) -> None:
     """Its share ends with one candidate of two, with both, or with both merged. That alone does not stop the run."""
 
@@ -168,7 +164,7 @@ async def test_when_the_time_of_phase_1_is_over_the_method_goes_on_with_the_best
     assert result.final_solution.score > score, "Phase 2 was not eaten"
     assert result.stopped_by is None and len(result.phases_completed) == 4
     assert result.warnings[0].startswith(f"Phase 1 went on without {unit}")
-    assert events(tmp_path / "run", RunFinished)[-1].state == "completed"
+    assert quick.events(RunFinished)[-1].state == "completed"
 
 
 @pytest.mark.req("REQ-OR-030", "REQ-OR-024")
@@ -181,8 +177,8 @@ async def test_out_of_time_without_a_solution_the_error_says_how_far_the_run_cam
     found = caught.value.diagnostics
     assert (found["reason"], found["best_candidate"], found["candidate_scores"]) == ("time", None, {})
     assert found["last_successful_step"] == "phase1/retriever"
-    assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
-    ended = events(tmp_path / "run", PhaseFinished)[-1]
+    assert quick.events(RunFinished)[-1].state == "failed"
+    ended = quick.events(PhaseFinished)[-1]
     assert (ended.outcome, ended.score) == ("cancelled", None) and found["error"] == f"BudgetExceeded: {ended.detail}"
     words = f"no solution: stopped by the time limit ({ended.detail}); `mle-star resume {tmp_path / 'run'} "
     assert str(caught.value).startswith(words)
@@ -203,7 +199,7 @@ async def test_a_run_that_would_take_ten_times_as_long_ends_at_its_limit_with_a_
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun, tmp_path: Path) -> None:
+async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun) -> None:
     agents, state = MindAgents(cost_usd=0.01), PipelineState()
     result = await quick(settings(max_budget_usd=0.2, T=4), agents=agents, state=state)  # no path can end
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
@@ -214,7 +210,7 @@ async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRu
     assert result.total_cost_usd is not None and 0.2 <= result.total_cost_usd <= 0.2 + 0.01 + 2 * 0.05 * 0.2
     assert agents.count("test") == 1
     assert agents.caps[-1] == pytest.approx(0.05 * 0.2)
-    warned = events(tmp_path / "run", BudgetWarning)
+    warned = quick.events(BudgetWarning)
     assert [(event.limit, event.allowed) for event in warned] == [("money", 0.2)]
     assert 0.16 <= warned[0].used < 0.2
 
@@ -235,15 +231,13 @@ async def test_out_of_money_in_finalization_the_run_says_so_and_what_was_not_che
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_when_the_last_call_of_a_phase_spends_the_last_cent_the_next_one_is_passed_over(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_when_the_last_call_of_a_phase_spends_the_last_cent_the_next_one_is_passed_over(quick: QuickRun) -> None:
     whole = await quick(name="whole", agents=MindAgents(cost_usd=0.25))
     limit = whole.cost_breakdown["phase1_cost_usd"]
     agents = MindAgents(cost_usd=0.25)
     result = await quick(settings(max_budget_usd=limit), agents=agents)
     assert result.phases_completed == ["finalization"] and result.stopped_by == "money"
-    passed = [event for event in events(tmp_path / "run", PhaseFinished) if event.outcome == "skipped"]
+    passed = [event for event in quick.events(PhaseFinished) if event.outcome == "skipped"]
     assert [(event.phase, event.detail) for event in passed] == [
         ("phase2", "the money is spent"), ("phase3", "the money is spent"),
     ]  # fmt: skip
@@ -252,9 +246,7 @@ async def test_when_the_last_call_of_a_phase_spends_the_last_cent_the_next_one_i
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030")
 @in_its_own_time
-async def test_when_only_the_time_of_finalization_is_left_phase_3_does_not_begin(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_when_only_the_time_of_finalization_is_left_phase_3_does_not_begin(quick: QuickRun) -> None:
     """A path that does not let go when its time is over takes that of Phase 3."""
 
     async def cling(label: str, agent: str) -> None:
@@ -267,20 +259,20 @@ async def test_when_only_the_time_of_finalization_is_left_phase_3_does_not_begin
 
     agents = MindAgents(before=cling)
     result = await quick(settings(time_limit_seconds=100), agents=agents)
-    passed = [event for event in events(tmp_path / "run", PhaseFinished) if event.outcome == "skipped"]
+    passed = [event for event in quick.events(PhaseFinished) if event.outcome == "skipped"]
     assert [(event.phase, event.detail) for event in passed] == [("phase3", "the time is nearly used up")]
     assert (agents.count("ens_planner"), agents.count("test"), result.stopped_by) == (0, 2, "time")
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_out_of_money_in_phase_1_the_best_so_far_is_handed_over(quick: QuickRun, tmp_path: Path) -> None:
+async def test_out_of_money_in_phase_1_the_best_so_far_is_handed_over(quick: QuickRun) -> None:
     agents = MindAgents(cost_usd=0.01)
     result = await quick(settings(max_budget_usd=0.06), agents=agents)  # both candidates, and no merge that was checked
     assert result.final_solution.score == result.phase1.initial_score == 0.51
     assert Path(result.submission_path).is_file()
     assert result.phases_completed == ["finalization"] and result.phases_skipped == ["phase2", "phase3"]
     assert result.cost_breakdown["phase2_per_path_cost_usd"] == [0.0, 0.0]
-    ended = events(tmp_path / "run", PhaseFinished)[0]
+    ended = quick.events(PhaseFinished)[0]
     assert (ended.phase, ended.outcome, ended.score) == ("phase1", "cancelled", 0.51)
 
 
@@ -315,7 +307,7 @@ class Stuck(LevelExecutor):
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 @pytest.mark.parametrize("trouble", ["money", "disk"])
 async def test_the_last_of_the_money_or_of_the_disk_ends_the_scripts_under_way_and_lets_none_begin(
-    quick: QuickRun, tmp_path: Path, trouble: str
+    quick: QuickRun, trouble: str
 ) -> None:
     executor, state = Stuck("path-1"), PipelineState()
 
@@ -337,7 +329,7 @@ async def test_the_last_of_the_money_or_of_the_disk_ends_the_scripts_under_way_a
     assert (executor.begun, executor.ended, result.stopped_by) == (1, 1, trouble)
     assert state.phase2_path_statuses == ["cancelled", "cancelled"]
     assert Path(result.submission_path).is_file() and result.final_solution.score == result.phase1.initial_score
-    ended = {event.path: event.detail for event in events(tmp_path / "run", PhaseFinished) if event.phase == "phase2"}
+    ended = {event.path: event.detail for event in quick.events(PhaseFinished) if event.phase == "phase2"}
     assert ended[1] and ("money spent" in ended[0] or trouble == "disk")
 
 
@@ -360,38 +352,37 @@ async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick:
 
 
 async def test_asked_to_finish_the_run_ends_its_iteration_submits_and_says_so(quick: QuickRun, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
     with pytest.raises(ConfigError, match="holds no run"):
         request_finish(tmp_path)
-    agents = MindAgents(before=once("coder", lambda: ask_to_finish(run_dir)))
+    agents = MindAgents(before=once("coder", lambda: ask_to_finish(quick.dir)))
     result = await quick(settings(T=4, K=4), agents=agents)
     assert Path(result.submission_path).is_file()
     assert result.phases_completed == ["phase1", "phase2", "finalization"] and result.phases_skipped == ["phase3"]
     assert agents.count("coder") < 2 * 4 * 4
-    (asked,) = events(run_dir, FinishRequested)
-    assert (asked.source, asked.now) == ("control file", False) and not (run_dir / "control").exists()
-    assert (result.stopped_by, message_of_the_end(result, run_dir)) == ("request", "stopped by request")
+    (asked,) = quick.events(FinishRequested)
+    assert (asked.source, asked.now) == ("control file", False) and not (quick.dir / "control").exists()
+    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("request", "stopped by request")
     assert "(control file)" in result.warnings[0]
 
 
-async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun, tmp_path: Path) -> None:
-    stop, seen = once("coder", lambda: request_finish(tmp_path / "run", now=True), wait=600), list[bool]()
+async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun) -> None:
+    stop, seen = once("coder", lambda: request_finish(quick.dir, now=True), wait=600), list[bool]()
 
     async def look(where: str, who: str) -> None:
-        seen.append(is_running(tmp_path / "run"))
+        seen.append(is_running(quick.dir))
         await stop(where, who)
 
     agents = MindAgents(before=look)
     with pytest.raises(RunInterrupted, match="resume"):
         await quick(agents=agents)
-    assert all(seen) and not is_running(tmp_path / "run")
-    outcome = events(tmp_path / "run", RunFinished)[-1]
+    assert all(seen) and not is_running(quick.dir)
+    outcome = quick.events(RunFinished)[-1]
     assert (outcome.state, outcome.message) == ("interrupted", "stopped by control file")
-    asked, paid = len(agents.calls), len(events(tmp_path / "run", AgentFinished))
+    asked, paid = len(agents.calls), len(quick.events(AgentFinished))
     assert paid < asked  # some call was in flight: it has cost something, too, and is asked again
     assert outcome.cost_usd == pytest.approx(asked * agents.cost_usd)
     agents.before = None
-    request_finish(tmp_path / "run")  # too late: this was asked of a run that is over
+    request_finish(quick.dir)  # too late: this was asked of a run that is over
     result = await quick(agents=agents, resume=True)
     assert result.phases_completed == ALL_PHASES
     undisturbed = MindAgents()
@@ -400,19 +391,17 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
     assert result.total_cost_usd == pytest.approx(len(agents.calls) * agents.cost_usd)
 
 
-async def test_ctrl_c_once_finishes_and_the_handlers_are_given_back(quick: QuickRun, tmp_path: Path) -> None:
+async def test_ctrl_c_once_finishes_and_the_handlers_are_given_back(quick: QuickRun) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     agents = MindAgents(before=once("coder", lambda: os.kill(os.getpid(), signal.SIGINT), wait=0.3))
     result = await quick(settings(T=3), agents=agents, signals=True)
     assert Path(result.submission_path).is_file() and result.phases_skipped == ["phase3"]
-    assert [event.source for event in events(tmp_path / "run", FinishRequested)] == ["Ctrl-C"]
+    assert [event.source for event in quick.events(FinishRequested)] == ["Ctrl-C"]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 @pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
-async def test_ctrl_c_twice_or_sigterm_stops_at_once(
-    quick: QuickRun, tmp_path: Path, number: signal.Signals, times: int
-) -> None:
+async def test_ctrl_c_twice_or_sigterm_stops_at_once(quick: QuickRun, number: signal.Signals, times: int) -> None:
     def strike() -> None:
         for _ in range(times):
             signal.raise_signal(number)  # in this thread, so that no second one comes before the first was taken
@@ -422,28 +411,28 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(
         await quick(agents=MindAgents(before=once("extractor", strike, wait=600)), signals=True)
     assert time.monotonic() - started < 240
     assert Path(caught.value.diagnostics["submission"]).is_file()
-    last, found = events(tmp_path / "run", RunFinished)[-1], caught.value.diagnostics
+    last, found = quick.events(RunFinished)[-1], caught.value.diagnostics
     assert last.state == "interrupted" and found["elapsed_seconds"] >= last.seconds > 0
     assert found["cost_usd"] == last.cost_usd > 0
-    assert events(tmp_path / "run", FinishRequested)[-1].now
+    assert quick.events(FinishRequested)[-1].now
 
 
-async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun, tmp_path: Path) -> None:
+async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> None:
     running = asyncio.create_task(quick(agents=MindAgents(before=hang("summarize"))))
-    journal = tmp_path / "run" / "journal.jsonl"
+    journal = quick.dir / "journal.jsonl"
     while not journal.exists() or b"summarize" not in journal.read_bytes():
         await asyncio.sleep(0.05)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    last = events(tmp_path / "run", RunFinished)[-1]
+    last = quick.events(RunFinished)[-1]
     assert (last.state, last.message) == ("interrupted", "stopped by the caller")
 
 
 async def test_stopped_before_there_is_anything_the_error_says_only_how_it_goes_on(
     quick: QuickRun, tmp_path: Path
 ) -> None:
-    agents = MindAgents(before=once("retriever", lambda: request_finish(tmp_path / "run", now=True), wait=600))
+    agents = MindAgents(before=once("retriever", lambda: request_finish(quick.dir, now=True), wait=600))
     with pytest.raises(RunInterrupted) as caught:
         await quick(agents=agents)
     assert str(caught.value) == f"stopped by control file; `mle-star resume {tmp_path / 'run'}` continues from here"

@@ -48,13 +48,13 @@ async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used
 
 
 @pytest.mark.parametrize("calls", [0, 3, 8, 13, 19])
-async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun, tmp_path: Path, calls: int) -> None:
+async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun, calls: int) -> None:
     config = settings(M=1, K=1, R=1)
     dying = MindAgents(before=failing("", error=Crash(), after=calls))
     agents, undisturbed = MindAgents(), MindAgents()
     with pytest.raises(Crash):
         await quick(config, agents=dying)
-    paid = len(events(tmp_path / "run", AgentFinished))
+    paid = len(quick.events(AgentFinished))
     result = await quick(config, agents=agents, resume=True)
     expected = await quick(config, agents=undisturbed, name="undisturbed")
     assert story(result) == story(expected)
@@ -63,9 +63,7 @@ async def test_a_run_that_died_ends_as_if_nothing_had_happened(quick: QuickRun, 
 
 
 @in_its_own_time
-async def test_what_its_share_of_the_time_ended_stays_ended_once_the_run_had_gone_on(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_what_its_share_of_the_time_ended_stays_ended_once_the_run_had_gone_on(quick: QuickRun) -> None:
     """Phase 3 rests on a path as it was cut off: going on with that path would have it all paid for again."""
 
     async def before(label: str, agent: str) -> None:
@@ -115,18 +113,18 @@ async def test_a_phase_that_a_finished_run_had_ended_with_the_same_words_stays_e
     assert {label for label, _ in agents.calls} == {"main"} and agents.count("ens_planner") == 2
 
 
-async def test_more_steps_cost_only_the_new_ones(quick: QuickRun, tmp_path: Path) -> None:
+async def test_more_steps_cost_only_the_new_ones(quick: QuickRun) -> None:
     await quick(settings(L=1))
     agents = MindAgents()
     result = await quick(settings(L=1, T=2), agents=agents, resume=True)
-    steps = {event.step for event in events(tmp_path / "run", AgentFinished)}
+    steps = {event.step for event in quick.events(AgentFinished)}
     assert agents.count("retriever") == agents.count("init") == agents.count("merger") == 0
     assert (agents.count("ablation"), agents.count("coder")) == (1, 2)
     assert {"phase2/path-0/t-0/ablation", "phase2/path-0/t-1/ablation"} <= steps
     assert len(result.phase2_results[0].step_history) == 2
-    resumed = events(tmp_path / "run", RunResumed)[0]
+    resumed = quick.events(RunResumed)[0]
     assert resumed.config is not None and resumed.config.outer_loop_steps == 2
-    assert last_config(tmp_path / "run").outer_loop_steps == 2
+    assert last_config(quick.dir).outer_loop_steps == 2
     assert resumed.spent_cost_usd > 0
 
 
@@ -231,9 +229,9 @@ async def test_a_fork_pays_only_for_what_is_new_and_leaves_its_parent_alone(quic
     assert story(again) == story(result)
 
 
-async def test_failures_are_replayed_when_the_run_went_on_from_them(quick: QuickRun, tmp_path: Path) -> None:
+async def test_failures_are_replayed_when_the_run_went_on_from_them(quick: QuickRun) -> None:
     first = await quick(settings(L=1), agents=MindAgents(failing={"coder": "out of order"}))
-    failed = events(tmp_path / "run", AgentFailed)
+    failed = quick.events(AgentFailed)
     assert len(failed) == 2 and "out of order" in failed[0].message
     agents = MindAgents()
     again = await quick(settings(L=1), agents=agents, resume=True)
@@ -256,15 +254,15 @@ async def test_a_run_out_of_money_ends_the_same_way_again_and_goes_on_with_more(
     assert rich.total_cost_usd is not None and rich.total_cost_usd > 0.25
 
 
-async def test_scripts_are_not_run_again_and_their_submissions_are_back(quick: QuickRun, tmp_path: Path) -> None:
+async def test_scripts_are_not_run_again_and_their_submissions_are_back(quick: QuickRun) -> None:
     first = await quick(settings(L=1))
-    shutil.rmtree(tmp_path / "run" / "work")
-    (tmp_path / "run" / "final" / "submission.csv").unlink()
+    shutil.rmtree(quick.dir / "work")
+    (quick.dir / "final" / "submission.csv").unlink()
     executor = LevelExecutor()
     again = await quick(settings(L=1), executor=executor, resume=True)
     assert executor.runs == 0
     assert story(again)["submitted"] == story(first)["submitted"] != ""
-    shutil.rmtree(tmp_path / "run" / "artifacts")
+    shutil.rmtree(quick.dir / "artifacts")
     await quick(settings(L=1), executor=executor, resume=True)
     assert executor.runs > 0  # what is lost is made again
 
@@ -277,19 +275,17 @@ async def test_what_cannot_be_resumed_says_so(quick: QuickRun, tmp_path: Path, t
     with pytest.raises(JournalError, match="line 1"):
         await quick(name="empty", resume=True)
     await quick(settings(L=1))
-    with Journal(tmp_path / "run" / "journal.jsonl"), pytest.raises(JournalError, match="another process"):
+    with Journal(quick.dir / "journal.jsonl"), pytest.raises(JournalError, match="another process"):
         await quick(settings(L=1), resume=True)
 
 
-async def test_the_journal_begins_with_everything_that_resume_needs(
-    quick: QuickRun, tmp_path: Path, task: TaskDescription
-) -> None:
+async def test_the_journal_begins_with_everything_that_resume_needs(quick: QuickRun, task: TaskDescription) -> None:
     result = await quick(settings(L=1))
-    started = events(tmp_path / "run", RunStarted)[0]
+    started = quick.events(RunStarted)[0]
     assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 3)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
-    whole: list[AnyEvent] = [*events(tmp_path / "run", RunStarted), *events(tmp_path / "run", AgentFinished)]
+    whole: list[AnyEvent] = [*quick.events(RunStarted), *quick.events(AgentFinished)]
     spent = spent_by(whole)
     assert spent.usd == pytest.approx(result.total_cost_usd)
     assert 0 < spent.seconds <= result.total_duration_seconds + 60  # two clocks, begun one after the other
-    assert all(event.digest for event in events(tmp_path / "run", ScriptFinished))
+    assert all(event.digest for event in quick.events(ScriptFinished))

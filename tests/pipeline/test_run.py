@@ -45,7 +45,7 @@ from mle_star.run.events import (
 )
 from mle_star.search.final_result import best_of
 from tests.method.loops import measured
-from tests.pipeline.conftest import ALL_PHASES, QuickRun, ends, events, settings, story
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, settings, story
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script
 
 # --- the entry -----------------------------------------------------------------------------------------------
@@ -135,29 +135,26 @@ async def test_the_hardware_of_the_machine_is_known_to_state_and_journal(
     state = PipelineState()
     await quick(settings(L=1), state=state)
     assert state.hardware["gpu_count"] == 2 and state.hardware["gpu_names"] == ["NVIDIA H200"] * 2
-    assert "cuda_available" in state.hardware and events(tmp_path / "run", RunStarted)[0].hardware == state.hardware
+    assert "cuda_available" in state.hardware and quick.events(RunStarted)[0].hardware == state.hardware
 
 
 # --- order and paths -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-020")
-async def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(quick: QuickRun) -> None:
     heard: list[AnyEvent] = []
     result = await quick(listeners=[heard.append])
-    run_dir = tmp_path / "run"
-    begins = {str(event.phase): event.at for event in events(run_dir, PhaseStarted) if event.path is None}
-    over = {str(event.phase): event.at for event in events(run_dir, PhaseFinished) if event.path is None}
+    begins = {str(event.phase): event.at for event in quick.events(PhaseStarted) if event.path is None}
+    over = {str(event.phase): event.at for event in quick.events(PhaseFinished) if event.path is None}
     assert list(begins) == ALL_PHASES
     assert all(over[first] <= begins[second] for first, second in pairwise(begins))
-    for event in events(run_dir, AgentStarted):
+    for event in quick.events(AgentStarted):
         phase = event.step.split("/")[0]
         assert begins[phase] <= event.at <= over[phase]
     assert result.phase1.initial_score == 0.515
     assert [path.best_score for path in result.phase2_results] == [0.525, 0.527]
-    assert ends(run_dir) == [
+    assert quick.ends() == [
         ("phase1", "completed", "", 0.515),
         ("phase2", "completed", "completed, completed", 0.527),
         ("phase3", "completed", "", 0.547),
@@ -168,26 +165,24 @@ async def test_the_phases_come_one_after_another_and_listeners_hear_everything_i
     assert result.final_solution.score == result.phase3.best_ensemble_score
     kinds = [event.kind for event in heard]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
-    assert kinds.count("script_started") == len(events(run_dir, ScriptStarted))
-    steps = {event.step for event in events(run_dir, AgentFinished)}
+    assert kinds.count("script_started") == len(quick.events(ScriptStarted))
+    steps = {event.step for event in quick.events(AgentFinished)}
     assert {event.step for event in heard if isinstance(event, AgentFinished)} == steps != set()
 
 
 @pytest.mark.req("REQ-OR-015")
-async def test_one_path_needs_no_ensemble(quick: QuickRun, tmp_path: Path) -> None:
+async def test_one_path_needs_no_ensemble(quick: QuickRun) -> None:
     agents = MindAgents()
     result = await quick(settings(L=1), agents=agents)
     assert result.phase3 is None
     assert (agents.count("ens_planner"), agents.count("ensembler")) == (0, 0)
     assert result.phases_skipped == ["phase3"]
-    assert ends(tmp_path / "run")[2] == ("phase3", "skipped", "there is one path only", None)
+    assert quick.ends()[2] == ("phase3", "skipped", "there is one path only", None)
     assert result.final_solution.score == result.phase2_results[0].best_score
 
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-018", "REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
-async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_directories(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_directories(quick: QuickRun) -> None:
     waiting: set[str] = set()
     together = asyncio.Event()
     labels = {"path-0", "path-1", "path-2"}
@@ -203,12 +198,12 @@ async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_direct
     result = await quick(settings(L=3, use_cache=False), agents=agents, executor=executor)  # equal scripts run, too
     assert waiting == labels and len(result.phase2_results) == 3
     assert agents.count("retriever") == 1  # Phase 1 runs once
-    for event in events(tmp_path / "run", AgentStarted):
+    for event in quick.events(AgentStarted):
         phase, place = event.step.split("/")[:2]
         assert (phase == "phase2") == place.startswith("path-")
     assert {"main", *labels} <= executor.directories
     for name in ("main", *labels):
-        work = tmp_path / "run" / "work" / name
+        work = quick.dir / "work" / name
         assert (work / "final").is_dir() and (work / "input" / "train.csv").is_file()
     assert "run" not in executor.directories  # no script works where the journal lies
 
@@ -222,7 +217,7 @@ class Narrow(MindAgents):
 @pytest.mark.req("REQ-OR-019", "REQ-OR-020", "REQ-OR-026", "REQ-OR-056")
 @pytest.mark.parametrize(("agents", "at_once"), [(MindAgents, 1), (Narrow, None), (Narrow, 3)])
 async def test_paths_that_may_not_run_at_once_wait_their_turn(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, agents: type[MindAgents], at_once: int | None
+    quick: QuickRun, caplog: pytest.LogCaptureFixture, agents: type[MindAgents], at_once: int | None
 ) -> None:
     mind, executor = agents(delay=0.01), LevelExecutor()
     with caplog.at_level(logging.WARNING, "mle_star"):
@@ -231,8 +226,8 @@ async def test_paths_that_may_not_run_at_once_wait_their_turn(
     assert executor.directories > {"main", "path-0", "path-1", "path-2"}, "each has its own all the same"
     order = [label for label, _ in groupby(label for label, _ in mind.calls)]
     assert order == ["main", "path-0", "path-1", "path-2", "main"]
-    begins = [event.at for event in events(tmp_path / "run", PhaseStarted) if event.path is not None]
-    over = [event.at for event in events(tmp_path / "run", PhaseFinished) if event.path is not None]
+    begins = [event.at for event in quick.events(PhaseStarted) if event.path is not None]
+    over = [event.at for event in quick.events(PhaseFinished) if event.path is not None]
     assert all(end <= begin for end, begin in zip(over, begins[1:], strict=False))
     assert not any(path.partial for path in result.phase2_results)
 
@@ -294,12 +289,12 @@ async def test_what_is_no_failure_of_a_path_ends_the_run(quick: QuickRun) -> Non
 
 @pytest.mark.req("REQ-OR-042")
 async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = await quick(settings(L=1), agents=MindAgents(before=failing("merger")))
     assert result.phase1.initial_score == 0.51 and result.submission_path
     assert result.phase1.candidate_scores == [0.5, 0.51], "what it found out before goes on, too"
-    phase1, phase2 = ends(tmp_path / "run")[:2]
+    phase1, phase2 = quick.ends()[:2]
     assert phase1 == ("phase1", "failed", "RuntimeError: a bug", 0.51) and phase2 == (
         "phase2",
         "completed",
@@ -314,7 +309,7 @@ async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
 @pytest.mark.parametrize("diversity", [(), ("starts",)])
 async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, diversity: tuple[str, ...]
+    quick: QuickRun, caplog: pytest.LogCaptureFixture, diversity: tuple[str, ...]
 ) -> None:
     result = await quick(settings(diversity=diversity), agents=MindAgents(before=failing("ablation")))
     assert result.phase3 is not None
@@ -324,14 +319,14 @@ async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_sol
     assert all(path.best_score == initial.score for path in result.phase2_results)
     assert all(path.step_history[-1]["failed"] for path in result.phase2_results)
     assert result.phases_completed == ["phase1", "phase3", "finalization"] and result.submission_path
-    assert ends(tmp_path / "run")[1] == ("phase2", "failed", "failed, failed", initial.score)
+    assert quick.ends()[1] == ("phase2", "failed", "failed, failed", initial.score)
     assert "all paths ended with the same script: an ensemble of it has little value" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-041", "REQ-OR-043")
 @pytest.mark.parametrize("best", [0, 1])
 async def test_when_the_ensemble_fails_the_best_path_goes_on(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture, best: int
+    quick: QuickRun, caplog: pytest.LogCaptureFixture, best: int
 ) -> None:
     scores = [0.7, 0.6] if best == 0 else [0.6, 0.7]
     levels_in_turn = iter(scores)
@@ -342,21 +337,21 @@ async def test_when_the_ensemble_fails_the_best_path_goes_on(
     assert [path.best_score for path in result.phase2_results] == scores
     assert result.phases_completed == ["phase1", "phase2", "finalization"]
     assert result.warnings == ["phase3 failed: RuntimeError: a bug"]
-    assert ends(tmp_path / "run")[2] == ("phase3", "failed", "RuntimeError: a bug", None)
+    assert quick.ends()[2] == ("phase3", "failed", "RuntimeError: a bug", None)
     assert "phase3 failed: the best there is goes on" in caplog.messages
 
 
 @pytest.mark.req("REQ-OR-043")
 async def test_when_finalization_fails_the_best_solution_and_the_kept_submission_are_submitted(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = await quick(agents=MindAgents(before=failing("test")))
     assert result.phase3 is not None
     assert result.final_solution.content == result.phase3.best_ensemble.content
-    assert Path(result.submission_path) == tmp_path / "run" / "final" / "submission.csv"
+    assert Path(result.submission_path) == quick.dir / "final" / "submission.csv"
     assert str(result.phase3.best_ensemble_score) in Path(result.submission_path).read_text(encoding="utf-8")
     assert "finalization" not in result.phases_completed
-    assert ends(tmp_path / "run")[3] == ("finalization", "failed", "RuntimeError: a bug", None)
+    assert quick.ends()[3] == ("finalization", "failed", "RuntimeError: a bug", None)
     assert "finalization failed: the best there is goes on" in caplog.messages
     failures = ("finalization failed", "no submission by a script of its own")
     assert result.warnings[:2] == [f"{failure}: RuntimeError: a bug" for failure in failures]
@@ -364,9 +359,7 @@ async def test_when_finalization_fails_the_best_solution_and_the_kept_submission
 
 
 @pytest.mark.req("REQ-OR-043")
-async def test_without_any_submission_the_path_is_empty_and_the_solution_is_there(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_without_any_submission_the_path_is_empty_and_the_solution_is_there(quick: QuickRun) -> None:
     def remove(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         Path(request.working_dir, "final", "submission.csv").unlink(missing_ok=True)
         return done
@@ -374,13 +367,13 @@ async def test_without_any_submission_the_path_is_empty_and_the_solution_is_ther
     result = await quick(settings(L=1), executor=LevelExecutor(after=remove))
     assert result.submission_path == ""
     assert result.final_solution.score == result.phase2_results[0].best_score
-    assert ends(tmp_path / "run")[3] == ("finalization", "failed", "no submission", result.final_solution.score)
+    assert quick.ends()[3] == ("finalization", "failed", "no submission", result.final_solution.score)
     assert result.phases_completed == ["phase1", "phase2"]
 
 
 @pytest.mark.req("REQ-OR-042")
 async def test_without_a_solution_the_error_says_how_far_the_run_came_and_why_each_candidate_failed(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    quick: QuickRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     mind = Mind(overrides={"init": lambda prompt: fenced(broken()), "debugger": lambda prompt: fenced(broken("again"))})
     causes = r"no solution: .*all 2 candidates.*\(model 0: RuntimeError: broken; model 1: RuntimeError"
@@ -392,7 +385,7 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came_and_why_ea
     assert found["last_successful_step"].startswith("phase1/")
     assert found["candidate_scores"] == {"model 0": None, "model 1": None}
     assert set(found["errors"]) == {"model 0", "model 1"}
-    last = events(tmp_path / "run", RunFinished)[-1]
+    last = quick.events(RunFinished)[-1]
     assert last.state == "failed" and last.message == f"PipelineError: {caught.value}"
     assert last.cost_usd == found["cost_usd"] and last.seconds >= found["elapsed_seconds"]
     assert f"run: the run ends without a result: {last.message}" in caplog.messages
@@ -422,9 +415,7 @@ async def test_the_worse_of_two_solutions_is_submitted_only_when_that_is_wanted(
 
 
 @pytest.mark.req("REQ-OR-036", "REQ-OR-037", "REQ-OR-038")
-async def test_the_result_says_what_everything_cost_and_took(
-    quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_result_says_what_everything_cost_and_took(quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
     agents = MindAgents(cost_usd=0.5)
     with caplog.at_level(logging.INFO, "mle_star"):
         result = await quick(agents=agents)
@@ -444,12 +435,12 @@ async def test_the_result_says_what_everything_cost_and_took(
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n")
     whole = result.model_dump(mode="json")
-    written = FinalResult.model_validate_json((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    written = FinalResult.model_validate_json((quick.dir / "result.json").read_text(encoding="utf-8"))
     assert written.model_dump(mode="json") == whole
-    assert (tmp_path / "run" / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
-    last = events(tmp_path / "run", RunFinished)[-1]
+    assert (quick.dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
+    last = quick.events(RunFinished)[-1]
     assert last.message == "" and last.result is not None and last.result.model_dump(mode="json") == whole
-    assert (tmp_path / "run" / "input").resolve() == Path(result.task.data_dir).resolve()
+    assert (quick.dir / "input").resolve() == Path(result.task.data_dir).resolve()
 
 
 @pytest.mark.req("REQ-OR-039")

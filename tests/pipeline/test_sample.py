@@ -12,7 +12,7 @@ from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import CandidateEvaluated, ScriptFinished
 from tests.method.conftest import crash
-from tests.pipeline.conftest import QuickRun, events, prompts, settings
+from tests.pipeline.conftest import QuickRun, settings
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, script
 
 ROWS = 60_000
@@ -45,7 +45,7 @@ def crashing(prompt: str) -> Answer:
 
 
 async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sample(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
+    quick: QuickRun, task: TaskDescription
 ) -> None:
     enlarge(task)
     seen: dict[str, list[tuple[bool, bool]]] = {}
@@ -62,11 +62,11 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
     assert sum(on_sample for _, on_sample in seen["auto"]) == 2  # the solution is quick: later ones need no sample
     assert seen["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in seen["off"])
     assert seen["offline"] == seen["off"]  # its scripts watch the clock: the first whole answer comes first
-    runs = events(tmp_path / "auto", ScriptFinished)
+    runs = quick.events(ScriptFinished, "auto")
     assert [(run.purpose, run.result.is_error, run.result.score) for run in runs[:3]] == [
         ("sample", True, None), ("sample", False, None), ("solution", False, 0.5)
     ]  # fmt: skip
-    (prompt,) = prompts(tmp_path / "auto", "debugger")
+    (prompt,) = quick.prompts("debugger", "auto")
     assert "On a sample of 6002 of the 60000 training rows:" in prompt
     again, agents = Counting(), MindAgents(Mind(models=1, overrides={"init": crashing}))
     config = settings(**ONE, max_debug_attempts=2)
@@ -76,7 +76,7 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
 
 
 async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_left(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
+    quick: QuickRun, task: TaskDescription
 ) -> None:
     def fails_there(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return crash("ValueError: too few") if executor.seen[-1][1] else done
@@ -84,7 +84,7 @@ async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_le
     enlarge(task)
     executor = Counting(after=fails_there)
     await quick(settings(**ONE), task=task, agents=MindAgents(Mind(models=1)), executor=executor)
-    (candidate,) = events(tmp_path / "run", CandidateEvaluated)
+    (candidate,) = quick.events(CandidateEvaluated)
     assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
 
 
@@ -104,7 +104,7 @@ async def test_a_small_table_and_a_short_time_never_see_a_sample(
 
 
 async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
+    quick: QuickRun, task: TaskDescription
 ) -> None:
     def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return done.model_copy(update={"duration_seconds": 1.0 if executor.seen[-1][1] else 40.0})
@@ -112,20 +112,20 @@ async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
     enlarge(task)
     config, executor = settings(**{**ONE, "K": 2}, time_limit_seconds=36_000), Counting(after=slow)
     await quick(config, task=task, executor=executor, agents=MindAgents(Mind(models=1)))
-    refined = [e for e in events(tmp_path / "run", ScriptFinished) if "/k-" in e.step]
+    refined = [e for e in quick.events(ScriptFinished) if "/k-" in e.step]
     assert [run.purpose for run in refined] == ["sample", "solution", "sample", "solution"]
-    for prompt in prompts(tmp_path / "run", "coder"):
+    for prompt in quick.prompts("coder"):
         assert "on a sample of 6002 of the 60000 training rows, and must work there" in prompt
         assert "more than 60000 training samples" in prompt  # there is time for all of them
 
 
 async def test_what_would_take_far_too_long_on_all_rows_is_told_so_after_the_sample(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
+    quick: QuickRun, task: TaskDescription
 ) -> None:
     enlarge(task)
     agents = MindAgents(Mind(models=1))
     await quick(settings(**ONE), task=task, executor=Counting(seconds=1003.0), agents=agents)
-    first = prompts(tmp_path / "run", "debugger")[0]
+    first = quick.prompts("debugger")[0]
     assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in first
     assert "faster by measured means" in first
 
