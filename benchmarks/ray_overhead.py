@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from mle_star.execution import LocalExecutor, script_environment
-from mle_star.integrations.remote.cluster import open_executor
+from mle_star.integrations.cluster import open_executor
 from mle_star.models import PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 

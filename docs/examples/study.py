@@ -831,13 +831,9 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int
     if count == 1:
         fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
         return [(fit, held)]
-    folds: Folds = []
-    for again in range(settings.get("repeats", 1)):
-        if kind == "classes":
-            folds += StratifiedKFold(count, shuffle=True, random_state=seed + again).split(everything, y)
-        else:
-            folds += KFold(count, shuffle=True, random_state=seed + again).split(everything)
-    return folds
+    splitter = StratifiedKFold if kind == "classes" else KFold
+    again = [splitter(count, shuffle=True, random_state=seed + number) for number in range(settings.get("repeats", 1))]
+    return [pair for folds in again for pair in folds.split(everything, y)]
 
 
 @dataclass
@@ -1152,22 +1148,11 @@ def learn_target(
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
-    course = Course(
-        rows,
-        y,
-        test,
-        make_folds(frame, y, folds, solution.seed),
-        solution.models,
-        solution.fold_steps,
-        solution.features,
-        columns,
-        job,
-        clock,
-        scale=target.get("scale", "plain") if numeric else "plain",
-        anchor=target.get("anchor", ""),
-        classes=len(classes),
-    )
-    return y, cross_validate(course, refit=len(course.folds) == 1)
+    pairs, steps = make_folds(frame, y, folds, solution.seed), solution.fold_steps
+    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, job, clock)
+    scale, anchor = target.get("scale", "plain") if numeric else "plain", target.get("anchor", "")
+    course = replace(course, scale=scale, anchor=anchor, classes=len(classes))
+    return y, cross_validate(course, refit=len(pairs) == 1)
 
 
 def for_target(solution: Solution, target: Settings) -> Solution:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,8 @@ import pytest
 from tests.engineer.shop import system_prompt
 
 Row = dict[str, Any]
+LOWER = ("log loss", "logloss", "log_loss", "mae", "rmse", "rmsle", "smape")
+"""The metrics here of which lower is better."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class SmallTask:
     rows: int
     folder: Path
     labels: set[str] = field(default_factory=set)
+
+
+MadeTask = Callable[[Path], SmallTask]
 
 
 def table(rows: int, seed: int = 1, columns: int = 4) -> list[Row]:
@@ -53,7 +58,6 @@ def write(
     target: str | list[str],
     *,
     metric: str,
-    direction: str = "maximize",
     answers: list[str] | None = None,
     sample: bool = True,
     form: str = "csv",
@@ -72,18 +76,17 @@ def write(
     columns = answers or targets
     if sample:
         rows_of = [{"id": row["id"], **dict.fromkeys(columns, 0)} for row in test]
-        _table(folder, "sample_submission", rows_of, "csv", ",")
-    system = system_prompt(folder, metric, direction, task or f"Predict `{targets[0]}`.")
+        _table(folder, "sample_submission", rows_of)
+    direction = "minimize" if metric in LOWER else "maximize"
+    system = system_prompt(folder, metric, direction, task or f"Predict {' and '.join(f'`{one}`' for one in targets)}.")
     labels = {str(row[targets[0]]) for row in train}
     return SmallTask(folder.parent.name, system, ["id", *columns], len(test), folder, labels)
 
 
-def _table(folder: Path, name: str, rows: list[Row], form: str, separator: str) -> None:
-    if form == "json":
-        (folder / f"{name}.json").write_text(json.dumps(rows), encoding="utf-8")
-        return
-    if form == "jsonl":
-        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+def _table(folder: Path, name: str, rows: list[Row], form: str = "csv", separator: str = ",") -> None:
+    if form in ("json", "jsonl"):
+        text = json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows))
+        (folder / f"{name}.{form}").write_text(text, encoding="utf-8")
         return
     if form == "parquet":
         pandas.DataFrame(rows).convert_dtypes().to_parquet(folder / f"{name}.parquet")
@@ -106,55 +109,72 @@ def _text(label: int, dice: random.Random) -> str:
     return " ".join(words) + ("!! 0800 123" if label and dice.random() < 0.5 else ".")
 
 
-# --- the tasks -------------------------------------------------------------------------------------------
+# --- tables with a signal --------------------------------------------------------------------------------
 
 
-def auc(folder: Path) -> SmallTask:
-    return write(folder, _with(table(300), "y", lambda r: int(r["s"] > 0)), "y", metric="roc_auc")
+def simple(count: int, metric: str, made: dict[str, Callable[[Row], Any]], **options: Any) -> MadeTask:
+    """A table of so many rows with columns made of its signal, which are to be predicted."""
+
+    def make(folder: Path) -> SmallTask:
+        rows = table(count, columns=options.get("columns", 4))
+        for name, value in made.items():
+            rows = _with(rows, name, value)
+        return write(folder, rows, list(made), metric=metric, **{k: v for k, v in options.items() if k != "columns"})
+
+    return make
 
 
-def log_loss_wide(folder: Path) -> SmallTask:
-    rows = _with(table(300), "grade", lambda r: "low" if r["s"] < -0.7 else "mid" if r["s"] < 0.7 else "high")
-    answers = ["grade_low", "grade_mid", "grade_high"]
-    return write(folder, rows, "grade", metric="log loss", direction="minimize", answers=answers)
+def above(limit: float) -> Callable[[Row], int]:
+    return lambda row: int(row["s"] > limit)
 
 
-def quadratic_kappa(folder: Path) -> SmallTask:
-    rows = _with(table(300), "quality", lambda r: 3 + max(-2, min(2, round(r["s"]))))
-    return write(folder, rows, "quality", metric="quadratic weighted kappa")
+def rounded(digits: int = 3, scale: float = 1.0, start: float = 0.0) -> Callable[[Row], float]:
+    return lambda row: round(start + scale * row["s"], digits)
 
 
-def macro_f1(folder: Path) -> SmallTask:
-    rows = _with(table(300), "y", lambda r: "rare" if r["s"] > 1.6 else "some" if r["s"] > 0.5 else "most")
-    return write(folder, rows, "y", metric="macro F1")
+def one_of(names: Sequence[Any], *limits: float) -> Callable[[Row], Any]:
+    """The first where the signal lies below all limits, the last where it lies above."""
+    return lambda row: names[sum(row["s"] > limit for limit in limits)]
 
 
-def balanced(folder: Path) -> SmallTask:
-    return write(folder, _with(table(300), "ok", lambda r: r["s"] > 1.2), "ok", metric="balanced_accuracy")
+SIMPLE: dict[str, MadeTask] = {
+    "auc": simple(300, "roc_auc", {"y": above(0)}),
+    "log_loss_wide": simple(
+        300,
+        "log loss",
+        {"grade": one_of(("low", "mid", "high"), -0.7, 0.7)},
+        answers=["grade_low", "grade_mid", "grade_high"],
+    ),
+    "quadratic_kappa": simple(300, "quadratic weighted kappa", {"quality": one_of(range(1, 6), -1.5, -0.5, 0.5, 1.5)}),
+    "macro_f1": simple(300, "macro F1", {"y": one_of(("most", "some", "rare"), 0.5, 1.6)}),
+    "balanced": simple(300, "balanced_accuracy", {"ok": lambda row: row["s"] > 1.2}),
+    "r_squared": simple(300, "R2", {"y": rounded(3, 3, 10)}),
+    "mean_absolute": simple(1800, "mae", {"price": lambda row: round(math.exp(5 + row["s"]), 2)}, separator=";"),
+    "log_error": simple(300, "rmsle", {"count": lambda row: int(math.exp(2 + row["s"]))}, sample=False),
+    "two_targets": simple(300, "rmse", {"a": rounded(3, 2), "b": lambda row: round(row["s"] ** 2, 3)}),
+    "two_labels": simple(300, "auc", {"first": above(0), "second": lambda row: int(abs(row["s"]) > 1)}),
+    "several_kinds": simple(200, "accuracy", {"a": above(0), "b": one_of("xyz", -0.5, 0.5)}),
+    "label_sets": simple(
+        240,
+        "multilabel_f1_micro",
+        {
+            "red": above(0),
+            "blue": lambda row: int(row["n0"] > 0.5),
+            "green": lambda row: int(float(row["n1"] or 0) > 0),
+        },
+    ),
+    "json_lines": simple(300, "rmse", {"y": rounded()}, form="jsonl"),
+    "wide": simple(250, "accuracy", {"y": lambda row: int(row["n0"] > 0)}, columns=300),
+    "very_wide": simple(60, "auc", {"y": lambda row: int(row["n0"] > 0)}, columns=1000),
+    "one_class": simple(80, "accuracy", {"y": lambda row: "only"}),
+    "few_rows": simple(24, "accuracy", {"y": above(0)}),
+    "true_and_false": simple(150, "f1", {"y": one_of(("false", "true"), 0)}),
+    "spelt_labels": simple(150, "accuracy", {"y": one_of(("02", "01"), 0)}),
+    "rankings": simple(200, "map@3", {"y": one_of("abcdef", -2.5, -1.5, -0.5, 0.5, 1.5)}),
+}
 
 
-def r_squared(folder: Path) -> SmallTask:
-    return write(folder, _with(table(300), "y", lambda r: round(10 + 3 * r["s"], 3)), "y", metric="R2")
-
-
-def mean_absolute(folder: Path) -> SmallTask:
-    rows = _with(table(1800), "price", lambda r: round(math.exp(5 + r["s"]), 2))
-    return write(folder, rows, "price", metric="mae", direction="minimize", separator=";")
-
-
-def log_error(folder: Path) -> SmallTask:
-    rows = _with(table(300), "count", lambda r: int(math.exp(2 + r["s"])))
-    return write(folder, rows, "count", metric="rmsle", direction="minimize", sample=False)
-
-
-def two_targets(folder: Path) -> SmallTask:
-    rows = _with(_with(table(300), "a", lambda r: round(r["s"] * 2, 3)), "b", lambda r: round(r["s"] ** 2, 3))
-    return write(folder, rows, ["a", "b"], metric="rmse", direction="minimize", task="Predict `a` and `b`.")
-
-
-def two_labels(folder: Path) -> SmallTask:
-    rows = _with(_with(table(300), "first", lambda r: int(r["s"] > 0)), "second", lambda r: int(abs(r["s"]) > 1))
-    return write(folder, rows, ["first", "second"], metric="auc", task="Predict `first` and `second`.")
+# --- further tasks ---------------------------------------------------------------------------------------
 
 
 def many_classes(folder: Path) -> SmallTask:
@@ -167,7 +187,7 @@ def many_classes(folder: Path) -> SmallTask:
         rows.append({"id": number, **values, "species": name})
     dice.shuffle(rows)
     return write(
-        folder, rows, "species", metric="logloss", direction="minimize", answers=sorted(centres), test_share=0.15
+        folder, rows, "species", metric="logloss", answers=sorted(centres), test_share=0.15
     )  # fmt: skip
 
 
@@ -192,11 +212,6 @@ def as_parquet(folder: Path) -> SmallTask:
     return write(folder, rows, "y", metric="accuracy", form="parquet")
 
 
-def json_lines(folder: Path) -> SmallTask:
-    rows = _with(table(300), "y", lambda r: round(r["s"], 3))
-    return write(folder, rows, "y", metric="rmse", direction="minimize", form="jsonl")
-
-
 def later_dates(folder: Path) -> SmallTask:
     start = datetime(2021, 1, 1)
     rows = []
@@ -204,7 +219,7 @@ def later_dates(folder: Path) -> SmallTask:
         when = start + timedelta(hours=7 * number)
         value = 20 + 5 * math.sin(when.hour / 24 * 6.28) + when.weekday() + row["s"]
         rows.append({**row, "when": when.strftime("%Y-%m-%d %H:%M:%S"), "y": round(value, 3)})
-    return write(folder, rows, "y", metric="mae", direction="minimize")
+    return write(folder, rows, "y", metric="mae")
 
 
 def mixed_dates(folder: Path) -> SmallTask:
@@ -213,11 +228,7 @@ def mixed_dates(folder: Path) -> SmallTask:
         when = start + timedelta(hours=number)
         rows.append({**row, "when": when.strftime("%d/%m/%Y %H:%M"), "y": round(math.exp(1 + math.sin(number / 9)), 3)})
     dice.shuffle(rows)
-    return write(folder, rows, "y", metric="rmsle", direction="minimize")
-
-
-def wide(folder: Path) -> SmallTask:
-    return write(folder, _with(table(250, columns=300), "y", lambda r: int(r["n0"] > 0)), "y", metric="accuracy")
+    return write(folder, rows, "y", metric="rmsle")
 
 
 def text(folder: Path) -> SmallTask:
@@ -235,7 +246,7 @@ def text_value(folder: Path) -> SmallTask:
     for n in range(300):
         label = int(dice.random() < 0.5)
         rows.append({"id": n, "review": _text(label, dice), "stars": round(1 + 3 * label + dice.random(), 2)})
-    return write(folder, rows, "stars", metric="rmse", direction="minimize")
+    return write(folder, rows, "stars", metric="rmse")
 
 
 def odd_names(folder: Path) -> SmallTask:
@@ -251,7 +262,7 @@ def map_points(folder: Path) -> SmallTask:
     for row in table(500):
         lat, lon = dice.uniform(40, 50), dice.uniform(0, 10)
         rows.append({**row, "lat": round(lat, 4), "lon": round(lon, 4), "y": round(lat * 3 + math.sin(lon) * 5, 3)})
-    return write(folder, rows, "y", metric="rmse", direction="minimize")
+    return write(folder, rows, "y", metric="rmse")
 
 
 def with_extra_table(folder: Path) -> SmallTask:
@@ -260,14 +271,9 @@ def with_extra_table(folder: Path) -> SmallTask:
     for row in table(400):
         shop = dice.choice(list(shops))
         rows.append({**row, "shop": shop, "y": round(row["n0"] + shops[shop], 3)})
-    task = write(folder, rows, "y", metric="rmse", direction="minimize")
-    _table(
-        folder,
-        "shops",
-        [{"shop": s, "size": round(v, 3), "type": "big" if v > 0 else "small"} for s, v in shops.items()],
-        "csv",
-        ",",
-    )
+    task = write(folder, rows, "y", metric="rmse")
+    about = [{"shop": s, "size": round(v, 3), "type": "big" if v > 0 else "small"} for s, v in shops.items()]
+    _table(folder, "shops", about)
     return task
 
 
@@ -276,18 +282,18 @@ def labels_apart(folder: Path) -> SmallTask:
     with (folder / "train.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     (folder / "train.csv").unlink()
-    _table(folder, "train_labels", [{"id": row["id"], "y": row["y"]} for row in rows], "csv", ",")
-    _table(folder, "train_features", [{k: v for k, v in row.items() if k != "y"} for row in rows], "csv", ",")
+    _table(folder, "train_labels", [{"id": row["id"], "y": row["y"]} for row in rows])
+    _table(folder, "train_features", [{k: v for k, v in row.items() if k != "y"} for row in rows])
     return task
 
 
 def one_file(folder: Path) -> SmallTask:
     rows = _with(table(300), "y", lambda r: round(r["s"], 3))
-    task = write(folder, rows, "y", metric="rmse", direction="minimize", sample=False)
+    task = write(folder, rows, "y", metric="rmse", sample=False)
     (folder / "train.csv").unlink()
     (folder / "test.csv").unlink()
     blank = [{**row, "y": "" if number % 4 == 0 else row["y"]} for number, row in enumerate(rows)]
-    _table(folder, "measurements", [{k: v for k, v in row.items() if k != "s"} for row in blank], "csv", ",")
+    _table(folder, "measurements", [{k: v for k, v in row.items() if k != "s"} for row in blank])
     return task
 
 
@@ -310,19 +316,15 @@ def no_id(folder: Path) -> SmallTask:
 
 def repeated_keys(folder: Path) -> SmallTask:
     rows = _with(table(240), "y", lambda r: round(r["s"], 3))
-    return write(
-        folder, [{**r, "id": f"k{n // 3}"} for n, r in enumerate(rows)], "y", metric="mae", direction="minimize"
-    )
+    return write(folder, [{**r, "id": f"k{n // 3}"} for n, r in enumerate(rows)], "y", metric="mae")
 
 
 def many_rows_a_key(folder: Path) -> SmallTask:
     task = with_extra_table(folder)
     dice = random.Random(8)
-    sales = [
-        {"shop": f"shop {dice.randrange(30)}", "amount": dice.gauss(5, 2), "day": dice.randint(1, 7)}
-        for _ in range(500)
-    ]
-    _table(folder, "sales", sales, "csv", ",")
+    shops = (f"shop {dice.randrange(30)}" for _ in range(500))
+    sales = [{"shop": shop, "amount": dice.gauss(5, 2), "day": dice.randint(1, 7)} for shop in shops]
+    _table(folder, "sales", sales)
     return task
 
 
@@ -332,14 +334,8 @@ def nested_records(folder: Path) -> SmallTask:
         label = "high" if row["s"] > 0 else "low"
         words = ["salt", "pepper", "olive oil"] if label == "high" else ["sugar", "flour", "butter"]
         entries = [dice.choice(words) if dice.random() < 0.8 else "water" for _ in range(5)]
-        rows.append(
-            {
-                "id": row["id"],
-                "parts": entries,
-                "more": {"deep": {"n": row["n0"]}, "flag": dice.random() < 0.5},
-                "y": label,
-            }
-        )
+        more = {"deep": {"n": row["n0"]}, "flag": dice.random() < 0.5}
+        rows.append({"id": row["id"], "parts": entries, "more": more, "y": label})
     return write(folder, rows, "y", metric="accuracy", form="json")
 
 
@@ -360,15 +356,9 @@ def forecast(folder: Path) -> SmallTask:
     for day in range(120):
         for page in ("home", "news", "shop"):
             value = 100 + 20 * len(page) + 10 * math.sin(day / 7 * 6.28)
-            rows.append(
-                {
-                    "id": f"{page}-{day}",
-                    "page": page,
-                    "date": f"{start + timedelta(days=day):%Y-%m-%d}",
-                    "y": round(value),
-                }
-            )
-    return write(folder, rows, "y", metric="smape", direction="minimize", test_share=0.1)
+            date = f"{start + timedelta(days=day):%Y-%m-%d}"
+            rows.append({"id": f"{page}-{day}", "page": page, "date": date, "y": round(value)})
+    return write(folder, rows, "y", metric="smape", test_share=0.1)
 
 
 def odd_dates(folder: Path) -> SmallTask:
@@ -376,31 +366,10 @@ def odd_dates(folder: Path) -> SmallTask:
     for n, row in enumerate(table(200)):
         when = datetime(2020, 1, 1) + timedelta(hours=17 * n)
         stamp = int((when - datetime(1970, 1, 1)).total_seconds())
-        rows.append(
-            {
-                **row,
-                "spoken": f"{when:%d %B %Y %H:%M}",
-                "zoned": f"{when:%Y-%m-%dT%H:%M:%S}+02:00",
-                "timestamp": stamp,
-                "y": when.month + row["s"],
-            }
-        )
+        spellings = {"spoken": f"{when:%d %B %Y %H:%M}", "zoned": f"{when:%Y-%m-%dT%H:%M:%S}+02:00"}
+        rows.append({**row, **spellings, "timestamp": stamp, "y": when.month + row["s"]})
     random.Random(1).shuffle(rows)
-    return write(folder, rows, "y", metric="rmse", direction="minimize")
-
-
-def several_kinds(folder: Path) -> SmallTask:
-    rows = _with(
-        _with(table(200), "a", lambda r: int(r["s"] > 0)), "b", lambda r: "xyz"[min(2, max(0, round(r["s"] + 1)))]
-    )
-    return write(folder, rows, ["a", "b"], metric="accuracy", task="Predict `a` and `b`.")
-
-
-def label_sets(folder: Path) -> SmallTask:
-    rows = _with(_with(table(240), "red", lambda r: int(r["s"] > 0)), "blue", lambda r: int(r["n0"] > 0.5))
-    rows = _with(rows, "green", lambda r: int(r["n1"] != "" and float(r["n1"] or 0) > 0))
-    names = ["red", "blue", "green"]
-    return write(folder, rows, names, metric="multilabel_f1_micro", task="Predict `red`, `blue`, `green`.")
+    return write(folder, rows, "y", metric="rmse")
 
 
 def imbalanced(folder: Path) -> SmallTask:
@@ -409,21 +378,9 @@ def imbalanced(folder: Path) -> SmallTask:
     )
 
 
-def one_class(folder: Path) -> SmallTask:
-    return write(folder, _with(table(80), "y", lambda r: "only"), "y", metric="accuracy")
-
-
 def constant_and_missing(folder: Path) -> SmallTask:
     rows = [{**r, "same": 1, "nothing": "", "hardly": r["n0"] if n == 3 else ""} for n, r in enumerate(table(150))]
-    return write(folder, _with(rows, "y", lambda r: int(r["s"] > 0)), "y", metric="log_loss", direction="minimize")
-
-
-def very_wide(folder: Path) -> SmallTask:
-    return write(folder, _with(table(60, columns=1000), "y", lambda r: int(r["n0"] > 0)), "y", metric="auc")
-
-
-def few_rows(folder: Path) -> SmallTask:
-    return write(folder, _with(table(24), "y", lambda r: int(r["s"] > 0)), "y", metric="accuracy")
+    return write(folder, _with(rows, "y", lambda r: int(r["s"] > 0)), "y", metric="log_loss")
 
 
 def lone_classes(folder: Path) -> SmallTask:
@@ -451,27 +408,13 @@ def text_beside_numbers(folder: Path) -> SmallTask:
         {**r, "note": _text(int(r["s"] > 0), dice) if n % 9 else "", "y": round(r["s"], 2)}
         for n, r in enumerate(table(260))
     ]
-    return write(folder, rows, "y", metric="rmse", direction="minimize")
+    return write(folder, rows, "y", metric="rmse")
 
 
 def empty_texts(folder: Path) -> SmallTask:
-    rows = [
-        {
-            "id": n,
-            "text": "" if n % 3 else f"one two three four five six seven {'odd' if n % 2 else 'even'}",
-            "y": n % 2,
-        }
-        for n in range(90)
-    ]
+    text = "one two three four five six seven"
+    rows = [{"id": n, "text": "" if n % 3 else f"{text} {('even', 'odd')[n % 2]}", "y": n % 2} for n in range(90)]
     return write(folder, rows, "y", metric="auc")
-
-
-def true_and_false(folder: Path) -> SmallTask:
-    return write(folder, _with(table(150), "y", lambda r: "true" if r["s"] > 0 else "false"), "y", metric="f1")
-
-
-def spelt_labels(folder: Path) -> SmallTask:
-    return write(folder, _with(table(150), "y", lambda r: "01" if r["s"] > 0 else "02"), "y", metric="accuracy")
 
 
 def unlabelled_rows(folder: Path) -> SmallTask:
@@ -481,7 +424,7 @@ def unlabelled_rows(folder: Path) -> SmallTask:
 
 def amounts(folder: Path) -> SmallTask:
     rows = _with(table(150), "price", lambda r: f"${1000 + 10 * r['n0']:,.2f}")
-    return write(folder, _with(rows, "y", lambda r: round(r["s"], 2)), "y", metric="mae", direction="minimize")
+    return write(folder, _with(rows, "y", lambda r: round(r["s"], 2)), "y", metric="mae")
 
 
 def tabs_and_latin(folder: Path) -> SmallTask:
@@ -492,28 +435,20 @@ def tabs_and_latin(folder: Path) -> SmallTask:
     return task
 
 
-def rankings(folder: Path) -> SmallTask:
-    return write(
-        folder, _with(table(200), "y", lambda r: "abcdef"[min(5, max(0, round(r["s"] + 3)))]), "y", metric="map@3"
-    )
-
-
 def huge_numbers(folder: Path) -> SmallTask:
     rows = [
         {**r, "big": 1e300 if n == 5 else r["n0"] * 1e30, "odd": "inf" if n == 7 else r["n1"]}
         for n, r in enumerate(table(150))
     ]
-    return write(folder, _with(rows, "y", lambda r: round(r["s"] * 1e9, 2)), "y", metric="rmse", direction="minimize")
+    return write(folder, _with(rows, "y", lambda r: round(r["s"] * 1e9, 2)), "y", metric="rmse")
 
 
-TASKS: dict[str, Callable[[Path], SmallTask]] = {
+TASKS: dict[str, MadeTask] = SIMPLE | {
     task.__name__: task
     for task in (
-        auc, log_loss_wide, quadratic_kappa, macro_f1, balanced, r_squared, mean_absolute, log_error, two_targets,
-        two_labels, many_classes, as_json, as_parquet, json_lines, later_dates, mixed_dates, wide, text, text_value,
-        odd_names, map_points, with_extra_table, labels_apart, one_file, no_id, repeated_keys, many_rows_a_key,
-        nested_records, grouped, days_apart, forecast, odd_dates, several_kinds, label_sets, imbalanced, one_class,
-        constant_and_missing, very_wide, few_rows, lone_classes, long_texts, other_scripts, text_beside_numbers,
-        empty_texts, true_and_false, spelt_labels, unlabelled_rows, amounts, tabs_and_latin, rankings, huge_numbers,
+        many_classes, as_json, as_parquet, later_dates, mixed_dates, text, text_value, odd_names, map_points,
+        with_extra_table, labels_apart, one_file, no_id, repeated_keys, many_rows_a_key, nested_records, grouped,
+        days_apart, forecast, odd_dates, imbalanced, constant_and_missing, lone_classes, long_texts, other_scripts,
+        text_beside_numbers, empty_texts, unlabelled_rows, amounts, tabs_and_latin, huge_numbers,
     )
 }  # fmt: skip

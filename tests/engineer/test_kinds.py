@@ -80,7 +80,7 @@ def test_many_rows_are_sampled_and_the_latest_kept_where_time_counts(tmp_path: P
     from mle_star.engineer.catalogue import families
 
     rows = [{**row, "y": round(row["s"], 2)} for row in table(900)]
-    seen = profile_of(write(tmp_path / "input", rows, "y", metric="rmse", direction="minimize"))
+    seen = profile_of(write(tmp_path / "input", rows, "y", metric="rmse"))
     design = planning.first_design(seen, families()["linear"], 200)
     assert design.rows == 200
     assert "Final Validation Performance" in run_script(assemble(design))

@@ -13,7 +13,7 @@ import pytest
 
 from mle_star.errors import ConfigError
 from mle_star.execution import LocalExecutor, detect_gpu_info
-from mle_star.integrations.remote.executor import RemoteExecutor
+from mle_star.integrations.remote import RemoteExecutor
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import Executor, ScriptRequest
@@ -23,8 +23,8 @@ from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
 
 ray: Any = pytest.importorskip("ray")
+from mle_star.integrations.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
 from mle_star.integrations.hosts import SharedQueue  # noqa: E402
-from mle_star.integrations.remote.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
@@ -77,7 +77,7 @@ async def test_scripts_fill_the_cluster_and_hand_over_what_they_made(executor: R
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
-from mle_star.integrations.remote.cluster import open_executor
+from mle_star.integrations.cluster import open_executor
 from tests.execution.test_cluster import CONFIG, request_on
 
 async def main():

@@ -18,9 +18,8 @@ from mle_star.errors import ExecutionError
 from mle_star.execution import LocalExecutor, debug_text, execute_in_run, link_input_data
 from mle_star.execution.executors import Queue
 from mle_star.execution.workspace import remove_entry
-from mle_star.integrations.remote.executor import RemoteExecutor
-from mle_star.integrations.remote.node import Node
-from mle_star.integrations.remote.parcel import Delivery, MachineLost, Packer, Parcel, collect, put, unpack
+from mle_star.integrations.node import Node
+from mle_star.integrations.remote import Delivery, MachineLost, Packer, Parcel, RemoteExecutor, collect, put, unpack
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
@@ -264,7 +263,7 @@ async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_t
 async def test_data_that_a_script_reads_are_not_removed_to_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mle_star.integrations.remote.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
+    monkeypatch.setattr("mle_star.integrations.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
     code = "import time\nprint('begun', flush=True)\ntime.sleep(4)\nprint(open('input/a.csv').read())"

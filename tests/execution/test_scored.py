@@ -17,8 +17,7 @@ from mle_star.execution import check_submission_format, execute_in_run
 from mle_star.execution.outcome import HEADER
 from mle_star.holdout.answers import read_answers
 from mle_star.holdout.holdout import HoldOut
-from mle_star.integrations.remote.executor import RemoteExecutor
-from mle_star.integrations.remote.parcel import Delivery, Parcel
+from mle_star.integrations.remote import Delivery, Parcel, RemoteExecutor
 from mle_star.models import ExecutionRawResult, MetricDirection, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunShared, ScriptRequest

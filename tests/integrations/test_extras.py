@@ -26,7 +26,7 @@ def test_what_is_missing_is_named_with_the_way_to_install_it(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").write_text(DATA["train.csv"], encoding="utf-8")
-    monkeypatch.delitem(sys.modules, "mle_star.integrations.remote.cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "mle_star.integrations.cluster", raising=False)
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
     assert main(words.split()) == 1

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from mle_star.data.folder import Medals
-from mle_star.integrations.campaign import PAGE, Campaign
-from mle_star.integrations.campaign_page import campaign_html
+from mle_star.integrations.campaign import PAGE, Campaign, campaign_html
 from mle_star.models import Measure, PipelineConfig
 from mle_star.run.events import AnyEvent, HoldOutPrepared, ShortlistScored, SolutionExamined
 from mle_star.run.journal import Journal

@@ -40,7 +40,6 @@ def steps() -> dict[str, Step]:
     return {step.key: step for table in tables for step in table if isinstance(step, Step)}
 
 
-@cache
 def all_blends() -> dict[str, Blend]:
     """The ways to combine models by key."""
     return {blend.key: blend for blend in BLENDS}

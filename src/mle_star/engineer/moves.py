@@ -99,10 +99,10 @@ def _model_actions(name: str, now: Values, profile: Profile) -> list[Action]:
     family = families()[own["family"]]
     found = []
     for move in family.moves:
-        if move.worth(profile) > 0:
+        if move.worth_for(profile) > 0:
             change = _changed_at(name, partial(changed, changes=move.changes, family=family))
             title = move.title.replace(family.name, name)
-            found.append(Action(title, move.why, move.worth(profile), "models", change))
+            found.append(Action(title, move.why, move.worth_for(profile), "models", change))
     if family.search and "search" not in own:
         ranges = {key: [family.settings[key].low, family.settings[key].high] for key in family.search}
         title, why = (

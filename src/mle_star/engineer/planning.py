@@ -11,7 +11,7 @@ from typing import Any
 from mle_star.engineer.catalogue import families, fitting_blends, fitting_families, fitting_steps
 from mle_star.engineer.design import Design, assemble, quoted, recover, sections_of
 from mle_star.engineer.moves import Action, actions, named_in, titles_of
-from mle_star.engineer.parts.describe import Blend, Family
+from mle_star.engineer.parts.describe import Family
 from mle_star.engineer.profile import Profile
 from mle_star.engineer.recipes import Recipe
 from mle_star.engineer.studies import findings_in
@@ -82,11 +82,9 @@ def fold_settings(profile: Profile, most_rows: int | None) -> dict[str, Any]:
     count = 5 if cells <= 300_000 else 3 if cells <= MANY_CELLS else 1
     if profile.groups:
         return {"kind": "groups", "count": max(3, count), "column": profile.groups}
-    kind = (
-        "classes" if profile.kind != "regression" and profile.rarest >= count and len(profile.targets) == 1 else "plain"
-    )
+    alike = profile.kind != "regression" and profile.rarest >= count and len(profile.targets) == 1
     repeats = 2 if rows <= 1000 and profile.width <= 60 and profile.class_count <= 15 else 1
-    return {"kind": kind, "count": count, "repeats": repeats}
+    return {"kind": "classes" if alike else "plain", "count": count, "repeats": repeats}
 
 
 # --- merging ---------------------------------------------------------------------------------------------
@@ -154,7 +152,7 @@ def choose_blocks(
     chosen = []
     for times, _, _, block, options in found[:3]:
         score = [] if baseline is None else [f"The script scores {baseline:.10g} now."]
-        chosen.append((block, plan_text([options[min(times, len(options) - 1)]], score)))
+        chosen.append((block, plan_text([options[min(times, len(options) - 1)]], *score)))
     given.update(title for _, _, title, _, _ in found[:1])
     return chosen
 
@@ -174,7 +172,7 @@ def with_luck(found: list[Action], luck: random.Random) -> list[Action]:
     return sorted(found, key=lambda action: -action.worth * (1 + SURE * luck.uniform(-1, 1)))
 
 
-def plan_text(chosen: list[Action], more: list[str]) -> str:
+def plan_text(chosen: list[Action], *more: str) -> str:
     """A few sentences that name the actions and why."""
     first, *rest = chosen
     sentences = [f"{first.title}. {first.why}"]
@@ -206,10 +204,9 @@ def next_plan(
     clash = {action.title.rpartition(" beside ")[0] for action in kept}
     for action in fresh:
         if not any(_same_kind(action, other) for other in kept) and action.title not in clash:
-            return plan_text([*kept, action], [])
-    if fresh:
-        return plan_text(fresh[:1], [])
-    return plan_text(kept or possible[:1], []) if kept or possible else "Leave the block as it is."
+            return plan_text([*kept, action])
+    chosen = fresh[:1] or kept or possible[:1]
+    return plan_text(chosen) if chosen else "Leave the block as it is."
 
 
 def _same_kind(action: Action, other: Action) -> bool:
@@ -242,19 +239,17 @@ def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) 
     )
 
 
-def blend_named(plan: str, profile: Profile) -> Blend:
-    """The way to combine that a plan names, else the most promising."""
-    ranked = fitting_blends(profile)
-    return next((blend for blend in ranked if blend.title in plan), ranked[0])
-
-
 def ensemble(scripts: list[str], plan: str, profile: Profile) -> str:
-    """One script with the models of all scripts of ours, on all rows; the first script when fewer than two are ours."""
+    """One script with the models of all scripts of ours, on all rows; the first script when fewer than two are ours.
+
+    They are combined as the plan says, else in the most promising way.
+    """
     designs = [design for script in scripts if (design := recover(script)) is not None]
     if not designs or len(scripts) < 2:
         return scripts[0] if scripts else ""
-    pooled = completed(united(designs, blend_named(plan, profile).key), profile)
-    return assemble(pooled.changed(rows=None))
+    ranked = fitting_blends(profile)
+    blend = next((blend for blend in ranked if blend.title in plan), ranked[0])
+    return assemble(completed(united(designs, blend.key), profile).changed(rows=None))
 
 
 def completed(design: Design, profile: Profile) -> Design:

@@ -66,9 +66,12 @@ def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> 
         numbers = [float(label) for label in labels if is_number(label)]
         if len(numbers) < 0.9 * len(labels):
             raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
-        low = min(numbers)
-        log = low > -1 and (recipe.log or (recipe.loss == "absolute" and low >= 0 and describe(name, labels).skew > 1))
-        return {"name": name, "kind": "number", "scale": "log" if log and low >= 0 else "plain"}
+        skewed = recipe.loss == "absolute" and describe(name, labels).skew > 1
+        return {
+            "name": name,
+            "kind": "number",
+            "scale": "log" if min(numbers) >= 0 and (recipe.log or skewed) else "plain",
+        }
     if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
         raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
     counts = Counter(labels)
@@ -130,38 +133,32 @@ def data_settings(
     if lookups:
         data["lookups"] = [{key: lookup[key] for key in ("table", "on", "many")} for lookup in lookups]
     if len(names["number"]) > NAMED_COLUMNS and not lookups:
-        told = {*names["number"], *(c.name for c in columns)}
-        data["ignored"] = [
-            name for name in layout.train.columns if name not in told and name not in layout.target.names
-        ]
+        used = {*layout.target.names, *(c.name for c in columns)}
+        data["ignored"] = [name for name in layout.train.columns if name not in used]
         data["numbers"] = None
     return data
 
 
 def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[str, Any]:
     """How a script reads a file."""
-    form, options = table.form, dict[str, Any]()
+    form = table.form
     if form.kind != "csv":
         return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {})}
-    dialect = form.dialect
-    if dialect.separator != ",":
-        options["sep"] = dialect.separator
-    if dialect.decimal != ".":
-        options["decimal"] = dialect.decimal
-    if dialect.thousands:
-        options["thousands"] = dialect.thousands
+    dialect, dotted = form.dialect, list[str]()
+    if dialect.thousands:  # dates such as 31.12.2024, which pandas would take for numbers
         others = (name for name in table.columns if not table.column(name).numeric)
         dotted = [name for name in others if any(dialect.thousands in str(cell) for cell in table.sample[name])]
-        if dotted:  # dates such as 31.12.2024, which pandas would take for numbers
-            options["dtype"] = dict.fromkeys(dotted, "str")
-    if dialect.blanks:
-        options["skipinitialspace"] = True
-    if form.encoding != "utf-8":
-        options["encoding"] = form.encoding
-    if form.odd_gaps:
-        options["na_values"] = list(form.odd_gaps)
-    if not form.has_header:
-        options["names"] = list(table.columns)
+    known = {
+        "sep": dialect.separator if dialect.separator != "," else None,
+        "decimal": dialect.decimal if dialect.decimal != "." else None,
+        "thousands": dialect.thousands,
+        "dtype": dict.fromkeys(dotted, "str"),
+        "skipinitialspace": bool(dialect.blanks),
+        "encoding": form.encoding if form.encoding != "utf-8" else None,
+        "na_values": list(form.odd_gaps),
+        "names": [] if form.has_header else list(table.columns),
+    }
+    options = {name: value for name, value in known.items() if value}
     gaps = PANDAS_GAPS.union(form.odd_gaps)
     letters = [n for n in spelt or [] if n in table.columns and is_misread(map(str, table.sample[n]), gaps)]
     return {"file": table.name, **({"options": options} if options else {}), **({"spelt": letters} if letters else {})}
@@ -175,21 +172,15 @@ def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, An
         found = []
         for name in layout.answers:
             label = name.removeprefix(prefix)
-            fitting = (
-                label
-                if label in targets[0]["classes"]
-                else classes.get(letters_of(label))
-                or classes.get(letters_of(name).removeprefix(letters_of(first)), label)
-            )
-            found.append({"column": name, "target": first, "class": fitting})
+            if label not in targets[0]["classes"]:
+                bare = letters_of(name).removeprefix(letters_of(first))
+                label = classes.get(letters_of(label)) or classes.get(bare, label)
+            found.append({"column": name, "target": first, "class": label})
         return found
     names = [target["name"] for target in targets]
-    if layout.sample is None:
-        return [{"column": name, "target": name} for name in names]
-    return [
-        {"column": name, "target": name if name in names else names[min(place, len(names) - 1)]}
-        for place, name in enumerate(layout.answers)
-    ]
+    answers = names if layout.sample is None else layout.answers
+    own = (name if name in names else names[min(place, len(names) - 1)] for place, name in enumerate(answers))
+    return [{"column": name, "target": target} for name, target in zip(answers, own, strict=True)]
 
 
 # --- other tables ----------------------------------------------------------------------------------------

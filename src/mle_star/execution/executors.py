@@ -27,7 +27,7 @@ GROUP = "mle_star.executors"
 Opener = Callable[[PipelineConfig, str], AbstractAsyncContextManager[Executor]]
 """Gives an executor for as long as a run lasts. The address is the whole setting, and empty for a bare name."""
 
-OURS = {"local": "mle_star.execution.local:open_executor", "ray": "mle_star.integrations.remote.cluster:open_executor"}
+OURS = {"local": "mle_star.execution.local:open_executor", "ray": "mle_star.integrations.cluster:open_executor"}
 
 
 # --- which executor a run gets ------------------------------------------------------------------------------

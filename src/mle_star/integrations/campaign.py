@@ -7,23 +7,26 @@ import csv
 import io
 import json
 import logging
+import statistics
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 
-from mle_star.data.folder import Medal, Medals
+from mle_star.data.folder import MEDALS, Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.executors import find_opener, opened_executor
-from mle_star.integrations.campaign_page import campaign_html
-from mle_star.models import FinalResult, Frozen, PipelineConfig, TaskDescription
+from mle_star.models import FinalResult, Frozen, MetricDirection, PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.folder import RunFolder, file_name, spent_by, write_whole
 from mle_star.run.journal import read_journal
 from mle_star.views import write_report
+from mle_star.views.page import render_page
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +72,8 @@ class Campaign:
         self.folder, self.plan = folder, plan
         names = [file_name(task.competition_id) for task in plan.tasks]
         if len(set(names)) < len(names):
-            raise ConfigError(
-                "two tasks of the campaign have the same name as a folder: give them competition_ids of their own"
-            )
+            why = "two tasks of the campaign have the same name as a folder"
+            raise ConfigError(f"{why}: give them competition_ids of their own")
         self.entries = [
             Entry(task=task.competition_id, seed=seed, folder=f"{name}-seed-{seed}")
             for task, name in zip(plan.tasks, names, strict=True)
@@ -86,22 +88,13 @@ class Campaign:
         seeds: int,
         config: PipelineConfig,
         medals: Mapping[str, Medals] | None = None,
-        *,
-        at_once: int = 1,
-        max_budget_usd: float | None = None,
+        **limits: Any,
     ) -> Campaign:
-        """A new campaign, so many runs side by side; seeds count up from the one that the settings name."""
+        """A new campaign, with the limits of a plan; seeds count up from the one that the settings name."""
         cls.refuse_begun(folder)
-        found = [task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks]
+        found = tuple(task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks)
         counted = tuple(config.seed + number for number in range(seeds))
-        plan = Plan(
-            tasks=tuple(found),
-            seeds=counted,
-            config=config,
-            medals=dict(medals or {}),
-            at_once=at_once,
-            max_budget_usd=max_budget_usd,
-        )
+        plan = Plan(tasks=found, seeds=counted, config=config, medals=dict(medals or {}), **limits)
         campaign = cls(folder, plan)
         campaign._keep_plan()
         return campaign
@@ -206,9 +199,9 @@ class Campaign:
 
     def _stop(self) -> None:
         """What was cut off waits to be resumed."""
-        if cut := [number for number, entry in enumerate(self.entries) if entry.state == "running"]:
-            for number in cut:
-                self.entries[number] = self.entries[number].model_copy(update={"state": "waiting"})
+        if any(entry.state == "running" for entry in self.entries):
+            waiting = {"state": "waiting"}
+            self.entries = [e.model_copy(update=waiting) if e.state == "running" else e for e in self.entries]
             self._write()
 
     def _known(self, entry: Entry) -> Entry:
@@ -221,8 +214,7 @@ class Campaign:
 
     async def _one(self, entry: Entry, money: float | None, start: Start, executor: Any) -> Entry:
         task = next(task for task in self.plan.tasks if task.competition_id == entry.task)
-        own = self.plan.config.max_budget_usd
-        limits = [amount for amount in (money, own) if amount is not None]
+        limits = [amount for amount in (money, self.plan.config.max_budget_usd) if amount is not None]
         config = self.plan.config.model_copy(update={"seed": entry.seed, "max_budget_usd": min(limits, default=None)})
         folder = RunFolder(self.folder / entry.folder)
         resume = folder.journal.is_file() and folder.journal.stat().st_size > 0
@@ -239,20 +231,17 @@ class Campaign:
     def _outcome(self, entry: Entry, result: FinalResult) -> Entry:
         expected, score = result.expected, result.final_solution.score
         medals, reached = self.plan.medals.get(entry.task), expected.score if expected else score
-        return entry.model_copy(
-            update={
-                "state": "finished",
-                "score": score,
-                "cost_usd": result.total_cost_usd,
-                "seconds": result.total_duration_seconds,
-                "submission": result.submission_path,
-                "expected": expected.score if expected else None,
-                "low": expected.low if expected else None,
-                "high": expected.high if expected else None,
-                "message": result.stopped_by or "",
-                "medal": medals.won(reached, result.task.metric_direction) if medals else None,
-            }
-        )
+        bounds = {"expected": expected.score, "low": expected.low, "high": expected.high} if expected else {}
+        found = {
+            "state": "finished",
+            "score": score,
+            "cost_usd": result.total_cost_usd,
+            "seconds": result.total_duration_seconds,
+            "submission": result.submission_path,
+            "message": result.stopped_by or "",
+            "medal": medals.won(reached, result.task.metric_direction) if medals else None,
+        }
+        return entry.model_copy(update={**found, **bounds})
 
     # --- what people see --------------------------------------------------------------------------------------
 
@@ -274,8 +263,8 @@ class Campaign:
         table.writerows(entry.model_dump() for entry in self.entries)
         write_whole(self.folder / TABLE, text.getvalue())
         write_whole(self.folder / PAGE, campaign_html(self))
-        handed_in = [entry for entry in self.entries if entry.submission]
-        lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in handed_in]
+        sent = (entry for entry in self.entries if entry.submission)
+        lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in sent]
         write_whole(self.folder / "submission.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
 
 
@@ -290,3 +279,62 @@ def _spent(folder: RunFolder) -> dict[str, float]:
 
 def _is_newer(path: Path, other: Path) -> bool:
     return path.is_file() and path.stat().st_mtime >= other.stat().st_mtime
+
+
+# --- the page: what a campaign came to, task by task and run by run, in the style of the report --------------
+
+
+def campaign_html(campaign: Campaign) -> str:
+    """The whole page; links lead to the reports that are there."""
+    tasks = {task.competition_id: task for task in campaign.plan.tasks}
+    entries = campaign.entries
+    by_task = [_task_row(task, [one for one in entries if one.task == name]) for name, task in tasks.items()]
+    runs = [
+        {"entry": one, "metric": tasks[one.task].evaluation_metric, "link": _link(campaign.folder, one)}
+        for one in entries
+    ]
+    states = Counter(one.state for one in entries)
+    return render_page(
+        "campaign.html.j2",
+        ["report.js"],
+        title=campaign.folder.resolve().name,
+        tasks=by_task,
+        runs=runs,
+        several=len(campaign.plan.seeds) > 1,
+        states=states,
+        done=not states["waiting"] and not states["running"],
+        model=campaign.plan.config.model,
+        cost_usd=sum(one.cost_usd or 0.0 for one in entries),
+        seconds=sum(one.seconds or 0.0 for one in entries),
+        medals=_medals(entries),
+        known=bool(campaign.plan.medals),
+        scored=len(campaign.plan.medals),
+    )
+
+
+def _task_row(task: TaskDescription, entries: list[Entry]) -> dict[str, Any]:
+    """All seeds of one task."""
+    known = (one.score if one.expected is None else one.expected for one in entries)
+    scores = [score for score in known if score is not None]
+    best = max if task.metric_direction is MetricDirection.maximize else min
+    return {
+        "name": task.competition_id,
+        "metric": task.evaluation_metric,
+        "better": task.metric_direction.better_word,
+        "finished": sum(one.state == "finished" for one in entries),
+        "runs": len(entries),
+        "best": best(scores, default=None),
+        "mean": statistics.fmean(scores) if scores else None,
+        "spread": statistics.stdev(scores) if len(scores) > 1 else None,
+        "medals": _medals(entries),
+        "cost_usd": sum(one.cost_usd or 0.0 for one in entries),
+    }
+
+
+def _medals(entries: list[Entry]) -> str:
+    won = Counter(one.medal for one in entries)
+    return ", ".join(f"{won[medal]} {medal}" for medal in MEDALS if won[medal])
+
+
+def _link(folder: Path, entry: Entry) -> str:
+    return f"{quote(entry.folder)}/report.html" if RunFolder(folder / entry.folder).report.is_file() else ""

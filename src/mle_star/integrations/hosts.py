@@ -25,8 +25,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from mle_star.config import effective_config
 from mle_star.errors import MleStarError, PipelineError
 from mle_star.execution.executors import Queue
-from mle_star.integrations.remote.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
-from mle_star.integrations.remote.executor import RemoteExecutor
+from mle_star.integrations.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
+from mle_star.integrations.remote import RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.run.folder import RunFolder, is_running
 from mle_star.search.setup import check_credentials
@@ -106,7 +106,9 @@ class Hosts:
                 break
             self._runs[machine] += 1
             try:
-                return await self._placed(machine, task, config, folder, resume or _has_begun(folder))
+                begun = folder.journal.is_file() and folder.journal.stat().st_size > 0
+                how = {"run_dir": folder.root, "resume": resume or begun, "console": False}
+                return await self._placed(machine, partial(self._work, task, config, **how), config)
             except _Lost as error:
                 logger.warning("%s: the machine was lost that had this run: %s", folder.root.name, error)
                 if machine not in await asyncio.to_thread(living_machines):
@@ -127,12 +129,10 @@ class Hosts:
             self._runs.update(dict.fromkeys(able, 0))
             return able
 
-    async def _placed(
-        self, machine: str, task: TaskDescription, config: PipelineConfig, folder: RunFolder, resume: bool
-    ) -> FinalResult:
+    async def _placed(self, machine: str, work: Work, config: PipelineConfig) -> FinalResult:
         strategy = NodeAffinitySchedulingStrategy(machine, soft=False)
         host = self._host.options(scheduling_strategy=strategy).remote(str(Path.cwd()))
-        running = host.run.remote(self._work, task, config, str(folder.root), resume, self._shares, self._queue)
+        running = host.run.remote(work, config, self._shares, self._queue)
         try:
             outcome = await answer_of(running)
         except asyncio.CancelledError:
@@ -158,10 +158,6 @@ class _Lost(Exception):
 def living_machines() -> set[str]:
     """All machines of the cluster, by Ray's names."""
     return {node["NodeID"] for node in _remote.nodes() if node["Alive"]}
-
-
-def _has_begun(folder: RunFolder) -> bool:
-    return folder.journal.is_file() and folder.journal.stat().st_size > 0
 
 
 async def _end(host: Any, running: Any) -> None:
@@ -190,8 +186,8 @@ class SharedQueue:
 
     async def give(self, ticket: str) -> None:
         """Take back the slot of a ticket, or the request for one."""
-        _, entering, stack = self._tickets.pop(ticket, ("", None, None))
-        if entering is not None and stack is not None:
+        if ticket in self._tickets:
+            _, entering, stack = self._tickets.pop(ticket)
             entering.cancel()
             await asyncio.wait({entering})
             await stack.aclose()
@@ -217,28 +213,15 @@ async def shared_slot(queue: Any, run: str) -> AsyncIterator[None]:
             queue.give.remote(ticket)
 
 
-@asynccontextmanager
-async def joined_executor(config: PipelineConfig, shares: Shares, queue: Any) -> AsyncIterator[RemoteExecutor]:
-    """An executor for a run that shares the cluster with others, inside a process of that cluster."""
-    carrier = RayCarrier(config, shares)
-    try:
-        yield RemoteExecutor(config, carrier, partial(shared_slot, queue))
-    finally:
-        carrier.close()
-
-
 # --- on the machines of the cluster --------------------------------------------------------------------------
 
 
 def can_host(config: PipelineConfig, sign: str, data: tuple[str, ...]) -> bool:
     """Does this machine see the campaign and its data, and can it reach the model?"""
-    if not Path(sign).is_file() or not os.access(Path(sign).parent, os.W_OK) or not all(map(os.path.isdir, data)):
-        return False
-    try:
+    with contextlib.suppress(MleStarError):
         check_credentials(config, None)
-    except MleStarError:
-        return False
-    return True
+        return Path(sign).is_file() and os.access(Path(sign).parent, os.W_OK) and all(map(os.path.isdir, data))
+    return False
 
 
 class RunHost:
@@ -250,16 +233,7 @@ class RunHost:
         self._stop: Callable[[], Any] = lambda: None
         self._stopped = False
 
-    def run(
-        self,
-        work: Work,
-        task: TaskDescription,
-        config: PipelineConfig,
-        run_dir: str,
-        resume: bool,
-        shares: Shares,
-        queue: Any,
-    ) -> FinalResult | str:
+    def run(self, work: Work, config: PipelineConfig, shares: Shares, queue: Any) -> FinalResult | str:
         """The result of a run, or why there is none."""
 
         async def lived() -> FinalResult:
@@ -268,8 +242,8 @@ class RunHost:
             self._stop = lambda: loop.call_soon_threadsafe(task_of_run.cancel)
             if self._stopped:
                 raise asyncio.CancelledError
-            async with joined_executor(config, shares, queue) as executor:
-                return await work(task, config, run_dir=Path(run_dir), resume=resume, executor=executor, console=False)
+            with contextlib.closing(RayCarrier(config, shares)) as carrier:  # it shares the cluster with other runs
+                return await work(executor=RemoteExecutor(config, carrier, partial(shared_slot, queue)))
 
         try:
             return asyncio.run(lived())

@@ -13,9 +13,10 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -62,10 +63,9 @@ class MlflowMirror:
     def __init__(
         self, run_dir: Path, uri: str, *, patience: tuple[float, ...] = PATIENCE, end_seconds: float = END_SECONDS
     ) -> None:
-        self._folder, self._uri, self._patience = RunFolder(run_dir), uri, patience
-        self._end_seconds = end_seconds
+        self._folder, self._uri, self._patience, self._end_seconds = RunFolder(run_dir), uri, patience, end_seconds
         self._client = _client(uri)
-        self._sent = self._load()
+        self._sent = _Sent(**self._kept().get(_key(uri), {}))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self.problem = ""
@@ -117,20 +117,15 @@ class MlflowMirror:
 
     def _events(self) -> Iterator[tuple[int, AnyEvent]]:
         """The whole lines of the journal that were not sent yet, each with where it ends."""
-        try:
-            with self._folder.journal.open("rb") as file:
-                file.seek(self._sent.offset)
-                end = self._sent.offset
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        return  # it is being written
-                    end += len(line)
-                    try:
-                        yield end, EVENT_ADAPTER.validate_json(line)
-                    except ValidationError:
-                        continue
-        except FileNotFoundError:
-            return
+        end = self._sent.offset
+        with suppress(FileNotFoundError), self._folder.journal.open("rb") as file:
+            file.seek(end)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # it is being written
+                end += len(line)
+                with suppress(ValidationError):
+                    yield end, EVENT_ADAPTER.validate_json(line)
 
     def _send(self, event: AnyEvent, key: str) -> None:
         if isinstance(event, RunStarted):
@@ -154,11 +149,8 @@ class MlflowMirror:
             return
         found = self._client.get_experiment_by_name(EXPERIMENT)
         experiment = found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
-        run_id = self._find(experiment, event.run_id)
-        if run_id is None:
-            tags = {"mle_star.key": event.run_id, "mlflow.note.content": event.task.description[:_TAG_LENGTH]}
-            run = self._client.create_run(experiment, run_name=event.run_id, tags=tags)
-            run_id = run.info.run_id
+        note = {"mlflow.note.content": event.task.description[:_TAG_LENGTH]}
+        run_id = self._run(experiment, event.run_id, event.run_id, note)
         settings = event.config.model_dump(mode="json")
         task = {f"task.{name}": value for name, value in event.task.model_dump(mode="json").items()}
         for name, value in {**settings, **task}.items():
@@ -168,41 +160,39 @@ class MlflowMirror:
 
     def _script(self, event: ScriptFinished, key: str) -> None:
         experiment = self._client.get_run(self._sent.run_id).info.experiment_id
-        unique = f"{self._sent.run_id}:{key}"
-        run_id = self._find(experiment, unique)
-        if run_id is None:
-            tags = {"mlflow.parentRunId": self._sent.run_id, "mle_star.key": unique, "purpose": event.purpose}
-            run = self._client.create_run(experiment, run_name=event.step, tags=tags)
-            run_id = run.info.run_id
-        metrics = {"score": event.result.score, "seconds": event.result.duration_seconds}
-        if event.result.measure is not None:
-            metrics |= {"score_low": event.result.measure.low, "score_high": event.result.measure.high}
-        for name, value in metrics.items():
-            if value is not None:
-                self._client.log_metric(run_id, name, value)
+        tags = {"mlflow.parentRunId": self._sent.run_id, "purpose": event.purpose}
+        run_id = self._run(experiment, f"{self._sent.run_id}:{key}", event.step, tags)
+        result, measure = event.result, event.result.measure
+        self._log(run_id, score=result.score, seconds=result.duration_seconds)
+        if measure is not None:
+            self._log(run_id, score_low=measure.low, score_high=measure.high)
         self._client.log_text(run_id, event.script, "solution.py")
-        if event.result.error_traceback:
-            self._client.log_text(run_id, event.result.error_traceback, "error.txt")
-        self._client.set_terminated(run_id, "FAILED" if event.result.is_error else "FINISHED")
+        if result.error_traceback:
+            self._client.log_text(run_id, result.error_traceback, "error.txt")
+        self._client.set_terminated(run_id, "FAILED" if result.is_error else "FINISHED")
         self._sent.scripts[event.step] = run_id
 
     def _end(self, event: RunFinished) -> None:
         run_id, expected = self._sent.run_id, event.result.expected if event.result else None
-        metrics = {"final_score": event.score, "cost_usd": event.cost_usd, "seconds": event.seconds}
+        self._log(run_id, final_score=event.score, cost_usd=event.cost_usd, seconds=event.seconds)
         if expected is not None:
-            metrics |= {"expected": expected.score, "expected_low": expected.low, "expected_high": expected.high}
-        for name, value in metrics.items():
-            if value is not None:
-                self._client.log_metric(run_id, name, value)
+            self._log(run_id, expected=expected.score, expected_low=expected.low, expected_high=expected.high)
         for path in (self._folder.report, self._folder.solution, self._folder.submission):
             if path.is_file():
                 self._client.log_artifact(run_id, str(path))
         self._client.set_terminated(run_id, _STATES[event.state])
 
-    def _find(self, experiment: str, key: str) -> str | None:
-        """The run that an earlier attempt made before it could say so."""
+    def _log(self, run_id: str, **metrics: float | None) -> None:
+        for name, value in metrics.items():
+            if value is not None:
+                self._client.log_metric(run_id, name, value)
+
+    def _run(self, experiment: str, key: str, name: str, tags: dict[str, str]) -> str:
+        """A new run, or the one that an earlier attempt made before it could say so."""
         found = self._client.search_runs([experiment], f"tags.`mle_star.key` = '{key}'", max_results=1)
-        return found[0].info.run_id if found else None
+        tags = {"mle_star.key": key, **tags}
+        run = found[0] if found else self._client.create_run(experiment, run_name=name, tags=tags)
+        return str(run.info.run_id)
 
     # --- state ---
 
@@ -212,21 +202,16 @@ class MlflowMirror:
         except OSError:
             return 0
 
-    def _load(self) -> _Sent:
+    def _kept(self) -> dict[str, Any]:
+        """What was sent to which server."""
         try:
-            kept = json.loads((self._folder.root / STATE_FILE).read_text(encoding="utf-8"))
+            return dict(json.loads((self._folder.root / STATE_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError):
-            return _Sent()
-        return _Sent(**kept.get(_key(self._uri), {}))
+            return {}
 
     def _save(self) -> None:
-        path = self._folder.root / STATE_FILE
-        try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            kept = {}
-        kept[_key(self._uri)] = asdict(self._sent)
-        write_whole(path, json.dumps(kept))
+        kept = {**self._kept(), _key(self._uri): asdict(self._sent)}
+        write_whole(self._folder.root / STATE_FILE, json.dumps(kept))
 
 
 def without_password(text: str) -> str:

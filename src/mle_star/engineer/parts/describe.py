@@ -29,12 +29,22 @@ class Setting:
 
 @dataclass(frozen=True)
 class Move:
-    """A change of settings worth trying: a text `*2` multiplies, anything else replaces."""
+    """A change of settings worth trying: a text `*2` multiplies, anything else replaces.
+
+    `small` is what it is worth where rows are few, if that differs; where `when` says no, it is worth nothing.
+    """
 
     title: str
     why: str
     changes: Mapping[str, Any]
-    worth: Worth
+    worth: float
+    small: float | None = None
+    when: Callable[[Profile], Any] = lambda profile: True
+
+    def worth_for(self, profile: Profile) -> float:
+        """Its worth for a task."""
+        worth = self.small if self.small is not None and profile.small else self.worth
+        return worth if self.when(profile) else 0.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Step:
         return self.add.__name__.startswith("learn_")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """A family of models. `start` gives settings for a task that differ from the usual; `search` those worth tuning.
 
@@ -67,7 +77,7 @@ class Family:
     """
 
     name: str
-    package: str
+    package: str = "sklearn"
     fit: Callable[..., Any]
     settings: Mapping[str, Setting]
     worth: Worth

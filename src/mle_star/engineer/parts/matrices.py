@@ -26,7 +26,6 @@ def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings
 
 LINEAR = Family(
     name="Regularised linear model",
-    package="sklearn",
     fit=fit_linear,
     settings={
         "strength": Setting(0.5, 0.001, 100.0, "inverse of the penalty"),
@@ -43,23 +42,16 @@ LINEAR = Family(
     cheap={"bins": 0, "rounds": 40},
     ablations={"bins": {"bins": 0}},
     moves=(
+        Move("Loosen the linear model", "A weaker penalty lets rare words and levels speak.", {"strength": "*5"}, 0.5),
         Move(
-            "Loosen the linear model",
-            "A weaker penalty lets rare words and levels speak.",
-            {"strength": "*5"},
-            lambda p: 0.5,
-        ),
-        Move(
-            "Tighten the linear model",
-            "A stronger penalty trusts no rare word or level.",
-            {"strength": "*0.2"},
-            lambda p: 0.45,
+            "Tighten the linear model", "A stronger penalty trusts no rare word or level.", {"strength": "*0.2"}, 0.45
         ),
         Move(
             "Cut the numbers of the linear model into bins",
             "Bins let a line bend.",
             {"bins": 16},
-            lambda p: 0.5 if p.numbers else 0.0,
+            worth=0.5,
+            when=lambda p: p.numbers,
         ),
     ),
     reads=True,
@@ -84,7 +76,6 @@ def fit_nbsvm(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings,
 
 NBSVM = Family(
     name="NB-SVM",
-    package="sklearn",
     fit=fit_nbsvm,
     settings={
         "strength": Setting(1.0, 0.01, 30.0, "inverse of the penalty"),
@@ -94,8 +85,8 @@ NBSVM = Family(
     cheap={"strength": 0.5},
     ablations={"strength": {"strength": 0.02}},
     moves=(
-        Move("Loosen NB-SVM", "A weaker penalty lets rare words speak.", {"strength": "*4"}, lambda p: 0.4),
-        Move("Tighten NB-SVM", "A stronger penalty trusts no rare word.", {"strength": "*0.25"}, lambda p: 0.4),
+        Move("Loosen NB-SVM", "A weaker penalty lets rare words speak.", {"strength": "*4"}, 0.4),
+        Move("Tighten NB-SVM", "A stronger penalty trusts no rare word.", {"strength": "*0.25"}, 0.4),
     ),
     reads=True,
 )
@@ -114,7 +105,6 @@ def fit_neighbours(rows: Rows, y: np.ndarray, others: list[Rows], settings: Sett
 
 NEIGHBOURS = Family(
     name="Nearest neighbours",
-    package="sklearn",
     fit=fit_neighbours,
     settings={"count": Setting(15, 1, 200, "rows that are asked")},
     worth=lambda p: 0.0 if p.rows > 50_000 else p.suits_trees(0.25, small=0.45, classes=0.6),
@@ -122,8 +112,8 @@ NEIGHBOURS = Family(
     cheap={"count": 5},
     ablations={"count": {"count": 1}},
     moves=(
-        Move("Ask more neighbours", "More neighbours are steadier.", {"count": "*2.5"}, lambda p: 0.35),
-        Move("Ask fewer neighbours", "The nearest rows know best.", {"count": "*0.4"}, lambda p: 0.35),
+        Move("Ask more neighbours", "More neighbours are steadier.", {"count": "*2.5"}, 0.35),
+        Move("Ask fewer neighbours", "The nearest rows know best.", {"count": "*0.4"}, 0.35),
     ),
 )
 
@@ -150,7 +140,6 @@ def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings
 
 KERNEL = Family(
     name="Support vector machine",
-    package="sklearn",
     fit=fit_kernel,
     settings={"strength": Setting(3.0, 0.05, 100.0, "inverse of the penalty")},
     worth=lambda p: 0.0 if p.rows > 4_000 or p.mostly_text else p.suits_trees(0.5, small=0.7, classes=0.85),
@@ -158,17 +147,9 @@ KERNEL = Family(
     ablations={"strength": {"strength": 0.05}},
     moves=(
         Move(
-            "Loosen the support vector machine",
-            "A weaker penalty bends closer to the rows.",
-            {"strength": "*4"},
-            lambda p: 0.4,
+            "Loosen the support vector machine", "A weaker penalty bends closer to the rows.", {"strength": "*4"}, 0.4
         ),
-        Move(
-            "Tighten the support vector machine",
-            "A stronger penalty is smoother.",
-            {"strength": "*0.25"},
-            lambda p: 0.4,
-        ),
+        Move("Tighten the support vector machine", "A stronger penalty is smoother.", {"strength": "*0.25"}, 0.4),
     ),
 )
 
@@ -204,7 +185,6 @@ def train_network(matrix: Any, y: np.ndarray, settings: Settings, job: Job) -> A
 
 NETWORK = Family(
     name="Neural network",
-    package="sklearn",
     fit=fit_network,
     settings={
         "width": Setting(96, 16, 512, "units of the first layer"),
@@ -216,10 +196,8 @@ NETWORK = Family(
     cheap={"width": 32, "rounds": 6},
     ablations={"rounds": {"rounds": 2}},
     moves=(
-        Move(
-            "Train the network for longer", "More rounds follow the rows more closely.", {"rounds": "*2"}, lambda p: 0.4
-        ),
-        Move("Give the network a stronger penalty", "Smaller weights are smoother.", {"decay": "*30"}, lambda p: 0.4),
+        Move("Train the network for longer", "More rounds follow the rows more closely.", {"rounds": "*2"}, 0.4),
+        Move("Give the network a stronger penalty", "Smaller weights are smoother.", {"decay": "*30"}, 0.4),
     ),
     timed=True,
 )

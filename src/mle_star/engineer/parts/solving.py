@@ -79,22 +79,11 @@ def learn_target(
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
-    course = Course(
-        rows,
-        y,
-        test,
-        make_folds(frame, y, folds, solution.seed),
-        solution.models,
-        solution.fold_steps,
-        solution.features,
-        columns,
-        job,
-        clock,
-        scale=target.get("scale", "plain") if numeric else "plain",
-        anchor=target.get("anchor", ""),
-        classes=len(classes),
-    )
-    return y, cross_validate(course, refit=len(course.folds) == 1)
+    pairs, steps = make_folds(frame, y, folds, solution.seed), solution.fold_steps
+    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, job, clock)
+    scale, anchor = target.get("scale", "plain") if numeric else "plain", target.get("anchor", "")
+    course = replace(course, scale=scale, anchor=anchor, classes=len(classes))
+    return y, cross_validate(course, refit=len(pairs) == 1)
 
 
 def for_target(solution: Solution, target: Settings) -> Solution:

@@ -17,26 +17,20 @@ from mle_star.engineer.parts.encoding import as_codes, as_ranks, with_plain_name
 def larger_trees(name: str, worth: float, small: float, **changes: str) -> Move:
     """Larger trees, by their leaves or by their depth."""
     size, what = ("larger", "More leaves") if "leaves" in changes else ("deeper", "Deeper trees")
-    why = f"{what} see interactions of more columns."
-    return Move(f"Give {name} {size} trees", why, changes, lambda p: small if p.small else worth)
-
-
-def stricter_trees(name: str, why: str, worth: float, small: float, **changes: str) -> Move:
-    """Smaller trees that see less."""
-    return Move(f"Give {name} stricter trees", why, changes, lambda p: small if p.small else worth)
+    return Move(f"Give {name} {size} trees", f"{what} see interactions of more columns.", changes, worth, small)
 
 
 def smaller_steps(name: str, worth: float, **changes: str) -> Move:
     """Smaller steps, and more of them."""
     title = f"Give {name} smaller steps and more trees"
-    return Move(title, "Smaller steps end nearer to the best, if later.", changes, lambda p: worth)
+    return Move(title, "Smaller steps end nearer to the best, if later.", changes, worth)
 
 
 def absolute_errors(name: str) -> Move:
     """The errors that some metrics count."""
     why = "The metric counts them, and rare large ones do not matter."
-    title, change = f"Let {name} learn absolute errors", {"absolute": 1}
-    return Move(title, why, change, lambda p: 0.3 if p.recipe.loss == "absolute" else 0.0)
+    title = f"Let {name} learn absolute errors"
+    return Move(title, why, {"absolute": 1}, 0.3, when=lambda p: p.recipe.loss == "absolute")
 
 
 # --- LightGBM --------------------------------------------------------------------------------------------
@@ -106,14 +100,12 @@ LIGHTGBM = Family(
     moves=(
         larger_trees("LightGBM", 0.55, 0.3, leaves="*2.5", leaf_rows="*0.8", rate="*0.8"),
         smaller_steps("LightGBM", 0.5, rate="*0.4", rounds="*2.5", patience="*1.5"),
-        stricter_trees(
-            "LightGBM",
+        Move(
+            "Give LightGBM stricter trees",
             "Fewer leaves and fewer columns a tree overfit less.",
-            0.4,
-            0.55,
-            leaves="*0.4",
-            column_share="*0.7",
-            l2="*4",
+            {"leaves": "*0.4", "column_share": "*0.7", "l2": "*4"},
+            worth=0.4,
+            small=0.55,
         ),
     ),
     search=("leaves", "leaf_rows", "column_share", "l2", "rate"),
@@ -189,14 +181,12 @@ XGBOOST = Family(
     moves=(
         larger_trees("XGBoost", 0.5, 0.3, depth="*1.5", leaf_weight="*2", rate="*0.7"),
         smaller_steps("XGBoost", 0.45, rate="*0.4", rounds="*2.5", patience="*1.5"),
-        stricter_trees(
-            "XGBoost",
+        Move(
+            "Give XGBoost stricter trees",
             "Shallow trees on fewer columns overfit less.",
-            0.35,
-            0.5,
-            depth="*0.6",
-            column_share="*0.7",
-            l2="*4",
+            {"depth": "*0.6", "column_share": "*0.7", "l2": "*4"},
+            worth=0.35,
+            small=0.5,
         ),
         absolute_errors("XGBoost"),
     ),
@@ -282,7 +272,8 @@ CATBOOST = Family(
             "Let CatBoost weigh categories by the target",
             "Levels that are no column each are told by their target.",
             {"one_hot": 2},
-            lambda p: 0.5 if p.categories else 0.0,
+            worth=0.5,
+            when=lambda p: p.categories,
         ),
         absolute_errors("CatBoost"),
     ),
@@ -325,7 +316,6 @@ def grow_hist_boosting(x: pd.DataFrame, y: np.ndarray, settings: Settings, job: 
 
 HIST_BOOSTING = Family(
     name="HistGradientBoosting",
-    package="sklearn",
     fit=fit_hist_boosting,
     settings={
         "rounds": Setting(150, 20, 1500, "most trees"),
@@ -376,7 +366,6 @@ def grow_extra_trees(x: np.ndarray, y: np.ndarray, settings: Settings, job: Job)
 
 EXTRA_TREES = Family(
     name="ExtraTrees",
-    package="sklearn",
     fit=fit_extra_trees,
     settings={
         "trees": Setting(300, 20, 1500, "most trees"),
@@ -396,16 +385,14 @@ EXTRA_TREES = Family(
             "Give ExtraTrees finer leaves",
             "Leaves of one row see what is particular.",
             {"leaf_rows": "*0.5", "trees": "*1.5"},
-            lambda p: 0.3,
+            0.3,
         ),
-        Move(
-            "Give ExtraTrees coarser leaves", "Leaves of more rows are steadier.", {"leaf_rows": "*3"}, lambda p: 0.35
-        ),
+        Move("Give ExtraTrees coarser leaves", "Leaves of more rows are steadier.", {"leaf_rows": "*3"}, 0.35),
         Move(
             "Let ExtraTrees try more columns",
             "With many weak columns, more must be tried for a good cut.",
             {"column_share": "*2"},
-            lambda p: 0.35,
+            0.35,
         ),
     ),
     timed=True,

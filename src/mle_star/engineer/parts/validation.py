@@ -37,13 +37,9 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int
     if count == 1:
         fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
         return [(fit, held)]
-    folds: Folds = []
-    for again in range(settings.get("repeats", 1)):
-        if kind == "classes":
-            folds += StratifiedKFold(count, shuffle=True, random_state=seed + again).split(everything, y)
-        else:
-            folds += KFold(count, shuffle=True, random_state=seed + again).split(everything)
-    return folds
+    splitter = StratifiedKFold if kind == "classes" else KFold
+    again = [splitter(count, shuffle=True, random_state=seed + number) for number in range(settings.get("repeats", 1))]
+    return [pair for folds in again for pair in folds.split(everything, y)]
 
 
 @dataclass

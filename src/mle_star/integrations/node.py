@@ -24,7 +24,7 @@ from mle_star.execution.workspace import (
     remove_entry,
     remove_left_behind,
 )
-from mle_star.integrations.remote.parcel import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
+from mle_star.integrations.remote import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.models import ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 
@@ -188,13 +188,10 @@ class Node:
                 self.forget(parcel)
         finally:
             remove_entry(place)
-        if left:
-            note = f"\n{NOTE} final/ holds too much: {', '.join(left[:10])} did not come back"
-            raw = raw.model_copy(update={"stderr": raw.stderr + note})
-        if fitted is None:
-            note = f"\n{NOTE} {STATE}/ holds too much: nothing of it came back"
-            raw = raw.model_copy(update={"stderr": raw.stderr + note})
-        raw = raw.model_copy(update={"machine": self.machine})
+        notes = [f"final/ holds too much: {', '.join(left[:10])} did not come back"] if left else []
+        notes += [f"{STATE}/ holds too much: nothing of it came back"] if fitted is None else []
+        stderr = raw.stderr + "".join(f"\n{NOTE} {note}" for note in notes)
+        raw = raw.model_copy(update={"machine": self.machine, "stderr": stderr})
         return Delivery(self.machine, raw, files, (fitted or {}) if STATE in parcel.folders else None)
 
     def _environment(self, parcel: Parcel) -> dict[str, str]:

@@ -7,10 +7,10 @@ import contextlib
 import logging
 import os
 import tempfile
-import threading
 import uuid
-from collections import deque
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,18 +19,8 @@ from typing import Any, TypeVar, cast
 
 import psutil
 import ray
-from ray.exceptions import (
-    ActorDiedError,
-    LocalRayletDiedError,
-    NodeDiedError,
-    ObjectLostError,
-    OutOfMemoryError,
-    RayActorError,
-    RayError,
-    RayTaskError,
-    TaskCancelledError,
-    WorkerCrashedError,
-)
+from ray import exceptions
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.errors import ConfigError, ExecutionError
@@ -38,9 +28,8 @@ from mle_star.execution.environment import concurrent_scripts, thread_counts
 from mle_star.execution.limits import Limits, machine_memory
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.programs import detect_gpu_info
-from mle_star.integrations.remote.executor import RemoteExecutor
-from mle_star.integrations.remote.node import Node, default_folder
-from mle_star.integrations.remote.parcel import Delivery, MachineLost, Parcel
+from mle_star.integrations.node import Node, default_folder
+from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor
 from mle_star.models import PipelineConfig
 
 logger = logging.getLogger("mle_star.execution")
@@ -53,7 +42,8 @@ PATIENCE_SECONDS = 8.0
 """How long a cancelled task may take to end its script, before its process is killed."""
 ASKING_SECONDS = 60.0
 """How long the machines have to say what they are."""
-_LOST = (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError, ActorDiedError, LocalRayletDiedError)
+_GONE = (exceptions.NodeDiedError, exceptions.LocalRayletDiedError, exceptions.ActorDiedError)
+_LOST = (*_GONE, exceptions.WorkerCrashedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError)
 
 
 @asynccontextmanager
@@ -88,9 +78,8 @@ def _connect(address: str) -> None:
 
 def _has_cluster() -> bool:
     """Is there a cluster to join? The file in which Ray notes one may outlive it, and waiting for it takes long."""
-    if os.environ.get("RAY_ADDRESS"):
-        return True
-    return any(process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
+    running = (process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
+    return bool(os.environ.get("RAY_ADDRESS")) or any(running)
 
 
 class Shares:
@@ -162,11 +151,8 @@ class Machine:
 
 def ask_machines(config: PipelineConfig, shares: Shares) -> list[Machine]:
     """What the machines that may run scripts say of themselves; who takes too long is not waited for."""
-    able = [
-        node["NodeID"]
-        for node in _remote.nodes()
-        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1 and node["Resources"].get("GPU", 0) >= shares.gpus
-    ]
+    living = {node["NodeID"]: node["Resources"] for node in _remote.nodes() if node["Alive"]}
+    able = [name for name, has in living.items() if has.get("CPU", 0) >= 1 and has.get("GPU", 0) >= shares.gpus]
     return list(ask_nodes(describe_machine, able, config, shares.cpus).values())
 
 
@@ -204,13 +190,15 @@ class RayCarrier:
 
     async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
         """Have a parcel run as a task, on `machine` if it is still there."""
-        options: dict[str, Any] = {"num_cpus": self.shares.cpus, "num_gpus": self.shares.gpus}
-        options.update({"memory": self.shares.memory} if self.shares.memory else {})
-        options.update({"scheduling_strategy": _near(machine)} if machine else {"scheduling_strategy": "SPREAD"})
-        number = uuid.uuid4().hex
-        task = self._run.options(**options).remote(
-            parcel, self._mailbox, number, self.shares.cpus, self.shares.gpus, self._shared_data
-        )
+        shares, number = self.shares, uuid.uuid4().hex
+        options = {
+            "num_cpus": shares.cpus,
+            "num_gpus": shares.gpus,
+            **({"memory": shares.memory} if shares.memory else {}),
+        }
+        place = _on(machine, soft=True) if machine else "SPREAD"
+        run = self._run.options(scheduling_strategy=place, **options)
+        task = run.remote(parcel, self._mailbox, number, shares.cpus, shares.gpus, self._shared_data)
         listening = asyncio.create_task(self._listen(number, hear))
         try:
             delivery = cast(Delivery, await answer_of(task))
@@ -220,11 +208,9 @@ class RayCarrier:
             raise
         except _LOST as error:
             raise MachineLost(first_line(error)) from None
-        except RayTaskError as error:
-            if isinstance(error.cause, ExecutionError):
-                raise error.cause from None
-            raise ExecutionError(f"the cluster could not run the script: {first_line(error)}") from None
         except RayError as error:
+            if isinstance(error, RayTaskError) and isinstance(error.cause, ExecutionError):
+                raise error.cause from None
             raise ExecutionError(f"the cluster could not run the script: {first_line(error)}") from None
         finally:
             listening.cancel()
@@ -234,8 +220,8 @@ class RayCarrier:
 
     async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
         """Put a piece of a file into a machine's store."""
-        strategy = NodeAffinitySchedulingStrategy(_node_id(machine), soft=False)
-        task = self._store.options(scheduling_strategy=strategy).remote(digest, self._sender, offset, chunk, last)
+        store = self._store.options(scheduling_strategy=_on(machine, soft=False))
+        task = store.remote(digest, self._sender, offset, chunk, last)
         try:
             await answer_of(task)
         except RayTaskError as error:
@@ -271,17 +257,13 @@ async def _end(task: Any) -> None:
             ray.cancel(task, force=force)
         done, _ = await asyncio.wait({asyncio.ensure_future(answer_of(task))}, timeout=PATIENCE_SECONDS)
         if done:
-            with contextlib.suppress(RayError, TaskCancelledError, asyncio.CancelledError):
+            with contextlib.suppress(RayError, asyncio.CancelledError):
                 done.pop().result()
             return
 
 
-def _near(machine: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(_node_id(machine), soft=True)
-
-
-def _node_id(machine: str) -> str:
-    return machine.rpartition("/")[2]
+def _on(machine: str, *, soft: bool) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(machine.rpartition("/")[2], soft=soft)
 
 
 def first_line(error: BaseException) -> str:
@@ -297,33 +279,29 @@ class Mailbox:
     """An actor through which output comes back while scripts run."""
 
     def __init__(self) -> None:
-        self._boxes: dict[str, deque[bytes]] = {}
+        self._boxes: defaultdict[str, asyncio.Queue[bytes | None]] = defaultdict(asyncio.Queue)
         self._closed: set[str] = set()
-        self._news: dict[str, asyncio.Event] = {}
 
     async def put(self, number: str, chunk: bytes, last: bool) -> None:
         """Take in a piece of a script's output."""
-        if number in self._closed:
-            return
-        self._boxes.setdefault(number, deque()).append(chunk)
-        if last:
-            self._closed.add(number)
-        self._news.setdefault(number, asyncio.Event()).set()
+        if number not in self._closed:
+            for piece in (chunk, None) if last else (chunk,):
+                self._boxes[number].put_nowait(piece)
 
     async def take(self, number: str) -> tuple[list[bytes], bool]:
         """Wait for output, and give it away; and whether that was all."""
-        news = self._news.setdefault(number, asyncio.Event())
-        if number not in self._closed:
-            await news.wait()
-        news.clear()
-        return list(self._boxes.pop(number, ())), number in self._closed
+        if number in self._closed:
+            return [], True
+        box = self._boxes[number]
+        found = [await box.get()]
+        while not box.empty():
+            found.append(box.get_nowait())
+        return [piece for piece in found if piece is not None], None in found
 
     async def close(self, number: str) -> None:
         """Forget a script; whoever waits for its output waits no longer."""
         self._closed.add(number)
-        self._boxes.pop(number, None)
-        if (news := self._news.pop(number, None)) is not None:
-            news.set()
+        self._boxes.pop(number, asyncio.Queue()).put_nowait(None)
 
 
 def this_machine() -> str:
@@ -360,7 +338,7 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
     with tempfile.TemporaryDirectory(prefix="mle-star-log-") as folder:
         log = Path(folder) / "output"
         work = node.run(parcel, _executor(config.model_dump_json()), log, shared_data=shared_data)
-        return _Errand(work).until_done(_Tail(log, lambda chunk, last: mailbox.put.remote(number, chunk, last)))
+        return _until_done(work, _Tail(log, lambda chunk, last: mailbox.put.remote(number, chunk, last)))
 
 
 def describe_machine(config: PipelineConfig, cpus: int) -> Machine:
@@ -383,9 +361,7 @@ def _own_cores() -> int:
 
 
 def _own_gpus(gpus: float) -> str:
-    if not gpus:
-        return ""
-    return ",".join(ray.get_runtime_context().get_accelerator_ids().get("GPU", []))
+    return ",".join(ray.get_runtime_context().get_accelerator_ids().get("GPU", [])) if gpus else ""
 
 
 class _Tail:
@@ -406,47 +382,30 @@ class _Tail:
         if chunk or last:
             sent = self._send(chunk, last)
             if last:
-                with contextlib.suppress(RayError, RayActorError):
+                with contextlib.suppress(RayError):
                     ray.get(sent, timeout=30)
 
 
-class _Errand:
-    """A coroutine in a thread of its own, so that this one can listen for its cancellation by Ray."""
+def _until_done(work: Awaitable[Delivery], tail: _Tail) -> Delivery:
+    """What `work` comes to, in a thread of its own, so that this one can listen for its cancellation by Ray."""
+    stop: Future[Callable[[], Any]] = Future()
 
-    def __init__(self, work: Awaitable[Delivery]) -> None:
-        self._work, self._begun, self._done = work, threading.Event(), threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._outcome: Delivery | BaseException | None = None
+    async def live() -> Delivery:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        stop.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await work
 
-    def until_done(self, tail: _Tail) -> Delivery:
-        """Its result; ends it first when this task is cancelled."""
-        thread = threading.Thread(target=self._live, name="script")
-        thread.start()
+    with ThreadPoolExecutor(1, "script") as pool:
+        running = pool.submit(asyncio.run, live())
         try:
-            while not self._done.wait(OUTPUT_SECONDS):
+            while not wait([running], OUTPUT_SECONDS).done:
                 tail.look()
         except KeyboardInterrupt:  # how Ray cancels a task
-            self._begun.wait()
             with contextlib.suppress(RuntimeError):  # it is over already
-                self._loop.call_soon_threadsafe(self._task.cancel)
-            self._done.wait()
+                stop.result()()
             raise
         finally:
-            thread.join()
+            wait([running])
             tail.look(last=True)
-        if isinstance(self._outcome, Delivery):
-            return self._outcome
-        raise self._outcome or ExecutionError("the script came to no end")
-
-    def _live(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._task = self._loop.create_task(cast(Any, self._work))
-        self._begun.set()
-        try:
-            self._outcome = self._loop.run_until_complete(self._task)
-        except BaseException as error:  # handed to the task's own thread
-            self._outcome = error
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
-            self._done.set()
+    return running.result()
