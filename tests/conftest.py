@@ -32,8 +32,12 @@ SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS",
 OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
 """Not secret, but they change what the program does, or how long its hundreds of processes take to start."""
 KEPT = ("MLE_STAR_SOAK",)  # asks for the long versions of some tests
-TO_THE_LETTER = {"MLE_STAR_SCORING": "self_reported"}
-"""Most tests let scripts score themselves, and leave all else as people get it. See `mode` and `as_delivered`."""
+MODES = {
+    "delivered": {},
+    "self_reported": {"MLE_STAR_SCORING": "self_reported"},
+    "letter": {"MLE_STAR_PRESET": "letter"},
+}
+"""What the settings of a test are: as people get them, with scripts that score themselves, or by the specification."""
 
 
 def _strip_environment() -> None:
@@ -76,7 +80,7 @@ def _hear_ctrl_c() -> None:
 
 
 _strip_environment()
-os.environ.update(TO_THE_LETTER, OMP_NUM_THREADS="1")  # threads of models only wait for each other beside other tests
+os.environ["OMP_NUM_THREADS"] = "1"  # threads of models only wait for each other beside other tests
 sys.dont_write_bytecode = False  # else every worker rewrites the asserts of every test anew
 _hear_ctrl_c()
 sys.addaudithook(_refuse_the_outside)
@@ -117,25 +121,23 @@ def config(tmp_path: Path) -> ConfigFactory:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests marked `modes("usual", "letter")` run in both; the mark nearest to a test counts."""
+    """Tests marked `modes("delivered", "letter")` run in both; the mark nearest to a test counts."""
     marker = metafunc.definition.get_closest_marker("modes")
-    if marker is not None and marker.args != ("usual",):
+    if marker is not None and len(marker.args) > 1:
         metafunc.parametrize("mode", marker.args, indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the test's settings are: `usual` as above, `letter` by that preset, `delivered` as people get them.
+    """One of `MODES`, as people get the program unless the test is marked.
 
     It stands in the environment, where `run_pipeline` and all commands look; what makes settings by itself asks
     `mode_settings`.
     """
-    name: str = getattr(request, "param", "usual")
-    if name != "usual":
-        for variable in TO_THE_LETTER:
-            monkeypatch.delenv(variable, raising=False)
-    if name == "letter":
-        monkeypatch.setenv("MLE_STAR_PRESET", "letter")
+    marker = request.node.get_closest_marker("modes")
+    name: str = getattr(request, "param", marker.args[0] if marker else "delivered")
+    for variable, value in MODES[name].items():
+        monkeypatch.setenv(variable, value)
     return name
 
 
@@ -143,13 +145,6 @@ def mode_settings() -> dict[str, Any]:
     """What the mode of the running test says, for whoever makes settings without the environment."""
     preset = os.environ.get("MLE_STAR_PRESET")
     return {"preset": preset} if preset else {}
-
-
-@pytest.fixture
-def as_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings as people get them: scripts are scored by rows whose labels they never see."""
-    for name in TO_THE_LETTER:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

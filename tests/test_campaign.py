@@ -232,7 +232,6 @@ def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:
         Campaign.create(tmp_path / "d", [task("a", tmp_path), task("a", tmp_path)], 1, CONFIG)
 
 
-@pytest.mark.usefixtures("as_delivered")
 def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +256,6 @@ def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refus
     assert "holds a campaign already" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("as_delivered")
 def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

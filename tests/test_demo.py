@@ -71,7 +71,6 @@ def test_the_demo_shows_every_part_of_the_method() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("as_delivered")
 @pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="the whole demo; `make soak`")
 def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SECRET_PREFIXES, TO_THE_LETTER
+from tests.conftest import KEPT, SECRET_PREFIXES
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "example.org"])
@@ -55,8 +55,7 @@ def test_credentials_are_stripped_before_any_test_runs() -> None:
         check=True,
     ).stdout
     assert not [name for name in planted if name in seen]
-    kept = {"MLE_STAR_SOAK", *TO_THE_LETTER}
-    assert not [name for name in os.environ if name.startswith(SECRET_PREFIXES) and name not in kept]
+    assert not [name for name in os.environ if name.startswith(SECRET_PREFIXES) and name not in KEPT]
 
 
 def test_children_hear_ctrl_c_although_the_tests_were_started_in_the_background() -> None:

@@ -50,7 +50,6 @@ def states(campaign: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.usefixtures("as_delivered")
 async def test_a_campaign_whose_process_is_killed_goes_on_to_the_end(tmp_path: Path) -> None:
     if not os.environ.get("MLE_STAR_SOAK"):
         pytest.skip("many runs on a cluster take a while: make soak")

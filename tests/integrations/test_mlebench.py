@@ -91,7 +91,6 @@ def validator() -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("as_delivered")
 async def test_a_competition_is_solved_where_the_benchmark_looks(
     home: Path, validator: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

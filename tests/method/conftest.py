@@ -314,8 +314,7 @@ def settings(**changes: Any) -> PipelineConfig:
     """Small numbers, so that each loop shows what it does; fields by name or by the paper's letter (`K=3`)."""
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
-        "ensemble_rounds": 2, "time_limit_seconds": 3600, "diversity": (), "max_debug_attempts": 2,
-        "task_in_prompts": True, **mode_settings(),
+        "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 2, **mode_settings(),
     }  # fmt: skip
     return PipelineConfig(**{**values, **{_LETTERS.get(name, name): value for name, value in changes.items()}})
 

@@ -462,7 +462,7 @@ async def test_without_a_fault_every_listed_call_and_script_happens(name: str, q
         assert all(words in text for words, text in zip(unchecked, witness.unchecked, strict=True))
 
 
-@pytest.mark.modes("usual", "letter")
+@pytest.mark.modes("delivered", "letter")
 @pytest.mark.parametrize("name", PLAYS)
 async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, first):
@@ -516,7 +516,7 @@ async def test_a_script_that_fails_costs_no_more_than_it_must(
         assert any(words in text for text in run.executor.scripts)
 
 
-@pytest.mark.modes("usual", "letter")
+@pytest.mark.modes("delivered", "letter")
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-029", "REQ-P2I-041", "REQ-P3-026", "REQ-P3-038", "REQ-FN-025")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("name", [name for name in PLAYS if name not in ("Phase 1", "kept")])

@@ -46,7 +46,7 @@ from tests.method.conftest import (
     solution,
 )
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
@@ -184,7 +184,7 @@ async def test_the_test_script_runs_at_full_length_in_an_empty_output_folder(run
     assert {event.purpose for event in run.events(ScriptStarted)} == {"submission"}
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-FN-021", "REQ-FN-023")
 @pytest.mark.parametrize("first", [writer(""), NO_FILE, broken_script("in the test script"), "while True print(1)"])
 async def test_a_test_script_that_leaves_no_file_is_repaired(run: ScriptedRun, first: str) -> None:
@@ -212,7 +212,7 @@ async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: s
     assert any(warning in line for line in result.warnings)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-FN-023", "REQ-FN-024")
 @pytest.mark.parametrize("limit", [1, 2, 4])
 async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, limit: int) -> None:
@@ -236,7 +236,7 @@ async def test_when_nothing_helps_the_validated_script_comes_back(run: ScriptedR
     assert result.warnings == ["no submission by a script of its own: RuntimeError: still hopeless"]
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-FN-040")
 @pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
 async def test_without_a_test_script_the_debugger_makes_one(quick_run: ScriptedRun, reply: object) -> None:
@@ -255,7 +255,7 @@ async def test_without_a_test_script_the_debugger_makes_one(quick_run: ScriptedR
     assert result.submission_path == "" and result.final_solution.content == NO_FILE
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-FN-046")
 @pytest.mark.parametrize("call", ["quit()", "exit()", "import sys; sys.exit(0)", "import os; os._exit(0)"])
 async def test_a_script_that_ends_itself_goes_to_the_debugger(run: ScriptedRun, call: str) -> None:
@@ -273,7 +273,7 @@ async def keep(run: ScriptedRun, content: str, *place: str) -> None:
         await evaluate_solution(solution(content), run.task, run.config)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(run: ScriptedRun) -> None:
     best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
     await keep(run, best.content, "phase2", "path-0")
@@ -305,7 +305,7 @@ async def test_with_the_money_gone_the_test_script_is_all_that_is_asked_for(poor
     assert result.contamination is None
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_with_the_money_gone_one_repair_is_all_there_is(quick_path: Path) -> None:
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=10.0)) as run:
         run.agents.cost_usd = 0.4
@@ -479,7 +479,7 @@ async def test_blank_references_are_skipped(quick_run: ScriptedRun) -> None:
         assert await check_contamination(solution(blank), ["a post"]) is None and len(quick_run.agents.log) == 1
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.parametrize(
     ("reply", "fixed", "said"),
     [

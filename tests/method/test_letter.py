@@ -40,7 +40,7 @@ from tests.method.conftest import (
 from tests.method.loops import base_solution, block
 
 LETTER = pytest.mark.modes("letter")
-BOTH = pytest.mark.modes("usual", "letter")
+BOTH = pytest.mark.modes("delivered", "letter")
 SMALL = {
     "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
     "ensemble_rounds": 1, "max_debug_attempts": 1,

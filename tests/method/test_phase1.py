@@ -39,7 +39,7 @@ from tests.method.conftest import (
 )
 from tests.method.loops import CheckedFirst
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
 
@@ -67,7 +67,7 @@ def stage(run: ScriptedRun, *scores: float, merges: tuple[float, ...] = ()) -> P
     return settings(M=len(scores))
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.parametrize(
     "reply",
     [
@@ -113,7 +113,7 @@ async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wante
     assert f"list {wanted} of them" in quick_run.agents.log[0].prompt
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-005", "REQ-P1-006")
 @pytest.mark.parametrize("bad", [GARBAGE, "", {"models": []}, AgentError("down", agent="retriever")])
 async def test_one_bad_reply_of_the_retriever_is_forgiven_two_are_not(quick_run: ScriptedRun, bad: object) -> None:
@@ -164,7 +164,7 @@ async def test_merges_go_by_rank_from_the_best_until_one_loses(quick_run: Script
     assert [event.base_score for event in quick_run.events(MergeTried)] == [0.9, 0.95]
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-021", "REQ-P1-029", "REQ-P1-032")
 async def test_failed_candidates_are_kept_in_place_but_never_merged(run: ScriptedRun) -> None:
     config = stage(run, 0.1, 0.7, 0.1, 0.1, 0.1)
@@ -217,7 +217,7 @@ async def test_a_data_revision_counts_even_when_it_scores_worse(quick_run: Scrip
     assert sum("uses all" in prompt for prompt in checked) == 2, "before its run and at the end"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-008")
 @pytest.mark.parametrize("revision", [broken_script("no such file"), "print('all data is used')", script("'1,5'")])
 async def test_a_data_revision_that_never_has_a_score_is_given_up(run: ScriptedRun, revision: str) -> None:
@@ -271,7 +271,7 @@ async def test_every_script_that_ran_was_checked_for_leakage_first(quick_run: Sc
     assert seen == ["fixed data", "half leakage", "fixed leakage"], "the final script, whoever wrote it"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-034")
 async def test_candidates_are_written_side_by_side(quick_run: ScriptedRun) -> None:
     config, second_asked = stage(quick_run, 0.5, 0.6), asyncio.Event()
@@ -302,7 +302,7 @@ class _Together:
         return await self.inner.run(request)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-035")
 async def test_candidates_run_side_by_side_as_the_harness_has_room(tmp_path: Path) -> None:
     config = settings(M=3, max_concurrent_scripts=2)
@@ -347,7 +347,7 @@ def _times() -> dict[str, Any]:
     return {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
 
 
-@pytest.mark.modes("usual")  # to the letter candidates come one after another
+@pytest.mark.modes("delivered")  # to the letter candidates come one after another
 async def test_one_candidate_that_hits_the_limit_stops_the_others(quick_run: ScriptedRun) -> None:
     config, cancelled = stage(quick_run, 0.5, 0.6), asyncio.Event()
 

@@ -17,7 +17,7 @@ from mle_star.run.search import PathProgress, StepProgress
 from .conftest import NO_LEAKAGE, Fault, ScriptedRun, fenced, leaky, settings
 from .loops import BLOCK, base_solution, block, measured, play_attempts, section
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 
 async def refine(run: ScriptedRun, k: int = 4, **changes: Any) -> InnerLoopResult:
@@ -160,7 +160,7 @@ async def test_every_call_run_and_attempt_is_a_named_step_of_the_journal(quick_r
 BEST = "Best block so far"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_best_block_so_far(
     quick_run: ScriptedRun,
 ) -> None:
@@ -183,7 +183,7 @@ async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_be
     assert "# Whole script" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_the_best_block_is_the_one_that_was_scored_not_the_one_before_its_repair(quick_run: ScriptedRun) -> None:
     start, repaired = base_solution(), "level = 0.9\n# without what took too long"
     quick_run.agents.reply("coder", fenced("raise TimeoutError('too long')"), "No code.", fenced("level = 0.99"))
@@ -238,7 +238,7 @@ async def test_the_state_of_a_loop_can_be_seen_from_outside_while_it_runs(quick_
     assert quick_run.context.shared.search.blocks.get("path-0") is None
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_run_that_is_told_to_finish_ends_the_loop_after_the_attempt(quick_run: ScriptedRun) -> None:
     def finish(_: Any) -> Any:
         quick_run.context.budget.finish_requested = True

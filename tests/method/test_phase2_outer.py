@@ -49,7 +49,7 @@ from tests.ledgers import ran
 from .conftest import Fault, ScriptedExecutor, ScriptedRun, fenced, scripted_run, settings
 from .loops import BLOCK, base_solution, part, plans, play_steps, section
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 STUDY = "print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')\n"
 BROKEN_STUDY = "print('Ablation baseline: 0.5')\nlevel = 1 / 0\n"
@@ -88,7 +88,7 @@ SUMMARY = (
 )
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P2O-011", "REQ-P2O-016")
 async def test_a_summary_is_kept_and_passed_on_word_by_word(quick_run: ScriptedRun) -> None:
     play_steps(quick_run.agents, [[0.6], [0.7]])
@@ -162,7 +162,7 @@ async def test_blanks_at_line_ends_and_fences_do_not_hide_a_block(quick_run: Scr
     assert len(quick_run.agents.log) == 2
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P2O-018")
 async def test_a_block_is_taken_as_it_can_be_replaced(quick_run: ScriptedRun) -> None:
     """Part of a number is no block, and the line end before a block belongs to the comment that it ends."""
@@ -186,7 +186,7 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_twice_more(bad: 
     assert all("old" in section(call.prompt, "Code blocks improved before") for call in calls)  # same inputs
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P2O-018")
 async def test_after_three_wrong_blocks_any_other_plan_of_the_newest_answer_will_do(quick_run: ScriptedRun) -> None:
     wrong, right = ("not there", "p"), "from pathlib import Path"
@@ -244,7 +244,7 @@ async def test_the_study_runs_in_the_paths_directory_and_its_output_is_summarise
     assert run.events(AblationFinished)[0].path == 3
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P2O-010", "REQ-P2O-020", "REQ-P2O-021")
 @pytest.mark.parametrize("crashes", [0, 3])
 @pytest.mark.parametrize("words", ["without the encoder 0.79 instead of 0.82", ""])
@@ -285,7 +285,7 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(run: Scrip
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_no_repair_means_that_the_study_is_not_run_again(quick_run: ScriptedRun) -> None:
     for name in ("debugger", "debugger-ablation"):
         quick_run.agents.always(name, "I cannot.")
@@ -294,7 +294,7 @@ async def test_no_repair_means_that_the_study_is_not_run_again(quick_run: Script
     assert len(quick_run.executor.scripts) == 1 and len(quick_run.agents.log) == 2
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_where_the_time_left_would_not_do_for_the_baseline_there_is_no_study_and_no_repair_of_one(
     quick_path: Path,
 ) -> None:
@@ -345,7 +345,7 @@ def test_a_study_may_take_half_a_share_and_ten_minutes_at_most(limit: int, steps
     assert ablation_limit(config, left=limit) == timeout
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P2O-035")
 async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> None:
     now = [0.0]
@@ -359,7 +359,7 @@ async def test_the_timeout_is_what_the_study_runs_under(quick_path: Path) -> Non
     assert [request.timeout_seconds for request in run.executor.requests] == [500.0, 100.0]
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P2O-035")
 async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(quick_path: Path) -> None:
     config = settings(T=4, time_limit_seconds=86400)
@@ -378,7 +378,7 @@ async def test_a_study_of_a_slow_solution_may_take_its_variants_at_that_pace(qui
         assert run.events(ScriptStarted)[0].timeout_seconds == 50
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.parametrize(
     ("baseline", "score", "comparable"),
     [
@@ -402,7 +402,7 @@ async def test_a_baseline_off_by_more_than_one_percent_is_not_comparable(
     assert (f"itself printed, {score:g}" in prompt) is not comparable
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_baseline_is_compared_with_what_the_solution_itself_printed(quick_run: ScriptedRun) -> None:
     """By hidden rows the score of a solution is not what it says: a study can only repeat the latter."""
     hidden, printed = 0.42, 0.5
@@ -544,7 +544,7 @@ async def test_a_path_that_ended_has_its_whole_result(quick_run: ScriptedRun) ->
     assert current_run().shared.search.path_result("path-7") is None
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_run_that_is_told_to_finish_ends_the_path_after_the_step(quick_run: ScriptedRun) -> None:
     def finish(_: Any) -> Any:
         quick_run.context.budget.finish_requested = True

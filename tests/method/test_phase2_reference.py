@@ -36,7 +36,7 @@ from .loops import (
     section,
 )
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 EXAMPLES = 100 if os.environ.get("MLE_STAR_SOAK") else 25
 SCORES = st.sampled_from([0.1, 0.5, 0.5000001, 0.9]) | st.floats(-1e6, 1e6)  # few values, so that ties are common

@@ -27,7 +27,7 @@ from .conftest import (
 )
 from .loops import play_rounds, section
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 
 def inputs(*scores: float | None) -> list[SolutionScript]:
@@ -88,7 +88,7 @@ async def test_every_later_round_plans_with_the_whole_history(run: ScriptedRun) 
     assert len(run.events(AgentFinished)) == len(run.agents.log)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:
     """The best is mended and worse then, the second leaks for good, the third is clean; the fourth is never checked."""
     config = settings(R=4, leakage_checks="promising")
@@ -173,7 +173,7 @@ async def test_a_round_without_plan_or_code_is_recorded_and_the_next_one_knows(
     assert history.count("## Score: N/A (evaluation failed)") == 2 and f"## Plan: {ENS_PLANNER_FAILED}\n" in history
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_run_that_is_told_to_finish_ends_the_phase_after_the_round(quick_run: ScriptedRun) -> None:
     def finish(_: Any) -> Any:
         quick_run.context.budget.finish_requested = True

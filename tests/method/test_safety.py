@@ -35,7 +35,7 @@ from tests.ledgers import check
 
 from .conftest import GARBAGE, NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, script, settings, solution
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
 HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
@@ -100,7 +100,7 @@ def test_the_last_script_that_worked_comes_back(run: ScriptedRun) -> None:
 UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-010")
 @pytest.mark.parametrize(
     ("code", "expected"),
@@ -124,7 +124,7 @@ def test_the_score_line_goes_to_the_end_or_before_the_main_part(
     assert with_score_line(code) == (expected or code)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-006", "REQ-SF-007", "REQ-SF-010")
 @pytest.mark.parametrize("purpose", ["solution", "ablation", "submission"])
 async def test_a_repair_is_one_call_and_one_event_and_only_solutions_need_a_score(
@@ -146,7 +146,7 @@ async def test_a_repair_is_one_call_and_one_event_and_only_solutions_need_a_scor
     assert checks == (0 if purpose == "ablation" else 3), "ablations are run, not evaluated"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-040", "REQ-SF-005")
 @pytest.mark.parametrize("reply", [GARBAGE, "Run this:\n```bash\npip install lightgbm\n```\nand try once more."])
 async def test_a_reply_without_code_uses_up_an_attempt(quick_run: ScriptedRun, reply: str) -> None:
@@ -206,7 +206,7 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_nothing_else(
 CANNOT = "I cannot."
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-019", "REQ-SF-020", "REQ-SF-021")
 @pytest.mark.parametrize(
     ("flagged", "corrections", "rewrite", "fixed", "leaking", "count"),
@@ -259,7 +259,7 @@ async def test_a_leak_that_no_correction_removes_stays_or_is_rewritten(
     assert ledger.is_checked(digest_of(fixed)) != leaking
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_script_that_does_not_compile_may_be_rewritten_to_one_that_does_not_either(
     quick_run: ScriptedRun,
 ) -> None:
@@ -270,7 +270,7 @@ async def test_a_script_that_does_not_compile_may_be_rewritten_to_one_that_does_
     assert (checked.content, checked.leaking) == (f"level = (\n{SCORE_LINE}\n", False)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_nothing(run: ScriptedRun) -> None:
     agents, ledger = run.agents, run.context.ledger
     agents.reply("leakage-detection", leaky("level = 0.99"), GARBAGE, NO_LEAKAGE)
@@ -301,7 +301,7 @@ async def test_a_clean_verdict_and_an_unreadable_one_leave_the_script_as_it_is(
     assert [event.found for event in quick_run.events(LeakageChecked)] == [0]
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-010")
 async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: ScriptedRun) -> None:
     quick_run.agents.always("leakage-detection", leaky("not in it"))
@@ -323,7 +323,7 @@ async def test_a_verdict_is_read_as_text_as_well_and_a_third_status_is_none(quic
         LeakageDetectionOutput.model_validate({"answers": [{"leakage_status": "Maybe", "code_block": "x"}]})
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
     agents, run = quick_run.agents, quick_run.context
     later, best = settings(leakage_checks="promising"), solution(script(0.9), score=0.9)
@@ -365,7 +365,7 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
 # --- evaluation ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.parametrize(
     ("content", "becomes", "score", "error"),
     [
@@ -394,7 +394,7 @@ async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     assert trial == Trial(nothing, never_ran, "no code in the reply")
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-033")
 @pytest.mark.parametrize("remark", ["", "Mind the gap."])
 async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str, quick_run: ScriptedRun) -> None:
@@ -427,7 +427,7 @@ async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(qu
         assert await check_data_usage(original, quick_run.task) is original, reply
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-028")
 def test_the_sentence_wins_over_code_in_any_case(quick_run: ScriptedRun) -> None:
     original = solution("a = 1", score=0.5, phase=SolutionPhase.merged).model_copy(

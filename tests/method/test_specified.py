@@ -46,7 +46,7 @@ from .conftest import GARBAGE, ScriptedExecutor, ScriptedRun, broken_script, fen
 from .conftest import solution as scripted
 from .loops import BLOCK, base_solution, section
 
-pytestmark = pytest.mark.modes("usual", "letter")
+pytestmark = pytest.mark.modes("delivered", "letter")
 
 BOTH = [scripted(script(0.5, note="a"), score=0.5), scripted(script(0.6, note="b"), score=0.6)]
 MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
@@ -76,7 +76,7 @@ AGENTS: dict[str, tuple[list[str] | None, Any]] = {
 }
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req(
     "REQ-P1-001", "REQ-P1-003", "REQ-P1-008", "REQ-P1-013", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-014",
     "REQ-P2I-001", "REQ-P2I-008", "REQ-P3-001", "REQ-P3-010", "REQ-SF-001", "REQ-SF-011", "REQ-SF-015", "REQ-SF-016",
@@ -97,7 +97,7 @@ def test_an_agent_is_set_up_as_specified(name: str) -> None:
         assert definition["description"] and definition["prompt"] and definition["tools"] == (tools or [])
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req(
     "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012",
     "REQ-FN-027",
@@ -155,7 +155,7 @@ SIGNATURES: dict[Any, dict[str, Any]] = {
 }
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req(
     "REQ-P1-007", "REQ-P1-012", "REQ-P1-017", "REQ-P1-018", "REQ-P1-040", "REQ-P2O-039", "REQ-P2I-045", "REQ-P3-041",
     "REQ-SF-034", "REQ-SF-043", "REQ-SF-005", "REQ-FN-009", "REQ-FN-019", "REQ-FN-033", "REQ-FN-044",
@@ -170,7 +170,7 @@ def test_every_function_has_its_module_and_its_signature() -> None:
     assert extract_code_block("```python\nprint('hello')\n```") == "print('hello')"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-FN-034")
 def test_finalization_has_the_specified_signature() -> None:
     parameters = inspect.signature(finalization.run_finalization, eval_str=True).parameters
@@ -189,7 +189,7 @@ FORBIDDEN = {
 }  # fmt: skip
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-042", "REQ-P1-039", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040", "REQ-FN-043", "REQ-P1-036")
 @pytest.mark.parametrize("module", SIGNATURES, ids=lambda module: module.__name__)
 def test_a_phase_knows_neither_the_sdk_nor_processes_nor_the_network(module: Any) -> None:
@@ -343,7 +343,7 @@ async def test_what_an_agent_wrote_carries_its_phase_and_no_score(quick_run: Scr
         assert (one.phase, one.score, one.is_executable, one.source_model) == (phase, None, True, source)
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-003", "REQ-P1-004", "REQ-DM-015")
 @pytest.mark.parametrize(
     ("notes", "text"),
@@ -359,7 +359,7 @@ def test_notes_of_any_form_refuse_no_models(notes: object, text: str) -> None:
     assert bare.models[0].example_code == "alpha()"
 
 
-@pytest.mark.modes("usual")
+@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-004")
 @pytest.mark.parametrize("reply", ["{broken" + "x" * 2000, '{"models": [{"model_name": 1}]}', '{"models": []}', ""])
 def test_a_retrievers_reply_that_cannot_be_read_is_quoted(reply: str) -> None:

@@ -75,7 +75,7 @@ def told(run: ScriptedRun, agent: str) -> list[set[str]]:
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[ScriptedRun]:
     """A run whose prompts are the specification's, with a long description of its task."""
-    config = settings(briefing=(), T=2)
+    config = settings(briefing=(), T=2, task_in_prompts=True)
     with scripted_run(tmp_path, config=config, description=lines("task")) as entered:
         yield entered
 

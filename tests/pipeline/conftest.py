@@ -25,10 +25,11 @@ ALL_PHASES = [phase.name for phase in PHASES]
 
 
 def settings(**changes: Any) -> PipelineConfig:
-    """Small numbers; fields by name or by the paper's letter (`K=3`)."""
+    """Small numbers, and scripts that score themselves, as those of `Mind` do; by name or by letter (`K=3`)."""
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
         "ensemble_rounds": 2, "time_limit_seconds": 3600, "diversity": (), "max_debug_attempts": 1,
+        "scoring": "self_reported",
     }  # fmt: skip
     return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
 

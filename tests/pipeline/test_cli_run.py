@@ -154,6 +154,7 @@ class Pausing(MindBrain):
         return await super().reply(request)
 
 
+@pytest.mark.modes("self_reported")
 async def test_a_run_is_stopped_resumed_without_a_submission_and_forked_with_one(
     data_dir: Path, tmp_path: Path
 ) -> None:
@@ -225,7 +226,6 @@ def _install(python: Path, name: str, version: str) -> None:
     (home / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
 
 
-@pytest.mark.usefixtures("as_delivered")
 async def test_what_was_paid_for_counts_when_a_run_is_moved_or_forked_and_when_a_package_is_installed(
     tmp_path: Path,
 ) -> None:

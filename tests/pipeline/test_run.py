@@ -52,6 +52,7 @@ from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken,
 
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
+@pytest.mark.modes("self_reported")
 async def test_a_task_alone_is_enough_and_the_defaults_are_the_papers(
     task: TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,6 @@ def test_the_notebook_was_executed_and_carries_no_trace_of_a_machine() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="a whole run of the rules; `make soak`")
-@pytest.mark.usefixtures("as_delivered")
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     notebook = _notebook()
     for cell in notebook.cells:

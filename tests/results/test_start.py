@@ -46,7 +46,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "source", ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "folder"], ids=str
 )
-@pytest.mark.usefixtures("as_delivered")
 def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     place: Path, capfd: pytest.CaptureFixture[str], source: str
 ) -> None:

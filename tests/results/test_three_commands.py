@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("as_delivered")
 @pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="installs the package and runs the rules; `make soak`")
 def test_one_csv_becomes_predictions_with_three_commands(tmp_path: Path) -> None:
     fresh, home = tmp_path / "fresh", tmp_path / "home"

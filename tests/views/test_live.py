@@ -130,7 +130,6 @@ def address_in(said: Path) -> str:
 
 @pytest.mark.browser
 @pytest.mark.long
-@pytest.mark.usefixtures("as_delivered")
 def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     data_dir: Path, tmp_path: Path, watch: Watch
 ) -> None:
