@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,8 +27,8 @@ from mle_star.errors import (
     RunInterrupted,
 )
 
-# The modules and their commands, each the name of a function, in the order of the help. Nothing heavy is imported at
-# the top of these modules. To add a command: write a typer function (`Annotated[..., typer.Option(...)]` in its
+# The modules and their commands, each the name of a function, in the order of the help. A module is loaded when one of
+# its commands is called. To add a command: write a typer function (`Annotated[..., typer.Option(...)]` in its
 # signature, docstring = help, first line = summary, an "Examples:" paragraph behind `\b`, `@takes_settings(...)` for
 # options of settings), raise `MleStarError` for what the user can fix, `typer.Exit(code)` for the exit codes.
 MODULES = {
@@ -71,14 +73,25 @@ def build_app(called: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
+    summaries = _summaries()
     for name in COMMANDS:
-        function = load(name)
-        words = inspect.cleandoc(function.__doc__ or "").replace("[", r"\[")  # no markup: `pip install 'x[y]'`
         if name in called:
+            function = load(name)
+            words = inspect.cleandoc(function.__doc__ or "").replace("[", r"\[")  # no markup: `pip install 'x[y]'`
             app.command(name, cls=_Command, help=words)(with_settings(function))
         else:
-            app.command(name, help=words.partition("\n")[0])(lambda: None)
+            app.command(name, help=summaries[name])(lambda: None)
     return app
+
+
+def _summaries() -> dict[str, str]:
+    """The first line of each command's help, read without loading what the commands need."""
+    found: dict[str, str] = {}
+    for module in MODULES:
+        tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        found |= {node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in functions}
+    return found
 
 
 def load(name: str) -> Callable[..., None]:
@@ -92,12 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"] or ["--help"]
-    called = next((word for word in words if not word.startswith("-")), "")
-    completing = "_MLE_STAR_COMPLETE" in os.environ  # a shell asks what may follow
+    typed = words
+    if "_MLE_STAR_COMPLETE" in os.environ:  # a shell asks what may follow
+        typed = (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
+    called = [word for word in typed if not word.startswith("-")][:1]
     try:
-        code = build_app(tuple(COMMANDS) if completing else (called,))(
-            words, prog_name="mle-star", standalone_mode=False
-        )
+        code = build_app(called)(words, prog_name="mle-star", standalone_mode=False)
         sys.stdout.flush()
         if code == EXIT_INTERRUPTED:  # newer versions of typer make this of Ctrl-C, older ones `Abort`
             raise KeyboardInterrupt

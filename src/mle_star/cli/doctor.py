@@ -6,18 +6,27 @@ import asyncio
 import logging
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
 from mle_star.cli.options import EXIT_WRONG_INPUT, NO_SETTINGS, Given, takes_settings
+from mle_star.data.guess import guess_task
 from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialError, MleStarError
-
-if TYPE_CHECKING:
-    from mle_star.models import AgentConfig, PipelineConfig
-    from mle_star.sdk import AgentClient
+from mle_star.execution import detect_gpu, inspect_interpreter, sandbox, seccomp
+from mle_star.models import AgentConfig, AgentType, PipelineConfig, agent_config
+from mle_star.prompts import render
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts, find_credentials, require_credentials
+from mle_star.sdk.credentials import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
+from mle_star.sdk.definitions import plain_name
+from mle_star.sdk.options import missing_for_a_shell
+from mle_star.search.setup import served_model
 
 ESSENTIAL = ("numpy", "pandas", "scikit-learn")
 """Without these no generated script gets far."""
@@ -53,9 +62,6 @@ def doctor(
       mle-star doctor --base-url http://127.0.0.1:8080 --model qwen --call
       mle-star doctor --config settings.yaml --call
     """
-    from rich.console import Console
-    from rich.markup import escape
-
     console = Console(highlight=False, soft_wrap=True)
     logging.getLogger("mle_star").addHandler(logging.NullHandler())  # the findings say it all
     states = set()
@@ -82,8 +88,6 @@ def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]
 
 
 def _sdk() -> Iterator[Finding]:
-    from mle_star.sdk.credentials import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
-
     version = installed_sdk_version()
     try:
         require_sdk()
@@ -101,8 +105,6 @@ def _sdk() -> Iterator[Finding]:
 
 
 def _credentials(config: PipelineConfig) -> Finding:
-    from mle_star.sdk import find_credentials, require_credentials
-
     found = ", ".join(f"{one.description} ({one.source})" for one in find_credentials())
     try:
         require_credentials(config)
@@ -114,9 +116,6 @@ def _credentials(config: PipelineConfig) -> Finding:
 
 
 def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.execution import inspect_interpreter
-    from mle_star.sdk.definitions import EnvironmentFacts, plain_name
-
     try:
         info = inspect_interpreter(config.python)
     except ConfigError as error:
@@ -136,8 +135,6 @@ def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
 
 
 def _gpus() -> Finding:
-    from mle_star.execution import detect_gpu
-
     gpu, remedy = detect_gpu(), "scripts will train on the CPU; nothing to do for tables"
     if gpu["gpu_count"]:
         return Finding("GPUs", "ok", f"{gpu['gpu_count']}: {', '.join(gpu['gpu_names'])}")
@@ -145,9 +142,6 @@ def _gpus() -> Finding:
 
 
 def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
-    from mle_star.execution import sandbox, seccomp
-    from mle_star.sdk.options import missing_for_a_shell
-
     found = sandbox.find_sandbox()
     if not found.missing:
         yield Finding("script sandbox", "ok", found.name)
@@ -174,15 +168,6 @@ def _disk(folder: Path) -> Finding:
 
 async def _calls(config: PipelineConfig) -> list[Finding]:
     """A question in plain text and one that wants a form, through everything that a run's calls go through."""
-    import tempfile
-    from contextlib import AsyncExitStack
-
-    from mle_star.data.guess import guess_task
-    from mle_star.models import AgentType, agent_config
-    from mle_star.prompts import render
-    from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
-    from mle_star.search.setup import served_model
-
     study = "print('Ablation baseline: 0.9')\nprint('Ablation no_scaling: 0.8')"
     output = "Ablation baseline: 0.9\nAblation no_scaling: 0.8"
     extract = render(AgentType.extractor, solution_script=study, ablation_summary=output, previous_code_blocks=[])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack, suppress
 from enum import Enum
 from pathlib import Path
@@ -20,7 +21,9 @@ from mle_star.cli.options import (
     takes_settings,
 )
 from mle_star.cli.printing import note, tell
+from mle_star.data.folder import load_medals
 from mle_star.errors import ConfigError
+from mle_star.run.folder import RunFolder, find_run, first_line
 
 if TYPE_CHECKING:
     from mle_star.integrations.campaign import Campaign, Entry
@@ -52,8 +55,6 @@ def sweep(
       mle-star sweep tasks/* --seeds 3 --executor ray --at-once 60 --max-budget 500 -o campaign/
       mle-star sweep --resume campaign/ --at-once 60 --executor ray://head.example:10001
     """
-    import asyncio
-
     from mle_star.integrations.campaign import PAGE, Campaign
 
     seconds = None if time_limit is None else seconds_of("--time-limit", time_limit)
@@ -75,7 +76,6 @@ def sweep(
 
 def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> Campaign:
     from mle_star.cli.run import told_task
-    from mle_star.data.folder import load_medals
     from mle_star.integrations.campaign import Campaign
 
     if not folders:
@@ -130,7 +130,6 @@ def kaggle(
       mle-star kaggle status spaceship-titanic-20260131
     """
     from mle_star.integrations.kaggle import get_competition, refresh
-    from mle_star.run.folder import find_run
 
     if action is KaggleAction.get:
         folder = output or Path(what)
@@ -155,7 +154,6 @@ def kaggle(
 
 def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool:
     from mle_star.integrations.kaggle import expected_score, refresh, submit
-    from mle_star.run.folder import RunFolder, first_line
 
     folder = RunFolder(run_dir)
     if not folder.journal.is_file():
@@ -232,7 +230,6 @@ def mlflow(
       mle-star mlflow titanic-20260131 sqlite:///mlflow.db
     """
     from mle_star.integrations.mlflow import MlflowMirror, known_measure, without_password
-    from mle_star.run.folder import RunFolder
 
     mirror, place = MlflowMirror(RunFolder(run_folder).open().root, uri), without_password(uri)
     try:

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from mle_star.cli.options import RUN_HELP, AsList, Force, Run, complete_run, complete_step, run_named
 from mle_star.cli.printing import console, in_words, note, table, tell
+from mle_star.data.tables import read_table
 from mle_star.errors import ConfigError
+from mle_star.run.folder import find_run, runs_folder, runs_in
+from mle_star.views import RunStory, text, write_report
 
 Other = Annotated[
     Path,
@@ -96,10 +100,6 @@ def leaderboard(
       mle-star leaderboard houses-2026 houses-2027 --top 5
       mle-star leaderboard --json
     """
-    from rich.text import Text
-
-    from mle_star.run.folder import find_run, runs_folder, runs_in
-    from mle_star.views import text
     from mle_star.views.leaderboard import leaderboards
 
     runs = [find_run(name) for name in run_folders] if run_folders else runs_in(runs_folder())
@@ -140,9 +140,6 @@ def compare(run_folder: Run, other: Other) -> None:
     Examples:
       mle-star compare houses-20260131 latest
     """
-    from rich.text import Text
-
-    from mle_star.views import RunStory, text
     from mle_star.views.comparison import Comparison
 
     both = Comparison.of(RunStory.of(run_folder), RunStory.of(other))
@@ -171,7 +168,6 @@ def promote(
     Examples:
       mle-star promote latest phase1/candidate-0
     """
-    from mle_star.views import text, write_report
     from mle_star.views.leaderboard import promote as make_final
 
     chosen, score = make_final(run_folder, step)
@@ -191,7 +187,6 @@ def score(
       mle-star score titanic-20260131 --answers answers.csv
     """
     from mle_star.search.rescore import rescore
-    from mle_star.views import text
 
     if answers is not None:
         _refuse_other_than_text(answers)
@@ -205,8 +200,6 @@ def score(
 
 def _refuse_other_than_text(path: Path) -> None:
     """A workbook, an archive and the like hold no lines that could be read as labels."""
-    from mle_star.data.tables import read_table
-
     table = read_table(path)
     if isinstance(table, str):
         raise ConfigError(f"{table}; save the labels as .csv")

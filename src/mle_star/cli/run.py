@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mle_star.basics.texts import plural
 from mle_star.cli.options import (
     AS_USUAL,
     EXIT_NO_SUBMISSION,
@@ -26,11 +28,23 @@ from mle_star.cli.options import (
     takes_settings,
 )
 from mle_star.cli.printing import advise, note, plain, tell
+from mle_star.data.survey import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
+from mle_star.execution.programs import call_command
+from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from mle_star.results.estimate import estimate, in_words
+from mle_star.results.source import is_data_file, prepared, told
+from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, runs_folder, spent_by
+from mle_star.run.forecast import Forecaster
+from mle_star.run.journal import read_journal
+from mle_star.search.setup import check_credentials, check_inputs, choose_folder
+from mle_star.views import write_report
+from mle_star.views.display import make_display
+from mle_star.views.shelf import glance
 
 if TYPE_CHECKING:
     from mle_star.integrations.mlflow import MlflowMirror
-    from mle_star.models import PipelineConfig, TaskDescription
 
 
 @takes_settings(*FLAGS)
@@ -118,16 +132,11 @@ def resume(run_folder: Run, given: Given = NO_SETTINGS, view: Shown = AS_USUAL) 
 
 def _continued(run_dir: Path, given: Given) -> tuple[TaskDescription, PipelineConfig]:
     """The task and the settings of another run, those given now among them."""
-    from mle_star.run.folder import first_line, last_config
-
     return first_line(run_dir).task, given.load(last_config(run_dir))
 
 
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     """What must be raised before a run can do anything new."""
-    from mle_star.run.folder import RunFolder, spent_by
-    from mle_star.run.journal import read_journal
-
     spent = spent_by(read_journal(RunFolder(run_dir).journal))
     limits = {"time": ("time_limit_seconds", spent.seconds, "s"), "money": ("max_budget_usd", spent.usd, "USD")}
     return [
@@ -143,9 +152,6 @@ def told_task(
     source: Path, settings: PipelineConfig, output: Path | None, wanted: Wanted = NOTHING_WANTED, *, dry: bool = False
 ) -> Iterator[tuple[TaskDescription, Path | None]]:
     """The task of what was named on the command line, and the run's folder; says what was guessed."""
-    from mle_star.results.source import is_data_file, prepared, told
-    from mle_star.search.setup import check_credentials
-
     if not dry and is_data_file(source):
         check_credentials(settings, None)  # nothing is copied for a model that cannot be asked
     with prepared(source, settings, output, dry=dry, note=note, **wanted._asdict()) as (task, folder, guess):
@@ -159,10 +165,6 @@ def told_task(
 
 def _time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
     """How long it may take, before it starts."""
-    from mle_star.data.survey import survey
-    from mle_star.results.estimate import estimate, in_words
-    from mle_star.run.folder import runs_folder
-
     try:
         table = survey(Path(task.data_dir)).train
     except ConfigError:
@@ -185,13 +187,6 @@ def start_run(
     advice: bool = True,
 ) -> Path:
     """Run, show it, write the report, tell whoever waits; the run's folder. The exit code says how it ended."""
-    import asyncio
-
-    from mle_star.orchestrator import run_pipeline
-    from mle_star.run.folder import callable_name
-    from mle_star.search.setup import choose_folder
-    from mle_star.views.display import make_display
-
     folder, stopped = choose_folder(task, config, output), None
     run_dir, name = folder.root, callable_name(folder.root)
     with _accompanied(run_dir, view), make_display(view.mode, run_dir=run_dir) as listener:
@@ -237,9 +232,6 @@ def _accompanied(run_dir: Path, view: Shown) -> Iterator[None]:
 
 def _notify(run_dir: Path, command: str) -> None:
     """Call the user's command with how the run ended; `bell` rings the terminal's."""
-    from mle_star.execution.programs import call_command
-    from mle_star.views.shelf import glance
-
     if command == "bell":
         typer.echo("\a", err=True, nl=False)
         return
@@ -261,8 +253,6 @@ def _say_what_is_missing(mirror: MlflowMirror, run_dir: Path, uri: str) -> None:
 
 def _write_report(run_dir: Path) -> None:
     """The page for people; a run is worth more than its report."""
-    from mle_star.views import write_report
-
     try:
         write_report(run_dir)
     except Exception as error:
@@ -271,10 +261,6 @@ def _write_report(run_dir: Path) -> None:
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:
     """What a run would do and is expected to take."""
-    from mle_star.basics.texts import plural
-    from mle_star.run.forecast import Forecaster
-    from mle_star.search.setup import check_inputs, choose_folder
-
     check_inputs(task, config)
     forecast, folder = Forecaster(task, config).forecast(), str(choose_folder(task, config, output).root)
     if as_json:

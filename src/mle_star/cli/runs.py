@@ -6,18 +6,24 @@ import json
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.text import Text
 
 from mle_star.cli.options import AsList, Open, Port, Run, complete_step
 from mle_star.cli.printing import console, table, tell
 from mle_star.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from mle_star.serving import GuardedServer
+from mle_star.run.folder import RunFolder, runs_folder
+from mle_star.run.journal import read_journal
+from mle_star.serving import GuardedServer
+from mle_star.views import RunStory, text, write_report
+from mle_star.views.comparison import unified
+from mle_star.views.headlines import headline
+from mle_star.views.shelf import find_runs, glance
 
 Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
 MOST_STEPS = 12
@@ -33,8 +39,6 @@ def report(run_folder: Run, open_it: Open = False) -> None:
       mle-star report titanic-20260131
       mle-star report titanic-20260131 --open
     """
-    from mle_star.views import write_report
-
     path = write_report(run_folder).absolute()
     typer.echo(path)
     if open_it:
@@ -52,12 +56,6 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
       mle-star runs experiments/
       mle-star runs --json | jq '.[] | select(.state == "completed") | .path'
     """
-    from rich.text import Text
-
-    from mle_star.run.folder import runs_folder
-    from mle_star.views import text
-    from mle_star.views.shelf import find_runs, glance
-
     looked_at = find_runs(folder or runs_folder())
     found = sorted((glance(run_dir) for run_dir in looked_at), key=lambda one: (one.begun, one.name))
     if as_json:
@@ -119,10 +117,6 @@ def diff(
       mle-star diff titanic-20260131 phase1/candidate-0 phase2/path-0/t-0/k-1
       mle-star diff titanic-20260131 phase1/candidate-1 final
     """
-    from rich.text import Text
-
-    from mle_star.views.comparison import unified
-
     (old, old_code), (new, new_code) = _find_script(run_folder, before), _find_script(run_folder, after)
     screen, styles = console(), {"+": "green", "-": "red", "@": "cyan"}
     lines = list(unified(old_code, new_code, old, new))
@@ -157,7 +151,6 @@ def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
       mle-star ui --open
       mle-star ui experiments/
     """
-    from mle_star.run.folder import runs_folder
     from mle_star.views.live import IndexServer
 
     place = folder or runs_folder()
@@ -236,9 +229,6 @@ class StepRecord:
 
     def facts(self) -> dict[str, str]:
         """Short facts by name."""
-        from mle_star.views import text
-        from mle_star.views.headlines import headline
-
         found: dict[str, str] = {}
         if call := self.events.get(CALL):
             found["agent"] = call.agent.value + (f" ({call.variant})" if call.variant else "")
@@ -272,9 +262,6 @@ class StepRecord:
 
 def read_steps(run_dir: Path) -> dict[str, StepRecord]:
     """The steps of a run in the order in which they ended; a step that was repeated shows its last time."""
-    from mle_star.run.folder import RunFolder
-    from mle_star.run.journal import read_journal
-
     steps: dict[str, StepRecord] = {}
     for event in read_journal(RunFolder(run_dir).open().journal):
         if event.step and event.kind not in ("agent_started", "script_started", "phase_started"):
@@ -292,10 +279,6 @@ def _named(records: Iterable[StepRecord], name: str) -> list[StepRecord]:
 
 def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
     """A script with its title: that of a step, or the last one below it; `best` and `final` are the run's."""
-    from mle_star.run.folder import RunFolder
-    from mle_star.run.journal import read_journal
-    from mle_star.views import RunStory, text
-
     if name in ("best", "final"):
         story = RunStory.from_events(read_journal(RunFolder(run_dir).open().journal))
         best = story.bests[-1].score if story.bests else None
@@ -312,10 +295,6 @@ def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
 
 
 def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
-    from rich.text import Text
-
-    from mle_star.views import text
-
     made = table("step", "outcome", "score>", "cost>", "time>")
     for one in steps:
         score = "" if one.score is None else text.score(one.score)
@@ -327,12 +306,6 @@ def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
 
 
 def _show_step(screen: Console, one: StepRecord) -> None:
-    from rich.rule import Rule
-    from rich.syntax import Syntax
-    from rich.text import Text
-
-    from mle_star.views import text
-
     screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
     for name, value in one.facts().items():
         screen.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))

@@ -7,10 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
+from mle_star.basics.enums import OFFLINE
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.cli.printing import advise, in_words, plain, tell
+from mle_star.config import load_config
+from mle_star.data.folder import TASK_FILE, load_task, write_task
+from mle_star.data.guess import guess_task
 from mle_star.errors import ConfigError
+from mle_star.models import MetricDirection
+from mle_star.run.folder import callable_name
+from mle_star.search.rescore import rescore
+from mle_star.views import text
 
 
 def init(
@@ -34,13 +44,6 @@ def init(
       mle-star init data/ --target price --metric mae
       mle-star init data/ --metric score.py:profit --maximize --output tasks/profit.yaml
     """
-    from rich.console import Console
-    from rich.markup import escape
-
-    from mle_star.data.folder import TASK_FILE, write_task
-    from mle_star.data.guess import guess_task
-    from mle_star.models import MetricDirection
-
     direction = MetricDirection.of(wanted.maximize)
     guess = guess_task(data_folder, target=wanted.target, metric=wanted.metric, direction=direction, name=name)
     path = data_folder if output is None else output
@@ -75,6 +78,7 @@ EXAMPLES = {
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
+    "model": OFFLINE,
     "num_retrieved_models": 2,
     "outer_loop_steps": 1,
     "inner_loop_steps": 1,
@@ -100,17 +104,13 @@ def demo(
       mle-star demo
       mle-star demo diabetes --serve
     """
-    from mle_star.basics.enums import OFFLINE
     from mle_star.cli.run import start_run
-    from mle_star.config import load_config
-    from mle_star.data.folder import load_task
-    from mle_star.run.folder import callable_name
 
     place = build_example(name, folder)
     task = load_task(place)
     tell(f"task folder: {folder / name}")
     tell("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
-    run_dir = start_run(task, load_config({**SETTINGS, "model": OFFLINE}), output, view, advice=False)
+    run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
     tell(_truth(run_dir, task.evaluation_metric, place / ANSWERS))
     this = callable_name(run_dir)
     commands = {
@@ -125,9 +125,6 @@ def demo(
 
 def _truth(run_dir: Path, metric: str, answers: Path) -> str:
     """The score of the submission on the test beside the expected one: an example has the answers."""
-    from mle_star.search.rescore import rescore
-    from mle_star.views import text
-
     final = rescore(run_dir, answers)[-1]
     if final.truth is None or final.select is None or final.select.low is None:
         return f"truth: not known: {final.problem or 'no score was expected'}"
@@ -139,9 +136,6 @@ def build_example(name: str, folder: Path) -> Path:
 
     The answers lie beside the data, where no script looks.
     """
-    from mle_star.data.folder import TASK_FILE, write_task
-    from mle_star.data.guess import guess_task
-
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
     try:
@@ -162,12 +156,12 @@ def build_example(name: str, folder: Path) -> Path:
         ANSWERS: test[[target]].to_csv(),
         "description.md": f"Predict {what}.\n",
     }
-    for file, text in files.items():
-        if (place / file).exists() and (place / file).read_text(encoding="utf-8") != text:
+    for file, content in files.items():
+        if (place / file).exists() and (place / file).read_text(encoding="utf-8") != content:
             raise ConfigError(f"{place / file} exists already, and is not the example's; --folder names another place")
     (place / "input").mkdir(parents=True, exist_ok=True)
-    for file, text in files.items():
-        (place / file).write_text(text, encoding="utf-8")
+    for file, content in files.items():
+        (place / file).write_text(content, encoding="utf-8")
     write_task(guess_task(place, target=target, metric=metric, name=name), place / TASK_FILE, force=True)
     return place
 
