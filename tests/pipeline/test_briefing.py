@@ -100,7 +100,7 @@ async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quic
     calls = {}
     for checks in ("all", "promising"):
         agents = MindAgents(Mind(overrides={"coder": plateau}))
-        config = settings(M=4, T=4, K=4, L=2, R=5, leakage_checks=checks, use_cache=False)
+        config = settings(M=4, T=4, K=4, L=1, leakage_checks=checks, use_cache=False)
         result = await quick(config, name=checks, agents=agents)
         assert result.submission_path
         calls[checks] = len(agents.calls)
