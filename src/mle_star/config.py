@@ -160,7 +160,7 @@ def _inherited(base: PipelineConfig, above: Iterable[Said]) -> Said:
     own = {name: value for name, value in had.items() if value != usual.get(name)}
     own["agents"] = {name: role for name, role in had["agents"].items() if role != usual["agents"].get(name)}
     own |= {"preset": base.preset, "model": base.model}
-    new = next((said["preset"][1] for said in above if "preset" in said), base.preset)
+    new = next((layer["preset"][1] for layer in above if "preset" in layer), base.preset)
     if new != base.preset:
         sizes = {name for key, preset in PRESETS.items() if key in ("quick", "good", "best", new) for name in preset}
         own = {name: value for name, value in own.items() if name not in sizes - {"agents"}}
@@ -223,11 +223,11 @@ def _settled(*layers: Said) -> PipelineConfig:
     It names each bad setting, its value and what would be right.
     """
     values: dict[str, Any] = {}
-    for said in reversed(layers):
-        values = _merged(values, {name: value for name, (_, value) in said.items()})
+    for layer in reversed(layers):
+        values = _merged(values, {name: value for name, (_, value) in layer.items()})
     try:
         return PipelineConfig(**values)
     except ValidationError as error:
         names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
-    found = {name: next(said[name] for said in layers if name in said) for name in names}
+    found = {name: next(layer[name] for layer in layers if name in layer) for name in names}
     raise ConfigError("; ".join(f"{where}={value!r}: {n} must be {_wanted(n)}" for n, (where, value) in found.items()))

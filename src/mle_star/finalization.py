@@ -335,8 +335,8 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
     score, source = (None, "") if kept is None else (kept.score, kept.source)
     if failed and run.config.letter and not run.budget.degraded:
         source = ""
-    if (said := searched_submission(run, solution)) is not None:
-        path = await asyncio.to_thread(_publish, said)
+    if (searched := searched_submission(run, solution)) is not None:
+        path = await asyncio.to_thread(_publish, searched)
         warnings.append("the submission is what the scored script itself said in the search")
     elif source and (run.run_dir / source).is_file():
         solution = _maker_of(source, score, solution)
@@ -445,6 +445,6 @@ async def check_contamination(
         verdicts += [None] * (len(references) - len(verdicts))
     if overall is None and None not in verdicts:
         current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Novel")
-    said = ", ".join(map(str, verdicts)), "inconclusive" if overall is None else overall.verdict
-    logger.info("contamination result: %d references, %s, overall %s", len(references), *said)
+    words = ", ".join(map(str, verdicts)), "inconclusive" if overall is None else overall.verdict
+    logger.info("contamination result: %d references, %s, overall %s", len(references), *words)
     return overall

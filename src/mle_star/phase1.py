@@ -327,8 +327,8 @@ async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineC
         candidate = await generate_candidate(task, progress.models[index], config)
         progress.written[index] = built_in(candidate.content)
         trial = await check_and_evaluate(candidate, task, config)
-        told = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
-        run.record(CandidateEvaluated(index=index, model_name=name, **told))
+        outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
+        run.record(CandidateEvaluated(index=index, model_name=name, **outcome))
     progress.trials[index] = trial
 
 

@@ -300,19 +300,19 @@ async def clean_at_last(
     solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None, others: Sequence[SolutionScript]
 ) -> tuple[SolutionScript, list[str]]:
     """As `check_at_last`; where the solution leaks, the first of `others` that does not takes its place."""
-    run, asked = current_run(), 0
+    run, checks = current_run(), 0
     checked, remarks = await check_at_last(solution, config, members)
     for other in others if checked.leaking else ():
         digest = digest_of(other.content)
-        asked += not run.ledger.is_checked(digest)
-        if other.leaking or run.ledger.leaks(digest) or (checks_later(config) and asked > MOST_CHECKS):
+        checks += not run.ledger.is_checked(digest)
+        if other.leaking or run.ledger.leaks(digest) or (checks_later(config) and checks > MOST_CHECKS):
             continue
         run.shared.search.stand_in = other  # should the end come now
-        found, said = await check_at_last(other, config)
+        found, warnings = await check_at_last(other, config)
         if not found.leaking:
             run.shared.search.stand_in = found
             logger.warning("%s, score %s", LEAK_REPLACED, found.score)
-            return found, [LEAK_REPLACED, *said]
+            return found, [LEAK_REPLACED, *warnings]
     run.shared.search.stand_in = None
     return checked, remarks
 

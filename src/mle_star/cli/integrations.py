@@ -58,8 +58,8 @@ def sweep(
     from mle_star.integrations.campaign import PAGE, Campaign
 
     seconds = None if time_limit is None else seconds_of("--time-limit", time_limit)
-    said = {"at_once": at_once, "max_budget_usd": max_budget}
-    limits: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    options = {"at_once": at_once, "max_budget_usd": max_budget}
+    limits: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if resume is not None:
         if folders or seeds is not None or output is not None:
             raise ConfigError("--resume takes tasks, seeds and folder of the campaign: give none of them")

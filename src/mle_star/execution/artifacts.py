@@ -75,8 +75,8 @@ async def keep_best(run: RunContext) -> None:
 
 async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
-        best, told = run.ledger.best(), run.shared.best
-        if best is not None and best.score is not None and told != (best.score, best.script):
+        best, shown = run.ledger.best(), run.shared.best
+        if best is not None and best.score is not None and shown != (best.score, best.script):
             run.shared.best = best.score, best.script
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
         for found in _best_first(run):

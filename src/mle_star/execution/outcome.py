@@ -198,8 +198,8 @@ def exception_line(traceback: str) -> str:
     if header == GROUP_HEADER:
         below = [line[len("  | ") :] for line in below if line.startswith("  | ")]
     named = next((line for line in below if line.strip() and line[0] not in " \t"), "")
-    said = [line.strip() for line in traceback.splitlines() if line.strip()]
-    return (named.strip() if HEADER in traceback and named else said[-1] if said else "")[:200]
+    lines = [line.strip() for line in traceback.splitlines() if line.strip()]
+    return (named.strip() if HEADER in traceback and named else lines[-1] if lines else "")[:200]
 
 
 def _cause(result: EvaluationResult) -> str:
@@ -209,16 +209,16 @@ def _cause(result: EvaluationResult) -> str:
             f"TimeoutError: the script was stopped at the time limit of {limit:.0f} seconds; "
             "make it faster, as far as the rules allow"
         )
-    said = [line.strip()[:MAX_MESSAGE] for line in result.stderr.splitlines() if line.strip()]
+    lines = [line.strip()[:MAX_MESSAGE] for line in result.stderr.splitlines() if line.strip()]
     if result.exit_code < 0:
-        return _killed(result, [line[len(NOTE) :].strip() for line in said if line.startswith(NOTE)])
+        return _killed(result, [line[len(NOTE) :].strip() for line in lines if line.startswith(NOTE)])
     if not result.is_error:
         missing = "the script ended without printing its score line 'Final Validation Performance: <number>'"
         problem = result.score_problem
         return f"RuntimeError: {f'the score line cannot be used: {problem}' if problem else missing}"
-    if result.exit_code == 1 and said and _EXCEPTION.match(said[-1]):
-        return said[-1]  # a syntax error has no traceback
-    return f"RuntimeError: the script ended with exit code {result.exit_code}" + (f": {said[-1]}" if said else "")
+    if result.exit_code == 1 and lines and _EXCEPTION.match(lines[-1]):
+        return lines[-1]  # a syntax error has no traceback
+    return f"RuntimeError: the script ended with exit code {result.exit_code}" + (f": {lines[-1]}" if lines else "")
 
 
 def _killed(result: EvaluationResult, notes: list[str]) -> str:

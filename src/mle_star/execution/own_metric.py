@@ -46,10 +46,10 @@ while select.select([requests], [], [], {idle})[0]:
             spec.loader.exec_module(module)
             function = getattr(module, {name!r})
         with open(name, "rb") as file:
-            told = {{"value": float(function(*pickle.load(file)))}}
+            answer = {{"value": float(function(*pickle.load(file)))}}
     except BaseException as error:
-        told = {{"error": " ".join(f"{{type(error).__name__}}: {{error}}".split())[:300]}}
-    os.write(answers, json.dumps({{"of": name, **told}}).encode() + b"\\n")
+        answer = {{"error": " ".join(f"{{type(error).__name__}}: {{error}}".split())[:300]}}
+    os.write(answers, json.dumps({{"of": name, **answer}}).encode() + b"\\n")
 """
 
 
@@ -103,10 +103,10 @@ class _Process:
             os.write(self._requests, f"{Path(path).name}\n".encode())
         except OSError:
             return None
-        said, deadline = b"", time.monotonic() + CALL_SECONDS
-        while not said.endswith(b"\n") and len(said) <= MOST_ANSWER:
+        output, deadline = b"", time.monotonic() + CALL_SECONDS
+        while not output.endswith(b"\n") and len(output) <= MOST_ANSWER:
             if select.select([self._answers], [], [], 0.05)[0]:
-                said += os.read(self._answers, MOST_ANSWER)
+                output += os.read(self._answers, MOST_ANSWER)
             elif not self.lives:
                 return None
             elif time.monotonic() > deadline:
@@ -114,7 +114,7 @@ class _Process:
                 return {"error": f"it took more than {CALL_SECONDS:g} s"}
         Path(path).unlink(missing_ok=True)
         with suppress(ValueError):
-            answer = json.loads(said)
+            answer = json.loads(output)
             if isinstance(answer, dict) and answer.get("of") == Path(path).name:
                 return answer
         self.stop()  # it says more than it is asked, and may wait for somebody to read it

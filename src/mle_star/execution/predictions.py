@@ -65,22 +65,22 @@ def compared(
     return measure.model_copy(update={"score": known if is_better else measure.score, "estimated": True})
 
 
-def views_to_catch_up(run: RunContext, holdout: HoldOut, said: Sequence[str]) -> range:
+def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str]) -> range:
     """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
     scored = scored_here(run)
     common = len(scored[0].result.answers) if scored else 0
     best = incumbent(holdout, (one for one in scored if not run.ledger.leaks(one.script)), common)
-    reference = None if best is None or len(said) >= common else answers_of(holdout, run.run_dir, best)
+    reference = None if best is None or len(answers) >= common else answers_of(holdout, run.run_dir, best)
     if reference is None:
         return range(0)
     try:
-        ours = holdout.read([run.run_dir / path for path in said], holdout.views)
-        rows = holdout.compared_rows(len(said))
+        ours = holdout.read([run.run_dir / path for path in answers], holdout.views)
+        rows = holdout.compared_rows(len(answers))
         lead = holdout.figure(ours, rows) - holdout.figure(reference, rows)
     except (OSError, Ungradable):
         return range(0)
     is_ahead = lead > 0 if holdout.scorer.metric.higher_is_better else lead < 0
-    return range(len(said), common) if is_ahead else range(0)
+    return range(len(answers), common) if is_ahead else range(0)
 
 
 def scored_here(run: RunContext) -> list[ScriptRun]:

@@ -189,9 +189,9 @@ class ScriptProcess:
 def parse_report(text: bytes) -> Report | None:
     """What the supervisor said, or None when it makes no sense: then nothing of it is believed."""
     lines = [line.partition("\t") for line in text.decode("utf-8", "replace").splitlines()]
-    said: dict[str, Any] = {name: value for name, _, value in lines}
-    said["applied"] = said.get("applied", "").split()
+    report: dict[str, Any] = {name: value for name, _, value in lines}
+    report["applied"] = report.get("applied", "").split()
     try:
-        return Report.model_validate(said) if len({name for name, *_ in lines}) == len(lines) else None
+        return Report.model_validate(report) if len({name for name, *_ in lines}) == len(lines) else None
     except ValidationError:
         return None

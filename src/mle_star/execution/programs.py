@@ -133,8 +133,8 @@ def _ask(python: str | None, question: str) -> InterpreterInfo:
         # -S, because the question goes through `site` in its own way
         known: dict[str, Any] = json.loads(ask_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
-        lines = said.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
+        output = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
+        lines = output.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
         raise ConfigError(f"python={chosen!r} is no usable Python interpreter: {lines[-1]}") from None
     return InterpreterInfo.model_validate(known)
 
@@ -149,5 +149,5 @@ def call_command(command: str, variables: Mapping[str, str]) -> str:
         done = subprocess.run(command, shell=True, env=env, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    said = done.stderr.strip().splitlines() or [""]
-    return "" if done.returncode == 0 else f"{command!r} ended with {done.returncode} {said[-1]}".strip()
+    errors = done.stderr.strip().splitlines() or [""]
+    return "" if done.returncode == 0 else f"{command!r} ended with {done.returncode} {errors[-1]}".strip()

@@ -129,8 +129,8 @@ def find_bubblewrap() -> tuple[str, frozenset[str], str]:
     except (OSError, subprocess.SubprocessError) as error:
         return "", options, f"bubblewrap does not work here: {error}"
     if answer.returncode:
-        said = answer.stderr.decode("utf-8", "replace").strip() or f"exit code {answer.returncode}"
-        return "", options, f"bubblewrap does not work here: {said}; this machine or container forbids user namespaces"
+        why = answer.stderr.decode("utf-8", "replace").strip() or f"exit code {answer.returncode}"
+        return "", options, f"bubblewrap does not work here: {why}; this machine or container forbids user namespaces"
     return path, options, ""
 
 
@@ -315,9 +315,9 @@ def readable_outside(hidden: Iterable[str], folder: str, links: list[str] | None
 
 
 @lru_cache(maxsize=1)
-def _homes(said: str) -> frozenset[str]:
+def _homes(home: str) -> frozenset[str]:
     """The folders in which people keep what is theirs."""
-    found = {"/home", "/root", said}
+    found = {"/home", "/root", home}
     with suppress(KeyError):  # in a container, a user may be no more than a number
         found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
     return frozenset(os.path.realpath(place) for place in found)

@@ -176,17 +176,17 @@ def _problems(table: TableFacts, wanted: TableFacts | None, name: str) -> Iterat
         first = ", ".join(map(str, table.first_ragged))
         yield f"{table.ragged} rows do not have the header's {len(header)} columns (first at line {first})"
     elif wanted is not None:
-        asked = [column.strip() for column in wanted.header]
-        if header != asked:
-            yield _column_problem(header, asked, name)
+        expected = [column.strip() for column in wanted.header]
+        if header != expected:
+            yield _column_problem(header, expected, name)
         if table.cut:
             yield f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"
             return
         if table.rows != wanted.rows:
             yield f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one"
-        if header[:1] == asked[:1]:
+        if header[:1] == expected[:1]:
             if table.ids and wanted.ids:
-                yield from _id_problems(asked[0], table.ids, wanted.ids, name)
+                yield from _id_problems(expected[0], table.ids, wanted.ids, name)
             for column, blank, blank_there in zip(header, table.blank, wanted.blank, strict=False):
                 if blank and not blank_there:
                     yield f"column {column!r} is empty in {blank} rows: every row needs a prediction"

@@ -45,9 +45,9 @@ def remove_entry(path: Path) -> bool:
             shutil.rmtree(path)
             return True
         tools = [find_program(name) or name for name in ("find", "chmod", "rm")]
-        said = try_program(["/bin/sh", "-c", _REMOVE, "sh", os.path.abspath(path), *tools], _CHILD_SECONDS)  # noqa: PTH100
+        done = try_program(["/bin/sh", "-c", _REMOVE, "sh", os.path.abspath(path), *tools], _CHILD_SECONDS)  # noqa: PTH100
         if os.path.lexists(path):
-            raise OSError(said.stderr.decode("utf-8", "replace").strip()[-200:])
+            raise OSError(done.stderr.decode("utf-8", "replace").strip()[-200:])
     except FileNotFoundError:
         return True
     except (OSError, subprocess.SubprocessError) as error:

@@ -66,8 +66,8 @@ def campaign_html(campaign: Campaign) -> str:
 
 
 def _task_row(task: TaskDescription, entries: list[Entry]) -> TaskRow:
-    told = [one.expected if one.expected is not None else one.score for one in entries]
-    scores = [score for score in told if score is not None]
+    expected = [one.expected if one.expected is not None else one.score for one in entries]
+    scores = [score for score in expected if score is not None]
     direction = task.metric_direction
     return TaskRow(
         task.competition_id,

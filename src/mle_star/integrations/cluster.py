@@ -160,10 +160,11 @@ def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) 
     """What machines answer to a question, by Ray's names; who fails or takes too long gives no answer."""
     ask = _remote.remote(num_cpus=0, max_retries=0)(question)
     near = {node: NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes}
-    asked = {node: ask.options(scheduling_strategy=place).remote(*facts) for node, place in near.items()}
-    answered = ray.wait(list(asked.values()), num_returns=len(asked), timeout=ASKING_SECONDS)[0] if asked else []
+    requests = {node: ask.options(scheduling_strategy=place).remote(*facts) for node, place in near.items()}
+    answers = list(requests.values())
+    answered = ray.wait(answers, num_returns=len(answers), timeout=ASKING_SECONDS)[0] if answers else []
     found: dict[str, T] = {}
-    for node, answer in asked.items():
+    for node, answer in requests.items():
         if answer in answered:
             with contextlib.suppress(RayError):
                 found[node] = cast(T, ray.get(answer))

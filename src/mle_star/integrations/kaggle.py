@@ -55,8 +55,8 @@ def get_competition(competition: str, folder: Path) -> TaskGuess:
             with zipfile.ZipFile(archive) as packed:
                 packed.extractall(data)
             archive.unlink()
-    told = [f"# {name}\n\n{_plain(pages[name])}" for name in _PAGES if pages.get(name)]
-    write_whole(folder / "description.md", "\n\n".join([f"Kaggle competition {competition}", *told]) + "\n")
+    sections = [f"# {name}\n\n{_plain(pages[name])}" for name in _PAGES if pages.get(name)]
+    write_whole(folder / "description.md", "\n\n".join([f"Kaggle competition {competition}", *sections]) + "\n")
     guess = guess_task(folder, name=competition)
     write_task(guess, folder / TASK_FILE)
     return guess
@@ -91,11 +91,11 @@ def refresh(run_dir: Path, *, wait_seconds: float = 0.0) -> list[Sent]:
     """What was sent from a run, with the scores that Kaggle tells by now; waits for those that are still open."""
     known, deadline = kept(run_dir), time.monotonic() + wait_seconds
     while any(one.status == "PENDING" for one in known):
-        told: dict[int, Any] = {}
+        sent_before: dict[int, Any] = {}
         with _service() as api:
             for competition in {one.competition for one in known}:
-                told |= {one.ref: one for one in api.competition_submissions(competition) or [] if one}
-        known = [_updated(one, told.get(one.ref)) for one in known]
+                sent_before |= {one.ref: one for one in api.competition_submissions(competition) or [] if one}
+        known = [_updated(one, sent_before.get(one.ref)) for one in known]
         _keep(run_dir, known)
         if time.monotonic() >= deadline:
             break
@@ -115,14 +115,14 @@ def _keep(run_dir: Path, sent: list[Sent]) -> None:
     write_whole(run_dir / KEPT_FILE, json.dumps([asdict(one) for one in sent], indent=2))
 
 
-def _updated(one: Sent, told: Any) -> Sent:
-    if told is None:
+def _updated(one: Sent, found: Any) -> Sent:
+    if found is None:
         return one
     try:
-        score = float(told.public_score)
+        score = float(found.public_score)
     except (TypeError, ValueError):
         score = None
-    return replace(one, status=told.status.name, score=score, problem=told.error_description or "")
+    return replace(one, status=found.status.name, score=score, problem=found.error_description or "")
 
 
 @contextmanager

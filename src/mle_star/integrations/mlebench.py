@@ -59,10 +59,10 @@ def validate(submission: Path, url: str = VALIDATE_URL) -> str:
     except httpx2.HTTPError:
         return ""
     try:
-        said = reply.json()
+        answer = reply.json()
     except ValueError:
         return reply.text.strip()
-    return str(said.get("result", said)) if isinstance(said, dict) else str(said)
+    return str(answer.get("result", answer)) if isinstance(answer, dict) else str(answer)
 
 
 def _text(path: Path) -> str:

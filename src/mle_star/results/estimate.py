@@ -68,13 +68,13 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def in_words(told: Estimate, limit: float) -> str:
+def in_words(estimate: Estimate, limit: float) -> str:
     """An estimate as no more than it is: what was measured here, or a guess below the limit of the run."""
-    if told.measured:
-        return f"about {_rough(told.seconds)}, as earlier runs on these data took here; at most {_rough(limit)}"
-    if told.seconds >= limit:
+    if estimate.measured:
+        return f"about {_rough(estimate.seconds)}, as earlier runs on these data took here; at most {_rough(limit)}"
+    if estimate.seconds >= limit:
         return f"up to the limit of {_rough(limit)}"
-    return f"perhaps {_rough(told.seconds)}, a guess until the first script has run; at most {_rough(limit)}"
+    return f"perhaps {_rough(estimate.seconds)}, a guess until the first script has run; at most {_rough(limit)}"
 
 
 def _rough(seconds: float) -> str:

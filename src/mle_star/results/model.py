@@ -148,12 +148,12 @@ class Model:
             raise ConfigError(f"{name} lacks {some_of(absent, 5)}; the model was trained on {known}")
         for column in self.features:
             self._check_kind(column, list(frame[column]), name)
-        key, asked = self.layout.key, [column for column in self._asked.columns if column not in self.targets]
+        key, wanted = self.layout.key, [column for column in self._asked.columns if column not in self.targets]
         if key is not None and not self._is_dated and (key not in frame.columns or frame[key].duplicated().any()):
             frame = frame.assign(**{key: [str(number) for number in range(len(frame))]})
         if unknown := [column for column in frame.columns if column not in {*self._asked.columns, *self.targets}]:
             logger.warning("%s: columns that the training data do not have are left out: %s", name, ", ".join(unknown))
-        return frame.reindex(columns=asked, fill_value="")
+        return frame.reindex(columns=wanted, fill_value="")
 
     def _check_kind(self, column: str, cells: list[str], name: str) -> None:
         """Words where all training rows hold numbers are a mistake that a script would only choke on."""
@@ -260,8 +260,8 @@ class Model:
 def _with_own_settings(config: PipelineConfig, own: PipelineConfig) -> PipelineConfig:
     """The settings of a run with those of the user's that decide what a script can reach; says what is ignored."""
     usual = PipelineConfig()
-    asked = {name: getattr(config, name) for name in OWN_SETTINGS}
-    ignored = {name: value for name, value in asked.items() if value not in (getattr(own, name), getattr(usual, name))}
+    chosen = {name: getattr(config, name) for name in OWN_SETTINGS}
+    ignored = {name: value for name, value in chosen.items() if value not in (getattr(own, name), getattr(usual, name))}
     if ignored:
         words = ", ".join(f"{name}={value!r}" for name, value in ignored.items())
         names = ", ".join(f"{PREFIX}{name.upper()}" for name in ignored)

@@ -23,10 +23,10 @@ def texts_of(frame: Any, like: Table) -> Any:
     frame.columns = told_apart([str(name) for name in frame.columns])[0]
     for name in frame.columns:
         if pandas.api.types.is_datetime64_any_dtype(frame[name]):
-            told = like.column(name).date_format if name in like.sample else ""
+            date_format = like.column(name).date_format if name in like.sample else ""
             has_time = any(":" in str(cell) for cell in like.sample.get(name, []))
             moments = frame[name] if frame[name].dt.tz is None else frame[name].dt.tz_localize(None)
-            frame[name] = moments.dt.strftime(told or ("%Y-%m-%d %H:%M:%S" if has_time else "%Y-%m-%d"))
+            frame[name] = moments.dt.strftime(date_format or ("%Y-%m-%d %H:%M:%S" if has_time else "%Y-%m-%d"))
     lists = {name: list(map(_plain, frame[name])) for name in frame.columns if _holds_lists(frame[name])}
     written = io.StringIO(frame.to_csv(index=False))
     texts = pandas.read_csv(written, dtype=str, keep_default_na=False, skip_blank_lines=False)

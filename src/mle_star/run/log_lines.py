@@ -65,8 +65,8 @@ def _reply(event: AgentFinished) -> str:
 def _outcome(result: EvaluationResult) -> str:
     ran = "the same script ran before" if result.cached else f"after {result.duration_seconds:.2f} s"
     score = "failed" if result.is_error else result.score
-    said = f"score {score}, is_error: {yes_no(result.is_error)}, output of {len(result.stdout)} characters"
-    return f"exit code {result.exit_code} {ran}, {said}, file written: {yes_no(result.submission)}"
+    outcome = f"score {score}, is_error: {yes_no(result.is_error)}, output of {len(result.stdout)} characters"
+    return f"exit code {result.exit_code} {ran}, {outcome}, file written: {yes_no(result.submission)}"
 
 
 def _error(result: EvaluationResult) -> str:

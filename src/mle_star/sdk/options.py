@@ -81,8 +81,8 @@ async def missing_for_a_shell() -> str:
         process = await asyncio.create_subprocess_shell(command, stdin=nothing, stdout=nothing, stderr=pipe)
         _, stderr = await process.communicate()
         if process.returncode != 0:
-            said = stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
-            return f"{package} does not work here ({said[-1]})"
+            lines = stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
+            return f"{package} does not work here ({lines[-1]})"
     return ""
 
 

@@ -73,8 +73,8 @@ def _copy_data(model: Model, target: Path) -> None:
 def _predict_script(model: Model) -> str | None:
     """A program that predicts the rows of a CSV file by the script alone; None where the test is no CSV file."""
     layout, key = model.layout, model.layout.key
-    asked = layout.test or layout.train
-    form = asked.form if asked.form.kind == "csv" or layout.test is not None else Form()
+    shown = layout.test or layout.train
+    form = shown.form if shown.form.kind == "csv" or layout.test is not None else Form()
     if form.kind != "csv" or (layout.sample is not None and layout.sample.form.kind != "csv"):
         return None
     if layout.sample is not None:
@@ -84,7 +84,7 @@ def _predict_script(model: Model) -> str | None:
     return _text(
         "predict.py.txt",
         test=layout.test.name if layout.test else TEST_NAME,
-        columns=[name for name in asked.columns if name not in model.targets],
+        columns=[name for name in shown.columns if name not in model.targets],
         needed=model.features,
         sample=layout.sample.name if layout.sample else None if layout.test else SAMPLE_NAME,
         example=sample,

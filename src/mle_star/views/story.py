@@ -62,10 +62,10 @@ class RunStory:
         self._known: dict[str, tuple[int, Any]] = {}
 
     @classmethod
-    def from_events(cls, said: Iterable[events.AnyEvent]) -> RunStory:
+    def from_events(cls, recorded: Iterable[events.AnyEvent]) -> RunStory:
         """The story that these events tell."""
         story = cls()
-        for event in said:
+        for event in recorded:
             story.apply(event)
         return story
 
