@@ -9,22 +9,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mle_star import models as m
 from mle_star.basics.texts import digest_of
-from mle_star.models import (
-    AgentType,
-    DataModality,
-    FinalResult,
-    Isolation,
-    MetricDirection,
-    Phase1Result,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-    TaskType,
-    is_improvement,
-    is_improvement_or_equal,
-)
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.journal import Journal
@@ -40,31 +26,19 @@ PLANS = [
     "Use five stratified folds and average the fold models.",
     "Tune depth and leaves together, with stronger regularisation.",
 ]
-ENSEMBLES = [
-    "Average the class probabilities of the two solutions.",
-    "Weight each solution by its validation score.",
-    "Fit a logistic regression on out-of-fold predictions.",
-    "Average the ranks of the predictions.",
-    "Choose the weights by coordinate ascent on the validation fold.",
-]
-CONFINED = Isolation(sandbox="bubblewrap", network_blocked=True, limits=("memory", "processes", "time"))
+CONFINED = m.Isolation(sandbox="bubblewrap", network_blocked=True, limits=("memory", "processes", "time"))
 SCRIPT = '''"""{note}"""
 import pandas as pd
-from sklearn.model_selection import train_test_split
 from lightgbm import LGBMClassifier
 
 train = pd.read_csv("./input/train.csv")
-features = train.drop(columns=["id", "label"])
-fit, held_out, y_fit, y_held_out = train_test_split(features, train["label"], random_state=42)
 model = LGBMClassifier(n_estimators={trees}, learning_rate=0.05)  # {note}
-model.fit(fit, y_fit)
-final_validation_score = model.score(held_out, y_held_out)
-print(f"Final Validation Performance: {{final_validation_score}}")
+model.fit(train.drop(columns=["id", "label"])[::2], train["label"][::2])
+print(f"Final Validation Performance: {{model.score(train[1::2], train['label'][1::2])}}")
 '''
 TRACEBACK = """Traceback (most recent call last):
   File "solution.py", line 9, in <module>
-    model.fit(fit, y_fit)
-  File "lightgbm/sklearn.py", line 1284, in fit
+    model.fit(train, labels)
 ValueError: could not convert string to float: 'n/a'"""
 
 
@@ -78,7 +52,7 @@ class Invented:
     K: int = 3
     L: int = 2
     R: int = 3
-    direction: MetricDirection = MetricDirection.maximize
+    direction: m.MetricDirection = m.MetricDirection.maximize
     words: str = ""
     block_lines: int = 12
     outcome: str = "completed"
@@ -97,20 +71,20 @@ class Invented:
         self._now, self._random = self.started_at, random.Random(self.seed)
 
     @property
-    def config(self) -> PipelineConfig:
+    def config(self) -> m.PipelineConfig:
         """The settings that fit the letters."""
-        return PipelineConfig(
+        return m.PipelineConfig(
             num_retrieved_models=self.M, outer_loop_steps=self.T, inner_loop_steps=self.K, ensemble_rounds=self.R,
             num_parallel_solutions=self.L, model=self.model, max_budget_usd=5.0, time_limit_seconds=7200,
         )  # fmt: skip
 
     @property
-    def task(self) -> TaskDescription:
+    def task(self) -> m.TaskDescription:
         """A task whose metric goes the chosen way."""
-        up = self.direction is MetricDirection.maximize
-        return TaskDescription(
-            competition_id=self.words or self.name, task_type=TaskType.classification,
-            data_modality=DataModality.tabular, evaluation_metric=self.words or ("accuracy" if up else "rmse"),
+        up = self.direction is m.MetricDirection.maximize
+        return m.TaskDescription(
+            competition_id=self.words or self.name, task_type=m.TaskType.classification,
+            data_modality=m.DataModality.tabular, evaluation_metric=self.words or ("accuracy" if up else "rmse"),
             metric_direction=self.direction, description=self.words or "Predict `label` of the rows of test.csv.",
         )  # fmt: skip
 
@@ -141,11 +115,11 @@ class Invented:
         """The same with a whole result in its last line and, where one is `chosen`, a final selection before it."""
         *before, last = self.events()
         assert isinstance(last, ev.RunFinished)
-        script = SolutionScript(content="a last script of its own", phase=SolutionPhase.final, score=last.score)
-        phase1 = Phase1Result(
+        script = m.SolutionScript(content="a last script of its own", phase=m.SolutionPhase.final, score=last.score)
+        phase1 = m.Phase1Result(
             retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script, initial_score=0.5
         )
-        result = FinalResult(
+        result = m.FinalResult(
             task=self.task, config=self.config, phase1=phase1, phase2_results=[], phase3=None, final_solution=script,
             submission_path=last.submission_path, total_duration_seconds=1.0, total_cost_usd=0.0,
         ).model_copy(update=facts)  # fmt: skip
@@ -174,14 +148,14 @@ class Invented:
 
     def _phase1(self) -> Generator[AnyEvent, None, Any]:
         yield self._say(ev.PhaseStarted, step="phase1", phase="phase1")
-        yield from self._call("phase1/retriever", AgentType.retriever, seconds=40)
+        yield from self._call("phase1/retriever", m.AgentType.retriever, seconds=40)
         names = [self.words or MODELS[index % len(MODELS)] for index in range(self.M)]
         yield self._say(ev.ModelsRetrieved, step="phase1", names=names)
         scores: list[float | None] = []
         for index in range(self.M):
             step = f"phase1/candidate-{index}"
-            yield from self._call(f"{step}/init", AgentType.init)
-            yield from self._call(f"{step}/leakage-detection", AgentType.leakage, "detection")
+            yield from self._call(f"{step}/init", m.AgentType.init)
+            yield from self._call(f"{step}/leakage-detection", m.AgentType.leakage, "detection")
             if index == self.M - 1 and self.M > 1:
                 yield from self._broken(step)
                 scores.append(None)
@@ -198,9 +172,9 @@ class Invented:
         self._parent["initial"] = self._made[f"phase1/candidate-{scores.index(best)}"]
         for index in range(1, len(known)):
             step = f"phase1/merge-{index}"
-            yield from self._call(f"{step}/merger", AgentType.merger)
+            yield from self._call(f"{step}/merger", m.AgentType.merger)
             score = yield from self._script(f"{step}/script", self._level(0.04 + 0.01 * index))
-            accepted = is_improvement_or_equal(score, best, self.direction)
+            accepted = m.is_improvement_or_equal(score, best, self.direction)
             yield self._say(
                 ev.MergeTried, step=step, index=index, base_score=best, reference_model=names[index], score=score,
                 accepted=accepted, reason="" if accepted else f"{score} does not reach {best}",
@@ -221,9 +195,9 @@ class Invented:
         for t in range(self.T):
             self._start = self._parent[f"path-{path}"]
             step = f"phase2/path-{path}/t-{t}"
-            yield from self._call(f"{step}/ablation", AgentType.ablation)
+            yield from self._call(f"{step}/ablation", m.AgentType.ablation)
             yield from self._script(f"{step}/ablation-script", None)
-            yield from self._call(f"{step}/summarize", AgentType.summarize)
+            yield from self._call(f"{step}/summarize", m.AgentType.summarize)
             parts = [self.words or name for name in PARTS[: 3 + t % 3]]
             scores = {"baseline": best} | {
                 f"no {name}": best + self._sign * self._random.uniform(-0.03, 0.004) for name in parts
@@ -232,9 +206,9 @@ class Invented:
             yield self._say(
                 ev.AblationFinished, step=step, path=path, t=t, scores=scores, solution_score=best, summary=summary
             )
-            yield from self._call(f"{step}/extractor", AgentType.extractor)
+            yield from self._call(f"{step}/extractor", m.AgentType.extractor)
             block = self._block(0)
-            yield self._say(ev.BlockChosen, step=step, path=path, t=t, block=block, plan=self._plan(PLANS))
+            yield self._say(ev.BlockChosen, step=step, path=path, t=t, block=block, plan=self._plan())
             for k in range(self.K):
                 best = yield from self._attempt(path, t, k, block, best)
         yield self._done(f"phase2/path-{path}", best, path=path)
@@ -242,16 +216,16 @@ class Invented:
 
     def _attempt(self, path: int, t: int, k: int, block: str, best: float) -> Generator[AnyEvent, None, Any]:
         step = f"phase2/path-{path}/t-{t}/k-{k}"
-        plan = self._plan(PLANS)
+        plan = self._plan()
         if k:
-            yield from self._call(f"{step}/planner", AgentType.planner)
-        yield from self._call(f"{step}/coder", AgentType.coder)
+            yield from self._call(f"{step}/planner", m.AgentType.planner)
+        yield from self._call(f"{step}/coder", m.AgentType.coder)
         score: float | None = None
         if (path + t + k) % 7 == 5:
             yield from self._broken(step)
         else:
             score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.02, 0.008))
-        accepted = score is not None and is_improvement_or_equal(score, best, self.direction)
+        accepted = score is not None and m.is_improvement_or_equal(score, best, self.direction)
         best = score if accepted and score is not None else best
         yield self._say(
             ev.RefinementTried, step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
@@ -266,14 +240,14 @@ class Invented:
         ahead: float | None = None
         for r in range(self.R):
             step = f"phase3/r-{r}"
-            yield from self._call(f"{step}/ens_planner", AgentType.ens_planner)
-            yield from self._call(f"{step}/ensembler", AgentType.ensembler)
+            yield from self._call(f"{step}/ens_planner", m.AgentType.ens_planner)
+            yield from self._call(f"{step}/ensembler", m.AgentType.ensembler)
             score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.004, 0.01))
-            leads = ahead is None or is_improvement_or_equal(score, ahead, self.direction)
+            leads = ahead is None or m.is_improvement_or_equal(score, ahead, self.direction)
             ahead = score if leads else ahead
             parents = [self._parent[f"path-{path}"] for path in range(self.L)]
             yield self._say(
-                ev.EnsembleTried, step=step, r=r, plan=self._plan(ENSEMBLES), score=score, best=leads,
+                ev.EnsembleTried, step=step, r=r, plan=self._plan(), score=score, best=leads,
                 digest=self._made[step], parents=parents,
             )  # fmt: skip
         yield self._say(ev.BudgetWarning, limit="money", used=4.1, allowed=5.0)
@@ -282,7 +256,7 @@ class Invented:
 
     def _finalization(self, best: float) -> Iterator[AnyEvent]:
         yield self._say(ev.PhaseStarted, step="finalization", phase="finalization")
-        yield from self._call("finalization/test", AgentType.test)
+        yield from self._call("finalization/test", m.AgentType.test)
         yield from self._script("finalization/submission-script", None, purpose="submission")
         yield self._say(ev.Notice, level="info", message=self.words or "the submission has 4,277 rows")
         yield self._done("finalization", best)
@@ -296,16 +270,18 @@ class Invented:
 
     # --- calls and scripts ---
 
-    def _call(self, step: str, agent: AgentType, variant: str | None = None, seconds: float = 9) -> Iterator[AnyEvent]:
-        yield self._say(ev.AgentStarted, step=step, agent=agent, variant=variant)
+    def _call(
+        self, step: str, agent: m.AgentType, variant: str | None = None, seconds: float = 9
+    ) -> Iterator[AnyEvent]:
+        yield self._say(ev.AgentStarted, step=step, agent=agent, variant=variant or None)
         prompt = f"{self.words or 'Do your part.'} ({step})"
         asked = {"step": step, "digest": digest_of(prompt), "agent": agent, "prompt": prompt, "seconds": seconds}
-        if agent is AgentType.planner and self._random.random() < 0.05:
+        if agent is m.AgentType.planner and self._random.random() < 0.05:
             message = self.words or "planner: no answer within 900 s"
             yield self._say(ev.AgentFailed, seconds, **asked, reason="timeout", message=message, cost_usd=0.001)
             return
         yield self._say(
-            ev.AgentFinished, seconds, **asked, variant=variant, template_hash="abc", model=self.model,
+            ev.AgentFinished, seconds, **asked, variant=variant or None, template_hash="abc", model=self.model,
             text=self.words or f"Done: {step}.", cost_usd=0.021, input_tokens=2100, output_tokens=640,
         )  # fmt: skip
 
@@ -321,7 +297,7 @@ class Invented:
             at=self._tick(seconds), step=step, digest=digest_of(code), purpose=purpose, script=code,
             stdout=(self.words and self.words + "\n") + out, seconds=seconds, score=score, isolation=CONFINED,
         )  # fmt: skip
-        if score is not None and (self._best is None or is_improvement(score, self._best, self.direction)):
+        if score is not None and (self._best is None or m.is_improvement(score, self._best, self.direction)):
             self._best = score
             yield self._say(ev.BestImproved, 0.01, step=place, score=score, digest=digest_of(code))
             yield self._say(
@@ -341,7 +317,7 @@ class Invented:
                 seconds=3, is_error=True, score=None, traceback=error, isolation=CONFINED,
             )  # fmt: skip
             if number == 1:
-                yield from self._call(f"{step}/debugger", AgentType.debugger)
+                yield from self._call(f"{step}/debugger", m.AgentType.debugger)
                 words = self.words or "ValueError: could not convert string to float: 'n/a'"
                 yield self._say(ev.DebugAttempted, step=f"{step}/debugger", accepted=True, error=words)
 
@@ -360,14 +336,14 @@ class Invented:
 
     @property
     def _sign(self) -> int:
-        return 1 if self.direction is MetricDirection.maximize else -1
+        return 1 if self.direction is m.MetricDirection.maximize else -1
 
     def _level(self, gain: float) -> float:
-        base = 0.78 if self.direction is MetricDirection.maximize else 0.42
+        base = 0.78 if self.direction is m.MetricDirection.maximize else 0.42
         return base + self._sign * (gain + self._random.uniform(0, 0.01))
 
-    def _plan(self, plans: list[str]) -> str:
-        return self.words or self._random.choice(plans)
+    def _plan(self) -> str:
+        return self.words or self._random.choice(PLANS)
 
     def _block(self, version: int) -> str:
         lines = [f"feature_{number} = frame[{number}] * {self.seed}" for number in range(self.block_lines)]

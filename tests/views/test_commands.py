@@ -159,15 +159,6 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
     assert (process.returncode, err.strip()) == (0, "no longer served")
 
 
-@pytest.mark.parametrize("command", ["report", "runs", "show", "diff", "watch", "run", "resume", "kaggle"])
-def test_every_command_explains_itself(command: str, capsys: Captured) -> None:
-    assert main([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert f"mle-star {command}" in shown
-    assert "<bool>" not in shown, "a flag takes no value"
-    assert command != "kaggle" or "mle-star[kaggle]" in shown
-
-
 def test_a_run_is_found_by_its_name_its_beginning_and_as_the_latest(
     runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,25 +43,19 @@ def test_the_reference_is_current_and_describes_everything_in_plain_words() -> N
     assert [line for line in plain.splitlines() if re.search(OLD_WORDS, line)] == []
 
 
-def test_the_reference_names_every_option_that_the_help_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_explains_itself_as_reference_and_guides_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {command for command, _ in CALLS} <= set(COMMANDS) and len(CALLS) > 25
     for command in COMMANDS:
         assert main([command, "--help"]) == 0
-        offered = re.findall(r"^│\s+(?:\*\s+)?((?:--?[A-Za-z][\w-]*[\s,/]*)+)", capsys.readouterr().out, re.MULTILINE)
-        shown = {word for line in offered for word in re.findall(r"--?[A-Za-z][\w-]*", line)} - {"--help", "-h"}
+        shown = capsys.readouterr().out
+        assert f"mle-star {command}" in shown and "<bool>" not in shown, "a flag takes no value"
+        assert command != "kaggle" or "mle-star[kaggle]" in shown
+        lines = re.findall(r"^│\s+(?:\*\s+)?((?:--?[A-Za-z][\w-]*[\s,/]*)+)", shown, re.MULTILINE)
+        offered = {word for line in lines for word in re.findall(r"--?[A-Za-z][\w-]*", line)} - {"--help", "-h"}
         known = {option for one in reference._parameters(with_settings(load(command))) for option in one.options}
-        assert known == shown, command
-
-
-def test_every_command_and_option_in_the_guides_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {command for command, _ in CALLS} <= set(COMMANDS)
-    assert len(CALLS) > 25
-    for command in sorted({command for command, _ in CALLS}):
-        assert main([command, "--help"]) == 0
-        offered = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", capsys.readouterr().out))
-        used = {
-            word for name, rest in CALLS if name == command for word in re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", rest)
-        }
-        assert used <= offered, command
+        assert known == offered, command
+        rest = " ".join(rest for name, rest in CALLS if name == command)
+        assert set(re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", rest)) <= {*offered, "--help"}, command
 
 
 def test_every_link_and_picture_in_the_docs_leads_somewhere() -> None:

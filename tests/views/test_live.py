@@ -20,7 +20,7 @@ from playwright.sync_api import Dialog
 from mle_star.errors import ConfigError, RunInterrupted
 from mle_star.models import FinalResult, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AblationFinished, FinishRequested, RefinementTried, RunFinished
+from mle_star.run.events import FinishRequested, RefinementTried, RunFinished
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import Journal
 from mle_star.serving import GuardedServer
@@ -164,11 +164,7 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
         assert place.locator("#scores .mark").count() == len(story.attempts)
         for section in SECTIONS:
             assert section == "now" or len(place.locator(f"section#{section}").inner_text()) > 20, section
-    studies = [step.ablation for step in story.steps if isinstance(step.ablation, AblationFinished)]
-    parts = sum(name.lower() != "baseline" for study in studies for name in study.scores)
-    assert report.locator("#refinement svg .bar").count() == parts > 0
     assert report.locator("details.try").count() == len(story.refinements) == 1
-    assert report.locator("#final-script").text_content() == story.final_script
     assert (seen.complaints, seen.requests) == ([], [(run_dir / "report.html").as_uri()])
 
 

@@ -212,7 +212,7 @@ class Verdict:
         if story.finished is not None:
             promoted = lineage_of(story).source == "promoted"
             apart = story.expected is not None and not promoted
-            words = "of the script promoted by hand" if promoted else "of the solution submitted"
+            words = "of the script promoted by hand" if promoted else "of the final solution"
             add("Result", story.finished.score, "on rows kept for the end" if apart else words, apart=apart)
         return found
 
