@@ -22,6 +22,7 @@ from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
 from mle_star.execution.artifacts import fitted_digest
 from mle_star.execution.predictions import searched_submission
+from mle_star.holdout.blend import blend_script
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import (
@@ -46,7 +47,6 @@ from mle_star.run.events import (
 )
 from mle_star.run.limits import SHARE
 from mle_star.safety import LEAK_REPLACED
-from mle_star.search.blend_script import blend_script
 from mle_star.search.rescore import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time

@@ -9,7 +9,7 @@ from mle_star.run.context import active_run
 from mle_star.run.events import AnyEvent, BudgetWarning, Forecast, LeakageChecked, SubmissionKept
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
-from mle_star.run.memory import tried
+from mle_star.run.prompt_context import tried
 from tests.pipeline.conftest import QuickRun, settings
 
 

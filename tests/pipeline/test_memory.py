@@ -16,7 +16,7 @@ from mle_star.run.events import (
     ScriptFinished,
 )
 from mle_star.run.ledger import Ledger
-from mle_star.run.memory import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from mle_star.run.prompt_context import MAX_CHARACTERS, steps_without_gain, tried, tried_table
 from tests.ledgers import script_finished
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.data.files import with_point
+from mle_star.data.files import Dialect, with_point
 from mle_star.data.formulas import spearman
 from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.scorer import Scorer
@@ -93,3 +93,66 @@ def _concordance(a: Any, b: Any) -> float:
     """One less the squared distance of two sets of rows, by that of rows which have nothing to do with each other."""
     by_chance = (a.var(axis=0) + b.var(axis=0) + (a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
     return float(1 - ((a - b) ** 2).sum(axis=1).mean() / by_chance) if by_chance else float(np.array_equal(a, b))
+
+
+# --- the program of a blend --------------------------------------------------------------------------------
+
+_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+WEIGHTS = {weights}
+KEY, ANSWERS = {key!r}, {answers!r}
+SEPARATOR, DECIMAL = {separator!r}, {decimal!r}
+SUBMISSION = Path("final/submission.csv")
+
+
+def read():
+    """The rows that a member submitted; it may have written commas where others are asked for."""
+    first = SUBMISSION.read_text(encoding="utf-8-sig").partition("\\n")[0]
+    separator = SEPARATOR if set(ANSWERS) <= set(next(csv.reader([first], delimiter=SEPARATOR))) else ","
+    with SUBMISSION.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream, delimiter=separator))
+
+
+def named(rows, keyed):
+    """The same rows by key, else by place."""
+    return {{row[KEY].strip().removesuffix(".0") if keyed else place: row for place, row in enumerate(rows)}}
+
+
+def number(text):
+    return float(text.replace(".", "").replace(",", ".") if "," in text else text)
+
+
+members = []
+for place in range(1, len(WEIGHTS) + 1):
+    subprocess.run([sys.executable, f"solution/member_{{place}}.py"], check=True)
+    members.append(read())
+keyed = all(KEY in row for rows in members for row in rows)
+keyed = keyed and all(len({{row[KEY] for row in rows}}) == len(rows) for rows in members)
+members = [named(rows, keyed) for rows in members]
+for key, row in members[0].items():
+    answers = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
+    row.update((name, repr(value).replace(".", DECIMAL)) for name, value in answers.items())
+with SUBMISSION.open("w", encoding="utf-8", newline="") as stream:
+    writer = csv.DictWriter(stream, list(row), delimiter=SEPARATOR, lineterminator="\\n")
+    writer.writeheader()
+    writer.writerows(members[0].values())
+'''
+
+
+def blend_script(weights: list[float], scorer: Scorer) -> str:
+    """The program for these weights, with all that tells its rows and its numbers apart."""
+    layout = scorer.data.layout
+    sample = layout.sample
+    dialect = sample.form.dialect if sample is not None and sample.form.kind == "csv" else Dialect()
+    return _SCRIPT.format(
+        weights=[round(weight, 6) for weight in weights],
+        key=layout.key if scorer.data.asked_keys or not scorer.data.asked else None,
+        answers=list(scorer.names),
+        separator=dialect.separator,
+        decimal=dialect.decimal,
+    )

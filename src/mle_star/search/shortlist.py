@@ -13,7 +13,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution.predictions import answers_of, blend_answers, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
-from mle_star.holdout.blend import blended, can_blend, find_weights
+from mle_star.holdout.blend import blend_script, blended, can_blend, find_weights
 from mle_star.holdout.explain import answer_charts
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.intervals import moved, shifted
@@ -32,7 +32,6 @@ from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined
 from mle_star.run.ledger import ScriptRun
 from mle_star.safety import check_and_fix_leakage, checks_later
-from mle_star.search.blend_script import blend_script
 
 logger = logging.getLogger(__name__)
 
