@@ -364,25 +364,29 @@ def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, made: Callable[[P
         opened(folder)
 
 
+def solved(data: Data, view: View) -> pandas.DataFrame:
+    """The answers to the real test of a script that knows what `x` tells, and is right on the hidden rows as well."""
+    shown = pandas.read_csv(view.folder / "test.csv")
+    answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
+    answers = answers.sample(frac=1, random_state=1) if "id" in shown else answers
+    answers.to_csv(view.folder.parent / "s.csv", index=False)
+    said = read_answers(data, view.folder.parent / "s.csv", view)
+    assert Scorer(data, known_metric("accuracy")).score(said.hidden, view.hidden) > 0.98, "x is rounded"
+    write_answers(data, said, view.folder.parent / "final" / "real.csv")
+    return pandas.read_csv(view.folder.parent / "final" / "real.csv")
+
+
 @pytest.mark.parametrize("numbered", ["nowhere", "from 0 again"])
 def test_rows_without_a_key_of_their_own_go_among_the_test_rows_under_new_ones(tmp_path: Path, numbered: str) -> None:
     folder, places = write(tmp_path / "data", "csv"), range(ASKED)
     change(folder, "train", id=None if numbered == "nowhere" else range(ROWS))
     change(folder, "test", id=places)
     change(folder, "sample_submission", id=places[::-1])
-    test = pandas.read_csv(folder / "test.csv")
-    data, view, hidden = viewed(folder)
-    shown = pandas.read_csv(view.folder / "test.csv")
-    wanted = pandas.read_csv(view.folder / "sample_submission.csv")
-    assert set(shown["id"]) == set(wanted["id"]) and shown["id"].is_unique and set(places) < set(shown["id"])
-    scorer = Scorer(data, known_metric("accuracy"))
-    answers = pandas.DataFrame({"id": shown["id"], "y": (shown["x"] > 0.5).astype(int)})
-    answers.sample(frac=1, random_state=1).to_csv(tmp_path / "s.csv", index=False)
-    said = read_answers(scorer.data, tmp_path / "s.csv", view)
-    assert scorer.score(said.hidden, hidden) > 0.98, "x is rounded"
-    write_answers(scorer.data, said, tmp_path / "final" / "real.csv")
-    real = pandas.read_csv(tmp_path / "final" / "real.csv")
-    assert list(real["id"]) == list(reversed(places)) and list(real["y"])[::-1] == [int(x > 0.5) for x in test["x"]]
+    data, view, _ = viewed(folder)
+    shown, wanted = (pandas.read_csv(view.folder / name)["id"] for name in ("test.csv", "sample_submission.csv"))
+    assert set(shown) == set(wanted) and shown.is_unique and set(places) < set(shown)
+    real, asked = solved(data, view), pandas.read_csv(folder / "test.csv")["x"]
+    assert list(real["id"]) == list(reversed(places)) and list(real["y"])[::-1] == [int(x > 0.5) for x in asked]
 
 
 @pytest.mark.parametrize("key", ["id", ""])
@@ -392,17 +396,10 @@ def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_pa
     (folder / "sample_submission.csv").unlink()
     if not key:
         change(folder, "test", id=None)
-    data, view, hidden = viewed(folder)
-    shown = pandas.read_csv(view.folder / "test.csv")
-    answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
-    answers.to_csv(tmp_path / "s.csv", index=False)
-    scorer = Scorer(data, known_metric("accuracy"))
-    said = read_answers(scorer.data, tmp_path / "s.csv", view)
-    assert scorer.score(said.hidden, hidden) > 0.98, "x is rounded"
-    write_answers(scorer.data, said, tmp_path / "final" / "real.csv")
+    data, view, _ = viewed(folder)
     asked = pandas.read_csv(folder / "test.csv")
     wanted = pandas.DataFrame({**({"id": asked["id"]} if key else {}), "y": (asked["x"] > 0.5).astype(int)})
-    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "final" / "real.csv"), wanted)
+    pandas.testing.assert_frame_equal(solved(data, view), wanted)
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
@@ -591,6 +588,8 @@ def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:
     assert grade is not None and grade.score == pytest.approx(most)
     chance = Scorer(data, known_metric("roc_auc")).baseline(range(ROWS))
     assert chance is not None and chance.score == 0.5
+    change(tmp_path / "data", "train", y=[f"${i / 7}" for i in range(ROWS)])
+    assert Scorer(opened(tmp_path / "data"), known_metric("rmse")).baseline(range(ROWS)) is None, "no plain numbers"
 
 
 @pytest.mark.parametrize(
@@ -613,12 +612,6 @@ def test_a_single_probability_is_that_of_the_larger_number_as_every_script_write
         scorer.score(dict.fromkeys(range(ROWS), (str(share),)), range(ROWS))
     )
     assert f"a single probability is that of '{likely}'" in data_brief(folder, "Predict `y`.")
-
-
-def test_targets_that_are_no_plain_numbers_have_no_dummy(tmp_path: Path) -> None:
-    folder = write(tmp_path / "data", "csv")
-    change(folder, "train", y=[f"${i / 7}" for i in range(ROWS)])
-    assert Scorer(opened(folder), known_metric("rmse")).baseline(range(ROWS)) is None
 
 
 # --- names of rows ----------------------------------------------------------------------------------------------

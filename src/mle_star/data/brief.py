@@ -221,12 +221,9 @@ def _pictures(found: Survey) -> str:
     for folder in sorted(found.images)[: 2 * LISTED]:
         names = sorted(found.images[folder])
         sizes = [size for name in names[:SAMPLED_PICTURES] if (size := picture_size(found.folder / folder / name))]
-        told = ""
-        if sizes:
-            widths, heights = zip(*sizes, strict=True)
-            told = f", {min(widths)}-{max(widths)} x {min(heights)}-{max(heights)} pixels"
-            if len(set(sizes)) == 1:
-                told = f", {widths[0]} x {heights[0]} pixels"
+        spans = [(min(side), max(side)) for side in zip(*sizes, strict=True)]
+        sides = " x ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in spans)
+        told = f", {sides} pixels" if sides else ""
         lines.append(f"- {_name(folder)}: {len(names):,} pictures{told}, such as {_name(names[0])}")
     if len(found.images) > len(lines):
         lines.append(f"- and {len(found.images) - len(lines)} more folders of pictures")

@@ -13,7 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -105,14 +105,12 @@ def _decode(chunks: list[bytes]) -> tuple[list[str], str] | None:
     if b"\0" in start or sum(byte < 32 and byte not in b"\t\n\r\f" for byte in start) > len(start) // 50:
         return None
     marked = head.startswith(codecs.BOM_UTF8)
-    for encoding in ("utf-8", "cp1252"):
-        try:
+    for encoding in ("utf-8", "cp1252", "latin-1"):
+        with suppress(UnicodeDecodeError):
             # Holes of a sparse file read as NUL.
             plain = [codecs.getincrementaldecoder(encoding)().decode(chunk).replace("\0", "") for chunk in chunks]
-        except UnicodeDecodeError:
-            continue
-        return [plain[0].removeprefix("\ufeff"), *plain[1:]], "utf-8-sig" if marked else encoding
-    return [chunk.decode("latin-1").replace("\0", "") for chunk in chunks], "latin-1"
+            return [plain[0].removeprefix("\ufeff"), *plain[1:]], "utf-8-sig" if marked else encoding
+    return None
 
 
 def count_lines(stream: IO[bytes]) -> int:
@@ -190,20 +188,18 @@ def sniff_separator(name: str, text: str) -> str:
     return str(found.delimiter) if found is not None and found.delimiter in DELIMITERS else ","
 
 
-def rows_of(text: str, separator: str, limit: int) -> Iterator[list[str]]:
+def rows_of(text: str, separator: str) -> Iterator[list[str]]:
     """The rows of a text that hold anything; an empty one for a row that cannot be read."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
-    while limit > 0:
+    while True:
         try:
-            row = next(reader)
-        except StopIteration:
-            return
+            row = next(reader, None)
         except csv.Error:  # a field that never ends: an unbalanced quote, or megabytes in one cell
-            limit -= 1
             yield []
             continue
-        if (row and row[0] and not row[0].isspace()) or any(map(str.strip, row)):
-            limit -= 1
+        if row is None:
+            return
+        if any(map(str.strip, row)):
             yield row
 
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -276,7 +276,7 @@ def own_metric(text: str, folder: Path, direction: MetricDirection | None) -> Me
         raise ConfigError(f"{text}: say with metric_direction whether to maximize or to minimize it")
     if not path.is_file():
         raise ConfigError(f"{text}: there is no file {path}")
-    return Metric(text.strip(), direction, "frames", _Own(path, name), low=-math.inf)
+    return Metric(text.strip(), direction, "frames", partial(_run_own, path, name), low=-math.inf)
 
 
 _runners: list[Callable[[Path, str], Formula]] = []
@@ -287,17 +287,10 @@ def run_own_metrics_by(runner: Callable[[Path, str], Formula]) -> None:
     _runners[:] = [runner]
 
 
-@dataclass(frozen=True)
-class _Own:
-    """Runs the function when the first figure is wanted."""
-
-    path: Path
-    name: str
-
-    def __call__(self, truth: Any, answer: Any) -> float:
-        if not _runners:
-            raise ConfigError(f"{self.path}:{self.name}: nothing here can run it apart; import mle_star.execution")
-        return _runners[0](self.path, self.name)(truth, answer)
+def _run_own(path: Path, name: str, truth: Any, answer: Any) -> float:
+    if not _runners:
+        raise ConfigError(f"{path}:{name}: nothing here can run it apart; import mle_star.execution")
+    return _runners[0](path, name)(truth, answer)
 
 
 # --- in prose --------------------------------------------------------------------------------------------------
@@ -311,10 +304,10 @@ def metric_in_prose(text: str) -> tuple[Metric, str] | None:
     pairs = zip(["", *sentences], sentences, strict=False)
     telling = [bool(_TELLING.search(f"{before} {sentence}")) for before, sentence in pairs]
     for wanted in (True, False):
-        for sentence, tells in zip(sentences, telling, strict=True):
-            found = _longest_name(sentence, shortest=1 if wanted else 2) if tells is wanted else None
-            if found is not None:
-                return found
+        likely = [sentence for sentence, tells in zip(sentences, telling, strict=True) if tells is wanted]
+        named = (_longest_name(sentence, shortest=1 if wanted else 2) for sentence in likely)
+        if found := next(filter(None, named), None):
+            return found
     return None
 
 

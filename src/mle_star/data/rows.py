@@ -77,7 +77,7 @@ class TableRows:
     def column(self, name: str) -> list[str]:
         """The cells of a column as texts without blanks around them; a gap is an empty one."""
         if name not in self._known:
-            self._known[name] = list(map(as_text, self._all(name)))
+            (self._known[name],) = self._columns([name])
         return self._known[name]
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
@@ -128,6 +128,9 @@ class TableRows:
             text = json.dumps(whole, ensure_ascii=False, indent=1)
         with create_data(target) as stream:
             stream.write(text.encode())
+
+    def _columns(self, names: Sequence[str]) -> list[list[str]]:
+        return [list(map(as_text, self._all(name))) for name in names]
 
     def _all(self, name: str) -> list[Any]:
         """A column of all rows."""
@@ -198,12 +201,6 @@ class Separated(TableRows):
         self.count = len(self._starts) - 1
         names = list(names)
         self._known.update(zip(names, self._columns(names), strict=True))
-
-    def column(self, name: str) -> list[str]:
-        """The cells of a column as texts."""
-        if name not in self._known:
-            (self._known[name],) = self._columns([name])
-        return self._known[name]
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
         """Some columns of some rows, with the blanks around cells that mean something."""

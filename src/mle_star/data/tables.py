@@ -13,7 +13,7 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -175,14 +175,14 @@ def _read_csv(path: Path, name: str) -> Table | str:
 def _sampled_rows(pieces: files.Pieces, separator: str) -> tuple[list[list[str]], bool]:
     """Rows from everywhere in a file, which may be sorted, the first one first; and whether these are all."""
     if pieces.whole:
-        rows = list(files.rows_of(pieces.texts[0], separator, len(pieces.texts[0])))
+        rows = list(files.rows_of(pieces.texts[0], separator))
         is_all = len(rows) <= MAX_ROWS
         rows = rows if is_all else [rows[0], *rows[1 :: len(rows) // MAX_ROWS + 1]]
     else:
-        width = max((len(row) for row in files.rows_of(pieces.texts[0], separator, 1)), default=1)
+        width, is_all = len(next(files.rows_of(pieces.texts[0], separator), [])), False
         most = min(MAX_ROWS, max(MAX_CELLS // max(width, 1), FEWEST_ROWS)) // len(pieces.texts) + 1
-        # The last row of a piece of a larger file is usually cut.
-        rows, is_all = [row for text in pieces.texts for row in list(files.rows_of(text, separator, most))[:-1]], False
+        found = (list(islice(files.rows_of(text, separator), most)) for text in pieces.texts)
+        rows = [row for piece in found for row in piece[:-1]]  # the last row of a piece is usually cut
     return list(dropwhile(operator.not_, rows)), is_all
 
 

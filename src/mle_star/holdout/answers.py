@@ -67,16 +67,17 @@ def _table(data: Data, path: Path, asked: int) -> tuple[list[str], list[list[str
 def _cells(data: Data, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
     header = [name.strip() for name in next(reader, [])]
     wanted, width, most = {*_headings(data), _key(data)}, len(header), 2 * asked + SPARE_ROWS
+    uneven = Ungradable("the submission is empty or its rows differ in length")
+    if not header:
+        raise uneven
     places = [place for place, name in enumerate(header) if name in wanted]
     rows: list[list[str]] = []
     for row in islice(reader, most + 1):
         if len(row) != width:
-            raise Ungradable("the submission is empty or its rows differ in length")
+            raise uneven
         rows.append(row if len(places) == width else [row[place] for place in places])
     if len(rows) > most:
         raise Ungradable(f"the submission has more than {most} rows, the test file {asked}")
-    if not header:
-        raise Ungradable("the submission is empty or its rows differ in length")
     return [header[place] for place in places], rows
 
 

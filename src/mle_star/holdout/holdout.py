@@ -172,9 +172,7 @@ class HoldOut:
     def baseline(self) -> Measure | None:
         """What a dummy would get."""
         grade = self.scorer.baseline(self.hidden_rows)
-        if grade is None:
-            return None
-        return Measure(score=grade.score, low=grade.low, high=grade.high, rows=grade.rows, measured="harness")
+        return None if grade is None else Measure(**grade._asdict(), measured="harness")
 
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""

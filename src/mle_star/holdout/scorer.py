@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ STRETCHES = 4
 _LIST_MARKS = re.compile(r"[,;|]")
 
 
-@dataclass(frozen=True)
-class Grade:
+class Grade(NamedTuple):
     """A score with its interval of 95 %, over so many hidden rows."""
 
     score: float
