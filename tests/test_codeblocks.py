@@ -53,6 +53,10 @@ def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, befo
     assert extract_code_block(f"{before}\n\n{fence(code, tag)}\n\n{after}") == cut(code)
 
 
+DOCSTRING = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
+NESTED = "doc = '''\n```python\ninner\n```\n'''"
+
+
 @pytest.mark.req("REQ-SF-005")
 @pytest.mark.parametrize(
     ("response", "code"),
@@ -78,23 +82,16 @@ def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, befo
         ("```bash\npip install everything at once\n```\n```python\nx = 1\n```", "x = 1"),
         ("```json\n[1, 2]\n```", "[1, 2]"),
         ("```python\nx = 1\n\nwell, again:\n\n```python\nx = 1\ny = 2\n```", "x = 1\ny = 2"),
+        (f"```python\n{DOCSTRING}\n```", DOCSTRING),  # an indented fence does not end the block
+        (f"```python\n{NESTED}\n```\ntext\n```python\n{NESTED}\nmore = 1\n```", f"{NESTED}\nmore = 1"),
+        ("Here:\r```python\rx = 1\ry = 2\r```\rDone.", "x = 1\ny = 2"),
+        # fences that do not pair up leave the longest piece of Python
+        ("```python\nz = 1\n```text\nno python!\n```python\na = 1\nb = 2\n```text\nnor here!", "a = 1\nb = 2"),
+        ("```python\nfoo bar(\n```python\nalso not(", "foo bar(\n```python\nalso not("),
     ],
 )
 def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
     assert extract_code_block(response) == code
-
-
-@pytest.mark.req("REQ-SF-005")
-def test_a_docstring_with_an_indented_fence_does_not_end_the_block() -> None:
-    script = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
-    assert extract_code_block(f"```python\n{script}\n```") == script
-
-
-@pytest.mark.req("REQ-SF-005")
-def test_after_a_nested_block_the_next_one_is_still_seen() -> None:
-    nested = "doc = '''\n```python\ninner\n```\n'''"
-    longer = "value = " + "1 + " * 40 + "1"
-    assert extract_code_block(f"```python\n{nested}\n```\ntext\n```python\n{longer}\n```") == longer
 
 
 @given(st.text(st.sampled_from(list("`~ \nab\tpython>-1.")), max_size=120))
@@ -137,22 +134,19 @@ def test_extraction_never_fails_and_never_gives_none(response: str) -> None:
 )
 def test_only_python_counts_as_code(response: str, expected: bool) -> None:
     assert has_extractable_code(response) is expected
-
-
-def test_an_empty_fence_is_told_apart_from_no_fence() -> None:
-    assert has_code_fence("gone:\n```python\n```")
+    assert has_code_fence("gone:\n```python\n```"), "an empty fence is one"
     assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [("x = 1", True), ("x = ", False), ("return 1", False), ("s = '\\d'", True), ("\0", False)]
-)
+    ("code", "expected"),
+    [
+        ("x = 1", True), ("x = ", False), ("return 1", False), ("s = '\\d'", True), ("\0", False),
+        ("from __future__ import annotations\nx: int = 1", True),  # nothing of our own imports is inherited
+    ],
+)  # fmt: skip
 def test_compiles_says_what_python_would(code: str, expected: bool) -> None:
     assert compiles(code) is expected
-
-
-def test_compiles_does_not_inherit_this_modules_future_imports() -> None:
-    assert compiles("from __future__ import annotations\nx: int = 1")
 
 
 @pytest.mark.req("REQ-P2O-031")
@@ -228,11 +222,6 @@ def test_what_is_found_is_a_slice_of_the_script_that_reads_the_same(
     assert cut("\n".join(line.rstrip() for line in found.split("\n"))) == cut(block)
 
 
-def test_the_first_match_wins() -> None:
-    script = "x = 1 \ny = 2 \nx = 1\t\ny = 2\n"
-    assert locate_block("x = 1\ny = 2", script) == "x = 1 \ny = 2"
-
-
 @pytest.mark.req("REQ-P2O-032")
 def test_a_block_is_found_quickly_in_a_script_of_50_kb() -> None:
     script = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))
@@ -270,66 +259,36 @@ def test_replacing_and_replacing_back_restores_the_script(
     assert replaced(script, inside.lstrip(), changed) == there
 
 
-def test_the_first_occurrence_is_replaced_as_the_model_does_it() -> None:
-    script = SolutionScript(content="a = 1\nb = 2\na = 1\n", phase=SolutionPhase.init)
-    assert replaced(script.content, "a = 1", "a = 9") == script.replace_block("a = 1", "a = 9").content
+FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
 
 
-def test_a_dedented_block_goes_back_into_its_function() -> None:
-    script = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
-    new = "y = x * 2\nif y > 3:\n    y = 3\nreturn y"
-    result = replaced(script, "    y = x\n    return y", new)
-    assert compiles(result)
-    assert result == "def train(x):\n    y = x * 2\n    if y > 3:\n        y = 3\n    return y\n\nprint(train(1))\n"
-
-
-def test_a_dedented_line_stays_in_its_branch_even_if_it_would_compile_outside() -> None:
-    script = "if ready:\n    x = 1\n    y = 2\nprint(1)\n"
-    assert replaced(script, "    y = 2", "y = 3") == "if ready:\n    x = 1\n    y = 3\nprint(1)\n"
-
-
-def test_an_overindented_block_is_moved_out() -> None:
-    assert replaced("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4") == "x = 1\ny = 3\nz = 4\n"
-
-
-def test_re_indenting_leaves_the_insides_of_strings_alone() -> None:
-    script = "def f():\n    s = ''\n    return s\n"
-    new = "s = '''one\ntwo\n'''"
-    assert replaced(script, "    s = ''", new) == "def f():\n    s = '''one\ntwo\n'''\n    return s\n"
-
-
-def test_the_line_end_of_the_old_block_is_kept_when_the_next_line_would_be_glued_on() -> None:
-    assert replaced("x = 1\ny = 2\n", "x = 1\n", "x = 9") == "x = 9\ny = 2\n"
-
-
-def test_code_that_compiles_in_no_variant_is_replaced_plainly() -> None:
-    assert replaced("if a:\n    x = 1\n", "    x = 1", "x = (") == "if a:\nx = (\n"
+@pytest.mark.parametrize(
+    ("script", "old", "new", "result"),
+    [
+        ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9", "a = 9\nb = 2\na = 1\n"),
+        ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2", "a = (\nb = 2\nb = 1\n"),  # even when nothing compiles
+        # indentation that was lost on the way
+        (FUNCTION, "    y = x\n    return y", "y = x * 2\nif y > 3:\n    y = 3\nreturn y",
+         "def train(x):\n    y = x * 2\n    if y > 3:\n        y = 3\n    return y\n\nprint(train(1))\n"),
+        ("if ready:\n    x = 1\n    y = 2\nprint(1)\n", "    y = 2", "y = 3",
+         "if ready:\n    x = 1\n    y = 3\nprint(1)\n"),  # although it would compile outside
+        ("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4", "x = 1\ny = 3\nz = 4\n"),
+        ("def f():\n    s = ''\n    return s\n", "    s = ''", "s = '''one\ntwo\n'''",
+         "def f():\n    s = '''one\ntwo\n'''\n    return s\n"),  # the insides of strings stay
+        ("if a:\n    x = 1\n", "    x = 1", "x = (", "if a:\nx = (\n"),
+        # a line end that belonged to the block
+        ("x = 1\ny = 2\n", "x = 1\n", "x = 9", "x = 9\ny = 2\n"),
+        ("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n", "a = 1\nb = 4\nc = 3\n"),
+    ],
+)  # fmt: skip
+def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant(script: str, old: str, new: str, result: str) -> None:
+    assert replaced(script, old, new) == result
 
 
 @pytest.mark.parametrize("old", ["", "nowhere"])
 def test_replacing_a_missing_block_is_refused(old: str) -> None:
     with pytest.raises(ValueError, match="block not found"):
         replaced("x = 1", old, "y")
-
-
-def test_line_ends_of_other_systems_are_line_ends() -> None:
-    for end in ("\n", "\r\n", "\r"):
-        assert extract_code_block(end.join(["Here:", "```python", "x = 1", "y = 2", "```", "Done."])) == "x = 1\ny = 2"
-
-
-def test_only_the_first_block_is_replaced_even_when_nothing_compiles() -> None:
-    assert replaced("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2") == "a = (\nb = 2\nb = 1\n"
-
-
-def test_a_line_end_that_belonged_to_the_block_is_put_back() -> None:
-    assert replaced("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4") == "a = 1\nb = 4\nc = 3\n"
-    assert replaced("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n") == "a = 1\nb = 4\nc = 3\n"
-
-
-def test_fences_that_do_not_pair_up_leave_the_longest_piece_of_python() -> None:
-    reply = "```python\nz = 1\n```text\nno python here!\n```python\na = 1\nb = 2\n```text\nnor here!"
-    assert extract_code_block(reply) == "a = 1\nb = 2"
-    assert extract_code_block("```python\nfoo bar(\n```python\nalso not(") == "foo bar(\n```python\nalso not("
 
 
 @pytest.mark.req("REQ-P2I-022", "REQ-SF-021")

@@ -183,24 +183,13 @@ def test_every_printed_ablation_is_found_again(scores: dict[str, float], noise: 
     assert parse_ablation_lines(stdout) == scores
 
 
-def test_a_better_score_is_higher_or_lower() -> None:
-    assert MetricDirection.maximize.better_word == "higher"
-    assert MetricDirection.minimize.better_word == "lower"
-
-
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_what_cannot_be_used_is_quoted_whole_up_to_a_limit(end: str) -> None:
+    assert read_score(f"epoch 3{end}") == ScoreReading(None, ""), "without a score line there is nothing to say of one"
+    assert read_score(f"{LINE}1e30{end}", Scale("rmse")).score == 1e30
+    assert read_score(f"{LINE}1.1e30{end}", Scale("rmse")).score is None
     line = "so: Final Validation Performance: 0.25"
     assert read_score(line + end).problem == f"the line says {line}: print the score on a line of its own"
     for length, shown in [(80, "x" * 80), (81, "x" * 80 + " ...")]:
         problem = read_score(f"Final Validation Performance: {'x' * length}{end}").problem
         assert problem == f"the line says {shown}: print a plain number"
-
-
-def test_without_a_score_line_there_is_nothing_to_say_of_one() -> None:
-    assert read_score("epoch 3\n") == ScoreReading(None, "")
-
-
-def test_the_largest_number_is_still_one() -> None:
-    assert read_score("Final Validation Performance: 1e30", Scale("rmse")).score == 1e30
-    assert read_score("Final Validation Performance: 1.1e30", Scale("rmse")).score is None

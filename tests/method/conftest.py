@@ -45,7 +45,7 @@ from mle_star.run.context import (
 )
 from mle_star.run.events import AgentStarted, Event
 from mle_star.run.journal import Journal
-from tests.conftest import mode_settings
+from tests.conftest import LETTERS, mode_settings
 
 E = TypeVar("E", bound=Event)
 Fault = Literal["empty", "garbage", "raises"]
@@ -304,19 +304,13 @@ def crash(message: str) -> ExecutionRawResult:
 # --- runs ------------------------------------------------------------------------------------------------
 
 
-_LETTERS = {
-    "M": "num_retrieved_models", "T": "outer_loop_steps", "K": "inner_loop_steps", "L": "num_parallel_solutions",
-    "R": "ensemble_rounds",
-}  # fmt: skip
-
-
 def settings(**changes: Any) -> PipelineConfig:
     """Small numbers, so that each loop shows what it does; fields by name or by the paper's letter (`K=3`)."""
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
         "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 2, **mode_settings(),
     }  # fmt: skip
-    return PipelineConfig(**{**values, **{_LETTERS.get(name, name): value for name, value in changes.items()}})
+    return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
 
 
 @dataclass

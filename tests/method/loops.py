@@ -1,11 +1,10 @@
-"""What the tests of the phases share: scripts with blocks, replies by rule, how to read a log, and a watched clock."""
+"""What the tests of the phases share: scripts with blocks, replies by rule, and a watched clock."""
 
 from __future__ import annotations
 
 import asyncio
 import cProfile
 import functools
-import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,20 +12,12 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pytest
-
 from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, SolutionPhase, SolutionScript
 from mle_star.run.context import Executor, ScriptRequest
 
 from .conftest import ScriptedAgents, ScriptedCall, broken_script, fenced, script
 
 BLOCK = "level = 0.5"
-FAILURES = ("coder", "crash", "planner")
-"""The ways in which an attempt can fail, beside a score."""
-
-LONG_PLAN = "Change the level in small steps. " + " ".join(f"Then look at point {n}." for n in range(60)) + " Stop."
-"""Longer than anything that a log line shows."""
-
 Outcome = float | str
 T = TypeVar("T")
 
@@ -90,26 +81,6 @@ def section(prompt: str, heading: str) -> str:
             name = line[2:].strip()
         found.setdefault(name, []).append(line)
     return "\n".join(found[heading][1:])
-
-
-def assert_says(caplog: pytest.LogCaptureFixture, *expected: tuple[int, tuple[str, ...]]) -> None:
-    """Every expected record is there: of this level, beginning with the first fragment and holding the others."""
-    said = [(record.levelno, record.getMessage()) for record in caplog.records]
-    shown = "\n".join(f"{logging.getLevelName(level)} {message}" for level, message in said)
-    for level, (start, *others) in expected:
-        assert any(
-            levelno == level and message.startswith(start) and all(fragment in message for fragment in others)
-            for levelno, message in said
-        ), f"{logging.getLevelName(level)} {(start, *others)} is not in:\n{shown}"
-    seconds = [float(number) for _, message in said for number in re.findall(r", (\d+\.\d) s\b", message)]
-    assert max(seconds, default=0.0) < 300, shown  # durations are durations
-
-
-def log_of(caplog: pytest.LogCaptureFixture, module: str) -> list[str]:
-    """Everything that one module has said since this was asked last, level and words."""
-    lines = [f"{record.levelname} {record.getMessage()}" for record in caplog.records if record.name == module]
-    caplog.clear()
-    return lines
 
 
 def then(*steps: Callable[[ScriptedCall], None], reply: Any) -> Callable[[ScriptedCall], Any]:

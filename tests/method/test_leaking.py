@@ -76,12 +76,6 @@ async def test_where_every_candidate_leaks_the_best_stands_in_and_anything_clean
     assert any("every candidate leaks" in notice.message for notice in quick_run.events(Notice))
 
 
-async def test_a_stand_in_says_so(quick_run: ScriptedRun) -> None:
-    unmended(quick_run, 0.99)
-    result = await run_phase1(quick_run.task, stage(quick_run, 0.99))
-    assert (result.initial_score, result.initial_solution.leaking) == (0.99, True)
-
-
 async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(quick_run: ScriptedRun) -> None:
     quick_run.agents.always(
         "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
@@ -158,22 +152,6 @@ async def test_in_the_inner_loop_a_leak_never_wins_and_a_leaking_base_always_los
     assert BLOCK in leaking.content, "the input is left alone"
 
 
-@pytest.mark.req("REQ-P2I-030")
-async def test_a_repair_in_the_inner_loop_is_checked_before_it_runs(quick_run: ScriptedRun) -> None:
-    unmended(quick_run, 0.99)
-    quick_run.agents.reply("coder", fenced("raise ValueError('broken')"))
-    quick_run.agents.reply("debugger", fenced(script(0.99)))
-    result = await run_phase2_inner_loop(base_solution(0.5), block(), "plan", 0.5, quick_run.task, settings(K=1))
-    assert quick_run.agents.names.count("leakage-detection") == 2, "the candidate, and what the debugger made of it"
-    assert (result.best_score, result.attempts[0].score) == (0.5, None)
-
-
-@pytest.mark.req("REQ-P2I-041")
-async def test_a_blank_block_fails_every_attempt_and_raises_nothing(quick_run: ScriptedRun) -> None:
-    result = await run_phase2_inner_loop(base_solution(0.5), block(" \n"), "plan", 0.5, quick_run.task, settings(K=3))
-    assert [attempt.score for attempt in result.attempts] == [None] * 3 and not result.improved
-
-
 async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun) -> None:
     leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
     clean = solution(script(0.6), score=0.6)
@@ -190,53 +168,7 @@ async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun)
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
 
 
-@pytest.mark.req("REQ-P3-018", "REQ-P3-026", "REQ-P3-038")
-async def test_phase_3_without_any_score_still_has_a_result(quick_run: ScriptedRun) -> None:
-    quick_run.agents.always("ensembler", "No.")
-    two = [solution(script(0.5, note="a")), solution(script(0.5, note="b"))]
-    result = await run_phase3(two, quick_run.task, settings(R=2))
-    assert (result.best_ensemble, result.best_ensemble_score, result.ensemble_scores) == (two[0], None, [None, None])
-    single = await run_phase3(two[1:], quick_run.task, settings(R=2))
-    assert (single.best_ensemble, single.best_ensemble_score) == (two[1], None)
-
-
 # --- promising ones only, and whole scripts ---------------------------------------------------------------
-
-
-async def test_a_block_that_was_misquoted_does_not_cost_a_clean_script_its_score(quick_run: ScriptedRun) -> None:
-    clean = solution(script(0.5))
-    quick_run.agents.reply("leakage-detection", leaky("this stands nowhere in the script"))
-    quick_run.agents.reply("leakage-rewrite", fenced(clean.content))
-    checked = await check_and_fix_leakage(clean)
-    assert not checked.leaking
-    assert checked.content == clean.content
-    assert not leaks(quick_run.context, clean.content)
-
-
-async def test_all_that_no_block_can_mend_is_asked_for_once(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("leakage-detection", leaky("scaler.fit(X)", "level = 0.9", "enc.fit(X)", "imp.fit(X)"))
-    quick_run.agents.reply("leakage-correction", fenced("level = 0.8"))
-    quick_run.agents.reply("leakage-rewrite", fenced(script(0.7)))
-    checked = await check_and_fix_leakage(solution(script(0.9)))
-    assert (checked.content, checked.leaking) == (script(0.7), False)
-    (asked,) = quick_run.agents.calls("leakage-rewrite")
-    assert all(f"{name}.fit(X)" in asked.prompt for name in ("scaler", "enc", "imp")) and script(0.8) in asked.prompt
-    (told,) = quick_run.events(LeakageChecked)
-    assert (told.found, told.fixed, told.leaking) == (4, 4, [digest_of(script(0.9))])
-
-
-async def test_what_no_block_can_mend_is_asked_for_as_a_whole_script(quick_run: ScriptedRun) -> None:
-    leaking = solution(script(0.5))
-    quick_run.agents.reply("leakage-detection", leaky("level = 0.5"))
-    quick_run.agents.reply("leakage-correction", fenced("level = 0.5"))
-    quick_run.agents.reply("leakage-rewrite", fenced(script(0.45)))
-    checked = await check_and_fix_leakage(leaking)
-    assert not checked.leaking
-    assert checked.content == script(0.45)
-    quick_run.agents.reply("leakage-detection", leaky("level = 0.5"))
-    quick_run.agents.reply("leakage-correction", fenced("level = 0.5"))
-    quick_run.agents.reply("leakage-rewrite", fenced(leaking.content))
-    assert (await check_and_fix_leakage(leaking)).leaking  # it came back as it was, and the block is there
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ async def test_a_plan_that_the_extractor_left_empty_fails_only_the_first_attempt
     result = await refine(quick_run, k=2, initial_plan="")
     assert [attempt.plan for attempt in result.attempts] == ["", "plan 1"]
     assert scores(result) == [None, 0.6]
+    blank = await refine(quick_run, k=3, code_block=block(" \n"))
+    assert scores(blank) == [None] * 3 and not blank.improved
 
 
 @pytest.mark.req("REQ-P2I-031")

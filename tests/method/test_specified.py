@@ -389,7 +389,8 @@ async def test_planners_see_the_history_once_there_is_one_and_which_score_is_bet
     for prompt, heading in ((inner, "Improvement"), (ensemble, "Ensemble")):
         tried = "## Plan: plan A\n## Score: 0.82\n\n## Plan: plan B\n## Score: N/A (evaluation failed)\n"
         assert f"# {heading} plans you have tried\n\n{tried}" in prompt
-        assert f"{direction.better_word} score" in section(prompt, "Your task")
+        better = "higher" if direction is MetricDirection.maximize else "lower"
+        assert f"{better} score" in section(prompt, "Your task")
 
 
 @pytest.mark.req("REQ-P2I-002", "REQ-P3-003", "REQ-P3-009", "REQ-P3-011", "REQ-P3-012")
