@@ -261,11 +261,15 @@ class RunStory:
 
     def _best(self, kind: type[E], beats: Beats, *, leaking: bool = False) -> E | None:
         """The best attempt by the scores as they were scored; a later phase may have found a leak since then."""
-        found = [node for node in self.nodes if node.event.score is not None and (leaking or node.leak != events.LEAKS)]
+        found = [node for node in self.nodes if isinstance(node.event, kind) and (leaking or node.leak != events.LEAKS)]
         best: tuple[float, E] | None = None
         for node in sorted(found, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0))):
-            score, event = node.event.score or 0.0, node.scored
-            if isinstance(event, kind) and (best is None or beats(score, best[0], self.direction)):
+            score, event = node.event.score, node.scored
+            if (
+                score is not None
+                and isinstance(event, kind)
+                and (best is None or beats(score, best[0], self.direction))
+            ):
                 best = score, event
         return best and best[1]
 

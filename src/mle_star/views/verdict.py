@@ -80,7 +80,6 @@ class Verdict:
         notes = {"running": "so far", "stopped": "so far", "failed": "before it failed"}
         self.score_note = notes.get(self.state, "")
         self.checked = story.holdout is not None and not story.holdout.why_not
-        self.why = why(story)
         ahead, config = story.forecast, story.config
         usd, seconds = (None, None) if ahead is None or story.finished else (ahead.cost_usd, ahead.seconds)
         self.cost, self.time = text.money(story.totals.cost_usd), text.duration(story.clock.seconds)
@@ -100,6 +99,11 @@ class Verdict:
         return "" if self.story.finished is None else text.one_line(self.story.finished.message, 400)
 
     # --- how good ---
+
+    @cached_property
+    def why(self) -> str:
+        """What won, and what brought most."""
+        return why(self.story)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -149,6 +153,8 @@ class Verdict:
     @property
     def is_single_model(self) -> bool:
         """Is the result a candidate as it was, so that there is nothing to compare it with?"""
+        if self.story.finished is None:  # a screen asks every second, and to follow a lineage takes a while
+            return False
         line = lineage_of(self.story)
         return line.source != "promoted" and line.submitted.startswith("phase1/candidate-")
 
