@@ -1,4 +1,4 @@
-"""Attempts to reach what is not a script's, run as a script: each returns what it got hold of, or fails.
+"""Attempts to reach what is not a script's, run as a script: each gives what it got hold of, or nothing, or fails.
 
 Started in a working directory it tries them all, each in a process of its own, and prints what came of it.
 `planted.json` says what was planted; where it names something to `leave`, that is left for a later script instead.
@@ -10,6 +10,7 @@ import errno
 import fcntl
 import glob
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -22,20 +23,11 @@ import struct
 import sys
 import time
 
-ATTACKS = []  # (what it tries, the function)
 LIBC = ctypes.CDLL(None, use_errno=True)
 INTEL = os.uname().machine == "x86_64"
 REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT)
-
-
-def attack(title):
-    """An attempt, by the name that it has in the documentation."""
-
-    def keep(function):
-        ATTACKS.append((title, function))
-        return function
-
-    return keep
+OWN = (".", "input", "final")
+LEFT_TIME, LEFT_MODE = 77_777_777, 0o751
 
 
 def call(intel, arm, *words):
@@ -49,422 +41,107 @@ def call(intel, arm, *words):
     return f"answer {answer}, {os.strerror(number)}"
 
 
-def read(path):
+def read(path, most=200):
     with open(path, "rb") as file:
-        return file.read(200)
+        return file.read(most)
+
+
+def has_canary(w, path):
+    return w["canary"].encode() in read(path, -1)
+
+
+def opened(path, flags, mode=0o777):
+    os.close(os.open(path, flags, mode))
+    return f"{path} can be opened"
 
 
 def writable(path):
-    os.close(os.open(path, os.O_WRONLY))
-    return f"{path} can be written"
+    return opened(path, os.O_WRONLY)
+
+
+def made(path):
+    return opened(path, os.O_CREAT | os.O_WRONLY)
 
 
 def pids():
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
 
 
-# --- reading
+def below(folder):
+    return (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
 
 
-@attack("read a file in the home folder")
-def _(w):
-    return read(w["home_file"])
+def quietly(function, *words):
+    try:
+        return function(*words)
+    except OSError as error:
+        return error
 
 
-@attack("list the home folder")
-def _(w):
-    return os.listdir(w["home"])
+def those(attempt, items):
+    """The items with which an attempt succeeds."""
+    answers = ((item, quietly(attempt, item)) for item in items)
+    return [item for item, answer in answers if answer and not isinstance(answer, OSError)]
 
 
-@attack("learn whether a file in the home folder exists, and its size")
-def _(w):
-    return os.stat(w["home_file"]).st_size
+def first(attempt, items):
+    """What an attempt gives with the first item that is not refused."""
+    answers = (quietly(attempt, item) for item in items)
+    return next((answer for answer in answers if not isinstance(answer, OSError)), None)
 
 
-@attack("watch the home folder for names of files")
-def _(w):
-    watch = LIBC.inotify_init()
-    return LIBC.inotify_add_watch(watch, w["home"].encode(), 0x100) >= 0
+def any_call(pairs, *words):
+    """Whether one of several system calls, by their numbers on both machines, is not refused."""
+    return first(lambda pair: call(*pair, *words), pairs)
 
 
-@attack("read the answers beside the data in the task folder")
-def _(w):
-    return read(w["answers"])
+def connected(address, family=socket.AF_UNIX, kind=socket.SOCK_STREAM):
+    with socket.socket(family, kind) as client:
+        client.connect(address)
+    return True
 
 
-@attack("read the labels in the task's own table")
-def _(w):
-    return read(w["labels"])
+# --- attempts of more than a line
 
 
-@attack("read the labels that another view of the data shows")
-def _(w):
-    return read(w["other_view"])
-
-
-@attack("read what another script answered")
-def _(w):
-    return read(w["other_answers"])
-
-
-@attack("find a label that is hidden from it, in any file within reach")
-def _(w):
-    found, seen = set(), 0
+def find_hidden_labels(w):
+    found = set()
     for root in (".", "input", w["task"], os.path.dirname(w["task"]), w["home"], "/tmp", "/var/tmp", "/dev/shm"):
-        for folder, _folders, names in os.walk(root):
-            for name in names:
-                seen += 1
-                try:
-                    text = read_all(os.path.join(folder, name))[: 1 << 22]
-                except OSError:
-                    continue
-                found |= set(re.findall(rb"\b\d{9}\b", text))
-                if seen > 20000:
-                    break
+        for path in itertools.islice(below(root), 20000):
+            text = quietly(read, path, 1 << 22)
+            found |= set() if isinstance(text, OSError) else set(re.findall(rb"\b\d{9}\b", text))
     digests = {hashlib.sha256(label).hexdigest() for label in found}
     assert len(digests) > 50, "the labels that are shown are found"
     return sorted(digests & set(w["hidden"]))
 
 
-@attack("read the journal of its own run")
-def _(w):
-    return read(w["journal"])
+def views_of_others(w):
+    inside = os.path.relpath(w["home_file"], w["cwd"])
+    return [place for pid in pids() for place in (f"/proc/{pid}/root{w['home_file']}", f"/proc/{pid}/cwd/{inside}")]
 
 
-@attack("read a file of another run")
-def _(w):
-    return read(w["other_run"])
-
-
-@attack("list the folder above its own")
-def _(w):
-    return set(os.listdir("..")) - {os.path.basename(os.getcwd())}
-
-
-@attack("read a file elsewhere that everybody may read")
-def _(w):
-    return read(w["public"])
-
-
-@attack("read the home folder through a link of its own")
-def _(w):
-    os.symlink(w["home_file"], "link")
-    return read("link")
-
-
-@attack("read a file that it has linked hard into its folder")
-def _(w):
-    os.link(w["precious"], "hard")
-    return read("hard")
-
-
-@attack("read password hashes")
-def _(w):
-    return read("/etc/shadow")
-
-
-@attack("read private keys of the machine")
-def _(w):
-    return [read(path) for path in [*glob.glob("/etc/ssh/*_key"), *glob.glob("/etc/ssl/private/*")]]
-
-
-@attack("read the machine's identity")
-def _(w):
-    return read("/etc/machine-id")
-
-
-@attack("read the kernel's log")
-def _(w):
-    return read("/dev/kmsg")
-
-
-@attack("read the sockets of services below /run")
-def _(w):
-    return os.listdir("/run")
-
-
-@attack("read the harness's environment")
-def _(w):
-    return w["canary"].encode() in read_all(f"/proc/{w['harness']}/environ")
-
-
-def read_all(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-@attack("read everybody's environment")
-def _(w):
-    found = []
-    for pid in pids():
-        try:
-            found += [pid] if w["canary"].encode() in read_all(f"/proc/{pid}/environ") else []
-        except OSError:
-            continue
-    return found
-
-
-@attack("read the memory of other processes")
-def _(w):
-    found = []
-    for pid in pids():
-        try:
-            os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
-            found.append(pid)
-        except OSError:
-            continue
-    return [pid for pid in found if pid in (1, w["neighbour"], w["harness"])]
-
-
-@attack("see the command lines of other programs")
-def _(w):
-    return [pid for pid in pids() if w["canary"].encode() in read_all(f"/proc/{pid}/cmdline")]
-
-
-@attack("go through another process's view of the files")
-def _(w):
-    for pid in pids():
-        for place in (
-            f"/proc/{pid}/root{w['home_file']}",
-            f"/proc/{pid}/cwd/{os.path.relpath(w['home_file'], w['cwd'])}",
-        ):
-            try:
-                return read(place)
-            except OSError:
-                continue
-    return None
-
-
-@attack("find a secret in the keyring")
-def _(w):
+def find_in_keyring(w):
     found = LIBC.syscall(250 if INTEL else 219, 10, ctypes.c_long(-4), b"user", w["canary"].encode(), 0)
     return found if found > 0 else None
 
 
-@attack("see the names of keys in the keyring")
-def _(w):
-    return w["canary"].encode() in read_all("/proc/keys")
+def leave_in_the_kernel(w):
+    numbers = [LIBC.shmget(0, 4096, 0o1600), LIBC.msgget(0, 0o1600), LIBC.semget(0, 1, 0o1600)]
+    numbers.append(LIBC.mq_open(b"/mle-star-left", 0o102, 0o600, None))
+    return [number for number in numbers if number >= 0]
 
 
-@attack("make a key for later")
-def _(w):
-    return call(248, 217, b"user", b"mle-star-test", b"x", 1, -2)
-
-
-@attack("read another program's shared memory")
-def _(w):
-    return read(w["shared_memory"])
-
-
-@attack("attach another program's shared memory (System V)")
-def _(w):
-    return LIBC.shmget(w["segment"], 0, 0) >= 0
-
-
-@attack("leave something in the kernel for a later script (System V, message queues)")
-def _(w):
-    made = [LIBC.shmget(0, 4096, 0o1600), LIBC.msgget(0, 0o1600), LIBC.semget(0, 1, 0o1600)]
-    made.append(LIBC.mq_open(b"/mle-star-left", 0o102, 0o600, None))
-    return [number for number in made if number >= 0]
-
-
-# --- writing
-
-
-@attack("write to a file elsewhere")
-def _(w):
-    return writable(w["precious"])
-
-
-@attack("empty a file elsewhere")
-def _(w):
-    os.truncate(w["precious"], 0)
-    return True
-
-
-@attack("delete a file elsewhere")
-def _(w):
-    os.unlink(w["disposable"])
-    return True
-
-
-@attack("rename a file elsewhere")
-def _(w):
-    os.rename(w["disposable"], w["disposable"] + "-moved")
-    return True
-
-
-@attack("make a file elsewhere")
-def _(w):
-    os.close(os.open(w["precious"] + "-new", os.O_CREAT | os.O_WRONLY))
-    return True
-
-
-@attack("change the mode of a file elsewhere")
-def _(w):
-    os.chmod(w["precious"], 0o644)
-    return True
-
-
-@attack("change the times of a file elsewhere")
-def _(w):
-    os.utime(w["precious"])
-    return True
-
-
-@attack("change attributes of a file elsewhere")
-def _(w):
-    os.setxattr(w["precious"], "user.test", b"1")
-    return True
-
-
-@attack("write to the data")
-def _(w):
-    return writable("input/train.csv")
-
-
-@attack("write to the data by their real name")
-def _(w):
-    return writable(w["data_file"])
-
-
-@attack("change mode and times of the data")
-def _(w):
-    os.chmod("input/train.csv", 0o644)
-    os.utime("input/train.csv")
-    return True
-
-
-@attack("plant code among the interpreter's packages")
-def _(w):
-    for folder in [path for path in sys.path if path.endswith("-packages") or path == sys.prefix]:
-        try:
-            return os.close(os.open(f"{folder}/planted.pth", os.O_CREAT | os.O_WRONLY)) or folder
-        except OSError:
-            continue
-    return None
-
-
-@attack("change the harness's own code")
-def _(w):
-    return writable(w["harness_code"])
-
-
-@attack("write a setting of the kernel (core_pattern leads to root)")
-def _(w):
-    return writable("/proc/sys/kernel/core_pattern")
-
-
-@attack("write any setting of the kernel")
-def _(w):
-    for folder, _folders, names in os.walk("/proc/sys"):
-        for name in names:
-            try:
-                return writable(f"{folder}/{name}")
-            except OSError:
-                continue
-    return None
-
-
-@attack("press the kernel's emergency keys")
-def _(w):
-    return writable("/proc/sysrq-trigger")
-
-
-@attack("steer interrupts and devices")
-def _(w):
-    for pattern in ("/proc/irq/*", "/proc/irq/*/*", "/sys/power/*", "/sys/class/*/*/uevent", "/sys/module/*/uevent"):
-        for path in filter(os.path.isfile, glob.glob(pattern)):
-            try:
-                return writable(path)
-            except OSError:
-                continue
-    return None
-
-
-@attack("raise its own control group's limits")
-def _(w):
-    for folder, _folders, names in os.walk("/sys/fs/cgroup"):
-        for name in names:
-            if name in ("pids.max", "memory.max", "memory.limit_in_bytes", "cgroup.procs"):
-                try:
-                    return writable(f"{folder}/{name}")
-                except OSError:
-                    continue
-    return None
-
-
-@attack("protect itself from the out-of-memory killer")
-def _(w):
+def protect_from_oom(w):
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("-1000")
     return True
 
 
-# --- devices
+def terminal(w, flags):
+    return opened(w["terminal"], flags) if os.stat(w["terminal"]).st_rdev == w["terminal_number"] else None
 
 
-@attack("write to the user's terminal")
-def _(w):
-    return writable(w["terminal"]) if os.stat(w["terminal"]).st_rdev == w["terminal_number"] else None
-
-
-@attack("read what the user types")
-def _(w):
-    if os.stat(w["terminal"]).st_rdev != w["terminal_number"]:
-        return None
-    os.close(os.open(w["terminal"], os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY))
-    return True
-
-
-@attack("type for the user (TIOCSTI)")
-def _(w):
-    outer = os.openpty()[1]
-    fcntl.ioctl(outer, 0x5412, b"x")
-    return True
-
-
-@attack("paste for the user (TIOCLINUX)")
-def _(w):
-    return call(16, 29, 0, 0x541C, bytes(8))
-
-
-@attack("open disks, memory or the console")
-def _(w):
-    found = []
-    disks = [path for pattern in ("[svx]d[a-z]*", "nvme*", "loop*") for path in glob.glob(f"/dev/{pattern}")]
-    for path in [*disks, "/dev/mem", "/dev/console", "/dev/kvm", "/dev/fuse", "/dev/net/tun"]:
-        try:
-            os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
-            found.append(path)
-        except OSError:
-            continue
-    return found
-
-
-@attack("make a device of its own")
-def _(w):
-    os.mknod("device", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
-    return True
-
-
-# --- network and services
-
-
-@attack("connect to a server on this machine")
-def _(w):
-    socket.create_connection(("127.0.0.1", w["port"]), 2).close()
-    return True
-
-
-@attack("connect by IPv6")
-def _(w):
-    socket.create_connection(("::1", w["port6"]), 2).close()
-    return True
-
-
-@attack("send a datagram to this machine")
-def _(w):
+def send_datagrams(w):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(("127.0.0.1", w["datagrams"]))
         for _ in range(3):
@@ -473,263 +150,41 @@ def _(w):
     return True
 
 
-@attack("reach the world outside")
-def _(w):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.connect(("192.0.2.1", 53))  # needs a route, sends nothing
-    return True
+def signal_program(w, name):
+    os.kill(w[name], 0)
+    return has_canary(w, f"/proc/{w[name]}/cmdline")
 
 
-@attack("listen to raw traffic")
-def _(w):
-    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-
-
-@attack("send raw packets")
-def _(w):
-    return socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-
-
-@attack("talk to the hypervisor (AF_VSOCK)")
-def _(w):
-    return socket.socket(40, socket.SOCK_STREAM)
-
-
-@attack("use the kernel's ciphers (AF_ALG)")
-def _(w):
-    return socket.socket(38, socket.SOCK_SEQPACKET)
-
-
-@attack("listen to the kernel's events (netlink)")
-def _(w):
-    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
-
-
-@attack("talk to a service by its socket file")
-def _(w):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(w["socket"])
-    return True
-
-
-@attack("talk to a service by an abstract socket")
-def _(w):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect("\0" + w["abstract"])
-    return True
-
-
-# --- other processes
-
-
-@attack("signal the harness")
-def _(w):
-    os.kill(w["harness"], 0)
-    return w["canary"].encode() in read_all(f"/proc/{w['harness']}/cmdline")
-
-
-@attack("signal another program of the user")
-def _(w):
-    os.kill(w["neighbour"], 0)
-    return w["canary"].encode() in read_all(f"/proc/{w['neighbour']}/cmdline")
-
-
-@attack("take away the harness's limits (prlimit)")
-def _(w):
+def take_away_limits(w):
     kept = resource.prlimit(w["harness"], resource.RLIMIT_CORE)
     resource.prlimit(w["harness"], resource.RLIMIT_CORE, kept)
     return True
 
 
-@attack("slow another program down (scheduling)")
-def _(w):
-    if w["canary"].encode() in read_all(f"/proc/{w['neighbour']}/cmdline"):
-        os.sched_setaffinity(w["neighbour"], os.sched_getaffinity(w["neighbour"]))
-        return True
-    return None
+def slow_down(w):
+    if not has_canary(w, f"/proc/{w['neighbour']}/cmdline"):
+        return None
+    os.sched_setaffinity(w["neighbour"], os.sched_getaffinity(w["neighbour"]))
+    return True
 
 
-@attack("trace another program (ptrace)")
-def _(w):
-    return call(101, 117, 0x4206, w["neighbour"], 0, 0)
+def supervisor_pipes(w):
+    found = those(lambda pid: b"child.supervisor" in read(f"/proc/{pid}/cmdline", -1), pids())
+    paths = [f"/proc/{pid}/fd/{number}" for pid in found for number in range(3, 30)]
+    return first(lambda path: opened(path, os.O_WRONLY | os.O_NONBLOCK), paths)
 
 
-@attack("read another program's memory by call (process_vm_readv)")
-def _(w):
-    return call(310, 270, w["neighbour"], 0, 0, 0, 0, 0)
-
-
-@attack("take another program's open files (pidfd_getfd)")
-def _(w):
-    return call(438, 438, -1, 0, 0)
-
-
-@attack("write to the pipe on which its own end is told")
-def _(w):
-    found = []
-    for number in range(3, 256):
-        try:
-            os.fstat(number)
-        except OSError:
-            continue
-        if number not in w["mine"]:
-            found.append(number)
-    return found
-
-
-@attack("open the supervisor's pipes by way of /proc")
-def _(w):
-    for pid in pids():
-        for number in range(3, 30):
-            try:
-                if b"child.supervisor" in read_all(f"/proc/{pid}/cmdline"):
-                    return os.open(f"/proc/{pid}/fd/{number}", os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:
-                continue
-    return None
-
-
-@attack("have rights that others have not (capabilities)")
-def _(w):
-    lines = read_all("/proc/self/status").decode().splitlines()
+def capabilities(w):
     usable = ("CapInh", "CapPrm", "CapEff", "CapAmb")
+    lines = read("/proc/self/status", -1).decode().splitlines()
     return [line for line in lines if line.startswith(usable) and int(line.split()[1], 16)]
 
 
-@attack("gain rights by a set-uid program")
-def _(w):
-    return b"NoNewPrivs:\t1" not in read_all("/proc/self/status")
-
-
-@attack("be root")
-def _(w):
-    return os.getuid() == 0
-
-
-# --- the kernel
-
-
-@attack("make a user namespace (unshare)")
-def _(w):
-    return call(272, 97, 0x10000000)
-
-
-@attack("make a user namespace (clone)")
-def _(w):
+def clone_user_namespace(w):
     answer = LIBC.syscall(56, ctypes.c_long(0x10000000 | signal.SIGCHLD), 0, 0, 0, 0) if INTEL else -1
     if answer == 0:
         os._exit(0)
     return answer > 0
-
-
-@attack("make a namespace (clone3)")
-def _(w):
-    return call(435, 435, 0, 0)
-
-
-@attack("enter another namespace")
-def _(w):
-    return call(308, 268, os.open("/proc/self/ns/user", os.O_RDONLY), 0)
-
-
-@attack("mount something")
-def _(w):
-    return call(165, 40, b"none", b"final", b"tmpfs", 0, 0)
-
-
-@attack("mount something by the new calls")
-def _(w):
-    for number in (428, 429, 430, 431, 432, 433, 442):
-        try:
-            return call(number, number, -1, 0, 0, 0, 0)
-        except OSError:
-            continue
-    return None
-
-
-@attack("unmount what hides the rest")
-def _(w):
-    return call(166, 39, b"/nowhere", 2)
-
-
-@attack("change its root")
-def _(w):
-    return call(161, 51, b".")
-
-
-@attack("open files by handle, past all paths")
-def _(w):
-    return call(304, 265, -1, 0, 0)
-
-
-@attack("get handles of files")
-def _(w):
-    return call(303, 264, -100, b".", bytes(136), bytes(8), 0)
-
-
-@attack("use io_uring, which other filters do not see")
-def _(w):
-    return call(425, 425, 1, bytes(120))
-
-
-@attack("load a program into the kernel (bpf)")
-def _(w):
-    return call(321, 280, 0, 0, 0)
-
-
-@attack("watch the processor's counters")
-def _(w):
-    return call(298, 241, 0, 0, -1, -1, 0)
-
-
-@attack("stop the kernel in its tracks (userfaultfd)")
-def _(w):
-    return call(323, 282, 1)
-
-
-@attack("hide memory from everybody (memfd_secret)")
-def _(w):
-    return call(447, 447, 0)
-
-
-@attack("load a kernel or a module")
-def _(w):
-    for intel, arm in ((175, 105), (313, 273), (246, 104), (320, 294)):
-        try:
-            return call(intel, arm, -1, 0, 0, 0, 0)
-        except OSError:
-            continue
-    return None
-
-
-@attack("restart the machine, swap, quotas, accounting")
-def _(w):
-    for intel, arm in ((169, 142), (167, 224), (168, 225), (179, 60), (443, 443), (163, 89)):
-        try:
-            return call(intel, arm, 0, 0, 0, 0)
-        except OSError:
-            continue
-    return None
-
-
-@attack("set the clock or the machine's name")
-def _(w):
-    for intel, arm in ((227, 112), (164, 170), (305, 266), (170, 161), (171, 162)):
-        try:
-            return call(intel, arm, 0, -1)
-        except OSError:
-            continue
-    return None
-
-
-@attack("reach the kernel by another architecture's calls (32 bits)")
-def _(w):
-    return INTEL and native(bytes([0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3])) > 0
-
-
-@attack("reach the kernel by another architecture's calls (x32)")
-def _(w):
-    return INTEL and LIBC.syscall(ctypes.c_long(0x40000000 + 39)) > 0
 
 
 def native(code):
@@ -739,10 +194,45 @@ def native(code):
     return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 
 
-# --- for a later script -----------------------------------------------------------------------------------------
+def disks():
+    names = ("[svx]d[a-z]*", "nvme*", "loop*", "mem", "console", "kvm", "fuse", "net/tun")
+    return [path for name in names for path in glob.glob(f"/dev/{name}")]
 
-OWN = (".", "input", "final")
-LEFT_TIME, LEFT_MODE = 77_777_777, 0o751
+
+def switches():
+    names = ("/proc/irq/*", "/proc/irq/*/*", "/sys/power/*", "/sys/class/*/*/uevent", "/sys/module/*/uevent")
+    return [path for name in names for path in filter(os.path.isfile, glob.glob(name))]
+
+
+def set_uid_programs(w):
+    for bits in (0o4755, 0o2755, 0o6755):
+        how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, bits, 0)  # of openat2
+        ways = {
+            "chmod": lambda path: os.chmod(path, bits),
+            "fchmod": lambda path: os.fchmod(os.open(path, os.O_RDONLY), bits),
+            "fchmodat": lambda path: call(268, 53, -100, path.encode(), bits),
+            "fchmodat2": lambda path: call(452, 452, -100, path.encode(), bits, 0),
+            "open": lambda path: opened(f"{path}-new", os.O_CREAT | os.O_WRONLY, bits),
+            "nameless": lambda path: named_later(f"{path}-new", bits),
+            "mknod": lambda path: os.mknod(f"{path}-new", stat.S_IFREG | bits),
+            "openat2": lambda path: call(437, 437, -100, f"{path}-new".encode(), how, 24),
+        }
+        for name, way in ways.items():
+            path = f"{name}-{bits:o}"
+            opened(path, os.O_CREAT | os.O_WRONLY, 0o755)
+            quietly(way, path)
+            for place in (path, f"{path}-new"):
+                if os.path.exists(place) and os.stat(place).st_mode & 0o6000:
+                    return f"{place} has mode {os.stat(place).st_mode:o}"
+    return None
+
+
+def named_later(path, bits):
+    number = os.open(".", os.O_TMPFILE | os.O_WRONLY, bits)
+    os.link(f"/proc/self/fd/{number}", path, follow_symlinks=True)
+
+
+# --- for a later script
 
 
 def left_in_memory(w):
@@ -751,6 +241,11 @@ def left_in_memory(w):
 
 def elsewhere(w):
     return ("..", w["view"], w["data_file"], w["outside"])
+
+
+def marked(place):
+    status = os.stat(place)
+    return LEFT_TIME in (status.st_atime, status.st_mtime) or stat.S_IMODE(status.st_mode) == LEFT_MODE
 
 
 def leave(w):
@@ -772,90 +267,186 @@ def leave(w):
         quietly(os.chmod, place, 0)
 
 
-def quietly(function, *words):
-    try:
-        return function(*words)
-    except OSError as error:
-        return error
-
-
 def access_list(entries):
     """An access list as the kernel wants it: kind, rights, number."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
-@attack("find attributes that an earlier script has set on its folder, on the data or elsewhere")
-def _(w):
-    return [place for place in (*OWN, *elsewhere(w)) if quietly(os.getxattr, place, "user.left") == b"1"]
+# --- all of them, by the names that they have in the documentation; a list that holds anything is a success
 
-
-@attack("find what an earlier script has left in shared memory")
-def _(w):
-    return os.path.exists(left_in_memory(w))
-
-
-@attack("find times or modes that an earlier script has set on its folder")
-def _(w):
-    return [place for place in OWN if marked(place)]
-
-
-@attack("find times that an earlier script has set elsewhere")
-def _(w):
-    return [place for place in elsewhere(w) if marked(place)]
-
-
-def marked(place):
-    status = os.stat(place)
-    return LEFT_TIME in (status.st_atime, status.st_mtime) or stat.S_IMODE(status.st_mode) == LEFT_MODE
-
-
-@attack("leave a program that others would run as its owner (set-uid, set-gid)")
-def _(w):
-    how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0, 0)  # of openat2, with the mode in the middle
-    for bits in (0o4755, 0o2755, 0o6755):
-        ways = {
-            "chmod": lambda path: os.chmod(path, bits),
-            "fchmod": lambda path: with_open(path, lambda number: os.fchmod(number, bits)),
-            "fchmodat": lambda path: call(268, 53, -100, path.encode(), bits),
-            "fchmodat2": lambda path: call(452, 452, -100, path.encode(), bits, 0),
-            "open": lambda path: os.close(os.open(f"{path}-new", os.O_CREAT | os.O_WRONLY, bits)),
-            "nameless": lambda path: named_later(f"{path}-new", bits),
-            "mknod": lambda path: os.mknod(f"{path}-new", stat.S_IFREG | bits),
-            "openat2": lambda path: call(
-                437, 437, -100, f"{path}-new".encode(), how[:8] + struct.pack("QQ", bits, 0), 24
-            ),
-        }
-        for name, way in ways.items():
-            path = f"{name}-{bits:o}"
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o755))
-            quietly(way, path)
-            for made in (path, f"{path}-new"):
-                if os.path.exists(made) and os.stat(made).st_mode & 0o6000:
-                    return f"{made} has mode {os.stat(made).st_mode:o}"
-    return None
-
-
-def with_open(path, function):
-    number = os.open(path, os.O_RDONLY)
-    try:
-        function(number)
-    finally:
-        os.close(number)
-
-
-def named_later(path, bits):
-    number = os.open(".", os.O_TMPFILE | os.O_WRONLY, bits)
-    os.link(f"/proc/self/fd/{number}", path, follow_symlinks=True)
-
-
-@attack("write to the root of its file system")
-def _(w):
-    for place in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root"):
-        try:
-            return os.close(os.open(f"{place}/planted", os.O_CREAT | os.O_WRONLY)) or place
-        except OSError:
-            continue
-    return None
+ATTACKS = [
+    # reading
+    ("read a file in the home folder", lambda w: read(w["home_file"])),
+    ("list the home folder", lambda w: os.listdir(w["home"])),
+    ("learn whether a file in the home folder exists, and its size", lambda w: os.stat(w["home_file"]).st_size),
+    (
+        "watch the home folder for names of files",
+        lambda w: LIBC.inotify_add_watch(LIBC.inotify_init(), w["home"].encode(), 0x100) >= 0,
+    ),
+    ("read the answers beside the data in the task folder", lambda w: read(w["answers"])),
+    ("read the labels in the task's own table", lambda w: read(w["labels"])),
+    ("read the labels that another view of the data shows", lambda w: read(w["other_view"])),
+    ("read what another script answered", lambda w: read(w["other_answers"])),
+    ("find a label that is hidden from it, in any file within reach", find_hidden_labels),
+    ("read the journal of its own run", lambda w: read(w["journal"])),
+    ("read a file of another run", lambda w: read(w["other_run"])),
+    ("list the folder above its own", lambda w: set(os.listdir("..")) - {os.path.basename(os.getcwd())}),
+    ("read a file elsewhere that everybody may read", lambda w: read(w["public"])),
+    ("read the home folder through a link of its own", lambda w: os.symlink(w["home_file"], "link") or read("link")),
+    ("read a file that it has linked hard into its folder", lambda w: os.link(w["precious"], "hard") or read("hard")),
+    ("read password hashes", lambda w: read("/etc/shadow")),
+    (
+        "read private keys of the machine",
+        lambda w: [read(path) for path in [*glob.glob("/etc/ssh/*_key"), *glob.glob("/etc/ssl/private/*")]],
+    ),
+    ("read the machine's identity", lambda w: read("/etc/machine-id")),
+    ("read the kernel's log", lambda w: read("/dev/kmsg")),
+    ("read the sockets of services below /run", lambda w: os.listdir("/run")),
+    ("read the harness's environment", lambda w: has_canary(w, f"/proc/{w['harness']}/environ")),
+    ("read everybody's environment", lambda w: those(lambda pid: has_canary(w, f"/proc/{pid}/environ"), pids())),
+    (
+        "read the memory of other processes",
+        lambda w: (
+            {1, w["neighbour"], w["harness"]} & {*those(lambda pid: opened(f"/proc/{pid}/mem", os.O_RDONLY), pids())}
+        ),
+    ),
+    (
+        "see the command lines of other programs",
+        lambda w: [pid for pid in pids() if has_canary(w, f"/proc/{pid}/cmdline")],
+    ),
+    ("go through another process's view of the files", lambda w: first(read, views_of_others(w))),
+    ("find a secret in the keyring", find_in_keyring),
+    ("see the names of keys in the keyring", lambda w: has_canary(w, "/proc/keys")),
+    ("make a key for later", lambda w: call(248, 217, b"user", b"mle-star-test", b"x", 1, -2)),
+    ("read another program's shared memory", lambda w: read(w["shared_memory"])),
+    ("attach another program's shared memory (System V)", lambda w: LIBC.shmget(w["segment"], 0, 0) >= 0),
+    ("leave something in the kernel for a later script (System V, message queues)", leave_in_the_kernel),
+    # writing
+    ("write to a file elsewhere", lambda w: writable(w["precious"])),
+    ("empty a file elsewhere", lambda w: [os.truncate(w["precious"], 0)]),
+    ("delete a file elsewhere", lambda w: [os.unlink(w["disposable"])]),
+    ("rename a file elsewhere", lambda w: [os.rename(w["disposable"], w["disposable"] + "-moved")]),
+    ("make a file elsewhere", lambda w: made(w["precious"] + "-new")),
+    ("change the mode of a file elsewhere", lambda w: [os.chmod(w["precious"], 0o644)]),
+    ("change the times of a file elsewhere", lambda w: [os.utime(w["precious"])]),
+    ("change attributes of a file elsewhere", lambda w: [os.setxattr(w["precious"], "user.test", b"1")]),
+    ("write to the data", lambda w: writable("input/train.csv")),
+    ("write to the data by their real name", lambda w: writable(w["data_file"])),
+    ("change mode and times of the data", lambda w: [os.chmod("input/train.csv", 0o644), os.utime("input/train.csv")]),
+    (
+        "plant code among the interpreter's packages",
+        lambda w: first(
+            lambda folder: made(f"{folder}/planted.pth"),
+            [path for path in sys.path if path.endswith("-packages") or path == sys.prefix],
+        ),
+    ),
+    ("change the harness's own code", lambda w: writable(w["harness_code"])),
+    ("write a setting of the kernel (core_pattern leads to root)", lambda w: writable("/proc/sys/kernel/core_pattern")),
+    ("write any setting of the kernel", lambda w: first(writable, below("/proc/sys"))),
+    ("press the kernel's emergency keys", lambda w: writable("/proc/sysrq-trigger")),
+    ("steer interrupts and devices", lambda w: first(writable, switches())),
+    (
+        "raise its own control group's limits",
+        lambda w: first(
+            writable,
+            (path for path in below("/sys/fs/cgroup") if path.endswith((".max", ".limit_in_bytes", "cgroup.procs"))),
+        ),
+    ),
+    ("protect itself from the out-of-memory killer", protect_from_oom),
+    # devices
+    ("write to the user's terminal", lambda w: terminal(w, os.O_WRONLY)),
+    ("read what the user types", lambda w: terminal(w, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)),
+    ("type for the user (TIOCSTI)", lambda w: [fcntl.ioctl(os.openpty()[1], 0x5412, b"x")]),
+    ("paste for the user (TIOCLINUX)", lambda w: call(16, 29, 0, 0x541C, bytes(8))),
+    (
+        "open disks, memory or the console",
+        lambda w: those(lambda path: opened(path, os.O_RDONLY | os.O_NONBLOCK), disks()),
+    ),
+    ("make a device of its own", lambda w: [os.mknod("device", 0o600 | stat.S_IFBLK, os.makedev(254, 0))]),
+    # network and services
+    ("connect to a server on this machine", lambda w: connected(("127.0.0.1", w["port"]), socket.AF_INET)),
+    ("connect by IPv6", lambda w: connected(("::1", w["port6"]), socket.AF_INET6)),
+    ("send a datagram to this machine", send_datagrams),
+    (
+        "reach the world outside",  # needs a route, sends nothing
+        lambda w: connected(("192.0.2.1", 53), socket.AF_INET, socket.SOCK_DGRAM),
+    ),
+    ("listen to raw traffic", lambda w: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)),
+    ("send raw packets", lambda w: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)),
+    ("talk to the hypervisor (AF_VSOCK)", lambda w: socket.socket(40, socket.SOCK_STREAM)),
+    ("use the kernel's ciphers (AF_ALG)", lambda w: socket.socket(38, socket.SOCK_SEQPACKET)),
+    ("listen to the kernel's events (netlink)", lambda w: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)),
+    ("talk to a service by its socket file", lambda w: connected(w["socket"])),
+    ("talk to a service by an abstract socket", lambda w: connected("\0" + w["abstract"])),
+    # other processes
+    ("signal the harness", lambda w: signal_program(w, "harness")),
+    ("signal another program of the user", lambda w: signal_program(w, "neighbour")),
+    ("take away the harness's limits (prlimit)", take_away_limits),
+    ("slow another program down (scheduling)", slow_down),
+    ("trace another program (ptrace)", lambda w: call(101, 117, 0x4206, w["neighbour"], 0, 0)),
+    (
+        "read another program's memory by call (process_vm_readv)",
+        lambda w: call(310, 270, w["neighbour"], 0, 0, 0, 0, 0),
+    ),
+    ("take another program's open files (pidfd_getfd)", lambda w: call(438, 438, -1, 0, 0)),
+    (
+        "write to the pipe on which its own end is told",
+        lambda w: {*those(lambda number: [os.fstat(number)], range(3, 256))} - {*w["mine"]},
+    ),
+    ("open the supervisor's pipes by way of /proc", supervisor_pipes),
+    ("have rights that others have not (capabilities)", capabilities),
+    ("gain rights by a set-uid program", lambda w: b"NoNewPrivs:\t1" not in read("/proc/self/status", -1)),
+    ("be root", lambda w: os.getuid() == 0),
+    # the kernel
+    ("make a user namespace (unshare)", lambda w: call(272, 97, 0x10000000)),
+    ("make a user namespace (clone)", clone_user_namespace),
+    ("make a namespace (clone3)", lambda w: call(435, 435, 0, 0)),
+    ("enter another namespace", lambda w: call(308, 268, os.open("/proc/self/ns/user", os.O_RDONLY), 0)),
+    ("mount something", lambda w: call(165, 40, b"none", b"final", b"tmpfs", 0, 0)),
+    (
+        "mount something by the new calls",
+        lambda w: any_call([(one, one) for one in (428, 429, 430, 431, 432, 433, 442)], -1, 0, 0, 0, 0),
+    ),
+    ("unmount what hides the rest", lambda w: call(166, 39, b"/nowhere", 2)),
+    ("change its root", lambda w: call(161, 51, b".")),
+    ("open files by handle, past all paths", lambda w: call(304, 265, -1, 0, 0)),
+    ("get handles of files", lambda w: call(303, 264, -100, b".", bytes(136), bytes(8), 0)),
+    ("use io_uring, which other filters do not see", lambda w: call(425, 425, 1, bytes(120))),
+    ("load a program into the kernel (bpf)", lambda w: call(321, 280, 0, 0, 0)),
+    ("watch the processor's counters", lambda w: call(298, 241, 0, 0, -1, -1, 0)),
+    ("stop the kernel in its tracks (userfaultfd)", lambda w: call(323, 282, 1)),
+    ("hide memory from everybody (memfd_secret)", lambda w: call(447, 447, 0)),
+    ("load a kernel or a module", lambda w: any_call(((175, 105), (313, 273), (246, 104), (320, 294)), -1, 0, 0, 0, 0)),
+    (
+        "restart the machine, swap, quotas, accounting",
+        lambda w: any_call(((169, 142), (167, 224), (168, 225), (179, 60), (443, 443), (163, 89)), 0, 0, 0, 0),
+    ),
+    (
+        "set the clock or the machine's name",
+        lambda w: any_call(((227, 112), (164, 170), (305, 266), (170, 161), (171, 162)), 0, -1),
+    ),
+    (
+        "reach the kernel by another architecture's calls (32 bits)",
+        lambda w: INTEL and native(bytes([0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3])) > 0,
+    ),
+    (
+        "reach the kernel by another architecture's calls (x32)",
+        lambda w: INTEL and LIBC.syscall(ctypes.c_long(0x40000000 + 39)) > 0,
+    ),
+    # from one script to a later one
+    (
+        "find attributes that an earlier script has set on its folder, on the data or elsewhere",
+        lambda w: [p for p in (*OWN, *elsewhere(w)) if quietly(os.getxattr, p, "user.left") == b"1"],
+    ),
+    ("find what an earlier script has left in shared memory", lambda w: os.path.exists(left_in_memory(w))),
+    ("find times or modes that an earlier script has set on its folder", lambda w: [*filter(marked, OWN)]),
+    ("find times that an earlier script has set elsewhere", lambda w: [*filter(marked, elsewhere(w))]),
+    ("leave a program that others would run as its owner (set-uid, set-gid)", set_uid_programs),
+    (
+        "write to the root of its file system",
+        lambda w: first(made, [f"{top}/planted" for top in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root")]),
+    ),
+]
 
 
 def try_one(function, w):
