@@ -29,7 +29,7 @@ EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "te
 TESTS = {
     "run/budget": [f"{PIPELINE}budget.py"],
     "method/codeblocks": ["tests/test_codeblocks.py"],
-    "execution/outcome": [f"{EXECUTION}outcome.py", f"{EXECUTION}outcome_words.py"],
+    "execution/outcome": [f"{EXECUTION}outcome.py"],
     "execution/recorded": [
         f"{EXECUTION}recorded.py",
         f"{EXECUTION}recorded_words.py",

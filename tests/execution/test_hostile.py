@@ -33,12 +33,10 @@ from mle_star.execution.local import Means
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from mle_star.run.context import RunShared, Scripts
-from mle_star.run.events import Notice
 from mle_star.testing.executor import gone
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.hostile import CASES, Case
 from tests.execution.users import driver, unprivileged_python
-from tests.ledgers import best_score
 from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long
@@ -273,19 +271,6 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
         assert await gone(token, str(run.run_dir))
         again = await execute_in_run(scored(0.75), timeout_seconds=240)
         assert again.score == 0.75
-
-
-async def test_where_nothing_protects_the_data_a_change_is_noticed(
-    open_run: OpenRun, surroundings: dict[str, Any], task: TaskDescription
-) -> None:
-    executor = LocalExecutor(limits=SMALL, sandbox="none")
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(scored(0.9, "open('input/train.csv', 'a').write('x')"), timeout_seconds=240)
-        assert result.is_error and "changed the files in ./input" in debug_text(result)
-        notices = [event for event in run.journal.events if isinstance(event, Notice)]
-        assert [event.level for event in notices] == ["warning", "error"]
-        assert task.data_dir in notices[1].message and "scripts run unconfined" in notices[0].message
-        assert best_score(run) is None
 
 
 async def test_a_submission_of_seven_gigabytes_is_refused_unread(

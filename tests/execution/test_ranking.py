@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mle_star.execution
 from mle_star.execution import is_better_solution, rank_solutions
 from mle_star.models import EvaluationResult, MetricDirection, is_improvement
 from tests.execution.conftest import script
@@ -35,12 +32,8 @@ def test_scored_before_unscored_before_failed(direction: MetricDirection, order:
     ]  # fmt: skip
     assert all(entry is results[scripts.index(solution)] for solution, entry in ranked)
     assert [one.content for one in scripts] == [f"x = {i}" for i in range(5)]
-
-
-@pytest.mark.req("REQ-EX-027")
-def test_unequal_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 solutions but 0 results"):
-        rank_solutions([script("x")], [], MAX)
+    with pytest.raises(ValueError, match="5 solutions but 0 results"):
+        rank_solutions(scripts, [], direction)
 
 
 @pytest.mark.req("REQ-EX-022", "REQ-EX-027")
@@ -58,16 +51,6 @@ def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
         assert left is not None and right is not None
         assert not is_improvement(right, left, direction)
         assert left != right or first < second
-
-
-@pytest.mark.req("REQ-EX-022")
-def test_no_module_of_the_harness_compares_scores_by_itself() -> None:
-    for path in Path(mle_star.execution.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Compare) and any(
-                isinstance(op, (ast.Lt, ast.Gt, ast.LtE, ast.GtE)) for op in node.ops
-            ):
-                assert "score" not in ast.unparse(node), f"{path.name}: {ast.unparse(node)}"
 
 
 @pytest.mark.req("REQ-EX-023")

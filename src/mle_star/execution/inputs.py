@@ -10,7 +10,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.execution.outcome import HEADER
+from mle_star.execution.outcome import failed
 from mle_star.execution.programs import inspect_interpreter
 from mle_star.holdout.views import Sample, write_sample
 from mle_star.models import EvaluationResult
@@ -109,8 +109,7 @@ def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
                 f"TimeoutError: the script takes {took:.0f} s on {sample.rows} of {sample.of} rows, "
                 f"so about {whole:.0f} s on all of them; it is stopped after {limit:.0f} s"
             )
-    if problem:
-        result = result.model_copy(update={"is_error": True, "error_traceback": f"{HEADER}\n{problem}"})
+    result = failed(result, problem) if problem else result
     return result.model_copy(update={"score": None, "score_problem": ""})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from typing import Any
 
 from mle_star.basics.texts import TRACEBACK_HEADER, shorten
 from mle_star.data.metrics import find_metric
@@ -95,7 +96,7 @@ def build_evaluation_result(
 
     To the `letter`, the score is what the pattern hits, and the traceback is not trimmed.
     """
-    failed = script_failed(raw, purpose)
+    is_error = script_failed(raw, purpose)
     reading = read_score(raw.stdout, None if task is None else scale_of(task))
     if letter:
         reading = ScoreReading(parse_score(raw.stdout))
@@ -105,9 +106,14 @@ def build_evaluation_result(
         score=reading.score,
         score_problem=reading.problem,
         timeout_seconds=timeout_seconds,
-        is_error=failed,
-        error_traceback=last_words(raw.stderr) if failed else None,
+        is_error=is_error,
+        error_traceback=last_words(raw.stderr) if is_error else None,
     )
+
+
+def failed(result: EvaluationResult, problem: str, **more: Any) -> EvaluationResult:
+    """The same result as a failure, by a problem that the debugger can work on as it does on an exception."""
+    return result.model_copy(update={"is_error": True, "error_traceback": f"{HEADER}\n{problem}", **more})
 
 
 def scale_of(task: TaskDescription) -> Scale:

@@ -28,8 +28,8 @@ def find_program(name: str) -> str | None:
     return found if found and os.path.isabs(found) else None  # noqa: PTH117 - Windows looks in the current folder first
 
 
-def try_program(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end, whatever that is; raises `OSError` or `SubprocessError` when that is not to be had."""
+def try_program(command: Sequence[str], seconds: float, *, check: bool = False) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end; raises `OSError` or `SubprocessError` when that is not to be had, or `check` fails."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as neutral:
         return subprocess.run(
             command,
@@ -38,15 +38,8 @@ def try_program(command: Sequence[str], seconds: float) -> subprocess.CompletedP
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
-            check=False,
+            check=check,
         )
-
-
-def ask_program(command: Sequence[str], seconds: float) -> bytes:
-    """What a program prints; raises `OSError` or `SubprocessError` when it cannot be run, fails or takes too long."""
-    answer = try_program(command, seconds)
-    answer.check_returncode()
-    return answer.stdout
 
 
 GPU_SECONDS = 5
@@ -57,7 +50,8 @@ def detect_gpu_info() -> dict[str, Any]:
     nothing: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
     program = find_program("nvidia-smi") or ""
     try:
-        answer = ask_program([program, "--query-gpu=name,memory.total", "--format=csv,noheader"], GPU_SECONDS)
+        query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        answer = try_program(query, GPU_SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return nothing
     lines = [line.partition(",")[::2] for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -131,7 +125,9 @@ def _ask(python: str | None, question: str) -> InterpreterInfo:
     chosen = find_program(wanted) or wanted
     try:
         # -S, because the question goes through `site` in its own way
-        known: dict[str, Any] = json.loads(ask_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS))
+        known: dict[str, Any] = json.loads(
+            try_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS, check=True).stdout
+        )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         output = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
         lines = output.decode("utf-8", "replace").strip().splitlines() or ["no answer"]

@@ -20,7 +20,7 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.executors import announced, concurrently, script_slot, spare_slots
 from mle_star.execution.inputs import data_of, final_data_of, on_sample, surroundings_digest
 from mle_star.execution.limits import RESERVE_BYTES
-from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
+from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, failed
 from mle_star.execution.predictions import compared, scored_here, views_to_catch_up
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
@@ -250,9 +250,7 @@ def _answers_in(seen: Sequence[EvaluationResult]) -> list[str]:
 
 def _unanswered(result: EvaluationResult, problem: str) -> EvaluationResult:
     """A run whose answers cannot be scored, as a case for the debugger."""
-    text = f"{HEADER}\nValueError: {shorten(problem, KEPT_PROBLEM)}"
-    nothing: dict[str, Any] = {"score": None, "answers": [], "submission": None}
-    return result.model_copy(update={"is_error": True, "error_traceback": text, **nothing})
+    return failed(result, f"ValueError: {shorten(problem, KEPT_PROBLEM)}", score=None, answers=[], submission=None)
 
 
 async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> EvaluationResult:
@@ -323,8 +321,7 @@ def _spoiled(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     """A script that got at the data (possible only where nothing confines it) must not count."""
     message = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
     run.record(Notice(level="error", message=f"{message}; restore {run.task.data_dir} before you trust this run"))
-    text = f"{HEADER}\nPermissionError: {message}"
-    return result.model_copy(update={"is_error": True, "error_traceback": text})
+    return failed(result, f"PermissionError: {message}")
 
 
 def rejected(error: ValueError | PermissionError) -> EvaluationResult:

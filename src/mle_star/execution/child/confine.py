@@ -103,12 +103,12 @@ def limit_resources(limits: dict[str, int]) -> list[str]:
 def main() -> None:
     """Bubblewrap starts this as the first process of the namespaces that it has made."""
     order = given_order()
-    told: int = order["told"]
-    os.set_inheritable(told, False)
-    os.closerange(3, told)
-    os.closerange(told + 1, 64)
-    fork_and_reap([told])
-    become(order, told, ["bubblewrap"])
+    status_pipe: int = order["status_pipe"]
+    os.set_inheritable(status_pipe, False)
+    os.closerange(3, status_pipe)
+    os.closerange(status_pipe + 1, 64)
+    fork_and_reap([status_pipe])
+    become(order, status_pipe, ["bubblewrap"])
 
 
 def given_order() -> Order:
@@ -136,7 +136,7 @@ def fork_and_reap(kept: list[int]) -> None:
     os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
-def become(order: Order, told: int, applied: list[str]) -> None:
+def become(order: Order, status_pipe: int, applied: list[str]) -> None:
     """Give up all that a script must not have, tell what confines it, and become it."""
     if drop_capabilities():
         applied.append("capabilities")
@@ -149,7 +149,7 @@ def become(order: Order, told: int, applied: list[str]) -> None:
             signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):
             continue  # SIGKILL and its like
-    os.write(told, f"inside\t{' '.join(applied)}\n".encode())
+    os.write(status_pipe, f"inside\t{' '.join(applied)}\n".encode())
     os.execv(order["command"][0], order["command"])
 
 

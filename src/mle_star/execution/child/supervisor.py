@@ -66,20 +66,20 @@ def _lines(report: dict[str, str]) -> bytes:
 
 def _start(order: Order, report: dict[str, str]) -> int:
     """Fork and become the script; the child tells through a pipe what confines it, or why it could not start."""
-    told_read, told_write = os.pipe()
+    status_read, status_write = os.pipe()
     supervisor = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            os.close(told_read)
+            os.close(status_read)
             os.close(order["report"])  # what is said there is believed, so no script may say it
-            _become_the_script(order, told_write, supervisor)
+            _become_the_script(order, status_write, supervisor)
         except BaseException as error:
-            os.write(told_write, _lines({"error": f"{type(error).__name__}: {error}"}))
+            os.write(status_write, _lines({"error": f"{type(error).__name__}: {error}"}))
         finally:
             os._exit(127)
-    os.close(told_write)
-    with open(told_read, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib starts slowly
+    os.close(status_write)
+    with open(status_read, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib starts slowly
         report.update(dict(line.rstrip("\n").split("\t", 1) for line in file))
     if "error" not in report and "inside" not in report:
         report["error"] = "the sandbox could not be set up"
@@ -90,7 +90,7 @@ def _start(order: Order, report: dict[str, str]) -> int:
     return pid
 
 
-def _become_the_script(order: Order, told: int, supervisor: int) -> None:
+def _become_the_script(order: Order, status_pipe: int, supervisor: int) -> None:
     os.setsid()
     applied = []
     confine.prctl(confine.DUMPABLE, 1)  # or this process could not write to its own /proc
@@ -107,27 +107,29 @@ def _become_the_script(order: Order, told: int, supervisor: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.write(told, _lines({"applied": " ".join(applied)}))
+    os.write(status_pipe, _lines({"applied": " ".join(applied)}))
     inside = order["inside"]
     if order["bubblewrap"]:
-        _enter_bubblewrap(order["bubblewrap"], inside, told)
+        _enter_bubblewrap(order["bubblewrap"], inside, status_pipe)
     entered = []
     if order["namespaces"]:
         wanted = order["namespaces"]
         namespaces.leave_the_others(wanted["user"], wanted["network"])
         for _ in range(2):  # the first one stays outside
-            confine.fork_and_reap([told])
+            confine.fork_and_reap([status_pipe])
         namespaces.furnish(wanted["root"], wanted["mounts"])
         os.chdir(order["working_dir"])
         entered = ["namespaces"]
-    confine.become(inside, told, entered)
+    confine.become(inside, status_pipe, entered)
 
 
-def _enter_bubblewrap(command: list[str], inside: Order, told: int) -> None:
+def _enter_bubblewrap(command: list[str], inside: Order, status_pipe: int) -> None:
     """Bubblewrap gets its words by a descriptor: a script could read them in the process table."""
     given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in command[1:]))
-    os.set_inheritable(told, True)
-    orders = _in_memory(marshal.dumps({**inside, "told": told}, 2))  # for whichever Python the scripts have
+    os.set_inheritable(status_pipe, True)
+    orders = _in_memory(
+        marshal.dumps({**inside, "status_pipe": status_pipe}, 2)
+    )  # for whichever Python the scripts have
     os.execv(command[0], [command[0], "--args", given, *inside["launcher"], orders])
 
 
