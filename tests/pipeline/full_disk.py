@@ -94,7 +94,7 @@ async def one(folder: Path, data: Path, disk: Disk, *, resume: bool) -> FinalRes
     )  # fmt: skip
 
 
-def told(result: FinalResult) -> dict[str, Any]:
+def facts(result: FinalResult) -> dict[str, Any]:
     """What matters of a result."""
     path = Path(result.submission_path)
     return {
@@ -110,7 +110,7 @@ async def trial(folder: Path, data: Path, mode: str, number: int) -> dict[str, A
     disk = Disk(folder, mode, number)
     outcome: dict[str, Any] = {"number": number, "error": None}
     try:
-        outcome.update(told(await one(folder, data, disk, resume=False)))
+        outcome.update(facts(await one(folder, data, disk, resume=False)))
     except PipelineError as error:
         outcome["error"] = str(error)
     finally:
@@ -121,7 +121,7 @@ async def trial(folder: Path, data: Path, mode: str, number: int) -> dict[str, A
         "kept_before": disk.kept_before,
         "last": last.state if isinstance(last, RunFinished) else last.kind,
         "files": sorted(path.name for path in (folder / "run").iterdir() if path.is_file()),
-        "later": told(await one(folder, data, disk, resume=True)),
+        "later": facts(await one(folder, data, disk, resume=True)),
         "debugged": disk.agents.count("debugger"),
     }
     (folder / "log.txt").unlink()
@@ -133,7 +133,7 @@ async def main(folder: Path, data: Path, mode: str, first: int, every: int) -> N
     """The undisturbed run, and every trial."""
     disk = Disk(folder, mode, sys.maxsize)
     result = await one(folder, data, disk, resume=False)
-    sys.stdout.write(json.dumps({"events": disk.heard, **told(result)}) + "\n")
+    sys.stdout.write(json.dumps({"events": disk.heard, **facts(result)}) + "\n")
     shutil.rmtree(folder / "run")
     for number in range(first, disk.heard + 1, every):
         sys.stdout.write(json.dumps(await trial(folder, data, mode, number)) + "\n")

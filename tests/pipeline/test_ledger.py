@@ -1,15 +1,30 @@
-"""The ledger of a run is what its journal says, at every event, in a resumed run, too."""
+"""The ledger of a run is what its journal says, and the memory for prompts what was tried, the telling ones first."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mle_star.models import MetricDirection
+from mle_star.basics.texts import digest_of
+from mle_star.models import Isolation, Measure, MetricDirection
 from mle_star.run.context import active_run
-from mle_star.run.events import AnyEvent, BudgetWarning, Forecast, LeakageChecked, SubmissionKept
+from mle_star.run.events import (
+    AblationFinished,
+    AnyEvent,
+    BudgetWarning,
+    CandidateEvaluated,
+    DebugAttempted,
+    EnsembleTried,
+    Forecast,
+    LeakageChecked,
+    MergeTried,
+    RefinementTried,
+    ScriptFinished,
+    SubmissionKept,
+)
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
-from mle_star.run.prompt_context import tried
+from mle_star.run.prompt_context import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from tests.ledgers import script_finished
 from tests.pipeline.conftest import QuickRun, settings
 
 
@@ -56,3 +71,114 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
         assert not line or any(one.kind == "candidate" for one in line), node.step
     assert any(isinstance(event, LeakageChecked) for event in heard)
     assert any(isinstance(event, SubmissionKept) for event in heard)
+
+
+# --- what was tried ------------------------------------------------------------------------------------------
+
+
+def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ScriptFinished:
+    measure = None if score is None else Measure(score=score, low=score - 0.1, high=score + 0.1, measured="harness")
+    return script_finished(
+        step=step, digest="d", script=step, stdout="", stderr="", exit_code=0, seconds=seconds, is_error=score is None,
+        score=score, traceback=traceback, isolation=Isolation(), measure=measure,
+    )  # fmt: skip
+
+
+def attempt(path: int, t: int, k: int, plan: str, score: float | None, best: float, *, ok: bool) -> RefinementTried:
+    return RefinementTried(
+        step=f"phase2/path-{path}/t-{t}/k-{k}", path=path, t=t, k=k, plan=plan, before="a", after="b", score=score,
+        best_score=best, accepted=ok, digest=digest_of(f"phase2/path-{path}/t-{t}/k-{k}/script"),
+    )  # fmt: skip
+
+
+def story() -> list[AnyEvent]:
+    ridge = "phase1/candidate-0/script"
+    return [
+        script(ridge, 0.5),
+        CandidateEvaluated(step=ridge[:-7], index=0, model_name="Ridge", score=0.5, digest=digest_of(ridge)),
+        MergeTried(step="phase1/m-1", index=1, base_score=0.5, reference_model="LightGBM", score=0.6, accepted=True),
+        AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.6),
+        script("phase2/path-0/t-0/k-0/script", None, traceback="Traceback ...\nKeyError: 'Age'"),
+        DebugAttempted(step="phase2/path-0/t-0/k-0/debugger", error="KeyError: 'Age'", accepted=True),
+        DebugAttempted(step="phase2/path-0/t-0/k-0/debugger-2", error="ValueError: no", accepted=True),
+        attempt(0, 0, 0, "drop the\nouter rows", None, 0.6, ok=False),
+        script("phase2/path-0/t-0/k-1/script", 0.65, seconds=12),
+        attempt(0, 0, 1, "bin the ages", 0.65, 0.65, ok=True),
+        AblationFinished(step="phase2/path-1/t-0", path=1, t=0, solution_score=0.6),
+        attempt(1, 0, 0, "fewer trees", 0.55, 0.6, ok=False),
+        attempt(1, 1, 0, "more trees", 0.6, 0.6, ok=True),
+        EnsembleTried(step="phase3/r-0", r=0, plan="average", score=0.7),
+        EnsembleTried(step="phase3/r-1", r=1, plan="stack", score=0.68),
+    ]
+
+
+def ledger_of(events: list[AnyEvent]) -> Ledger:
+    return Ledger.of(events, MetricDirection.maximize)
+
+
+def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() -> None:
+    table = tried_table(ledger_of(story())).splitlines()
+    assert table[:3] == [
+        "- merge: work LightGBM into the best so far -> 0.6, better by 0.1, accepted",
+        "- path 1, step 1, try 2: bin the ages -> 0.65 (0.55 to 0.75), better by 0.05, accepted, 12 s",
+        "- path 1, step 1, try 1: drop the outer rows -> failed: KeyError: 'Age', 3 s",
+    ]
+    assert "- path 2, step 1, try 1: fewer trees -> 0.55, worse by 0.05, rejected" in table
+    assert "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted" in table
+    assert "- ensemble 2: stack -> 0.68, worse by 0.02, rejected" in table
+    assert "- candidate: Ridge -> 0.5 (0.4 to 0.6), 3 s" in table
+    assert tried_table(ledger_of(story()), path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
+
+
+def test_where_less_is_better_changes_turn_round_and_a_replay_changes_nothing() -> None:
+    assert "fewer trees -> 0.55, better by 0.05" in tried_table(Ledger.of(story(), MetricDirection.minimize))
+    once, twice = ledger_of(story()), ledger_of([*story(), *story()])
+    assert tried(twice) == tried(once)
+    assert twice.repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
+
+
+def test_a_table_is_bounded_and_says_what_it_leaves_out() -> None:
+    many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
+    table = tried_table(ledger_of(list(many)))
+    assert len(table) <= MAX_CHARACTERS
+    assert table.splitlines()[-1].startswith("- and ")
+
+
+def test_steps_without_gain_are_counted_from_the_last() -> None:
+    ledger = ledger_of(story())
+    assert steps_without_gain(ledger, 0) == 0
+    assert steps_without_gain(ledger, 1) == 2  # a tie is no gain
+    assert steps_without_gain(ledger, 7) == 0
+
+
+def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
+    leaking, check = [digest_of("phase2/path-0/t-0/k-1/script")], "phase2/path-0/t-0/check/leakage-detection"
+    leaks = LeakageChecked(step=check, found=1, fixed=0, leaking=leaking)
+    events = story()
+    for heard in ([*events, leaks], [*events, leaks, *events, leaks]):
+        ledger = ledger_of(heard)
+        (line,) = [line for line in tried_table(ledger).splitlines() if "bin the ages" in line]
+        assert line == (
+            "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be fixed, 12 s"
+        )
+        assert steps_without_gain(ledger, 0) == 1
+
+
+def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> None:
+    leak = script("phase2/path-0/t-0/k-0/script", 0.99)
+    found = LeakageChecked(step="phase2/path-0/t-0/check/leakage", found=1, fixed=0, leaking=[digest_of(leak.script)])
+    events: list[AnyEvent] = [
+        AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
+        leak,
+        attempt(0, 0, 0, "peek", 0.99, 0.99, ok=True),
+        attempt(0, 0, 1, "bin", 0.6, 0.99, ok=False),
+        attempt(0, 0, 2, "scale", 0.65, 0.99, ok=False),
+        found,
+        attempt(0, 0, 2, "scale", 0.65, 0.65, ok=True),
+    ]
+    for heard in (events, [*events, *events]):  # as a resumed run says them again
+        ledger = ledger_of(heard)
+        assert [(e.outcome, e.score, e.change and round(e.change, 3)) for e in tried(ledger)] == [
+            ("failed", None, None), ("rejected", 0.6, 0.1), ("accepted", 0.65, 0.15),
+        ]  # fmt: skip
+        assert steps_without_gain(ledger, 0) == 0

@@ -171,17 +171,6 @@ async def test_the_phases_come_one_after_another_and_listeners_hear_everything_i
     assert {event.step for event in heard if isinstance(event, AgentFinished)} == steps != set()
 
 
-@pytest.mark.req("REQ-OR-015")
-async def test_one_path_needs_no_ensemble(quick: QuickRun) -> None:
-    agents = MindAgents()
-    result = await quick(settings(L=1), agents=agents)
-    assert result.phase3 is None
-    assert (agents.count("ens_planner"), agents.count("ensembler")) == (0, 0)
-    assert result.phases_skipped == ["phase3"]
-    assert quick.ends()[2] == ("phase3", "skipped", "there is one path only", None)
-    assert result.final_solution.score == result.phase2_results[0].best_score
-
-
 @pytest.mark.req("REQ-OR-003", "REQ-OR-018", "REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
 async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_directories(quick: QuickRun) -> None:
     waiting: set[str] = set()
@@ -508,17 +497,23 @@ async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun,
     assert result.lineage["finalization"]["subsampling_removed"] is works and result.submission_path
 
 
-@pytest.mark.req("REQ-OR-028", "REQ-OR-045")
-async def test_numbers_and_the_money_limit_can_be_chosen_and_the_limit_reaches_the_calls(quick: QuickRun) -> None:
+@pytest.mark.req("REQ-OR-015", "REQ-OR-028", "REQ-OR-045")
+async def test_numbers_can_be_chosen_the_money_limit_reaches_the_calls_and_one_path_needs_no_ensemble(
+    quick: QuickRun,
+) -> None:
     assert PipelineConfig().max_budget_usd is None
     with pytest.raises(ValueError):
         PipelineConfig(max_budget_usd=-1)
     agents = MindAgents()
     result = await quick(settings(T=3, K=1, L=1, max_budget_usd=50), agents=agents)
-    assert len(result.phase2_results[0].step_history) == 3
-    assert all(len(record["inner_loop_attempts"]) == 1 for record in result.phase2_results[0].step_history)
+    (path,) = result.phase2_results
+    assert [len(record["inner_loop_attempts"]) for record in path.step_history] == [1, 1, 1]
     assert agents.caps[0] == 50
     assert all(cap is not None and 0 < cap <= 50 for cap in agents.caps)
+    assert result.phase3 is None and result.phases_skipped == ["phase3"]
+    assert (agents.count("ens_planner"), agents.count("ensembler")) == (0, 0)
+    assert quick.ends()[2] == ("phase3", "skipped", "there is one path only", None)
+    assert result.final_solution.score == path.best_score
 
 
 @pytest.mark.req("REQ-OR-050")

@@ -127,33 +127,26 @@ def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them()
     assert secret_values(environ) == ["sk-0123456789"]
 
 
-def test_every_run_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_heard_once(tmp_path: Path) -> None:
     now = datetime(2026, 1, 31, 14, 5, 9)
     first = new_run_folder(tmp_path, "../Titanic: the ship", now)
     assert first == tmp_path / "Titanic--the-ship-20260131-140509"
     first.mkdir()
     assert new_run_folder(tmp_path, "../Titanic: the ship", now).name.endswith("-140509-2")
     assert new_run_folder(tmp_path, "???", now).name == "run-20260131-140509"
-
-
-@pytest.mark.parametrize("content", ["text é", "text é".encode(), (piece for piece in ("text", " é"))])
-def test_a_file_is_written_whole_from_text_bytes_or_pieces(
-    tmp_path: Path, content: str | bytes | Iterable[str]
-) -> None:
-    write_whole(tmp_path / "new" / "file", content)
-    assert (tmp_path / "new" / "file").read_text(encoding="utf-8") == "text é"
-    assert len(list((tmp_path / "new").iterdir())) == 1
-
-
-def test_a_request_is_heard_once(tmp_path: Path) -> None:
-    write_whole(tmp_path / "journal.jsonl", "")
-    assert take_request(tmp_path) is None
-    request_finish(tmp_path)
-    assert (take_request(tmp_path), take_request(tmp_path)) == ("finish", None)
-    request_finish(tmp_path, now=True)
-    assert take_request(tmp_path) == "stop"
-    (tmp_path / "control").write_bytes(b"\xff nonsense")
-    assert take_request(tmp_path) is None
+    contents: list[str | bytes | Iterable[str]] = ["text é", "text é".encode(), (piece for piece in ("text", " é"))]
+    for content in contents:
+        write_whole(tmp_path / "new" / "file", content)
+        assert (tmp_path / "new" / "file").read_text(encoding="utf-8") == "text é"
+        assert len(list((tmp_path / "new").iterdir())) == 1
+    write_whole(first / "journal.jsonl", "")
+    assert take_request(first) is None
+    request_finish(first)
+    assert (take_request(first), take_request(first)) == ("finish", None)
+    request_finish(first, now=True)
+    assert take_request(first) == "stop"
+    (first / "control").write_bytes(b"\xff nonsense")
+    assert take_request(first) is None
 
 
 @pytest.mark.req("REQ-FN-030")
