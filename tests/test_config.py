@@ -19,14 +19,7 @@ from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, RoleSettings
 
 SAMPLES: dict[str, tuple[str, Any]] = {
-    "num_retrieved_models": ("7", 7),
-    "outer_loop_steps": ("7", 7),
-    "inner_loop_steps": ("7", 7),
-    "num_parallel_solutions": ("7", 7),
-    "ensemble_rounds": ("7", 7),
     "time_limit_seconds": ("60", 60),
-    "subsample_limit": ("7", 7),
-    "max_debug_attempts": ("7", 7),
     "model": ("opus", "opus"),
     "executor": ("ray://there:10001", "ray://there:10001"),
     "script_cpus": ("3", 3),
@@ -39,16 +32,10 @@ SAMPLES: dict[str, tuple[str, Any]] = {
         "{phase1: 0.2, phase2: 0.5, phase3: 0.2, finalization: 0.1}",
         PhaseTimeBudget(phase1=0.2, phase2=0.5, phase3=0.2, finalization=0.1),
     ),
-    "agent_timeout_seconds": ("7", 7),
     "client_reuse": ("clear", "clear"),
-    "max_concurrent_paths": ("7", 7),
-    "script_timeout_seconds": ("7", 7),
-    "max_concurrent_scripts": ("7", 7),
     "script_memory_gb": ("1.5", 1.5),
     "script_disk_gb": ("1.5", 1.5),
-    "script_files": ("7", 7),
     "python": ("/usr/bin/python3", "/usr/bin/python3"),
-    "seed": ("7", 7),
     "allow_network": ("yes", True),
     "allow_outside_links": ("yes", True),
     "require_sandbox": ("on", True),
@@ -82,6 +69,10 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "log_level": ("debug", "DEBUG"),
     "log_file": ("run.log", "run.log"),
 }
+
+
+SAMPLES |= {name: ("7", 7) for name in PipelineConfig.model_fields if name not in SAMPLES}
+"""All others are whole numbers."""
 
 
 @pytest.mark.req("REQ-OR-045", "REQ-OR-046")

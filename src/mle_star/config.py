@@ -26,7 +26,7 @@ RESERVED = {"MLE_STAR_SOAK", "MLE_STAR_NODE_DIR"}
 """Variables with our prefix that are no settings."""
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
-Said = dict[str, tuple[str, Any]]
+Layer = dict[str, tuple[str, Any]]
 """What one place says: for each setting where it stands, and its value."""
 
 _OWN_HANDLERS = ("mle_star-1", "mle_star-2")
@@ -42,7 +42,7 @@ def load_config(
 ) -> PipelineConfig:
     """The settings of a run. `explicit` holds only what was really given: a None in it is a value, too.
 
-    `base` holds those of a run that it goes on from: they stand unless something else is given.
+    `base` holds those of a run that this one continues: they stand unless something else is given.
     """
     given = {_known(name, where="settings"): (name, value) for name, value in (explicit or {}).items()}
     written = {} if file is None else read_mapping(file)
@@ -105,7 +105,7 @@ def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextI
 
 
 class _LogFile(logging.FileHandler):
-    """A log that silently loses lines where there is no room for them: the run itself says what ails it."""
+    """A log that silently loses lines where there is no room for them: the run itself says what is wrong."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -138,10 +138,10 @@ def _known(name: str, *, where: str) -> str:
     return name
 
 
-def _from_environment(environ: Mapping[str, str]) -> Said:
+def _from_environment(environ: Mapping[str, str]) -> Layer:
     """What the variables say; an empty one counts as absent."""
     variables = {**{PREFIX + name.upper(): name for name in PipelineConfig.model_fields}, **SHORT_NAMES}
-    found: Said = {}
+    found: Layer = {}
     for variable, text in environ.items():
         if not variable.startswith(PREFIX) or variable in RESERVED or not text.strip():
             continue
@@ -153,7 +153,7 @@ def _from_environment(environ: Mapping[str, str]) -> Said:
     return found
 
 
-def _inherited(base: PipelineConfig, above: Iterable[Said]) -> Said:
+def _inherited(base: PipelineConfig, above: Iterable[Layer]) -> Layer:
     """Its model and what an earlier run had set beyond its preset; another preset takes the place of its sizes."""
     usual = PipelineConfig(preset=base.preset).model_dump(mode="json", exclude_none=True)
     had = base.model_dump(mode="json", exclude_none=True)
@@ -217,7 +217,7 @@ def _wanted(name: str) -> str:
     return _WANTED.get(name, by_type) + (" or none" if type(None) in kinds else "")
 
 
-def _settled(*layers: Said) -> PipelineConfig:
+def _settled(*layers: Layer) -> PipelineConfig:
     """The settings of all layers, or one line on what is wrong; the first that knows a name counts.
 
     It names each bad setting, its value and what would be right.

@@ -261,7 +261,7 @@ class PipelineConfig(Frozen):
         return traits_of(self.model)
 
     def role(self, agent: AgentType) -> RoleSettings:
-        """What is set for one agent; its model is always told."""
+        """What is set for one agent; its model is always named."""
         chosen = self.agents.get(agent, RoleSettings())
         if self.traits.is_embedded or chosen.model is None:
             return chosen.model_copy(update={"model": self.model})

@@ -75,7 +75,7 @@ def sweep(
 
 
 def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> Campaign:
-    from mle_star.cli.run import told_task
+    from mle_star.cli.run import announced_task
     from mle_star.integrations.campaign import Campaign
 
     if not folders:
@@ -85,7 +85,7 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
     with ExitStack() as until_saved:  # what was copied is removed when the campaign is refused
         copies = [place / "tasks" / f"{number}-{folder.name}" for number, folder in enumerate(folders)]
         tasks = [
-            until_saved.enter_context(told_task(source, settings, own))[0]
+            until_saved.enter_context(announced_task(source, settings, own))[0]
             for source, own in zip(folders, copies, strict=True)
         ]
         thresholds = {

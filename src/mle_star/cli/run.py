@@ -34,7 +34,7 @@ from mle_star.execution.programs import call_command
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.estimate import estimate, in_words
-from mle_star.results.source import is_data_file, prepared, told
+from mle_star.results.source import guess_lines, is_data_file, prepared
 from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, runs_folder, spent_by
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import read_journal
@@ -100,7 +100,7 @@ def run(
         raise ConfigError("name a task folder or a data folder, or another run with --from")
     else:
         settings = given.load()
-        begun = told_task(folder, settings, output, wanted, dry=dry_run)
+        begun = announced_task(folder, settings, output, wanted, dry=dry_run)
     with begun as (task, place):
         if dry_run:
             _show_plan(task, settings, place, as_json=view.as_json)
@@ -148,14 +148,14 @@ def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
 
 
 @contextmanager
-def told_task(
+def announced_task(
     source: Path, settings: PipelineConfig, output: Path | None, wanted: Wanted = NOTHING_WANTED, *, dry: bool = False
 ) -> Iterator[tuple[TaskDescription, Path | None]]:
     """The task of what was named on the command line, and the run's folder; says what was guessed."""
     if not dry and is_data_file(source):
         check_credentials(settings, None)  # nothing is copied for a model that cannot be asked
     with prepared(source, settings, output, dry=dry, note=note, **wanted._asdict()) as (task, folder, guess):
-        for line in told(guess, source, hides_rows=settings.scoring == "auto") if guess else ():
+        for line in guess_lines(guess, source, hides_rows=settings.scoring == "auto") if guess else ():
             tell(line)
         data, named = Path(task.data_dir).resolve(), source if source.is_dir() else source.parent
         if not is_data_file(source) and named.resolve() not in (data, *data.parents):
@@ -200,7 +200,7 @@ def start_run(
                 raise
             stopped = RunInterrupted(f"stopped by Ctrl-C; `mle-star resume {name}` continues from here")
         _write_report(run_dir)
-    if stopped is not None:  # said last, below the summary
+    if stopped is not None:  # last, below the summary
         raise stopped
     if result.has_test and not result.submission_path:
         raise typer.Exit(EXIT_NO_SUBMISSION)

@@ -1,4 +1,4 @@
-"""How long a run will take on this machine, said before it starts."""
+"""How long a run will take on this machine, before it starts."""
 
 from __future__ import annotations
 

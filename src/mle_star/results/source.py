@@ -41,7 +41,7 @@ def taken_in(
 ) -> Iterator[Path]:
     """The data in the run's folder. An error on the way takes all of it away again, and calls them as the user does.
 
-    Of a workbook, the sheet that has the `target`; `note` is told of the others.
+    Of a workbook, the sheet that has the `target`; `note` names the others.
     """
     if run_dir.exists() and any(run_dir.iterdir()):
         RunFolder(run_dir).create()  # says what is wrong with the place
@@ -64,7 +64,7 @@ def taken_in(
 
 
 def in_their_words(words: str, source: Any) -> str:
-    """What is said of the training table, with the name that the user knows it by."""
+    """A message about the training table, with the name that the user knows it by."""
     if not isinstance(source, Path):
         name = "the data frame"
     elif is_data_file(source):
@@ -202,7 +202,7 @@ def prepared(
         yield guess.task, run_dir, guess
 
 
-def told(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]:
+def guess_lines(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]:
     """What was guessed, in two lines after what deserves a look; `hides_rows`: labels are kept to score by."""
     task, table = guess.task, survey(Path(guess.task.data_dir))
     rows = "" if table.train is None else f": {table.train.rows:,} rows of {len(table.train.columns)} columns"
