@@ -163,6 +163,10 @@ def leaking(code: str, corrected: str = "I cannot.") -> dict[str, Any]:
     }
 
 
+class Crash(BaseException):
+    """The end of a process, as far as Python code can bring it about: nothing catches it."""
+
+
 def failing(agent: str, *labels: str, error: BaseException | None = None, after: int = 0) -> Hook:
     """Raises at each call of an agent, or of any (""), on these paths or on all, but for the first `after` calls."""
     seen = 0

@@ -29,7 +29,7 @@ from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, ask_to_finish, message_of_the_end, settings, story
-from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, failing, fenced, leaking
+from tests.pipeline.mind import Crash, Hook, LevelExecutor, Mind, MindAgents, failing, fenced, leaking
 
 pytestmark = pytest.mark.long
 
@@ -161,10 +161,6 @@ async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_ag
 # --- time ------------------------------------------------------------------------------------------------------
 
 
-class Dead(BaseException):
-    """The end of a process, as far as Python code can bring it about: nothing catches it."""
-
-
 async def a_second(label: str, agent: str) -> None:
     """Lets more than a second pass in Phase 1."""
     await asyncio.sleep(1.1 if agent == "retriever" else 0)
@@ -177,7 +173,7 @@ async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are
 ) -> None:
     """A run that is taken up with its time used up: it had died in Phase 2, or there is more to do than before."""
     config = settings(L=2 if died else 1)
-    dies = failing("ablation", error=Dead())
+    dies = failing("ablation", error=Crash())
 
     async def before(label: str, agent: str) -> None:
         await a_second(label, agent)
@@ -185,7 +181,7 @@ async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are
             await dies(label, agent)
 
     if died:
-        with pytest.raises(Dead):
+        with pytest.raises(Crash):
             await quick(config, agents=MindAgents(before=before))
     else:
         await quick(config, agents=MindAgents(before=before))

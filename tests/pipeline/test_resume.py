@@ -18,11 +18,7 @@ from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, sp
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings, story
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, failing, fenced, levels
-
-
-class Crash(BaseException):
-    """The end of a process, as far as Python code can bring it about: nothing catches it."""
+from tests.pipeline.mind import Answer, Crash, LevelExecutor, Mind, MindAgents, failing, fenced, levels
 
 
 async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(quick: QuickRun) -> None:

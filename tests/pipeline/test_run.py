@@ -46,7 +46,7 @@ from mle_star.run.events import (
 from mle_star.search.final_result import best_of
 from tests.method.loops import measured
 from tests.pipeline.conftest import ALL_PHASES, QuickRun, settings, story
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script
+from tests.pipeline.mind import Answer, Crash, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script
 
 # --- the entry -----------------------------------------------------------------------------------------------
 
@@ -267,14 +267,10 @@ async def test_a_path_that_fails_before_it_begins_has_the_initial_solution_with_
     assert (failed.best_score, failed.partial) == (initial.score, True) and failed.step_history[-1]["failed"]
 
 
-class Dead(BaseException):
-    """The end of a process, as far as Python code can bring it about: nothing catches it."""
-
-
 @pytest.mark.req("REQ-OR-022")
 async def test_what_is_no_failure_of_a_path_ends_the_run(quick: QuickRun) -> None:
-    with pytest.raises(Dead):
-        await quick(agents=MindAgents(before=failing("ablation", "path-0", error=Dead())))
+    with pytest.raises(Crash):
+        await quick(agents=MindAgents(before=failing("ablation", "path-0", error=Crash())))
 
 
 @pytest.mark.req("REQ-OR-042")
