@@ -284,10 +284,10 @@ async def _run_and_verify(
             return await use_kept_submission(validated, reason=reason, failed=True)
         script = await repair(script, NO_SUBMISSION)
     fitted = await asyncio.to_thread(keep_fitted, current_run(), first=True)
-    return await _hand_over(script, validated, subsampling_removed=full.content != validated.content, fitted=fitted)
+    return await _submit_file(script, validated, subsampling_removed=full.content != validated.content, fitted=fitted)
 
 
-async def _hand_over(
+async def _submit_file(
     script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool, fitted: bool
 ) -> Submission:
     """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
@@ -317,7 +317,7 @@ async def _hand_over(
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
     """Run the members of a blend on the untouched data and submit what they say together."""
     warnings, fitted = await answer_together(current_run(), members)
-    done = await _hand_over(solution, solution, subsampling_removed=False, fitted=fitted)
+    done = await _submit_file(solution, solution, subsampling_removed=False, fitted=fitted)
     return replace(done, warnings=[*warnings, *done.warnings])
 
 

@@ -45,7 +45,8 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     if not solutions:
         raise ValueError("Phase 3 requires at least one solution")
     if len(solutions) == 1:
-        return _skipped(solutions[0], task)
+        logger.info("Phase 3 skipped: a single solution, score %s, %s", solutions[0].score, task.competition_id)
+        return _result(solutions, [], None, task)
     run, started = current_run(), time.monotonic()
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
     run.shared.search.rounds = attempts = list[EnsembleAttempt]()
@@ -148,11 +149,9 @@ def _result(
 ) -> Phase3Result:
     if best is None:
         chosen = _best_input(solutions, task.metric_direction)
-        logger.warning(
-            "Phase 3 ensemble: all %d attempts failed; falling back to best input solution (score %s)",
-            len(attempts),
-            chosen.score,
-        )
+        if attempts:
+            words = "Phase 3 ensemble: all %d attempts failed; falling back to best input solution (score %s)"
+            logger.warning(words, len(attempts), chosen.score)
     else:
         chosen = attempts[best].solution
         successes = sum(attempt.score is not None for attempt in attempts)
@@ -164,17 +163,6 @@ def _result(
         best_ensemble=chosen,
         best_ensemble_score=chosen.score,
         attempts=attempts,
-    )
-
-
-def _skipped(solution: SolutionScript, task: TaskDescription) -> Phase3Result:
-    logger.info("Phase 3 skipped: a single solution, score %s, %s", solution.score, task.competition_id)
-    return Phase3Result(
-        input_solutions=[solution],
-        ensemble_plans=[],
-        ensemble_scores=[],
-        best_ensemble=solution,
-        best_ensemble_score=solution.score,
     )
 
 

@@ -365,22 +365,6 @@ async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Pa
     assert result.warnings[0] == "no submission by a script of its own: time spent: 4000 of 3600 s"
 
 
-async def test_a_deadline_during_the_test_script_leads_to_what_was_kept_submission(quick_path: Path) -> None:
-    now = 0.0
-
-    def late(call: Any) -> str:
-        nonlocal now
-        now = 4000.0
-        return str(fenced(GOOD))
-
-    with scripted_run(quick_path, executor=ScriptedExecutor(), clock=lambda: now) as run:
-        await keep(run, script(0.7), "phase1", "candidate-0")
-        run.agents.reply("test", late)
-        result = await finalize(run)
-        assert len(run.executor.scripts) == 1, "the test script never ran"
-    assert Path(result.submission_path).is_file() and result.final_solution.score == 0.7
-
-
 async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: ScriptedRun) -> None:
     quick_run.agents.reply("test", fenced(GOOD))
     asked = asyncio.Event()

@@ -230,9 +230,8 @@ def _same_fence(line: str, markup: str) -> re.Match[str] | None:
 
 
 def _holds_tagged_fence(token: Token) -> bool:
-    return any(
-        (match := _same_fence(line, token.markup)) is not None and match[2] for line in token.content.split("\n")
-    )
+    found = (_same_fence(line, token.markup) for line in token.content.split("\n"))
+    return any(match is not None and match[2] for match in found)
 
 
 def _outer_end(lines: list[str], first: int, markup: str) -> int | None:

@@ -123,9 +123,8 @@ def _finite(text: str) -> float | None:
 
 def is_better_solution(new_result: EvaluationResult, old_score: float, direction: MetricDirection) -> bool:
     """Does a run without error beat a known score, strictly?"""
-    if new_result.is_error or new_result.score is None:
-        return False
-    return is_improvement(new_result.score, old_score, direction)
+    score = None if new_result.is_error else new_result.score
+    return score is not None and is_improvement(score, old_score, direction)
 
 
 def best_first(items: Iterable[T], score: Callable[[T], float | None], direction: MetricDirection) -> list[T]:
