@@ -93,10 +93,10 @@ CASES = [
         "many files",
         "import pathlib\nfor i in range(2000):\n    pathlib.Path(f'f{i}').touch()\n" + SCORE, error=False, score=0.5,
     ),
-    Case("folders within folders", "import os\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE,
+    Case("folders within folders", "import os\nfor _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE,
          error=False, score=0.5),
     Case("folders within folders in /tmp", "import os, tempfile\nos.chdir(tempfile.gettempdir())\n"
-         "for _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE, error=False, score=0.5),
+         "for _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE, error=False, score=0.5),
     Case("children nobody waits for", "import os\nfor _ in range(20):\n    if os.fork() == 0:\n"
          "        os.kill(os.getpid(), 9)\n" + SCORE, error=False, score=0.5),
     Case(

@@ -47,7 +47,7 @@ def held_fast(folder: Path) -> Iterator[None]:
         subprocess.run(["chattr", "-i", moved], check=True)
 
 
-@pytest.mark.parametrize(("depth", "name"), [(1500, "d"), (60, "n" * 255)])
+@pytest.mark.parametrize(("depth", "name"), [(1100, "d"), (60, "n" * 255)])
 def test_a_tree_of_any_depth_goes(depth: int, name: str, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -90,8 +90,8 @@ def test_a_deep_tree_of_locked_folders_goes_and_nothing_else_is_opened(open_fold
 def test_what_a_script_has_fitted_is_kept_and_forgotten_however_deep(tmp_path: Path) -> None:
     made, kept = tmp_path / "made", RunFolder(tmp_path).model
     made.mkdir()
-    nest(made, 1200, "a")
-    assert len(listing(made)) == 1200
+    nest(made, 1050, "a")
+    assert len(listing(made)) == 1050
     add_fitted(tmp_path, made)
     assert listing(kept).keys() == listing(made).keys()
     forget_fitted(tmp_path)
@@ -129,7 +129,7 @@ def test_what_cannot_be_removed_is_set_aside_and_a_fresh_directory_takes_its_pla
 async def test_a_script_that_nests_folders_endlessly_ends_no_run(open_run: OpenRun) -> None:
     deep = script(
         "import os\nfor top in ('.', 'final', 'input', os.environ['TMPDIR']):\n    start = os.getcwd()\n"
-        "    try:\n        os.chdir(top)\n        for _ in range(1500):\n"
+        "    try:\n        os.chdir(top)\n        for _ in range(1100):\n"
         "            os.mkdir('d')\n            os.chdir('d')\n    except OSError:\n        pass\n    os.chdir(start)\n"
         "print('Final Validation Performance: 0.5')"
     )
