@@ -1,4 +1,4 @@
-"""`mle-star run` and `mle-star resume`: what they refuse, what they expected, and a whole life of a run."""
+"""`mle-star run` and `mle-star resume`: what they plan, how they are interrupted, and a whole life of a run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
     assert list(tmp_path.iterdir()) == [data_dir]
 
 
-def test_another_run_is_gone_on_from_with_its_settings_and_what_is_said_anew(
+def test_another_run_is_continued_with_its_settings_and_those_given_now(
     data_dir: Path, tmp_path: Path, task: TaskDescription, capfd: pytest.CaptureFixture[str]
 ) -> None:
     roles = {AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")}

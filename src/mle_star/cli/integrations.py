@@ -83,15 +83,12 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
     settings = given.load()
     Campaign.refuse_begun(place)
     with ExitStack() as until_saved:  # what was copied is removed when the campaign is refused
-        copies = [place / "tasks" / f"{number}-{folder.name}" for number, folder in enumerate(folders)]
         tasks = [
-            until_saved.enter_context(announced_task(source, settings, own))[0]
-            for source, own in zip(folders, copies, strict=True)
+            until_saved.enter_context(announced_task(source, settings, place / "tasks" / f"{number}-{source.name}"))[0]
+            for number, source in enumerate(folders)
         ]
-        thresholds = {
-            task.competition_id: load_medals(source, task) for source, task in zip(folders, tasks, strict=True)
-        }
-        medals = {name: one for name, one in thresholds.items() if one is not None}
+        pairs = [(task.competition_id, load_medals(folder, task)) for folder, task in zip(folders, tasks, strict=True)]
+        medals = {name: thresholds for name, thresholds in pairs if thresholds is not None}
         return Campaign.create(place, tasks, seeds, settings, medals, **limits)
 
 
