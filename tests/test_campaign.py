@@ -84,56 +84,54 @@ class Runs:
         return result
 
 
+def made(folder: Path, *names: str, seeds: int = 1, **more: Any) -> Campaign:
+    """A campaign of tasks by these names."""
+    return Campaign.create(folder / "c", [task(name, folder) for name in names], seeds, CONFIG, **more)
+
+
 def table(folder: Path) -> list[dict[str, str]]:
     with (folder / "results.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-async def test_every_task_runs_with_every_seed_so_many_at_once(tmp_path: Path) -> None:
+async def test_every_task_runs_with_every_seed_so_many_at_once_and_none_ends_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path), task("b", tmp_path)], 2, CONFIG, medals, at_once=3)
+    campaign = made(tmp_path, "a", "b", "odd", seeds=2, medals=medals, at_once=3)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
     await campaign.run(start=runs, tell=told.append)
-    assert sorted(name for name, _, _ in runs.calls) == ["a-seed-7", "a-seed-8", "b-seed-7", "b-seed-8"]
-    assert runs.most == 3 and len(told) == 4
+    assert sorted(name for name, _, _ in runs.calls) == [
+        f"{name}-seed-{s}" for name in ("a", "b", "odd") for s in (7, 8)
+    ]
+    assert runs.most == 3 and len(told) == 6
     lines = table(tmp_path / "c")
     assert [(line["folder"], line["state"], line["score"]) for line in lines] == [
         ("a-seed-7", "finished", "0.57"), ("a-seed-8", "finished", "0.58"),
         ("b-seed-7", "finished", "0.57"), ("b-seed-8", "failed", ""),
+        ("odd-seed-7", "failed", ""), ("odd-seed-8", "failed", ""),
     ]  # fmt: skip
     assert lines[3]["message"] == "no candidate worked" and lines[0]["expected"] == "0.4"
-    assert [line["medal"] for line in lines] == ["silver", "silver", "", ""], (
-        "by the expected score, not by the measured one"
-    )
+    assert lines[4]["message"] == "KeyError: 'nobody thought of this'"
+    assert f"odd-seed-7: {lines[4]['message']}" in caplog.text
+    medals_won = [line["medal"] for line in lines]
+    assert medals_won == ["silver", "silver", *[""] * 4], "by the expected score, not by the measured one"
     page = (tmp_path / "c" / "results.html").read_text()
-    assert "3 of 4 finished" in page and "2 silver" in page and "no candidate worked" in page
+    assert "3 of 6 finished" in page and "2 silver" in page and "no candidate worked" in page
     handed_in = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]
     assert [line["competition_id"] for line in handed_in] == ["a", "a", "b"]
 
 
-async def test_a_run_that_ends_in_an_unforeseen_way_is_named_and_ends_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("odd", tmp_path), task("b", tmp_path)], 1, CONFIG, at_once=2)
-    await campaign.run(start=Runs())
-    odd, other = table(tmp_path / "c")
-    assert (odd["state"], odd["message"]) == ("failed", "KeyError: 'nobody thought of this'")
-    assert other["state"] == "finished" and "odd-seed-7: KeyError: 'nobody thought of this'" in caplog.text
-
-
 async def test_every_run_lies_in_the_folder_of_its_campaign_whatever_its_task_is_called(tmp_path: Path) -> None:
     names = ["../../x", "/tmp/abs", "s3/e12"]
-    campaign = Campaign.create(tmp_path / "c", [task(name, tmp_path) for name in names], 1, CONFIG)
-    await campaign.run(start=Runs())
+    await made(tmp_path, *names).run(start=Runs())
     assert [line["task"] for line in table(tmp_path / "c")] == names
-    made = {path.name for path in (tmp_path / "c").iterdir() if path.is_dir()}
-    assert made == {"x-seed-7", "tmp-abs-seed-7", "s3-e12-seed-7"}
-    with pytest.raises(ConfigError, match="same name as a folder"):
-        Campaign.create(tmp_path / "d", [task("s3/e12", tmp_path), task("s3-e12", tmp_path)], 1, CONFIG)
+    folders = {path.name for path in (tmp_path / "c").iterdir() if path.is_dir()}
+    assert folders == {"x-seed-7", "tmp-abs-seed-7", "s3-e12-seed-7"}
 
 
 async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG)
+    campaign = made(tmp_path, "a", seeds=4)
     with pytest.raises(Died):
         await campaign.run(start=Runs(dies_after=2))
     assert [line["state"] for line in table(tmp_path / "c")] == ["finished", "finished", "waiting", "waiting"]
@@ -146,7 +144,7 @@ async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tm
 
 async def test_what_later_runs_have_cost_is_counted_before_money_is_shared_out_again(tmp_path: Path) -> None:
     folder = tmp_path / "c"
-    campaign = Campaign.create(folder, [task("a", tmp_path)], 3, CONFIG, at_once=3, max_budget_usd=2.5)
+    campaign = made(tmp_path, "a", seeds=3, at_once=3, max_budget_usd=2.5)
     await campaign.run(start=Runs())
     (folder / "a-seed-7" / "result.json").unlink()
     again = Runs()
@@ -154,16 +152,8 @@ async def test_what_later_runs_have_cost_is_counted_before_money_is_shared_out_a
     assert again.calls == [("a-seed-7", True, 0.5)]
 
 
-async def test_no_two_processes_work_on_a_campaign(tmp_path: Path) -> None:
-    folder, runs = tmp_path / "c", Runs()
-    campaign = Campaign.create(folder, [task("a", tmp_path)], 1, CONFIG)
-    with FileLock(folder / "campaign.json.lock"), pytest.raises(ConfigError, match="another process works on"):
-        await campaign.run(start=runs)
-    assert runs.calls == [] and (await campaign.run(start=runs))[0].state == "finished"
-
-
 async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 4, CONFIG, max_budget_usd=2.0)
+    campaign = made(tmp_path, "a", seeds=4, max_budget_usd=2.0)
     runs = Runs()
     entries = await campaign.run(start=runs)
     assert [money for _, _, money in runs.calls] == [0.5, pytest.approx(1 / 3)]
@@ -213,7 +203,7 @@ def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -
 
 
 async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_path: Path) -> None:
-    campaign = Campaign.create(tmp_path / "c", [task("a", tmp_path)], 2, CONFIG, max_budget_usd=10.0)
+    campaign = made(tmp_path, "a", seeds=2, max_budget_usd=10.0)
     runs = Runs(fails=("a-seed-7",))
     first, second = await campaign.run(start=runs)
     lost = spent_by(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl")).usd
@@ -222,14 +212,19 @@ async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_pa
     assert (tmp_path / "c" / "a-seed-7" / "report.html").is_file()
 
 
-def test_a_campaign_is_neither_begun_twice_nor_made_up(tmp_path: Path) -> None:
-    Campaign.create(tmp_path / "c", [task("a", tmp_path)], 1, CONFIG)
+async def test_a_campaign_is_neither_begun_twice_nor_made_up_nor_shared(tmp_path: Path) -> None:
+    folder, runs = tmp_path / "c", Runs()
+    campaign = made(tmp_path, "a")
     with pytest.raises(ConfigError, match="--resume"):
-        Campaign.create(tmp_path / "c", [task("a", tmp_path)], 1, CONFIG)
+        made(tmp_path, "a")
     with pytest.raises(ConfigError, match="holds no campaign"):
         Campaign.open(tmp_path)
-    with pytest.raises(ConfigError, match="same name"):
-        Campaign.create(tmp_path / "d", [task("a", tmp_path), task("a", tmp_path)], 1, CONFIG)
+    for names in (("a", "a"), ("s3/e12", "s3-e12")):
+        with pytest.raises(ConfigError, match="same name as a folder"):
+            made(tmp_path / "d", *names)
+    with FileLock(folder / "campaign.json.lock"), pytest.raises(ConfigError, match="another process works on"):
+        await campaign.run(start=runs)
+    assert runs.calls == [] and (await campaign.run(start=runs))[0].state == "finished"
 
 
 def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refused(

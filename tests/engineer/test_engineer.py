@@ -235,19 +235,18 @@ def test_models_of_an_ensemble_see_the_features_of_their_own_solution(table_desk
     assert "Final Validation Performance" in run_script(assemble(pooled))
 
 
-async def test_the_final_script_keeps_the_models_and_uses_all_rows(table_desk: Desk) -> None:
+async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_found_verbatim_and_taken_away(
+    table_desk: Desk,
+) -> None:
     solution = table_desk.merged().changed(rows=100)
-    final = recover(await table_desk.code(AgentType.test, task_description="x", final_solution=assemble(solution)))
+    capped = assemble(solution)
+    final = recover(await table_desk.code(AgentType.test, task_description="x", final_solution=capped))
     assert final is not None and final.models == solution.models and final.rows is None
-
-
-async def test_the_cap_on_rows_is_found_verbatim_and_taken_away(table_desk: Desk) -> None:
-    capped = assemble(table_desk.first().changed(rows=100))
     found = await table_desk.code(AgentType.test, "subsampling_extract", final_solution=capped)
     assert found == "ROWS = 100" and capped.count(found) == 1
     left = await table_desk.code(AgentType.test, "subsampling_remove", code_block_with_subsampling=found)
     free = capped.replace(found, left)
-    assert recover(free) == table_desk.first().changed(rows=None)
+    assert recover(free) == solution.changed(rows=None)
     assert await table_desk.ask(AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
 
 
@@ -267,11 +266,7 @@ async def test_a_script_of_ours_is_clean_and_one_that_fits_before_the_split_is_n
     for code, status in ((assemble(table_desk.merged()), "No Data Leakage"), (leaky, "Yes Data Leakage")):
         reply = LeakageDetectionOutput.model_validate(await table_desk.ask(AgentType.leakage, "detection", code=code))
         assert reply.answers[0].leakage_status == status and reply.answers[0].code_block in code
-
-
-async def test_all_tables_are_used_from_the_start(table_desk: Desk) -> None:
-    solution = assemble(table_desk.merged())
-    assert await table_desk.ask(AgentType.data, task_description="x", initial_solution=solution) == ALL_USED
+        assert await table_desk.ask(AgentType.data, task_description="x", initial_solution=code) == ALL_USED
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.engineer import profile
+from mle_star.engineer import planning, profile
 from mle_star.engineer.brain import serve
-from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.catalogue import families, fitting_families
 from mle_star.engineer.design import assemble, recover
 from tests.engineer.conftest import Run, profile_of, quick
 from tests.engineer.small_tasks import TASKS, table, write
@@ -33,6 +33,7 @@ SHARED_WORDS = ("titanic", "adult-income", "diamonds", "california", "bike", "sp
 def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_path: Path, run_script: Run) -> None:
     task = TASKS[name](tmp_path / "input")
     seen = profile_of(task)
+    assert serve.refusal(seen.metric, task.folder, "") == ""
     able = [f.key for f in fitting_families(seen) if f.key in ("linear", "extra_trees", "hist_boosting")]
     design = quick(seen, *FAMILIES.get(name, able[:1]))
     code = assemble(design)
@@ -70,15 +71,7 @@ def test_what_it_cannot_do_is_said_in_one_line_before_anything_runs(
     assert said.startswith("the embedded engineer works on tables and texts: ") and why in said and "\n" not in said
 
 
-def test_what_it_can_do_is_not_refused(tmp_path: Path) -> None:
-    task = TASKS["auc"](tmp_path / "input")
-    assert serve.refusal("auc", task.folder, "Predict `y`.") == ""
-
-
 def test_many_rows_are_sampled_and_the_latest_kept_where_time_counts(tmp_path: Path, run_script: Run) -> None:
-    from mle_star.engineer import planning
-    from mle_star.engineer.catalogue import families
-
     rows = [{**row, "y": round(row["s"], 2)} for row in table(900)]
     seen = profile_of(write(tmp_path / "input", rows, "y", metric="rmse"))
     design = planning.first_design(seen, families()["linear"], 200)

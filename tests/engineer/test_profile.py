@@ -39,6 +39,8 @@ from tests.engineer.small_tasks import TASKS
 def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, tmp_path: Path) -> None:
     seen = profile_of(TASKS[name](tmp_path / "input"))
     assert (seen.kind, seen.metric, seen.data["id"]) == (kind, metric, "id")
+    if name == "log_loss_wide":
+        assert seen.data["answers"][0] == {"column": "grade_low", "target": "grade", "class": "low"}
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
@@ -59,11 +61,6 @@ def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
     assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
     assert seen.data["amounts"] == ["price"] and list(seen.dates) == ["joined"]
     assert {"age", "income", "visits"} <= set(seen.data["numbers"]) and "city" in seen.categories
-
-
-def test_a_wide_submission_names_classes(tmp_path: Path) -> None:
-    seen = profile_of(TASKS["log_loss_wide"](tmp_path / "input"))
-    assert seen.data["answers"][0] == {"column": "grade_low", "target": "grade", "class": "low"}
 
 
 def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:

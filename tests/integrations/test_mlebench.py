@@ -142,11 +142,6 @@ def test_the_start_script_calls_us_with_model_and_time_whatever_conda_does(tmp_p
     assert said.read_text(encoding="utf-8") == ("mlebench /home/data --home /home --model offline --time-limit 3600s\n")
 
 
-def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mlebench", str(tmp_path / "none"), "--home", str(tmp_path)]) == 1
-    assert "MLE-bench mounts the data" in capsys.readouterr().err
-
-
 def test_a_run_without_a_submission_hands_in_what_it_has_and_is_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +155,8 @@ def test_a_run_without_a_submission_hands_in_what_it_has_and_is_exit_code_2(
 
     monkeypatch.setattr("mle_star.cli.run.start_run", ends_without_submission)
     data = tmp_path / "data"
+    assert main(["mlebench", str(data), "--home", str(tmp_path)]) == 1
+    assert "MLE-bench mounts the data" in capsys.readouterr().err
     data.mkdir()
     for name, text in DATA.items():
         (data / name).write_text(text, encoding="utf-8")

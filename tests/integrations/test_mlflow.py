@@ -120,21 +120,15 @@ def test_a_run_is_mirrored_on_a_server_that_was_away_and_each_script_once(
     assert len(client.search_runs([experiment.experiment_id])) == len(runs)
 
 
-def test_a_server_that_is_not_there_costs_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, invented()[:1])
-    assert main(["mlflow", str(tmp_path), "http://127.0.0.1:9"]) == 1
-    said = capsys.readouterr().err
-    assert "http://127.0.0.1:9" in said and "Traceback" not in said
-
-
-@pytest.mark.parametrize("uri", ["foo://x", "./mlruns"])
-def test_what_is_no_server_or_database_is_one_line(
+@pytest.mark.parametrize("uri", ["foo://x", "./mlruns", "http://127.0.0.1:9"])
+def test_what_is_no_server_or_database_or_is_not_there_is_one_line(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, invented()[:1])
     assert main(["mlflow", str(tmp_path), uri]) == 1
-    assert capsys.readouterr().err.startswith(f"mle-star: error: {uri}: ")
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("mle-star: error: ") and uri in complaint and "Traceback" not in complaint
 
 
 def _soon(is_so: Callable[[], bool]) -> bool:

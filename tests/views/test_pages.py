@@ -269,7 +269,7 @@ def campaign(shelf: Path) -> Path:
     names = ["good", "a-rather-long-name-of-a-competition-as-they-have-them", "third"]
     tasks = [Invented(name=name).task.model_copy(update={"data_dir": str(shelf)}) for name in names]
     medals = {"good": Medals(gold=0.9, silver=0.85, bronze=0.8)}
-    made = Campaign.create(shelf, tasks, 3, PipelineConfig(model="offline"), medals)
+    made = Campaign.create(shelf, tasks, 3, PipelineConfig(model="offline"), medals=medals)
     done: dict[str, Any] = {"state": "finished", "score": 0.8712, "cost_usd": 1.25, "seconds": 754.0}
     ends: list[dict[str, Any]] = [
         {**done, "expected": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": GOOD},

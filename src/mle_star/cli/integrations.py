@@ -89,7 +89,7 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
         ]
         pairs = [(task.competition_id, load_medals(folder, task)) for folder, task in zip(folders, tasks, strict=True)]
         medals = {name: thresholds for name, thresholds in pairs if thresholds is not None}
-        return Campaign.create(place, tasks, seeds, settings, medals, **limits)
+        return Campaign.create(place, tasks, seeds, settings, medals=medals, **limits)
 
 
 def _show_entry(entry: Entry) -> None:

@@ -179,10 +179,6 @@ def _code(desk: _Desk) -> str:
 # --- Phase 3 ---------------------------------------------------------------------------------------------
 
 
-def _plan_ensemble(desk: _Desk) -> str:
-    return planning.next_ensemble_plan(desk.question.tried, desk.profile)
-
-
 def _ensemble(desk: _Desk) -> str:
     solutions = desk.question.blocks("Python Solution")
     return fenced(planning.ensemble(solutions, desk.question.block("Ensemble plan"), desk.profile))
@@ -229,7 +225,7 @@ AGENTS: dict[str, Callable[[_Desk], str | dict[str, Any]]] = {
     "extractor": _extract,
     "planner": _plan,
     "coder": _code,
-    "ens_planner": _plan_ensemble,
+    "ens_planner": lambda desk: planning.next_ensemble_plan(desk.question.tried, desk.profile),
     "ensembler": _ensemble,
     "debugger": _debug,
     "leakage": _check_leakage,

@@ -103,13 +103,8 @@ def _is_block(definition: Definition) -> bool:
 
 
 def _settings(design: Design) -> str:
-    lines = [
-        f"DATA = {literal(design.data)}",
-        f"FOLDS = {literal(design.folds)}",
-        f"ROWS = {literal(design.rows)}",
-        f"SECONDS = {literal(design.seconds)}",
-    ]
-    return "\n".join([*lines, *([f"VARIANTS = {literal(design.variants)}"] if design.variants else [])])
+    names = ["data", "folds", "rows", "seconds", *(["variants"] if design.variants else [])]
+    return "\n".join(f"{name.upper()} = {literal(getattr(design, name))}" for name in names)
 
 
 def _scoring(metric: Mapping[str, Any]) -> tuple[Definition, Definition]:

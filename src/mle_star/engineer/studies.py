@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
-from mle_star.engineer.catalogue import families, steps
+from mle_star.engineer.catalogue import families
 from mle_star.engineer.design import Design
 
 PARTS_A_STUDY = 3
@@ -13,19 +14,16 @@ PARTS_A_STUDY = 3
 
 def parts_of(design: Design) -> dict[str, dict[str, Any]]:
     """What can be varied, features and models in turn: by name, as a variant."""
-    by_step = {f"features / {steps()[key].key}": {"drop": [key]} for key in design.features}
-    by_model: dict[str, dict[str, Any]] = {}
-    if len(design.models) > 1:
-        by_model = {f"model / {name}": {"drop": [name]} for name in design.models}
+    by_step = {f"features / {key}": {"drop": [key]} for key in design.features}
+    by_model: dict[str, Any] = {f"model / {name}": {"drop": [name]} for name in design.models}
+    by_model = by_model if len(design.models) > 1 else {}
     for name, own in design.models.items():
         for part, change in families()[own["family"]].ablations.items():
             by_model[f"{name} / {part}"] = {"change": {name: dict(change)}}
-    other: dict[str, dict[str, Any]] = {}
-    if any(target.get("scale", "plain") != "plain" for target in design.targets):
-        other["target / scale"] = {"target": {"scale": "plain"}}
-    rows = [list(by_step.items()), list(by_model.items()), list(other.items())]
-    turns = range(max(map(len, rows), default=0))
-    return dict(part for turn in turns for row in rows for part in row[turn : turn + 1])
+    scaled = any(target.get("scale", "plain") != "plain" for target in design.targets)
+    other = {"target / scale": {"target": {"scale": "plain"}}} if scaled else {}
+    turns = itertools.zip_longest(by_step.items(), by_model.items(), other.items())
+    return dict(part for turn in turns for part in turn if part is not None)
 
 
 def study(design: Design, previous: str, turn: int) -> Design:

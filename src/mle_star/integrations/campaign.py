@@ -10,7 +10,7 @@ import logging
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -82,20 +82,13 @@ class Campaign:
 
     @classmethod
     def create(
-        cls,
-        folder: Path,
-        tasks: Iterable[TaskDescription],
-        seeds: int,
-        config: PipelineConfig,
-        medals: Mapping[str, Medals] | None = None,
-        **limits: Any,
+        cls, folder: Path, tasks: Iterable[TaskDescription], seeds: int, config: PipelineConfig, **more: Any
     ) -> Campaign:
-        """A new campaign, with the limits of a plan; seeds count up from the one that the settings name."""
+        """A new campaign, with more of a plan; seeds count up from the one that the settings name."""
         cls.refuse_begun(folder)
         found = tuple(task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks)
         counted = tuple(config.seed + number for number in range(seeds))
-        plan = Plan(tasks=found, seeds=counted, config=config, medals=dict(medals or {}), **limits)
-        campaign = cls(folder, plan)
+        campaign = cls(folder, Plan(tasks=found, seeds=counted, config=config, **more))
         campaign._keep_plan()
         return campaign
 
