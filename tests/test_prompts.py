@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mle_star.models import AgentType, PipelineConfig, PromptTemplate, TaskDescription
-from mle_star.prompts import (
-    AgentPrompt,
-    PromptRegistry,
-    facts_section,
-    fenced,
+from mle_star.prompts import AgentPrompt, PromptRegistry, facts_section, fenced, render
+from mle_star.prompts.sections import (
     format_plan_history,
     format_previous_blocks,
     format_solutions,
     format_summaries,
     ordinal,
-    render,
 )
 from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample
 

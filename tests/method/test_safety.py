@@ -9,7 +9,7 @@ import pytest
 from mle_star.basics.texts import digest_of
 from mle_star.execution import evaluate_with_retry
 from mle_star.models import AgentType, EvaluationResult, LeakageDetectionOutput, SolutionPhase
-from mle_star.prompts import FACTS_HEADING, PromptRegistry, render
+from mle_star.prompts import PromptRegistry, render
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.request import ask_agent, try_agent
@@ -405,7 +405,7 @@ async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str,
     for event, variant in zip(asked, ("correction", "detection"), strict=True):
         template = render(AgentType.leakage, variant, code="x = {1}")
         said = [f"# Note\n\n{words}" for words in more.values()]
-        assert event.prompt.startswith("\n\n".join([template, *said, f"# {FACTS_HEADING}"]))
+        assert event.prompt.startswith("\n\n".join([template, *said, "# Facts"]))
         assert event.template_hash == PromptRegistry().hash(AgentType.leakage, variant)
     assert asked[0].template_hash != asked[1].template_hash
 

@@ -15,15 +15,9 @@ BLOCK_NOT_FOUND = (
 """What the extractor is told when its block was not part of the script; give it as `note`."""
 
 
-def fence_for(text: str) -> str:
-    """A fence longer than any run of backticks in `text`, so that nothing inside can close it."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    return "`" * max(3, longest + 1)
-
-
 def fenced(text: str, language: str = "python") -> str:
-    """`text` as a Markdown code block, whatever it holds."""
-    fence = fence_for(text)
+    """`text` as a Markdown code block; no run of backticks in it is as long as the fence, so that none can close it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
 
 
@@ -34,11 +28,6 @@ def ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
-def format_score(score: float | None) -> str:
-    """A score as it stands in a history."""
-    return FAILED_SCORE if score is None else str(score)
-
-
 def format_plan_history(
     plans: Sequence[str], scores: Sequence[float | None], title: str = "Improvement plans you have tried"
 ) -> str:
@@ -47,7 +36,8 @@ def format_plan_history(
         raise ValueError(f"{len(plans)} plans with {len(scores)} scores")
     if not plans:
         return ""
-    entries = [f"## Plan: {plan}\n## Score: {format_score(score)}" for plan, score in zip(plans, scores, strict=True)]
+    shown = [FAILED_SCORE if score is None else str(score) for score in scores]
+    entries = [f"## Plan: {plan}\n## Score: {score}" for plan, score in zip(plans, shown, strict=True)]
     return "\n\n".join([f"# {title}", *entries])
 
 
@@ -58,12 +48,12 @@ def format_solutions(solutions: Sequence[str]) -> str:
 
 def format_summaries(summaries: Sequence[str]) -> str:
     """The ablation studies so far, numbered; blank ones are left out; empty when there are none."""
-    return _numbered("Previous ablation studies", "Study", [text for text in summaries if text.strip()], "text")
+    return _numbered("Previous ablation studies", "Study", summaries, "text")
 
 
 def format_previous_blocks(blocks: Sequence[str]) -> str:
     """The code blocks improved so far, numbered; blank ones are left out; empty when there are none."""
-    return _numbered("Code blocks improved before", "Block", [text for text in blocks if text.strip()], "python")
+    return _numbered("Code blocks improved before", "Block", blocks)
 
 
 def format_flagged_blocks(blocks: Sequence[str]) -> str:
@@ -71,23 +61,22 @@ def format_flagged_blocks(blocks: Sequence[str]) -> str:
     shown = [text for text in blocks if text.strip()]
     if len(shown) == 1:
         return f"# Flagged block\n\n{fenced(shown[0])}"
-    return _numbered("Flagged blocks", "Block", shown, "python")
+    return _numbered("Flagged blocks", "Block", shown)
 
 
 def format_metric(metric: str | None, direction: MetricDirection | str | None) -> str:
     """The metric to use, so that the scores of different scripts can be compared."""
     if not metric:
         return "# Metric\n\nUse the metric that the task names. If it names none, propose a sensible evaluation metric."
-    lines = [f"- name: `{metric}`"]
+    lines = ["# Metric", "", f"- name: `{metric}`"]
     if direction:
         direction = MetricDirection(direction)
         lines.append(f"- direction: `{direction.value}` ({direction.better_word} is better)")
-    lines.append("")
-    lines.append(
+    rule = (
         "Use exactly this metric, so that the scores of different scripts can be compared. "
         "Propose a sensible evaluation metric of your own only for what it leaves open."
     )
-    return "\n".join(["# Metric", "", *lines])
+    return "\n".join([*lines, "", rule])
 
 
 def format_direction(direction: MetricDirection | str | None) -> str:
@@ -100,8 +89,7 @@ def format_subsampling(limit: int) -> str:
     return f"If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
 
 
-def _numbered(title: str, label: str, texts: Sequence[str], language: str) -> str:
-    if not texts:
-        return ""
-    entries = [f"## {label} {number}\n\n{fenced(text, language)}" for number, text in enumerate(texts, 1)]
-    return "\n\n".join([f"# {title}", *entries])
+def _numbered(title: str, label: str, texts: Sequence[str], language: str = "python") -> str:
+    shown = [text for text in texts if text.strip()]
+    entries = [f"## {label} {number}\n\n{fenced(text, language)}" for number, text in enumerate(shown, 1)]
+    return "\n\n".join([f"# {title}", *entries]) if shown else ""
