@@ -199,14 +199,16 @@ async def test_cost_is_counted_once_per_call_by_path_and_in_total(open_bench: Op
         assert second.cost_usd == pytest.approx(0.009)
         assert (second.input_tokens, second.output_tokens) == (2000, 200)
         assert third.cost_usd == pytest.approx(0.03)
-        assert bench.agents.total_cost_usd == pytest.approx(charged(bench.server.charges)) == pytest.approx(0.0435)
+        assert (
+            bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.charges)) == pytest.approx(0.0435)
+        )
         assert bench.agents.state.cost_by_label == pytest.approx({"path-0": 0.0135, "path-1": 0.03})
 
 
 async def test_the_embedded_model_costs_nothing(open_bench: OpenBench) -> None:
     async with open_bench(model="offline") as bench:
         reply = await ask(bench)
-        assert (reply.cost_usd, bench.agents.total_cost_usd) == (0.0, 0.0)
+        assert (reply.cost_usd, bench.agents.state.total_cost_usd) == (0.0, 0.0)
         assert reply.input_tokens > 0
         assert bench.brain.requests[0].model == "mle-star-offline"
 

@@ -81,7 +81,7 @@ async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_what_wa
         bench.processes[0].send_signal(number)
         reply = await call
         assert sum("the connection failed" in note for note in bench.notes) == 1
-        assert reply.cost_usd == bench.agents.total_cost_usd == pytest.approx(charged(bench.server.charges))
+        assert reply.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.charges))
         assert reply.cost_usd > 0.3045
 
 
@@ -106,7 +106,7 @@ async def test_a_reply_that_the_cli_could_not_tell_of_any_more_is_counted(
         call.cancel()
         while not late:
             await asyncio.sleep(0.02)
-        assert [bench.agents.total_cost_usd] == late == [pytest.approx(charged(bench.server.charges))]
+        assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(charged(bench.server.charges))]
         assert late[0] > 0.3
 
 
@@ -187,7 +187,7 @@ async def test_a_hung_call_ends_at_its_timeout_with_the_cost_of_what_was_answere
         bench.brain.reply_with("extractor", first, HANG)
         error = await fail(bench, EXTRACTOR)
         assert error.reason == "timeout"  # on a loaded machine it may come before the tool was asked for
-        assert error.cost_usd == bench.agents.total_cost_usd == pytest.approx(charged(bench.server.charges))
+        assert error.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.charges))
 
 
 async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) -> None:
@@ -203,7 +203,7 @@ async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) ->
             await call
         while bench.processes:
             await asyncio.sleep(0.05)
-        assert [bench.agents.total_cost_usd] == late == [pytest.approx(0.003)]
+        assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(0.003)]
 
 
 async def test_thirty_calls_with_a_fifth_of_the_replies_spoilt(
@@ -230,4 +230,4 @@ async def test_thirty_calls_with_a_fifth_of_the_replies_spoilt(
         assert outcomes["returned"] >= 20
         assert set(brain.counts) == set(kinds), "every way to fail was met"
         assert spent == pytest.approx(charged(bench.server.charges), abs=1e-9)
-        assert bench.agents.total_cost_usd == pytest.approx(spent, abs=1e-9)
+        assert bench.agents.state.total_cost_usd == pytest.approx(spent, abs=1e-9)

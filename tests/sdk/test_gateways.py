@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
 from mle_star.prompts import render
-from mle_star.sdk.replies import Failure, Turn, read_structured, scorer_turn
+from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
 from mle_star.testing import ScriptedBrain
 from tests.sdk.conftest import OpenBench
 
@@ -138,7 +138,7 @@ async def test_a_reply_that_is_hard_to_repair_is_given_up_soon(piece: str) -> No
     text = (piece * 40_000)[:40_000]
     turn = Turn(result=result_of(text), text=text)
     started = time.process_time()
-    assert isinstance(scorer_turn(EXTRACTOR, turn), Failure)
+    assert isinstance(outcome_of(EXTRACTOR, turn), Failure)
     assert time.process_time() - started < 5
     assert sys.getprofile() is None
 

@@ -95,7 +95,7 @@ class AgentPrompt(PromptTemplate):
         value = given.get(name)
         if name == "plans":
             title = AGENTS[self.agent_type].request(self.variant).history
-            return format_plan_history(value, given["scores"], title)
+            return format_plan_history(given[name], given["scores"], title)
         if name in _FORMS:
             return _FORMS[name](value, given)
         return "" if value is None and name in self.optional else str(value)

@@ -22,7 +22,7 @@ from mle_star.sdk.hooks import CallSite, HookState
 from mle_star.sdk.meter import Tariff
 from mle_star.sdk.options import Launcher, missing_for_a_shell
 from mle_star.sdk.processes import ProcessKeeper
-from mle_star.sdk.replies import Answer, Failure, Turn, answers_in_text, build_reply, refuses_tools, scorer_turn
+from mle_star.sdk.replies import Failure, Turn, answers_in_text, outcome_of, refuses_tools
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool
@@ -74,7 +74,7 @@ class AgentClient:
         work_dir: Path | None = None,
         base_url: str | None = None,
         budget: Budget | None = None,
-        notify: Notify | None = None,
+        notify: Notify = lambda message: None,
         policy: CallPolicy | None = None,
         can_use_tool: CanUseTool | None = None,
         hidden: tuple[str, ...] = (),
@@ -87,16 +87,17 @@ class AgentClient:
         self.config = config
         self.policy = policy or CallPolicy()
         self.state = HookState(budget=budget)
+        self.system_prompt = build_system_prompt(task, facts)
         self.marker = uuid.uuid4().hex
         self.max_concurrent_sessions = config.max_concurrent_paths
         self._base_url = base_url
         self._servers = AsyncExitStack()
-        self._notify = notify or (lambda message: None)
+        self._notify = notify
         self._keeper = ProcessKeeper(self.marker)
         self._launcher = Launcher(
             task=task,
             config=config,
-            system_prompt=build_system_prompt(task, facts),
+            system_prompt=self.system_prompt,
             essence=system_prompt_essence(task, facts),
             work_dir=(work_dir or Path(config.work_dir)).resolve(),
             home=self._keeper.home,
@@ -160,16 +161,6 @@ class AgentClient:
     # --- calls ---
 
     @property
-    def total_cost_usd(self) -> float:
-        """All that the calls have cost, the failed and the cancelled ones included."""
-        return self.state.total_cost_usd
-
-    @property
-    def system_prompt(self) -> str:
-        """What every agent knows before it is asked."""
-        return self._launcher.system_prompt
-
-    @property
     def uses_tools(self) -> bool:
         """May requests carry tools, for all that is known of the server?"""
         return not self._launcher.plain
@@ -228,8 +219,8 @@ class AgentClient:
             turn, outcome = await self._attempt(config, prompt + again if again else prompt, left, bill)
             if sends_tools:
                 self._learn_of_tools(config, turn, outcome)
-            if isinstance(outcome, Answer):
-                return build_reply(outcome, turn, bill.usd, time.monotonic() - started)
+            if isinstance(outcome, AgentReply):  # its price is that of all attempts
+                return outcome.model_copy(update={"cost_usd": bill.usd, "seconds": time.monotonic() - started})
             if (sends_tools, sends_schema) != (self._launcher.sends_tools(config), self._launcher.sends_schema(config)):
                 continue
             if outcome.reason == "unparseable":
@@ -245,7 +236,7 @@ class AgentClient:
                 )
             await self._wait(agent, outcome, waits.pop(0))
 
-    def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> None:
+    def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: AgentReply | Failure) -> None:
         """A server that refuses tools is sent none from now on; one that overlooks that for replies, all others."""
         if turn.structured is not None:
             self._tools_work = True
@@ -270,18 +261,18 @@ class AgentClient:
 
     async def _attempt(
         self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill
-    ) -> tuple[Turn, Answer | Failure]:
+    ) -> tuple[Turn, AgentReply | Failure]:
         """One call on one client; one that may spend `cap` and no more serves no other call."""
         key = self._launcher.key(config, bill.label) if self._launcher.reuse and cap is None else ""
         try:
             worker = await self._pool.acquire(key, lambda: self._make_worker(config, bill.label, cap))
         except Exception as error:
-            return Turn(error=error), scorer_turn(config, Turn(error=error))
+            return Turn(error=error), outcome_of(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, bill)
         self._charge(turn, bill)
         if turn.timed_out:
             return turn, Failure("timeout", f"no answer within {self.config.agent_timeout_seconds} s")
-        outcome = scorer_turn(config, turn)
+        outcome = outcome_of(config, turn)
         if isinstance(outcome, Failure) and outcome.reason == "transport":
             self._pool.distrust(worker)
         else:
@@ -295,12 +286,10 @@ class AgentClient:
 
         def on_wait(status: int | None, seconds: float, attempt: int, attempts: int) -> None:
             nonlocal deadline
-            if status not in _BUSY_WORDS:
-                logger.info("%s: the CLI tries again in %.1f s (status %s)", agent, seconds, status)
-                return
-            deadline += seconds
-            busy = _BUSY_WORDS[status]
-            self._notify(f"{agent}: {busy} ({status}), waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
+            if status in _BUSY_WORDS:
+                deadline += seconds
+                busy = f"{_BUSY_WORDS[status]} ({status})"
+                self._notify(f"{agent}: {busy}, waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
 
         done = worker.start(config, self._launcher.prompt(config, prompt), bill.label, on_wait)
         try:

@@ -174,13 +174,11 @@ class Worker:
             turn.meter.message(message.message_id, message.model, message.usage)
         if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
             texts = [block.text for block in message.content if isinstance(block, TextBlock)]
-            calls = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
-            names = [block.name for block in message.content if isinstance(block, ToolUseBlock)]
+            calls = {block.name: block.input for block in message.content if isinstance(block, ToolUseBlock)}
             turn.written = "".join(texts) or turn.written
             turn.text = joined(turn.begun, turn.written) if turn.written else turn.text
             turn.api_error = message.error
-            if STRUCTURED_TOOL in names:
-                turn.structured = calls[names.index(STRUCTURED_TOOL)]
+            turn.structured = calls.get(STRUCTURED_TOOL, turn.structured)
         elif isinstance(message, SystemMessage) and message.subtype == "api_retry":
             data = message.data
             seconds = float(data.get("retry_delay_ms") or 0) / 1000

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ _SEPARATORS = re.compile(r"[;|&()\n]+")
 
 
 class Guard:
-    """Scores tool calls of an agent that works in `work_dir` and may read the data in `readable` folders, too.
+    """Checks the tool calls of an agent that works in `work_dir` and may read the data in `readable` folders, too.
 
     What is none of the data there, such as hidden files and other runs, is no more for agents than for scripts.
     """
@@ -54,7 +53,7 @@ class Guard:
         for name, pattern in self._blocked:
             if pattern.search(text):
                 return f"the blocked pattern {name!r}"
-        reasons = (self._scorer(words) for words in _commands(_without_here_documents(text)))
+        reasons = (self._refusal(words) for words in _commands(_without_here_documents(text)))
         return next(filter(None, reasons), None)
 
     def is_inside(self, path: str) -> bool:
@@ -68,7 +67,7 @@ class Guard:
     def _real(self, path: str) -> Path:
         return Path(os.path.realpath(self.work_dir / os.path.expanduser(path)))  # noqa: PTH111
 
-    def _scorer(self, words: list[str]) -> str | None:
+    def _refusal(self, words: list[str]) -> str | None:
         """Why a command, given as its words, is refused."""
         arrows = [at for at, word in enumerate(words) if re.fullmatch(r"[<>&|]*>[<>&|]*", word)]
         for target in (words[at + 1] for at in arrows if at + 1 < len(words)):
@@ -99,18 +98,14 @@ class Guard:
 
 def _without_here_documents(text: str) -> str:
     """A text without the lines that it only feeds to its commands, from `<<WORD` to the line that says WORD."""
-    lines, at = text.split("\n"), 0
-    kept: list[str] = []
-    places: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        places.setdefault(line.strip(), []).append(number)
-    while at < len(lines):
-        kept.append(lines[at])
-        for opening in _HERE_DOCUMENT.finditer(lines[at]):
-            ends = places.get(opening["word"], [])
-            later = bisect_right(ends, at)
-            at = ends[later] if later < len(ends) else at
-        at += 1
+    lines = text.split("\n")
+    ends, waited, kept = {line.strip() for line in lines}, list[str](), list[str]()
+    for line in lines:
+        if not waited:
+            kept.append(line)
+            waited = [found["word"] for found in _HERE_DOCUMENT.finditer(line) if found["word"] in ends]
+        elif line.strip() == waited[0]:
+            waited.pop(0)
     return "\n".join(kept)
 
 

@@ -51,14 +51,6 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A usable reply."""
-
-    text: str
-    structured: Any = None
-
-
-@dataclass(frozen=True)
 class Failure:
     """Why a turn gave no reply."""
 
@@ -67,7 +59,7 @@ class Failure:
     reply: str = ""  # all of it, where it cannot be read
 
 
-def scorer_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
+def outcome_of(config: AgentConfig, turn: Turn) -> AgentReply | Failure:
     """The reply that a turn gave, or why it gave none."""
     result = turn.result
     if result is None:
@@ -76,40 +68,38 @@ def scorer_turn(config: AgentConfig, turn: Turn) -> Answer | Failure:
         return _failure(config, result, turn)
     text = storable(turn.text if turn.begun else result.result or turn.text)
     if config.output_schema is not None:
-        return _structured(config.output_schema, text, result.structured_output, turn.structured)
+        return _structured(config.output_schema, turn, text, result.structured_output, turn.structured)
     if not text.strip():
         return Failure("other", "the reply is empty")
-    return Answer(text)
+    return _reply(turn, text)
 
 
-def refuses_tools(turn: Turn, outcome: Answer | Failure) -> bool:
+def refuses_tools(turn: Turn, outcome: AgentReply | Failure) -> bool:
     """Did the server refuse a request for its tools?"""
     if turn.result is None or not isinstance(outcome, Failure) or outcome.reason != "other":
         return False
     return turn.result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
 
 
-def answers_in_text(config: AgentConfig, turn: Turn, outcome: Answer | Failure) -> bool:
+def answers_in_text(config: AgentConfig, turn: Turn, outcome: AgentReply | Failure) -> bool:
     """Did the server give in plain text what a tool was to take?"""
     if turn.result is None or (isinstance(outcome, Failure) and outcome.reason != "unparseable"):
         return False
     return config.output_schema is not None and turn.structured is None and turn.result.structured_output is None
 
 
-def build_reply(answer: Answer, turn: Turn, cost_usd: float, seconds: float) -> AgentReply:
-    """The reply with its price: tokens of the turn that succeeded, money and time of all attempts."""
-    usage = (turn.result.usage if turn.result is not None else None) or {}
-    return AgentReply(
-        text=answer.text,
-        structured=answer.structured,
-        cost_usd=cost_usd,
-        input_tokens=int(usage.get("input_tokens") or 0),
-        output_tokens=int(usage.get("output_tokens") or 0),
-        cache_read_tokens=int(usage.get("cache_read_input_tokens") or 0),
-        cache_write_tokens=int(usage.get("cache_creation_input_tokens") or 0),
-        seconds=seconds,
-        session_id=turn.result.session_id if turn.result is not None else "",
-    )
+def _reply(turn: Turn, text: str, structured: Any = None) -> AgentReply:
+    """A usable reply, with the tokens of its turn."""
+    assert turn.result is not None
+    usage = turn.result.usage or {}
+    counts = {
+        "input_tokens": "input_tokens",
+        "output_tokens": "output_tokens",
+        "cache_read_tokens": "cache_read_input_tokens",
+        "cache_write_tokens": "cache_creation_input_tokens",
+    }
+    tokens = {ours: int(usage.get(theirs) or 0) for ours, theirs in counts.items()}
+    return AgentReply(text=text, structured=structured, session_id=turn.result.session_id, **tokens)
 
 
 def read_structured(schema: type[BaseModel], *values: Any) -> Any:
@@ -128,14 +118,14 @@ def read_structured(schema: type[BaseModel], *values: Any) -> Any:
     return None
 
 
-def _structured(schema: type[BaseModel], text: str, *values: Any) -> Answer | Failure:
+def _structured(schema: type[BaseModel], turn: Turn, text: str, *values: Any) -> AgentReply | Failure:
     value = read_structured(schema, *values, text)
     if value is None:
         value = read_structured(schema, _repaired(text))
     if value is None:
         wanted = ", ".join(f"`{name}`" for name in schema.model_fields)
         return Failure("unparseable", f"the reply holds no JSON with {wanted}, but {text[:200]!r}", text)
-    return Answer(text, value)
+    return _reply(turn, text, value)
 
 
 def _repaired(text: str) -> Any:
@@ -165,7 +155,7 @@ def _paid_and_whole(result: ResultMessage, turn: Turn) -> bool:
     return result.subtype == "error_max_budget_usd" and ended and bool(turn.text or turn.structured)
 
 
-def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> Answer | Failure:
+def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> AgentReply | Failure:
     words = result.result or "; ".join(result.errors or []) or result.subtype
     status = result.api_error_status
     if turn.refused or result.stop_reason == "refusal":
@@ -173,7 +163,7 @@ def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> Answer |
     if result.subtype == "error_max_budget_usd":
         return Failure("budget", words)
     if result.subtype == "error_max_structured_output_retries" and config.output_schema is not None:
-        return _structured(config.output_schema, turn.text, turn.structured)
+        return _structured(config.output_schema, turn, turn.text, turn.structured)
     if turn.api_error == "max_output_tokens":
         return Failure("too_long", words)
     if status in _BUSY_STATUS or turn.api_error == "rate_limit":
