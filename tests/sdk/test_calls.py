@@ -72,27 +72,17 @@ async def test_the_command_line_says_no_tools_no_settings_and_the_permission_mod
 
 
 @pytest.mark.req("REQ-OR-009")
-@pytest.mark.parametrize("mode", ["acceptEdits", "default", "dontAsk", "plan"])
-async def test_other_permission_modes_pass_unchanged(open_bench: OpenBench, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["acceptEdits", "default", "dontAsk", "plan", "bypassPermissions"])
+async def test_permission_modes_pass_unchanged_but_for_the_one_that_root_may_not_have(
+    open_bench: OpenBench, mode: str
+) -> None:
     async with open_bench(permission_mode=mode, tool_profile="full") as bench:
         config = agent_config(AgentType.coder, None, "full")
-        options = bench.agents._launcher.options(config, CallSite("coder"), None)
-        assert options.permission_mode == mode
-        assert ("Bash" in options.allowed_tools) == (mode == "dontAsk")
-
-
-@pytest.mark.req("REQ-OR-009")
-async def test_root_gets_the_nearest_mode_that_the_cli_accepts_and_one_notice(open_bench: OpenBench) -> None:
-    async with open_bench() as bench:
-        reader = bench.agents._launcher.options(EXTRACTOR, CallSite("extractor"), None)
-        bench.agents._launcher.options(EXTRACTOR, CallSite("extractor"), None)
-        if os.geteuid() == 0:
-            assert reader.permission_mode == "dontAsk"
-            assert len([note for note in bench.notes if "root" in note]) == 1
-        else:
-            assert reader.permission_mode == "bypassPermissions"
-        assert "Read" in reader.allowed_tools
-        assert "IS_SANDBOX" not in reader.env
+        options = [bench.agents._launcher.options(config, CallSite("coder"), None) for _ in range(2)][-1]
+        refused = mode == "bypassPermissions" and os.geteuid() == 0
+        assert options.permission_mode == ("dontAsk" if refused else mode)
+        assert ("Bash" in options.allowed_tools) == (mode in ("dontAsk", "bypassPermissions"))
+        assert len([note for note in bench.notes if "root" in note]) == refused and "IS_SANDBOX" not in options.env
 
 
 async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench, task: TaskDescription) -> None:
@@ -252,36 +242,25 @@ async def test_a_call_with_a_share_of_the_money_spends_no_more_whatever_client_i
         assert caught.value.cost_usd == pytest.approx(0.15, abs=0.001)
 
 
-def echo_secret(request: BrainRequest) -> str:
-    return "I was told: " + request.prompt
-
-
-async def interleave(bench: Bench, paths: int, rounds: int) -> None:
+@pytest.mark.parametrize(("reuse", "rounds"), [("clear", 5), ("fresh", 2)])
+async def test_interleaved_calls_of_two_paths_never_see_each_others_text(
+    open_bench: OpenBench, reuse: str, rounds: int
+) -> None:
     async def path(index: int) -> None:
         for number in range(rounds):
             config = (CODER, agent_config(AgentType.planner))[number % 2]
             reply = await ask(bench, config, f"secret-{index}-{number}", label=f"path-{index}")
             assert reply.text == f"I was told: secret-{index}-{number}"
 
-    bench.brain.always("coder", echo_secret)
-    bench.brain.always("planner", echo_secret)
-    await asyncio.gather(*(path(index) for index in range(paths)))
-    assert len(bench.brain.requests) == paths * rounds
-    for asked in bench.brain.requests:
-        index = asked.prompt.split("-")[1]
-        others = [f"secret-{other}-" for other in range(paths) if str(other) != index]
-        assert asked.body.decode().count("secret-") == 1
-        assert not any(other in asked.body.decode() for other in others)
-
-
-async def test_interleaved_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBench) -> None:
-    async with open_bench(client_reuse="clear") as bench:
-        await interleave(bench, paths=2, rounds=5)
-
-
-async def test_paths_with_a_client_per_call_see_their_own_text_only(open_bench: OpenBench) -> None:
-    async with open_bench(client_reuse="fresh") as bench:
-        await interleave(bench, paths=2, rounds=2)
+    async with open_bench(client_reuse=reuse) as bench:
+        for agent in ("coder", "planner"):
+            bench.brain.always(agent, lambda request: f"I was told: {request.prompt}")
+        await asyncio.gather(path(0), path(1))
+        assert len(bench.brain.requests) == 2 * rounds
+        for asked in bench.brain.requests:
+            other = 1 - int(asked.prompt.split("-")[1])
+            assert asked.body.decode().count("secret-") == 1
+            assert f"secret-{other}-" not in asked.body.decode()
 
 
 @pytest.mark.req("REQ-OR-056")

@@ -28,21 +28,32 @@ from tests.sdk.conftest import FACTS
 WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
 
 
-@pytest.mark.req("REQ-OR-006", "REQ-OR-057")
-def test_all_fourteen_agents_are_registered_under_the_names_of_the_enum() -> None:
+@pytest.mark.req("REQ-OR-006", "REQ-OR-008", "REQ-OR-010", "REQ-OR-057")
+def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_the_enum() -> None:
     definitions = build_definitions(agent_config(AgentType.coder), "the system prompt", "minimal", mcp=True)
     assert sorted(definitions) == sorted(agent.value for agent in AgentType)
     assert len(definitions) == 14
     assert all(isinstance(definition, AgentDefinition) for definition in definitions.values())
     assert definitions["coder"].prompt == "the system prompt"
     assert all(definition.description and definition.prompt for definition in definitions.values())
+    tools = {name: definition.tools or [] for name, definition in definitions.items()}
+    assert {name for name in tools if "StructuredOutput" in tools[name]} == {"retriever", "extractor", "leakage"}
+    having = {agent.value for agent, config in build_default_agent_configs("minimal").items() if config.tools}
+    assert {name for name in tools if set(MCP_TOOLS) <= set(tools[name])} == having
+    assert definitions["planner"].tools == definitions["summarize"].tools == []  # a missing list would mean all
+    without = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=False)
+    assert not any(set(MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
 
 
-@pytest.mark.req("REQ-OR-006")
-def test_agents_with_a_schema_can_reach_the_tool_for_structured_replies() -> None:
-    definitions = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=True)
-    structured = {name for name, definition in definitions.items() if "StructuredOutput" in (definition.tools or [])}
-    assert structured == {"retriever", "extractor", "leakage"}
+@pytest.mark.req("REQ-OR-008")
+def test_the_full_profile_gives_the_tools_of_the_table_and_the_minimal_one_none_that_acts() -> None:
+    for agent, config in build_default_agent_configs("full").items():
+        reads = ["WebSearch", "WebFetch"] if agent is AgentType.retriever else ["Read"]
+        expected = ["Bash", "Edit", "Write", "Read"] if agent.value in WRITERS else reads
+        assert effective_tools(config, "full") == expected, agent
+        minimal = build_default_agent_configs("minimal")[agent]
+        assert not {"Bash", "Edit", "Write"} & set(effective_tools(minimal, "minimal")), agent
+    assert effective_tools(agent_config(AgentType.debugger), "minimal") == ["Read"]
 
 
 def test_what_is_added_to_the_system_prompt_stands_in_sections_and_lines_of_its_own(task: TaskDescription) -> None:
@@ -66,7 +77,11 @@ def test_what_is_added_to_the_system_prompt_stands_in_sections_and_lines_of_its_
 @pytest.mark.req("REQ-OR-007")
 def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescription) -> None:
     prompt = build_system_prompt(task, FACTS)
-    assert prompt.startswith(PERSONA)
+    assert prompt.startswith(PERSONA) and " ".join(PERSONA.split()) == (
+        "You are a Kaggle grandmaster with expert-level skills in machine learning, data science, and competitive data "
+        "analysis. You approach every task methodically, writing clean, efficient, and well-tested code. You always "
+        "validate your solutions against the training data before submission."
+    )
     headings = [line for line in prompt.splitlines() if line.startswith("# ")]
     assert headings == ["# Task", "# Metric", "# Data", "# Hardware", "# Python"]
     assert task.description in prompt
@@ -78,6 +93,9 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescript
     assert "2 (NVIDIA H200, NVIDIA H200), CUDA available" in prompt
     assert "\nnumpy==1.26.4\nscikit-learn==1.5.0" in prompt
     assert "pip==" not in prompt  # nothing that a solution would import
+    task = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
+    poor = build_system_prompt(task, EnvironmentFacts(gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}))
+    assert "`rmse`, `minimize`" in poor and "- GPUs: none" in poor
 
 
 @pytest.mark.req("REQ-OR-007")
@@ -94,66 +112,10 @@ def test_packages_are_announced_however_they_are_spelt_and_noise_is_not(task: Ta
     )
     facts = EnvironmentFacts(packages=dict.fromkeys((*wanted, *noise), "1.0"))
     assert build_system_prompt(task, facts).endswith("\n".join(f"{name}==1.0" for name in wanted))
-
-
-@pytest.mark.req("REQ-OR-007")
-def test_the_packages_of_this_project_take_little_of_the_prompt() -> None:
-    facts = EnvironmentFacts(packages=inspect_interpreter().packages)
-    assert len(facts.packages) > 60
-    assert {"numpy", "scikit-learn", "lightgbm"} <= {name for name, _ in facts.script_packages}
-    assert sum(len(name) + len(version) + 3 for name, version in facts.script_packages) < 800
-
-
-@pytest.mark.req("REQ-OR-007")
-def test_direction_and_missing_hardware_are_said_too(task: TaskDescription) -> None:
-    task = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
-    prompt = build_system_prompt(task, EnvironmentFacts(gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}))
-    assert "`rmse`, `minimize`" in prompt
-    assert "- GPUs: none" in prompt
-
-
-@pytest.mark.req("REQ-OR-007")
-def test_the_persona_is_the_one_of_the_specification() -> None:
-    assert " ".join(PERSONA.split()) == (
-        "You are a Kaggle grandmaster with expert-level skills in machine learning, data science, and competitive data "
-        "analysis. You approach every task methodically, writing clean, efficient, and well-tested code. You always "
-        "validate your solutions against the training data before submission."
-    )
-
-
-@pytest.mark.req("REQ-OR-008")
-def test_the_full_profile_gives_every_agent_the_tools_of_the_table() -> None:
-    for agent, config in build_default_agent_configs("full").items():
-        expected = ["Read"]
-        if agent is AgentType.retriever:
-            expected = ["WebSearch", "WebFetch"]
-        elif agent.value in WRITERS:
-            expected = ["Bash", "Edit", "Write", "Read"]
-        assert effective_tools(config, "full") == expected, agent
-
-
-@pytest.mark.req("REQ-OR-008")
-def test_the_minimal_profile_gives_nobody_a_tool_that_acts() -> None:
-    for agent, config in build_default_agent_configs("minimal").items():
-        assert not {"Bash", "Edit", "Write"} & set(effective_tools(config, "minimal")), agent
-    assert effective_tools(agent_config(AgentType.debugger), "minimal") == ["Read"]
-
-
-@pytest.mark.req("REQ-OR-008")
-def test_no_tools_is_said_as_an_empty_list_because_a_missing_one_means_all() -> None:
-    definitions = build_definitions(agent_config(AgentType.planner), "", "minimal", mcp=True)
-    assert definitions["planner"].tools == []
-    assert definitions["summarize"].tools == []
-
-
-@pytest.mark.req("REQ-OR-010")
-def test_all_agents_that_have_tools_are_offered_ours() -> None:
-    definitions = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=True)
-    offered = {name for name, definition in definitions.items() if set(MCP_TOOLS) <= set(definition.tools or [])}
-    configs = build_default_agent_configs("minimal")
-    assert offered == {agent.value for agent, config in configs.items() if config.tools}
-    without = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=False)
-    assert not any(set(MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
+    ours = EnvironmentFacts(packages=inspect_interpreter().packages)
+    assert len(ours.packages) > 60
+    assert {"numpy", "scikit-learn", "lightgbm"} <= {name for name, _ in ours.script_packages}
+    assert sum(len(name) + len(version) + 3 for name, version in ours.script_packages) < 800
 
 
 @pytest.mark.req("REQ-OR-054")

@@ -17,7 +17,7 @@ from mle_star.engineer.server import BrainReply, ToolCall
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
-from mle_star.sdk.definitions import build_tool_server, list_data_files
+from mle_star.sdk.definitions import list_data_files
 from mle_star.sdk.hooks import HURRY
 from tests.sdk.conftest import Bench, OpenBench
 
@@ -179,7 +179,15 @@ async def test_the_money_is_looked_at_whenever_an_agent_stops(
 
 
 @pytest.mark.req("REQ-OR-010")
-async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: OpenBench) -> None:
+async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: OpenBench, tmp_path: Path) -> None:
+    many = tmp_path / "many" / "images"
+    many.mkdir(parents=True)
+    for index in range(600):
+        (many / f"{index:03}.png").touch()
+    (many.parent / "train.csv").write_text("a\n", encoding="utf-8")
+    cut = list_data_files(many.parent)
+    assert cut["files"][0] == {"path": "train.csv", "bytes": 2}
+    assert (len(cut["files"]), cut["truncated"]) == (500, True)
     async with open_bench() as bench:
         bench.brain.reply_with(
             "init",
@@ -210,15 +218,3 @@ async def test_without_our_tools_agents_do_with_those_of_the_cli(
         assert "Read" in tools and not any(name.startswith("mcp__") for name in tools)
     finally:
         await bench_without.__aexit__(None, None, None)
-
-
-@pytest.mark.req("REQ-OR-010")
-def test_the_listing_is_cut_at_a_number_that_fits_a_prompt(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    for index in range(600):
-        (tmp_path / "images" / f"{index:03}.png").touch()
-    (tmp_path / "train.csv").write_text("a\n", encoding="utf-8")
-    listing = list_data_files(tmp_path)
-    assert listing["files"][0] == {"path": "train.csv", "bytes": 2}
-    assert (len(listing["files"]), listing["truncated"]) == (500, True)
-    assert build_tool_server(tmp_path) is not None
