@@ -240,17 +240,12 @@ class AgentClient:
         """A server that refuses tools is sent none from now on; one that overlooks that for replies, all others."""
         if turn.structured is not None:
             self._tools_work = True
-        elif not self._proxied or self._tools_work:
-            return
+        elif self._tools_work or self._launcher.proxy is None or self._launcher.proxy.is_first_party:
+            return  # only of a gateway or a server of the user's nothing is known
         elif refuses_tools(turn, outcome):
             self._launcher.do_without_tools()
         elif self._launcher.sends_schema(config) and answers_in_text(config, turn, outcome):
             self._launcher.take_replies_as_text()
-
-    @property
-    def _proxied(self) -> bool:
-        """Is the model behind a gateway or a server of the user's, of which nothing is known?"""
-        return self._launcher.proxy is not None and not self._launcher.proxy.is_first_party
 
     async def _wait(self, agent: str, failure: Failure, seconds: float) -> None:
         what = "the service is busy" if failure.reason == "rate_limit" else "the connection failed"

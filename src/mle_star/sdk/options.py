@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.basics.texts import digest_of
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
-from mle_star.sdk.credentials import MARKER, agent_headers, client_environment, is_inherited, secret_names
+from mle_star.sdk.credentials import MARKER, agent_headers, bundled_cli, client_environment, is_inherited, secret_names
 from mle_star.sdk.definitions import MCP_SERVER, MCP_TOOLS, WRITING_TOOLS, build_definitions, effective_tools
 from mle_star.sdk.hooks import CallSite, Hooks, HookState
 from mle_star.sdk.permissions import Guard
@@ -225,10 +225,8 @@ class Launcher:
         meant for the run, which still needs its clients. None, where that cannot be had, leaves it to the SDK to find
         the CLI.
         """
-        import claude_agent_sdk
-
-        cli, setsid = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude", shutil.which("setsid")
-        if setsid is None or not cli.is_file():
+        (cli, _), setsid = bundled_cli(), shutil.which("setsid")
+        if setsid is None or cli is None:
             return None
         script = self.home / "claude"
         if not script.exists():
