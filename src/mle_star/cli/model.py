@@ -192,9 +192,8 @@ def score(
         _refuse_other_than_text(answers)
     made = table("step", "printed", "search rows", "other hidden rows", *(["truth"] if answers else []), "")
     for row in rescore(run_folder, answers):
-        numbers = ["–" if one is None else text.score(one) for one in (row.printed, row.truth)]
-        truth = numbers[1:] if answers else []
-        made.add_row(row.step, numbers[0], in_words(row.search), in_words(row.select), *truth, row.problem)
+        truth = [text.score(row.truth)] if answers else []
+        made.add_row(row.step, text.score(row.printed), in_words(row.search), in_words(row.select), *truth, row.problem)
     console().print(made)
 
 
