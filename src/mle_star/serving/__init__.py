@@ -94,8 +94,7 @@ class LoopbackServer:
     async def stop(self) -> None:
         """End at once, with every connection."""
         if self._server is not None and self._task is not None:
-            self._server.should_exit = True
-            self._server.force_exit = True
+            self._server.should_exit = self._server.force_exit = True
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._task, 5)
         if self._socket is not None:
@@ -104,8 +103,7 @@ class LoopbackServer:
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        foreign = header(scope, "host") != self.host
-        app = api_error(403, FOREIGN_NAME) if foreign else self._app
+        app = self._app if header(scope, "host") == self.host else api_error(403, FOREIGN_NAME)
         await app(scope, receive, send)
 
 
