@@ -33,7 +33,7 @@ from mle_star.data.folder import load_task
 from mle_star.data.formulas import spearman
 from mle_star.engineer.brain import EngineerBrain
 from mle_star.engineer.server import BrainRequest
-from mle_star.execution.programs import InterpreterInfo, inspect_interpreter
+from mle_star.execution.environment import InterpreterInfo, inspect_interpreter
 from mle_star.models import AgentConfig, PipelineConfig
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import AgentReply, current_run

@@ -28,7 +28,7 @@ from mle_star.execution import (
     link_input_data,
     prepare_path_directory,
 )
-from mle_star.execution.programs import find_program
+from mle_star.execution.environment import find_program
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import ScriptFinished

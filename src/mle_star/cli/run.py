@@ -30,7 +30,7 @@ from mle_star.cli.options import (
 from mle_star.cli.printing import advise, note, plain, tell
 from mle_star.data.survey import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
-from mle_star.execution.programs import call_command
+from mle_star.execution.environment import call_command
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.estimate import estimate, in_words

@@ -14,8 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from mle_star.errors import ConfigError
-from mle_star.execution.environment import concurrent_scripts
-from mle_star.execution.programs import detect_gpu_info
+from mle_star.execution.environment import concurrent_scripts, detect_gpu_info
 from mle_star.models import Isolation, PipelineConfig
 from mle_star.run.context import Executor, RunContext
 

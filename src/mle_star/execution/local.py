@@ -21,11 +21,16 @@ from typing import Any, Literal
 import psutil
 
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution.environment import CACHE_VARIABLES, CERTIFICATE_VARIABLES, readable_parts
+from mle_star.execution.environment import (
+    CACHE_VARIABLES,
+    CERTIFICATE_VARIABLES,
+    InterpreterInfo,
+    locate_interpreter,
+    readable_parts,
+)
 from mle_star.execution.executors import Announcement
 from mle_star.execution.limits import PREFIX, Cgroup, DiskQuota, Limits, find_cgroup_parent
 from mle_star.execution.process import NOTE, SIGKILL, Keeper, LogFile, Report, ScriptProcess
-from mle_star.execution.programs import InterpreterInfo, locate_interpreter
 from mle_star.execution.sandbox import (
     HERE,
     INSIDE,

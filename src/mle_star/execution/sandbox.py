@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from mle_star.execution.programs import find_program, try_program
+from mle_star.execution.environment import find_program, try_program
 from mle_star.execution.seccomp import filter_program
 
 Mount = tuple[str, str, str]

@@ -24,10 +24,9 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution.environment import concurrent_scripts, thread_counts
+from mle_star.execution.environment import concurrent_scripts, detect_gpu_info, thread_counts
 from mle_star.execution.limits import Limits, machine_memory
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.programs import detect_gpu_info
 from mle_star.integrations.node import Node, default_folder
 from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor
 from mle_star.models import PipelineConfig
