@@ -124,25 +124,6 @@ def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part: str, 
     assert not any(with_(()).values())
 
 
-def test_the_telling_facts_are_there(rich: ScriptedRun) -> None:
-    from mle_star.run.context import current_run
-
-    def text(name: str) -> str:
-        return tell(current_run(), name)
-
-    assert "path 2, step 1, try 1: scale the areas -> 0.6" in text("planner")
-    assert "class 1: 0.9 of the error" in text("planner") and "class 1: 0.9 of the error" in text("extractor")
-    assert "ratios of areas" in text("ens_planner")
-    assert "A script is stopped after" in text("coder") and "The current solution takes 12 s" in text("coder")
-    assert "time for the baseline and 3 variants" in text("ablation")
-    assert "1. KeyError: 'area'" in text("debugger") and "faster by measured means" in text("debugger")
-    assert "- solution 1: 0.7" in text("ensembler") and "blend = 1" in text("ensembler")
-    assert "fold 1: 0.69" in text("test")
-    assert "the_other = True" in text("extractor")  # two steps without a gain: the other path's best is shown
-    assert "path 2 of 2" in text("planner") and "the model: its family" in text("planner")
-    assert "- `LightGBM` (boosting): LGBMRegressor; scores 0.7" in text("init")
-
-
 async def test_what_the_retriever_found_beyond_the_models_reaches_those_who_plan(quick_path: Path) -> None:
     from mle_star.run.context import current_run
 

@@ -207,23 +207,16 @@ def test_a_phase_knows_neither_the_sdk_nor_processes_nor_the_network(module: Any
 
 # --- what is not asked -----------------------------------------------------------------------------------
 
+NO_SOLUTION = "A_abl requires a solution that is not empty and can be run"
+NO_SUMMARY = "A_extractor requires a summary and a solution that are not empty"
 REFUSED: dict[str, tuple[Asking, str]] = {
-    "ablation: blank": (
-        lambda run: invoke_ablation(scripted(" \n"), []), "A_abl requires a solution that is not empty and can be run"
-    ),
+    "ablation: blank": (lambda run: invoke_ablation(scripted(" \n"), []), NO_SOLUTION),
     "ablation: broken": (
-        lambda run: invoke_ablation(base_solution().model_copy(update={"is_executable": False}), []),
-        "A_abl requires a solution that is not empty and can be run",
+        lambda run: invoke_ablation(base_solution().model_copy(update={"is_executable": False}), []), NO_SOLUTION
     ),
     "summarize": (lambda run: invoke_summarize(" ", "x"), "A_summarize requires the code of the ablation study"),
-    "extractor: no summary": (
-        lambda run: invoke_extractor(" ", base_solution(), []),
-        "A_extractor requires a summary and a solution that are not empty",
-    ),
-    "extractor: no solution": (
-        lambda run: invoke_extractor("summary", scripted("\n"), []),
-        "A_extractor requires a summary and a solution that are not empty",
-    ),
+    "extractor: no summary": (lambda run: invoke_extractor(" ", base_solution(), []), NO_SUMMARY),
+    "extractor: no solution": (lambda run: invoke_extractor("summary", scripted("\n"), []), NO_SUMMARY),
     "coder: no block": (lambda run: invoke_coder("", "a plan"), "A_coder requires a non-empty code block"),
     "coder: no plan": (lambda run: invoke_coder(BLOCK, " \n"), "A_coder requires a non-empty plan"),
     "planner: no plans": (
