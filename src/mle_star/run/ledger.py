@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, cast
 
 from mle_star.basics.phases import phase_of
 from mle_star.basics.texts import digest_of
@@ -36,13 +36,6 @@ from mle_star.run.journal import Journal
 AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
 """What a phase says of a script that it has scored."""
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
-KINDS: dict[type, AttemptKind] = {
-    CandidateEvaluated: "candidate",
-    MergeTried: "merge",
-    DataUsageChecked: "data",
-    RefinementTried: "refinement",
-    EnsembleTried: "ensemble",
-}
 LeakState = Literal["clean", "leaking", "unanswered"]
 FOUND_LATER = "data leakage was found in it after it had been scored"
 ERROR_TEXT = 16_000
@@ -155,7 +148,7 @@ class SearchNode:
     @property
     def kind(self) -> AttemptKind:
         """What made it."""
-        return KINDS[type(self.event)]
+        return cast(AttemptKind, self.event.kind.partition("_")[0])
 
     @property
     def digest(self) -> str:
@@ -208,6 +201,7 @@ class Ledger:
     kept: SubmissionKept | None = None
     """The best valid submission so far."""
     _events: dict[str, AttemptEvent] = field(default_factory=dict)  # by step
+    _by_digest: dict[str, AttemptEvent] | None = field(default=None, compare=False)  # made when it is asked for
     _texts: dict[str, str] = field(default_factory=dict)
     _checks: dict[str, dict[str, LeakState]] = field(default_factory=dict)  # by script, then by step
     _origins: dict[str, str] = field(default_factory=dict)
@@ -257,6 +251,7 @@ class Ledger:
             self._studies[event.path, event.t] = event.solution_score
         elif isinstance(event, AttemptEvent):
             self._events[event.step] = event
+            self._by_digest = None
 
     def _hear_script(self, event: ScriptFinished) -> None:
         key = event.step, event.digest, event.at
@@ -399,26 +394,23 @@ class Ledger:
         if isinstance(event, MergeTried):
             return event.base_score
         if isinstance(event, EnsembleTried):
-            rounds = [
-                other for other in self.nodes if isinstance(other.event, EnsembleTried) and other.event.r < event.r
-            ]
-            return best_score((other.score for other in rounds), self.direction)
+            rounds = (one.score for one in self.nodes if isinstance(one.event, EnsembleTried) and one.event.r < event.r)
+            return best_score(rounds, self.direction)
         if not isinstance(event, RefinementTried):
             return None
         began = {t: score for (path, t), score in self._studies.items() if path == event.path and t <= event.t}
         reached = {-1: began[max(began)]} if began else {}
-        for other in (node.event for node in self.nodes if node.accepted and node.score is not None):
-            if (
-                isinstance(other, RefinementTried)
-                and (other.path, other.t) == (event.path, event.t)
-                and other.k < event.k
-            ):
+        accepted = [one.event for one in self.nodes if one.accepted and one.score is not None]
+        for other in (one for one in accepted if isinstance(one, RefinementTried)):
+            if (other.path, other.t) == (event.path, event.t) and other.k < event.k:
                 reached[other.k] = other.score or 0.0
         return reached[max(reached)] if reached else None
 
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
-        by_script = {event.digest: event for event in self._events.values() if event.digest}
+        if self._by_digest is None:
+            self._by_digest = {event.digest: event for event in self._events.values() if event.digest}
+        by_script = self._by_digest
         seen: set[str] = set()
         while digest and digest not in by_script and digest not in seen:
             seen.add(digest)
