@@ -47,8 +47,8 @@ from mle_star.run.folder import place_copy
 from mle_star.run.ledger import ScriptRun
 from mle_star.run.limits import too_late_for
 from mle_star.run.log_lines import yes_no
+from mle_star.run.progress import Submission
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.search import Submission
 from mle_star.safety import (
     UNANSWERED,
     UNCHECKED,
@@ -97,7 +97,7 @@ async def run_finalization(
     """
     started = time.monotonic()
     with scope("finalization") as run:
-        search = run.shared.search
+        search = run.shared.progress
         search.submission = search.remarks = search.stand_in = search.contamination = None
         about = solution.phase.value, len(solution.content), task.competition_id
         logger.info("finalization start: phase %s, %d characters, %s", *about)
@@ -147,7 +147,7 @@ async def result_of_the_search(
     """What is submitted when finalization was cut off or failed: the best that there is, with all that was said."""
     run = current_run()
     submission = await use_kept_submission(solution, reason=reason, failed=failed)
-    script, remarks = submission.script, run.shared.search.remarks
+    script, remarks = submission.script, run.shared.progress.remarks
     scripts = {digest_of(content) for content in members or [solution.content]}
     if script.leaking or run.ledger.leaks(digest_of(script.content)):
         remarks = [LEAKING_SOLUTION]
@@ -180,7 +180,7 @@ def _result(
         total_cost_usd=None,
         lineage=submission.origin,
         has_test=_has_test(current_run()),
-        contamination=current_run().shared.search.contamination,
+        contamination=current_run().shared.progress.contamination,
         warnings=[*remarks, *submission.warnings],
     )
 
@@ -310,7 +310,7 @@ async def _submit_file(
     if beside is not None and not warnings:
         facts["sample"] = beside.name
     submission = Submission(final, path, warnings, subsampling_removed, facts)
-    run.shared.search.submission = submission
+    run.shared.progress.submission = submission
     return submission
 
 
@@ -329,8 +329,8 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
     not ended by a limit, leaves no submission.
     """
     run = current_run()
-    if run.shared.search.submission is not None:
-        return run.shared.search.submission
+    if run.shared.progress.submission is not None:
+        return run.shared.progress.submission
     warnings, kept = [f"no submission by a script of its own: {reason}"], run.ledger.kept
     score, source = (None, "") if kept is None else (kept.score, kept.source)
     if failed and run.config.letter and not run.budget.degraded:
@@ -439,12 +439,12 @@ async def check_contamination(
             answer = await ask_for(DataContaminationResult, AgentType.test, "contamination", **values)
             verdicts.append(None if answer is None else answer.verdict)
             if verdicts[-1] == "Same":  # it counts although a limit, or the end of the run, may follow
-                current_run().shared.search.contamination = overall = answer
+                current_run().shared.progress.contamination = overall = answer
     except BudgetExceeded as stop:
         logger.warning("contamination skipped: %s", stop)
         verdicts += [None] * (len(references) - len(verdicts))
     if overall is None and None not in verdicts:
-        current_run().shared.search.contamination = overall = DataContaminationResult(verdict="Novel")
+        current_run().shared.progress.contamination = overall = DataContaminationResult(verdict="Novel")
     words = ", ".join(map(str, verdicts)), "inconclusive" if overall is None else overall.verdict
     logger.info("contamination result: %d references, %s, overall %s", len(references), *words)
     return overall

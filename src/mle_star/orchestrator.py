@@ -147,7 +147,7 @@ async def run_pipeline(
                 result = result.model_copy(update={"task": task})
                 if holdout is not None and not result.has_test:
                     example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
-                return final_result.hand_over(
+                return final_result.write_result(
                     folder, journal, final_result.with_costs(result, budget), example or Path(task.data_dir)
                 )
 
@@ -241,7 +241,7 @@ class _Pipeline:
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
         result = await self._finalization(stage, solution, found, picked)
-        if (other := self.context.shared.search.stand_in) is not None:
+        if (other := self.context.shared.progress.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
         return self._complete(result, solution, picked)
 
@@ -340,7 +340,7 @@ class _Pipeline:
             stage.ended_by(why)
             reason, failed = str(why), not isinstance(why, BudgetExceeded)
             reason = f"{type(why).__name__}: {why}" if failed else reason
-            solution = self.context.shared.search.stand_in or solution
+            solution = self.context.shared.progress.stand_in or solution
             return await result_of_the_search(
                 solution, self.task, self.config, found, reason=reason, failed=failed, members=members
             )

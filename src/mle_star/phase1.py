@@ -33,8 +33,8 @@ from mle_star.models import (
 )
 from mle_star.run.context import RunContext, current_run, enter_run, scope
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
+from mle_star.run.progress import Phase1Progress, score_of
 from mle_star.run.request import ask_agent, ask_for_code
-from mle_star.run.search import Phase1Progress, score_of
 from mle_star.safety import (
     check_and_evaluate,
     check_and_fix_leakage,
@@ -62,7 +62,7 @@ REPLAY_PAUSE = 0.5
 
 def partial_phase1() -> Phase1Result | None:
     """What Phase 1 had found when it was cut off; None when no candidate has a score."""
-    progress = current_run().shared.search.phase1
+    progress = current_run().shared.progress.phase1
     return None if progress is None or progress.solution is None else _result(progress)
 
 
@@ -79,7 +79,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     with scope("phase1") as run:
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
         models = await find_models(task, config)  # line 1
-        run.shared.search.phase1 = progress = Phase1Progress(models, task)
+        run.shared.progress.phase1 = progress = Phase1Progress(models, task)
         await _try_candidates(progress, config)  # lines 2-5
         ranked = progress.ranked()  # line 6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
@@ -234,7 +234,7 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
             if not tries_left:
                 raise
     current_run().record(ModelsRetrieved(names=[model.model_name for model in models], notes=notes))
-    current_run().shared.search.research = notes
+    current_run().shared.progress.research = notes
     return models
 
 
@@ -345,7 +345,7 @@ def _others(model: RetrievedModel) -> list[str]:
 
     All are written at once, so a script is seen by those that come later: when fewer run at a time, or on resume.
     """
-    progress = current_run().shared.search.phase1
+    progress = current_run().shared.progress.phase1
     lines = []
     for index, other in enumerate([] if progress is None else progress.models):
         if progress is None or other == model:

@@ -23,8 +23,8 @@ from mle_star.models import (
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import PLANNER_FAILED, RefinementTried
 from mle_star.run.log_lines import yes_no
+from mle_star.run.progress import BlockProgress, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
-from mle_star.run.search import BlockProgress, score_of
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ async def run_phase2_inner_loop(
     begun, and no more. To the letter the rest is in the history as skipped.
     """
     run, state = current_run(), BlockProgress(code_block, solution, best_score)
-    run.shared.search.blocks[run.label] = state
+    run.shared.progress.blocks[run.label] = state
     logger.info(
         "%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d",
         run.place,
@@ -237,14 +237,14 @@ async def invoke_planner(code_block: str, plans: list[str], scores: list[float |
 def plans_before() -> list[str]:
     """What earlier steps of this path have tried; of other paths nothing, for what they have done by now is chance."""
     run = current_run()
-    path = run.shared.search.paths.get(run.label)
+    path = run.shared.progress.paths.get(run.label)
     return [] if path is None else path.plans
 
 
 def _surroundings(code_block: str) -> dict[str, Any]:
     """The script that the block stands in, and the best block so far with its score, where a loop is at work on it."""
     run = current_run()
-    state = run.shared.search.blocks.get(run.label)
+    state = run.shared.progress.blocks.get(run.label)
     if state is None or state.block.content != code_block:
         return {}
     return {"around": state.start.content, "best": state.best_block}

@@ -27,8 +27,8 @@ from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
+from mle_star.run.progress import PathProgress, StepProgress
 from mle_star.run.request import ask_for, ask_for_code, ask_for_text
-from mle_star.run.search import PathProgress, StepProgress
 from mle_star.safety import make_debug_callback
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ async def run_phase2_outer_loop(
     """
     run, started = current_run(), time.monotonic()
     path = PathProgress(initial_solution.model_copy(update={"score": initial_score}), initial_score, task)
-    run.shared.search.paths[run.label] = path
+    run.shared.progress.paths[run.label] = path
     for t in range(config.outer_loop_steps):
         if run.should_stop and config.letter:
             path.finish(StepProgress(t))  # skipped, and in the history
@@ -138,7 +138,7 @@ async def study_components(
         return AblationStudy(code=script.content)
     if analysis := parse_analysis(result.stdout):
         run = current_run()
-        run.shared.search.analyses[run.label] = analysis
+        run.shared.progress.analyses[run.label] = analysis
     scores = parse_ablation_lines(result.stdout)
     return AblationStudy(script.content, result.stdout, False, scores, printed=_printed_score(solution, score))
 

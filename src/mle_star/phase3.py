@@ -49,7 +49,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         return _result(solutions, [], None, task)
     run, started = current_run(), time.monotonic()
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
-    run.shared.search.rounds = attempts = list[EnsembleAttempt]()
+    run.shared.progress.rounds = attempts = list[EnsembleAttempt]()
     for r in range(config.ensemble_rounds):
         if run.should_stop:
             break
@@ -79,7 +79,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
 
 def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Phase3Result | None:
     """What the rounds that were finished came to when the phase was cut off; None when none of them has a score."""
-    attempts = [*current_run().shared.search.rounds]
+    attempts = [*current_run().shared.progress.rounds]
     best = _best_round(attempts, task.metric_direction)
     return None if best is None else _result(solutions, attempts, best, task)
 
@@ -114,7 +114,7 @@ def _finish_attempt(
 def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
     """The scores of what is ensembled, and the best ensemble so far with its score."""
     run = current_run()
-    attempts = run.shared.search.rounds
+    attempts = run.shared.progress.rounds
     best = _best_round(attempts, run.task.metric_direction)
     script = None if best is None else (attempts[best].solution.content, attempts[best].score)
     return {"input_scores": [solution.score for solution in solutions], "best": script}

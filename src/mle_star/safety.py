@@ -29,8 +29,8 @@ from mle_star.models import (
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.ledger import rescored
+from mle_star.run.progress import Trial
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
-from mle_star.run.search import Trial
 
 logger = logging.getLogger(__name__)
 
@@ -307,13 +307,13 @@ async def clean_at_last(
         checks += not run.ledger.is_checked(digest)
         if other.leaking or run.ledger.leaks(digest) or (checks_later(config) and checks > MOST_CHECKS):
             continue
-        run.shared.search.stand_in = other  # should the end come now
+        run.shared.progress.stand_in = other  # should the end come now
         found, warnings = await check_at_last(other, config)
         if not found.leaking:
-            run.shared.search.stand_in = found
+            run.shared.progress.stand_in = found
             logger.warning("%s, score %s", LEAK_REPLACED, found.score)
             return found, [LEAK_REPLACED, *warnings]
-    run.shared.search.stand_in = None
+    run.shared.progress.stand_in = None
     return checked, remarks
 
 

@@ -174,7 +174,7 @@ async def play_inner(run: ScriptedRun) -> Outcome:
 
 
 def cut_inner(run: ScriptedRun) -> Outcome:
-    return run.context.shared.search.blocks["main"].best_score
+    return run.context.shared.progress.blocks["main"].best_score
 
 
 INNER = Play(
@@ -227,7 +227,7 @@ def outcome_of_path(result: Phase2Result) -> Outcome:
 
 
 def cut_outer(run: ScriptedRun) -> Outcome:
-    path = run.context.shared.search.path_result("main")
+    path = run.context.shared.progress.path_result("main")
     assert path is not None and path.partial and path.best_score == path.best_solution.score
     return outcome_of_path(path)
 

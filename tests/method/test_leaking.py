@@ -353,7 +353,7 @@ async def test_a_phase_that_is_cut_off_while_its_winner_is_checked_goes_on_witho
                 run.agents.reply("ensembler", *fenced(script(0.7), script(0.99)))
                 await run_phase3([start, solution(script(0.4), score=0.4)], run.task, config)
         if phase == "phase 2":
-            (state,) = run.context.shared.search.blocks.values()
+            (state,) = run.context.shared.progress.blocks.values()
             assert (state.best_solution, state.best_score) == (start, 0.5)
             beyond = Stages(run.context, {}).scored_beyond(start, "phase2/path-0/")
             assert beyond is not None and beyond.score == 0.7

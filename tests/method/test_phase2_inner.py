@@ -11,8 +11,8 @@ from mle_star.models import InnerLoopResult, RefinementAttempt, SolutionPhase
 from mle_star.phase2_inner import invoke_coder, run_phase2_inner_loop
 from mle_star.run.context import path_context, scope
 from mle_star.run.events import PLANNER_FAILED, AgentFinished, RefinementTried, ScriptFinished
+from mle_star.run.progress import PathProgress, StepProgress
 from mle_star.run.prompt_context import MARK
-from mle_star.run.search import PathProgress, StepProgress
 
 from .conftest import NO_LEAKAGE, Fault, ScriptedRun, fenced, leaky, settings
 from .loops import BLOCK, base_solution, block, measured, play_attempts, section
@@ -168,7 +168,7 @@ async def test_planner_and_coder_are_told_the_script_around_the_block_and_the_be
 ) -> None:
     start = base_solution()
     play_attempts(quick_run.agents, [0.3, 0.6, 0.4, "planner"])
-    quick_run.context.shared.search.paths["main"] = path = PathProgress(start, 0.5, quick_run.task)
+    quick_run.context.shared.progress.paths["main"] = path = PathProgress(start, 0.5, quick_run.task)
     old = RefinementAttempt(plan="an old plan", score=0.2, code_block="x", was_improvement=False)
     path.finish(StepProgress(0, attempts=[old]))
     await refine(quick_run, k=4, solution=start)
@@ -227,17 +227,17 @@ async def test_the_state_of_a_loop_can_be_seen_from_outside_while_it_runs(quick_
     seen: list[tuple[float, list[str]]] = []
 
     def look(_: Any) -> str:
-        state = quick_run.context.shared.search.blocks.get("main")
+        state = quick_run.context.shared.progress.blocks.get("main")
         assert state is not None
         seen.append((state.best_score, state.plans))
         return "next plan"
 
-    assert quick_run.context.shared.search.blocks.get("main") is None
+    assert quick_run.context.shared.progress.blocks.get("main") is None
     play_attempts(quick_run.agents, [0.6, 0.7])
     quick_run.agents._queues["planner"][:] = [look]
     await refine(quick_run, k=2)
     assert seen == [(0.6, ["plan 0"])]
-    assert quick_run.context.shared.search.blocks.get("path-0") is None
+    assert quick_run.context.shared.progress.blocks.get("path-0") is None
 
 
 @pytest.mark.modes("delivered")

@@ -488,7 +488,7 @@ async def test_a_path_that_is_cut_off_keeps_the_best_attempt_of_the_step_it_was_
     play_steps(quick_run.agents, [[0.4], [0.8, 0.7]])
     quick_run.agents.reply("planner", hang)
     with scope("phase2"), path_context(0, quick_run.work_dir):
-        assert current_run().shared.search.path_result("path-0") is None  # not begun yet
+        assert current_run().shared.progress.path_result("path-0") is None  # not begun yet
         path = asyncio.create_task(follow(quick_run, t=2, k=3, config=settings(T=2, K=3)))
     quick_run.agents._queues["planner"][:] = ["p", "p", "p", hang]
     quick_run.agents._queues["coder"][:] = [
@@ -499,21 +499,21 @@ async def test_a_path_that_is_cut_off_keeps_the_best_attempt_of_the_step_it_was_
     path.cancel()
     with pytest.raises(asyncio.CancelledError):
         await path
-    partial = current_run().shared.search.path_result("path-0")
+    partial = current_run().shared.progress.path_result("path-0")
     assert partial is not None and partial.partial
     assert_aligned(partial, 2)
     assert partial.best_score == 0.8 == partial.best_solution.score and "level = 0.8" in partial.best_solution.content
     assert [len(record["inner_loop_attempts"]) for record in partial.step_history] == [3, 2]
     last = partial.step_history[1]
     assert (last["best_score_after_step"], last["was_skipped"], last["failed"]) == (0.8, False, False)
-    assert current_run().shared.search.path_result("path-0") == partial  # asking changes nothing
+    assert current_run().shared.progress.path_result("path-0") == partial  # asking changes nothing
 
 
 async def test_a_path_that_ended_has_its_whole_result(quick_run: ScriptedRun) -> None:
     play_steps(quick_run.agents, [[0.6]])
     result = await follow(quick_run, t=1)
-    assert current_run().shared.search.path_result("main") == result and not result.partial
-    assert current_run().shared.search.path_result("path-7") is None
+    assert current_run().shared.progress.path_result("main") == result and not result.partial
+    assert current_run().shared.progress.path_result("path-7") is None
 
 
 @pytest.mark.modes("delivered")

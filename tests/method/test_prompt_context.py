@@ -23,9 +23,9 @@ from mle_star.phase1 import generate_candidate, retrieve_models
 from mle_star.prompts import Prompt
 from mle_star.run.context import RunContext, path_context, scope
 from mle_star.run.events import AgentFinished, DebugAttempted, RefinementTried, ScriptFinished
+from mle_star.run.progress import Phase1Progress, Trial
 from mle_star.run.prompt_context import MARK, around, prompt_context, whole_script
 from mle_star.run.request import ask_agent
-from mle_star.run.search import Phase1Progress, Trial
 from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 
@@ -71,8 +71,8 @@ def enrich(run: ScriptedRun) -> None:
     """A run that knows much: it is in its third step, two of which gained nothing."""
     shared, record = run.context.shared, run.journal.record
     record(ran("phase2/path-0/script", "the_other = True", 0.8, 1.0))
-    shared.search.analyses["path-1"] = "class 1: 0.9 of the error"
-    shared.search.research = "Winners of a similar task took ratios of areas (a post of 2019)."
+    shared.progress.analyses["path-1"] = "class 1: 0.9 of the error"
+    shared.progress.research = "Winners of a similar task took ratios of areas (a post of 2019)."
     record(ran("phase1/candidate-0/script", SCRIPT, 0.7, 12.0))
     for t, plan in ((0, "scale the areas"), (1, "bin the areas")):
         step = f"phase2/path-1/t-{t}/k-0"
@@ -201,7 +201,7 @@ async def test_a_candidate_sees_what_is_known_of_the_others_when_it_is_written(q
     ]
     config = settings(diversity=("families",))
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
-        progress = run.context.shared.search.phase1 = Phase1Progress(models, run.task)
+        progress = run.context.shared.progress.phase1 = Phase1Progress(models, run.task)
         progress.written[0] = ["RidgeClassifier"]
         done = SolutionScript(content="x", phase=SolutionPhase.init, score=0.81)
         result = EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=1, is_error=False)

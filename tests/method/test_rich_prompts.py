@@ -47,7 +47,7 @@ from mle_star.run.events import (
     ScriptFinished,
     ScriptPurpose,
 )
-from mle_star.run.search import BlockProgress, Phase1Progress, Trial
+from mle_star.run.progress import BlockProgress, Phase1Progress, Trial
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
 from mle_star.sdk import EnvironmentFacts, build_system_prompt
 from mle_star.sdk.definitions import ScriptShare
@@ -135,8 +135,8 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
             note_run(current_run(), 21.5, 12.0)
         with scope("phase2", "path-0"):
             note_run(current_run(), 20.4, 12.0, script=OTHER)
-        shared.search.analyses["path-1"] = "area above 150: 0.7 of the squared error"
-        shared.search.research = "Winners of a similar task took ratios of areas (a post of 2019)."
+        shared.progress.analyses["path-1"] = "area above 150: 0.7 of the squared error"
+        shared.progress.research = "Winners of a similar task took ratios of areas (a post of 2019)."
         known = Phase1Progress(
             [RetrievedModel(model_name=name, example_code=code) for name, code in (
                 ("Ridge", "model = Ridge()"), ("LightGBM", "model = LGBMRegressor()"), ("kNN", "KNeighborsRegressor()")
@@ -144,11 +144,11 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
         )  # fmt: skip
         result = EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=12.0, is_error=False)
         known.trials[1] = Trial(solution(OTHER, 22.0), result)
-        shared.search.phase1 = known
+        shared.progress.phase1 = known
         state = BlockProgress(CodeBlock(content=BLOCK), solution(SCRIPT, 21.5), 21.5)
         state.best_block = (BETTER_BLOCK, 20.9)
-        shared.search.blocks["path-1"] = state
-        shared.search.rounds += [EnsembleAttempt(plan="Average both.", score=20.2, solution=solution(BLEND, 20.2))]
+        shared.progress.blocks["path-1"] = state
+        shared.progress.rounds += [EnsembleAttempt(plan="Average both.", score=20.2, solution=solution(BLEND, 20.2))]
         yield run
 
 

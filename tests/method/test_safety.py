@@ -12,8 +12,8 @@ from mle_star.models import AgentType, EvaluationResult, LeakageDetectionOutput,
 from mle_star.prompts import PromptRegistry, render
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
+from mle_star.run.progress import Trial
 from mle_star.run.request import ask_agent, try_agent
-from mle_star.run.search import Trial
 from mle_star.safety import (
     ALL_USED,
     FIXED_AT_LAST,

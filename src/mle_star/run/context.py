@@ -26,7 +26,7 @@ from mle_star.run.budget import Budget
 from mle_star.run.events import AnyEvent, Decided
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
-from mle_star.run.search import Search
+from mle_star.run.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class RunShared:
     """How scripts are scored by hidden rows; None: by what they print."""
     has_test: bool = True
     """Without an holdout: does the task ask for answers? Else the rows to predict are only an example."""
-    search: Search = field(default_factory=Search)
+    progress: Progress = field(default_factory=Progress)
     reached: set[str] = field(default_factory=set)
     """The steps of the scripts that this process ran or took from the record."""
     best: tuple[float, str] | None = None

@@ -138,7 +138,7 @@ def _keep_analysis(call: _Call) -> Slots:
 
 def _analysis(call: _Call) -> Slots:
     """Where the errors are, as the last study of this path printed it."""
-    lines = call.run.shared.search.analyses.get(call.run.label, "")
+    lines = call.run.shared.progress.analyses.get(call.run.label, "")
     return {"lines": fenced(shorten(lines, MAX_ANALYSIS), "text")} if lines else None
 
 
@@ -155,7 +155,7 @@ def _repairs(call: _Call) -> Slots:
 
 
 def _notes(call: _Call) -> Slots:
-    notes = call.run.shared.search.research
+    notes = call.run.shared.progress.research
     return {"notes": fenced(shorten(notes, MAX_NOTES), "text")} if notes else None
 
 

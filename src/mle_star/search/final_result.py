@@ -84,7 +84,7 @@ def with_costs(result: FinalResult, budget: Budget) -> FinalResult:
     return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
 
 
-def hand_over(folder: RunFolder, journal: Journal, result: FinalResult, data: Path | None = None) -> FinalResult:
+def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data: Path | None = None) -> FinalResult:
     """Write the files that a person looks for, then the journal's last line; what cannot be written is a warning.
 
     `data` is what the final script is to see as `./input`.

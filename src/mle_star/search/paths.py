@@ -12,7 +12,7 @@ from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.models import MetricDirection, Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.run.context import path_context, scope
-from mle_star.run.search import OuterStepRecord
+from mle_star.run.progress import OuterStepRecord
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.setup import work_dir
 from mle_star.search.stages import Outcome, Stages
@@ -126,7 +126,7 @@ class Paths:
 
     def _reached(self, label: str) -> Phase2Result:
         """What a path had when it was cut off: the best script that was scored on it, taken in or not."""
-        result = self._context.shared.search.path_result(label) or self._nothing()
+        result = self._context.shared.progress.path_result(label) or self._nothing()
         late = self._stages.scored_beyond(result.best_solution, f"phase2/{label}/")
         if late is None or late.score is None:
             return result

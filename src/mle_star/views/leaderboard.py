@@ -14,7 +14,7 @@ from mle_star.results.model import Model, complete, read_result, script_of
 from mle_star.run.folder import RunFolder, first_line, is_running, place_copy
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import ScriptRun
-from mle_star.search.final_result import hand_over
+from mle_star.search.final_result import write_result
 from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
 
@@ -125,7 +125,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
         "warnings": [note, *(words for words in result.warnings if not words.startswith(BY_HAND))],
     }
     with Journal(folder.journal) as journal:
-        hand_over(folder, journal, result.model_copy(update=changes))
+        write_result(folder, journal, result.model_copy(update=changes))
     return chosen.step, chosen.score
 
 

@@ -1,4 +1,4 @@
-"""The search as a whole: what each phase has found so far, in one place that can be read while it grows.
+"""The progress of the search: what each phase has found so far, in one place that can be read while it grows.
 
 A phase that is cut off leaves its state here; whoever goes on takes it from here.
 """
@@ -29,7 +29,7 @@ from mle_star.run.events import MergeTried
 
 
 @dataclass
-class Search:
+class Progress:
     """All that the phases have found. `paths` and `blocks` go by the label of a path: `path-0`."""
 
     phase1: Phase1Progress | None = None
