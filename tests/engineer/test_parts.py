@@ -21,7 +21,7 @@ from mle_star.engineer import parts
 from mle_star.engineer.catalogue import all_blends, families, steps
 from mle_star.engineer.design import Design, assemble
 from mle_star.engineer.moves import ANCHOR, changed
-from mle_star.engineer.parts import blending, core
+from mle_star.engineer.parts import core, deciding
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, Settings, few_rows, grow, inner_split
 from mle_star.engineer.parts.encoding import build_features, encode
 from mle_star.engineer.parts.matrices import fit_kernel
@@ -292,12 +292,12 @@ def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> Non
     chance = np.clip(0.1 + 0.25 * y + DICE.normal(size=600) * 0.08, 0.01, 0.99)
     p = np.column_stack([1 - chance, chance])
     f1 = partial(formulas.f1, positive=1)
-    plain, cut = (decide(y, p, [p], f1)[0] for decide in (blending.decide_most_probable, blending.decide_best_cut))
+    plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
     assert f1(y, cut) > f1(y, plain)
     grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])
     said = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
     kappa = formulas.quadratic_weighted_kappa
-    (cuts,) = blending.decide_cut_points(grades, said, [said], kappa)
+    (cuts,) = deciding.decide_cut_points(grades, said, [said], kappa)
     assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(said), 0, 3).astype(int))
 
 

@@ -213,11 +213,12 @@ def complete_executor(incomplete: str) -> list[str]:
 
 def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
     """Steps of the run that was named before."""
-    from mle_star.cli.runs import read_steps
-    from mle_star.run.folder import find_run
+    from mle_star.run.folder import RunFolder, find_run
+    from mle_star.run.journal import read_journal
 
     try:
-        return [step for step in read_steps(find_run(ctx.params["run_folder"])) if step.startswith(incomplete)]
+        events = read_journal(RunFolder(find_run(ctx.params["run_folder"])).journal)
+        return list(dict.fromkeys(event.step for event in events if event.step and event.step.startswith(incomplete)))
     except (MleStarError, OSError, KeyError):
         return []
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
-from mle_star.engineer.parts import blending
+from mle_star.engineer.parts import deciding
 from mle_star.errors import ConfigError
 
 AnswerKind = Literal["chances", "label", "grade", "number", "ranking", "set"]
@@ -25,20 +25,20 @@ class Recipe:
 
 
 _KINDS: dict[str, tuple[AnswerKind, Callable[..., Any]]] = {
-    "probabilities": ("chances", blending.decide_as_said),
-    "labels": ("label", blending.decide_most_probable),
-    "grades": ("grade", blending.decide_cut_points),
-    "numbers": ("number", blending.decide_as_said),
-    "rankings": ("ranking", blending.decide_as_said),
-    "label sets": ("set", blending.decide_label_cut),
+    "probabilities": ("chances", deciding.decide_as_said),
+    "labels": ("label", deciding.decide_most_probable),
+    "grades": ("grade", deciding.decide_cut_points),
+    "numbers": ("number", deciding.decide_as_said),
+    "rankings": ("ranking", deciding.decide_as_said),
+    "label sets": ("set", deciding.decide_label_cut),
 }
 _DECIDED_BY = {
-    blending.decide_best_cut: ("f1", "f2", "f0.5", "matthews_corrcoef"),
-    blending.decide_class_factors: ("f1_macro", "f1_weighted"),
-    blending.decide_by_share: ("balanced_accuracy",),
-    blending.decide_not_negative: ("rmsle", "msle", "mcrmsle", "mean_poisson_deviance", "mean_gamma_deviance"),
+    deciding.decide_best_cut: ("f1", "f2", "f0.5", "matthews_corrcoef"),
+    deciding.decide_class_factors: ("f1_macro", "f1_weighted"),
+    deciding.decide_by_share: ("balanced_accuracy",),
+    deciding.decide_not_negative: ("rmsle", "msle", "mcrmsle", "mean_poisson_deviance", "mean_gamma_deviance"),
 }
-_BY_LOG = {"mape", "smape", "rmspe", *_DECIDED_BY[blending.decide_not_negative]}
+_BY_LOG = {"mape", "smape", "rmspe", *_DECIDED_BY[deciding.decide_not_negative]}
 _ABSOLUTE = {"mae", "median_absolute_error", "pinball_loss", "wape", "mape", "smape"}
 
 

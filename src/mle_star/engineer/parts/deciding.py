@@ -1,0 +1,73 @@
+"""From a prediction to the answer that the metric wants. Each function learns on the rows whose truth is known."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from mle_star.data.formulas import f_score
+from mle_star.engineer.parts.core import Score
+
+
+def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The prediction itself is the answer."""
+    return others
+
+
+def decide_most_probable(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The most probable class."""
+    return [p.argmax(axis=1) for p in others]
+
+
+def decide_best_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """Class 1 from the cut upwards that serves the metric best, small bumps smoothed away."""
+    if known.shape[1] > 2:
+        return decide_class_factors(y, known, others, score)
+    cuts = np.linspace(0.02, 0.98, 97)
+    scores = np.array([score(y, (known[:, 1] >= cut).astype(int)) for cut in cuts])
+    smooth = np.convolve(np.pad(scores, 3, mode="edge"), np.ones(7) / 7, mode="valid")
+    best = cuts[smooth.argmax()]
+    return [(p[:, 1] >= best).astype(int) for p in others]
+
+
+def decide_label_cut(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """A label of a set from the cut upwards at which its own F1 is best."""
+    return decide_best_cut(y, known, others, partial(f_score, positive=1))
+
+
+def decide_class_factors(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The class with the highest chance times a factor of its own, found one class after another.
+
+    What is found serves the rows that it was found on better than others, so it is taken back half of the way.
+    """
+    factors = np.ones(known.shape[1])
+    for _ in range(2 if len(factors) <= 12 else 0):
+        for k in range(len(factors)):
+            tries, scores = factors[k] * np.array([1.0, 0.6, 0.75, 0.87, 1.15, 1.33, 1.6]), []
+            for factor in tries:
+                factors[k] = factor
+                scores.append(score(y, (known * factors).argmax(axis=1)))
+            factors[k] = tries[int(np.argmax(scores))]
+    return [(p * np.sqrt(factors)).argmax(axis=1) for p in others]
+
+
+def decide_by_share(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """The class whose chance is highest against its share of the rows: every class weighs the same."""
+    share = np.bincount(y, minlength=known.shape[1]) / len(y)
+    return [(p / np.maximum(share, 1e-9)).argmax(axis=1) for p in others]
+
+
+def decide_cut_points(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """Grades by cut points between them, moved one at a time to where the metric is best."""
+    cuts = np.arange(int(y.max())) + 0.5
+    for width in (0.4, 0.15):
+        for k in range(len(cuts)):
+            moved = [np.sort(np.append(np.delete(cuts, k), cuts[k] + step)) for step in np.linspace(-width, width, 13)]
+            cuts = max(moved, key=lambda candidate: score(y, np.digitize(known, candidate)))
+    return [np.digitize(p, cuts) for p in others]
+
+
+def decide_not_negative(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+    """Numbers that the metric is defined for: none below zero."""
+    return [np.clip(p, 0, None) for p in others]
