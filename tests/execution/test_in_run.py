@@ -155,6 +155,17 @@ async def test_nothing_is_remembered_when_the_cache_is_off(open_run: OpenRun) ->
     assert [result.score for result in results] == [0.1, 0.2, 0.3]
 
 
+@pytest.mark.req("REQ-EX-015")
+async def test_chosen_gpus_are_the_ones_that_the_script_sees(open_run: OpenRun, tmp_path: Path) -> None:
+    executor = FixedExecutor()
+    with open_run(CONFIG, executor) as run:
+        await evaluate_solution(scored(0.5), run.task, CONFIG, gpu_indices=[3, 1])
+        assert executor.requests[0].env["CUDA_VISIBLE_DEVICES"] == "3,1"
+        seen = script("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
+        result = await evaluate_solution(seen, run.task, CONFIG, working_dir=str(tmp_path / "own"), gpu_indices=[2, 0])
+        assert result.stdout == "2,0\n", result.stderr
+
+
 @pytest.mark.req("REQ-EX-022")
 def test_no_score_is_compared_by_hand() -> None:
     """Only `is_improvement` knows which way is better; any other comparison is wrong for half of the metrics."""

@@ -115,12 +115,12 @@ def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
 
 
-def script_environment(config: PipelineConfig, gpus: Sequence[str] | None = None) -> dict[str, str]:
+def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None = None) -> dict[str, str]:
     """All that a script gets to see: only names of the allow-list pass, then seeds and thread counts are set."""
     allowed = re.compile(f"{_ALLOWED.pattern}|{_NETWORK.pattern}", _ALLOWED.flags) if config.allow_network else _ALLOWED
     env = {name: text for name, text in scrub_credentials(build_execution_env()).items() if allowed.fullmatch(name)}
     if gpus is not None:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     env.update(cache_places(config, env))
     if not config.allow_network:
         env.update(dict.fromkeys(_OFFLINE, "1"))  # a missing weight is an error at once, not after minutes of waiting

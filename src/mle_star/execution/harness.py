@@ -106,6 +106,7 @@ async def evaluate_solution(
     strategy: ExecutorStrategy = ExecutorStrategy.subprocess,
     *,
     working_dir: str | None = None,
+    gpu_indices: list[int] | None = None,
     bash_tool: BashTool | None = None,
     purpose: ScriptPurpose | None = None,
 ) -> EvaluationResult:
@@ -117,7 +118,9 @@ async def evaluate_solution(
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
         purpose = purpose or ("submission" if solution.phase is SolutionPhase.final else "solution")
-        return await execute_in_run(solution, purpose=purpose, timeout_seconds=timeout_override)
+        return await execute_in_run(
+            solution, purpose=purpose, timeout_seconds=timeout_override, gpu_indices=gpu_indices
+        )
     default = min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
     limit = default if timeout_override is None else timeout_override
     if strategy is ExecutorStrategy.sdk_bash and limit * 1000 > SDK_BASH_MAX_MS:
@@ -137,7 +140,7 @@ async def evaluate_solution(
                 script_path=script_path,
                 working_dir=base,
                 timeout_seconds=limit,
-                env=script_environment(config),
+                env=script_environment(config, gpu_indices),
                 input_dir=str(data.root) if working_dir is None and data.is_whole else None,  # else links show the data
             )
             raw = await LocalExecutor(config).run(request)

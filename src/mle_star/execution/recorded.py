@@ -46,6 +46,7 @@ async def execute_in_run(
     *,
     purpose: ScriptPurpose = "solution",
     timeout_seconds: float | None = None,
+    gpu_indices: Sequence[int] | None = None,
     data: DataFolder | None = None,
 ) -> EvaluationResult:
     """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same.
@@ -56,7 +57,7 @@ async def execute_in_run(
     step = run.next_step(SCRIPT_LEAVES[purpose])
     where = () if data is None else (data.root.name,)
     digest = digest_of(purpose, script.content, await surroundings_digest(run), *where)
-    job = _Job(script, purpose, step, digest, timeout_seconds)
+    job = _Job(script, purpose, step, digest, timeout_seconds, gpu_indices)
     event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
@@ -117,7 +118,7 @@ class _Job:
     step: str
     digest: str
     timeout_seconds: float | None
-    gpus: Sequence[str] | None = None
+    gpus: Sequence[int | str] | None = None
 
     @property
     def predictions_file(self) -> str:
@@ -128,7 +129,7 @@ class _Job:
 async def _run_and_record(run: RunContext, job: _Job, data: DataFolder | None) -> ScriptFinished:
     async with run.shared.scripts.locks[str(run.work_dir)], script_slot(run) as gpus:
         run.budget.open_script()
-        job = replace(job, gpus=gpus)
+        job = job if job.gpus is not None else replace(job, gpus=gpus)
         if data is not None:
             result = await _run(run, job, data)
             result = on_sample(run, result) if job.purpose == "sample" else result
