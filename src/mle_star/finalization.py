@@ -86,6 +86,8 @@ async def run_finalization(
     phase3_result: Phase3Result | None,
     reference_discussions: list[str] | None = None,
     *,
+    started_at: float | None = None,
+    total_cost_usd: float | None = None,
     members: dict[str, float] | None = None,
     others: Sequence[SolutionScript] | None = None,
 ) -> FinalResult:
@@ -95,7 +97,7 @@ async def run_finalization(
     that was kept on the way. Where the solution leaks, the first clean one of `others` takes its place; by default
     these are all solutions of the search, best first.
     """
-    started = time.monotonic()
+    started = time.monotonic() if started_at is None else started_at
     with scope("finalization") as run:
         search = run.shared.progress
         search.submission = search.remarks = search.stand_in = search.contamination = None
@@ -116,9 +118,11 @@ async def run_finalization(
             submission = await _best_submission(solution, task, config)
         if not run.budget.degraded:  # else the money is gone
             await check_contamination(submission.script, reference_discussions or [])
-    built = submission.script.phase.value, submission.path, time.monotonic() - started
+    found, seconds = (phase1_result, phase2_results, phase3_result), time.monotonic() - started
+    built = submission.script.phase.value, submission.path, seconds
     logger.info("result built: phase %s, path %r, %.1f s in total", *built)
-    return _result(submission, remarks, task, config, (phase1_result, phase2_results, phase3_result), built[-1])
+    result = _result(submission, remarks, task, config, found)
+    return result.model_copy(update={"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd})
 
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
@@ -160,12 +164,7 @@ async def result_of_the_search(
 
 
 def _result(
-    submission: Submission,
-    remarks: list[str],
-    task: TaskDescription,
-    config: PipelineConfig,
-    found: PhaseResults,
-    seconds: float = 0.0,
+    submission: Submission, remarks: list[str], task: TaskDescription, config: PipelineConfig, found: PhaseResults
 ) -> FinalResult:
     """What is submitted, as far as it is known here."""
     return FinalResult(
@@ -176,7 +175,7 @@ def _result(
         phase3=found[2],
         final_solution=submission.script,
         submission_path=submission.path,
-        total_duration_seconds=seconds,
+        total_duration_seconds=0.0,
         total_cost_usd=None,
         lineage=submission.origin,
         has_test=_has_test(current_run()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -161,12 +162,13 @@ async def test_the_result_holds_everything_that_went_in(quick_run: ScriptedRun) 
     phase3 = Phase3Result(
         input_solutions=[BEST], ensemble_plans=["p"], ensemble_scores=[0.8], best_ensemble=BEST, best_ensemble_score=0.8
     )
-    result = await run_finalization(BEST, quick_run.task, quick_run.config, phase1, phase2, phase3)
+    began, task, config = time.monotonic() - 100, quick_run.task, quick_run.config
+    result = await run_finalization(BEST, task, config, phase1, phase2, phase3, started_at=began, total_cost_usd=1.25)
     assert (result.task, result.config, result.phase1) == (quick_run.task, quick_run.config, phase1)
     assert (result.phase2_results, result.phase3) == (phase2, phase3)
     assert (result.final_solution.content, result.final_solution.phase) == (GOOD, SolutionPhase.final)
     assert result.final_solution.score == 0.8, "the score that was validated"
-    assert 0 < result.total_duration_seconds < 240 and result.total_cost_usd is None
+    assert 100 <= result.total_duration_seconds < 340 and result.total_cost_usd == 1.25
     assert result.contamination is None and result.warnings == []
 
 
