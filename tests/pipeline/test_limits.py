@@ -188,7 +188,7 @@ async def test_out_of_time_without_a_solution_the_error_says_how_far_the_run_cam
 @in_its_own_time
 async def test_a_run_that_would_take_ten_times_as_long_ends_at_its_limit_with_a_submission(quick: QuickRun) -> None:
     """Each script takes a second, a hundred would have to run (tests/test_time_limits.py has real ones)."""
-    config = PipelineConfig(time_limit_seconds=12, num_retrieved_models=1, use_cache=False)
+    config = PipelineConfig(time_limit_seconds=12, num_retrieved_models=1, use_cache=False, scoring="self_reported")
     result = await quick(config, executor=LevelExecutor(delay=1.0))
     assert 10 < asyncio.get_running_loop().time() <= 12
     assert Path(result.submission_path).is_file()
