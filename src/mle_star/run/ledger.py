@@ -6,7 +6,7 @@ changes nothing; a later one of the same kind and step replaces the earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
@@ -388,19 +388,19 @@ class Ledger:
             leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
         return SearchNode(event, leak)
 
-    def before(self, node: SearchNode) -> float | None:
+    def before(self, node: SearchNode, nodes: Sequence[SearchNode] | None = None) -> float | None:
         """The score that an attempt was to beat: that of the clean one that was accepted before it."""
-        event = node.event
+        event, nodes = node.event, self.nodes if nodes is None else nodes
         if isinstance(event, MergeTried):
             return event.base_score
         if isinstance(event, EnsembleTried):
-            rounds = (one.score for one in self.nodes if isinstance(one.event, EnsembleTried) and one.event.r < event.r)
+            rounds = (one.score for one in nodes if isinstance(one.event, EnsembleTried) and one.event.r < event.r)
             return best_score(rounds, self.direction)
         if not isinstance(event, RefinementTried):
             return None
         began = {t: score for (path, t), score in self._studies.items() if path == event.path and t <= event.t}
         reached = {-1: began[max(began)]} if began else {}
-        accepted = [one.event for one in self.nodes if one.accepted and one.score is not None]
+        accepted = [one.event for one in nodes if one.accepted and one.score is not None]
         for other in (one for one in accepted if isinstance(one, RefinementTried)):
             if (other.path, other.t) == (event.path, event.t) and other.k < event.k:
                 reached[other.k] = other.score or 0.0

@@ -9,19 +9,19 @@ from typing import Any
 
 from mle_star.basics.phases import ORDER, PHASES
 from mle_star.basics.texts import TRACEBACK_HEADER
-from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import EvaluationResult
 from mle_star.run.events import PLANNER_FAILED, AgentFinished, AnyEvent, PhaseFinished, RefinementTried
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
+_RUN, _SCRIPTS = logging.getLogger("mle_star.run"), logging.getLogger("mle_star.execution")
 QUOTED_CHARACTERS = 200
 _SHORT = 40
 
 
 def log_event(event: AnyEvent) -> None:
     """Write the lines of an event; those of scripts are the harness's."""
-    logger = logging.getLogger("mle_star.execution" if event.kind.startswith("script") else "mle_star.run")
+    logger = _SCRIPTS if event.kind.startswith("script") else _RUN
     for level, text in LINES.get(event.kind, ()):
         if logger.isEnabledFor(level) and (line := text(event)):
             logger.log(level, "%s: %s", event.step or "run", line)
@@ -57,8 +57,9 @@ def _score(score: float | None) -> str:
 def _reply(event: AgentFinished) -> str:
     if isinstance(event.structured, dict):
         return gist(event.structured)
-    if has_extractable_code(event.text):
-        return f"code of {len(extract_code_block(event.text))} characters"
+    code = event.text.partition("```")[2].partition("\n")[2].rpartition("```")[0].strip()
+    if code:  # between the first fence and the last: taking it out as the phases do costs more than a line is worth
+        return f"code of {len(code)} characters"
     return f"{len(event.text)} characters: {_head(event.text)}"
 
 

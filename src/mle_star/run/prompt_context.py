@@ -313,14 +313,15 @@ class Tried(NamedTuple):
 
 def tried(ledger: Ledger) -> list[Tried]:
     """All that was tried, in the order of the run."""
-    return [_tried(ledger, node) for node in ledger.nodes if node.kind != "data" or node.event_accepted]
+    nodes = ledger.nodes
+    return [_tried(ledger, node, nodes) for node in nodes if node.kind != "data" or node.event_accepted]
 
 
-def _tried(ledger: Ledger, node: SearchNode) -> Tried:
+def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
     event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
     measure = None if run is None or score is None or run.score != score else run.result.measure
     change = None
-    if score is not None and (before := ledger.before(node)) is not None:
+    if score is not None and (before := ledger.before(node, nodes)) is not None:
         change = score - before if ledger.direction is MetricDirection.maximize else before - score
     error = ""
     if score is None:
