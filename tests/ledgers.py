@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from mle_star.basics.texts import digest_of
 from mle_star.models import EvaluationResult, Isolation
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
 from mle_star.run.events import LeakageChecked, ScriptFinished
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import mle_star
-from mle_star.basics.phases import PHASES, kind_of_script
 from mle_star.models import AgentType, PhaseTimeBudget
+from mle_star.models.phases import PHASES, kind_of_script
 
 ROOT = Path(mle_star.__file__).parent
 PLACED = """
-__init__ __main__ api config errors finalization models orchestrator phase1 phase2_inner phase2_outer phase3 safety
+__init__ __main__ api config errors finalization orchestrator phase1 phase2_inner phase2_outer phase3 safety
 """
 
 
@@ -40,7 +40,7 @@ def test_one_module_knows_what_the_model_offline_means() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value == "offline"
     ]
-    assert spelt == ["basics/enums.py"]
+    assert spelt == ["models/enums.py"]
 
 
 def test_no_two_classes_have_the_same_name() -> None:
@@ -67,7 +67,7 @@ def test_agents_and_phases_are_declared_once() -> None:
     assert tables_of({agent.value for agent in AgentType}) == {"engineer/brain.py"}
     # Formulas of a forecast, words of a verdict, the lineage by phase, and how often leaks are looked for.
     kept = {"run/clock.py", "views/verdict.py", "search/final_result.py", "agents/leakage/__init__.py"}
-    assert tables_of({phase.name for phase in PHASES}) == {"basics/phases.py", *kept}
+    assert tables_of({phase.name for phase in PHASES}) == {"models/phases.py", *kept}
     assert set(PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
 
 

@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mle_star.basics.phases import kind_of_script
-from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     check_submission_format,
@@ -42,6 +40,8 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.phases import kind_of_script
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.folder import place_copy
 from mle_star.run.ledger import ScriptRun

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mle_star.basics.texts import digest_of
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.knowledge import known_models
@@ -31,6 +30,7 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, enter_run, scope
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
 from mle_star.run.progress import Phase1Progress, score_of

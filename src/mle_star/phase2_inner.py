@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from mle_star.basics.texts import digest_of
 from mle_star.method.codeblocks import block_in, replacement
 from mle_star.method.scores import best_first
 from mle_star.models import (
@@ -20,6 +19,7 @@ from mle_star.models import (
     is_improvement,
     is_improvement_or_equal,
 )
+from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import PLANNER_FAILED, RefinementTried
 from mle_star.run.log_lines import yes_no

@@ -6,7 +6,6 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from mle_star.basics.texts import digest_of
 from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis
@@ -22,6 +21,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import plans_before, run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.context import current_run, scope

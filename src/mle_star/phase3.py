@@ -6,7 +6,6 @@ import logging
 import time
 from typing import Any
 
-from mle_star.basics.texts import digest_of
 from mle_star.execution import verify_submission
 from mle_star.method.scores import best_first
 from mle_star.models import (
@@ -19,6 +18,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import EnsembleTried
 from mle_star.run.request import ask_for_code, ask_for_text

@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from mle_star.basics.texts import TRACEBACK_HEADER, digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
 from mle_star.execution.artifacts import keep_best
@@ -26,6 +25,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.ledger import rescored

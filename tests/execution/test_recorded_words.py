@@ -7,8 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from mle_star.basics.phases import PhaseName
-from mle_star.basics.texts import digest_of, shorten
 from mle_star.execution import LocalExecutor, evaluate_solution, execute_in_run
 from mle_star.execution.artifacts import STATE
 from mle_star.execution.environment import script_environment
@@ -16,6 +14,8 @@ from mle_star.execution.inputs import surroundings_digest
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT
 from mle_star.models import EvaluationResult, ExecutionRawResult, Isolation, PipelineConfig, TaskDescription
+from mle_star.models.phases import PhaseName
+from mle_star.models.texts import digest_of, shorten
 from mle_star.run.budget import Budget
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import (

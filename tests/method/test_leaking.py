@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, Phase2Result
+from mle_star.models.texts import digest_of
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import partial_phase3, run_phase3

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.basics.texts import digest_of
 from mle_star.data.brief import data_brief
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
@@ -32,6 +31,7 @@ from mle_star.models import (
     SolutionScript,
     TaskType,
 )
+from mle_star.models.texts import digest_of
 from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import _not_comparable, invoke_ablation, invoke_extractor, invoke_summarize

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mle_star.basics.texts import digest_of
 from mle_star.execution import evaluate_with_retry
 from mle_star.models import AgentType, EvaluationResult, LeakageDetectionOutput, SolutionPhase
+from mle_star.models.texts import digest_of
 from mle_star.prompts import PromptRegistry, render
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose

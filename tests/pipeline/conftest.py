@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from mle_star.basics.phases import PHASES
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+from mle_star.models.phases import PHASES
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import AgentFinished, Event, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import request_finish

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.basics.phases import PHASES
 from mle_star.data.files import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
@@ -35,6 +34,7 @@ from mle_star.models import (
     TaskDescription,
     TaskType,
 )
+from mle_star.models.phases import PHASES
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
     AblationFinished,

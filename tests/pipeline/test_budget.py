@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.basics.phases import PHASES, PhaseName
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
+from mle_star.models.phases import PHASES, PhaseName
 from mle_star.run.budget import LATE_SECONDS, Budget, Call
 from mle_star.run.clock import SHORTEST_LIMIT, ablation_limit, script_limit
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mle_star.basics.texts import digest_of
 from mle_star.models import Isolation, Measure, MetricDirection
+from mle_star.models.texts import digest_of
 from mle_star.run.context import active_run
 from mle_star.run.events import (
     AblationFinished,

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from mle_star.basics.phases import phase_of
-from mle_star.basics.texts import digest_of
 from mle_star.cli.app import main
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, Yardstick
+from mle_star.models.phases import phase_of
+from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.folder import spent_by

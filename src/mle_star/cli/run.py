@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mle_star.basics.texts import plural
 from mle_star.cli.options import (
     AS_USUAL,
     EXIT_NO_SUBMISSION,
@@ -32,6 +31,7 @@ from mle_star.data.survey import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command
 from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.models.texts import plural
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.estimate import estimate, in_words
 from mle_star.results.source import guess_lines, is_data_file, prepared

@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from mle_star.basics.enums import OFFLINE
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.cli.printing import advise, in_words, plain, tell
 from mle_star.config import load_config
@@ -18,6 +17,7 @@ from mle_star.data.folder import TASK_FILE, load_task, write_task
 from mle_star.data.guess import guess_task
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
+from mle_star.models.enums import OFFLINE
 from mle_star.run.folder import callable_name
 from mle_star.search.rescore import rescore
 from mle_star.views import text

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.texts import printable
 from mle_star.data.columns import Column, comes_later, describe, is_gap, is_number, likely_label, moments_of
 from mle_star.data.layout import Layout, labels_of, layout_of
 from mle_star.data.survey import Survey, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
+from mle_star.models.texts import printable
 
 MAX_CHARACTERS = 6000
 MAX_VALUE = 40

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.texts import plural, printable, some_of
 from mle_star.data.columns import Column, is_number
 from mle_star.data.layout import Target, given_target, guess_target, with_target
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
@@ -18,6 +17,7 @@ from mle_star.data.survey import Survey, find_data_folder, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.models.texts import plural, printable, some_of
 
 MAX_NAMES = 40
 _LABELS_IN_A_CELL = re.compile(r"[|;]")

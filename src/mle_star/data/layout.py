@@ -9,11 +9,11 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.texts import did_you_mean, printable
 from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of
 from mle_star.data.survey import Survey, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
+from mle_star.models.texts import did_you_mean, printable
 
 TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response", "output")
 PAIR_NAMES = re.compile(

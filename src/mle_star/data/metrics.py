@@ -16,10 +16,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from mle_star.basics.texts import did_you_mean
 from mle_star.data.columns import positive_label
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
+from mle_star.models.texts import did_you_mean
 
 METRIC_GROUP = "mle_star.metrics"
 FORMULAS = "mle_star.data.formulas"

@@ -17,9 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.texts import printable
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
+from mle_star.models.texts import printable
 from mle_star.run.events import Interpreter
 
 MAX_SEEN = 5000

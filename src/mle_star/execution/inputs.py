@@ -6,7 +6,6 @@ import asyncio
 import logging
 from functools import partial
 
-from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
@@ -14,6 +13,7 @@ from mle_star.execution.environment import inspect_interpreter
 from mle_star.execution.outcome import failed
 from mle_star.holdout.views import Sample, write_sample
 from mle_star.models import EvaluationResult
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
 from mle_star.run.limits import limit_in_run
 

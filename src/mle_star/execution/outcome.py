@@ -6,11 +6,11 @@ import re
 import signal
 from typing import Any
 
-from mle_star.basics.texts import TRACEBACK_HEADER, shorten
 from mle_star.data.metrics import find_metric
 from mle_star.execution.process import NOTE
 from mle_star.method.scores import Scale, ScoreReading, parse_score, read_score
 from mle_star.models import EvaluationResult, ExecutionRawResult, TaskDescription
+from mle_star.models.texts import TRACEBACK_HEADER, shorten
 from mle_star.run.events import ScriptPurpose
 
 HEADER = TRACEBACK_HEADER

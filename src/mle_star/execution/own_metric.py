@@ -19,7 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.texts import quoted
 from mle_star.data.metrics import run_own_metrics_by
 from mle_star.errors import ConfigError, MleStarError
 from mle_star.execution.environment import script_environment
@@ -27,6 +26,7 @@ from mle_star.execution.limits import PREFIX
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.workspace import own_prefix, prepare_path_directory, remove_entry
 from mle_star.models import PipelineConfig
+from mle_star.models.texts import quoted
 from mle_star.run.context import ScriptRequest
 
 IDLE_SECONDS = 2.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from mle_star.basics.texts import digest_of
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.blend import agreement
 from mle_star.holdout.holdout import HoldOut
 from mle_star.method.scores import best_first
 from mle_star.models import Measure, SolutionScript, is_improvement
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
 from mle_star.run.ledger import ScriptRun
 

@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from mle_star.basics.texts import digest_of, shorten, storable
 from mle_star.data.place import DataFolder
 from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
@@ -28,6 +27,7 @@ from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
 from mle_star.holdout.views import View
 from mle_star.models import EvaluationResult, Measure, SolutionScript
+from mle_star.models.texts import digest_of, shorten, storable
 from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.limits import SHARE, limit_in_run, share_in_run, suggested_seconds

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psutil
 
-from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder, records_of
 from mle_star.errors import ExecutionError
 from mle_star.execution.environment import find_program, try_program
 from mle_star.models import SolutionScript
+from mle_star.models.texts import digest_of
 from mle_star.run.folder import write_whole
 
 logger = logging.getLogger("mle_star.execution")

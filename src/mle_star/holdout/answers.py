@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mle_star.basics.texts import quoted
 from mle_star.data.columns import is_number
 from mle_star.data.files import submitted_rows
 from mle_star.holdout.views import Data, View
+from mle_star.models.texts import quoted
 
 SPARE_ROWS = 1000
 """Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""

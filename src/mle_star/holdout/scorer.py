@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mle_star.basics.texts import quoted
 from mle_star.data.columns import is_number, label_order, likely_label
 from mle_star.data.files import comma_columns, with_point
 from mle_star.data.metrics import Metric
@@ -22,6 +21,7 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
 from mle_star.holdout.views import Data, Truth
+from mle_star.models.texts import quoted
 
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9

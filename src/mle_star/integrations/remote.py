@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from mle_star.basics.texts import digest_of
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
 from mle_star.execution.artifacts import STATE
@@ -26,6 +25,7 @@ from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.process import NOTE, SIGKILL, LogFile
 from mle_star.execution.workspace import clean_output_directory, entries_below, linked_places, remove_entry
 from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.models.texts import digest_of
 from mle_star.run.context import ScriptRequest
 
 logger = logging.getLogger("mle_star.execution")

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from anyio.from_thread import start_blocking_portal
 from filelock import FileLock
 
-from mle_star.basics.texts import score, some_of
 from mle_star.config import PREFIX, load_config
 from mle_star.data.columns import is_gap, is_number, moments_of
 from mle_star.data.layout import Layout, find_layout
@@ -35,6 +34,7 @@ from mle_star.execution.submission import verify_submission
 from mle_star.execution.workspace import hidden_from, remove_entry, reset_working_directory
 from mle_star.holdout.views import link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
+from mle_star.models.texts import score, some_of
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.texts import some_of
 from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.data.layout import with_target
@@ -25,6 +24,7 @@ from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError
 from mle_star.execution.workspace import remove_entry
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
+from mle_star.models.texts import some_of
 from mle_star.run.folder import RunFolder, new_run_folder
 
 logger = logging.getLogger(__name__)

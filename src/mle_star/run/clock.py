@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from mle_star.basics.phases import ORDER, PHASES, PhaseName
 from mle_star.errors import BudgetExceeded
 from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.models.phases import ORDER, PHASES, PhaseName
 
 SHORTEST_LIMIT = 120.0
 """A script may take two minutes, however quick the solution is, if its phase has the time."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from mle_star.basics.phases import PhaseName
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -22,6 +21,7 @@ from mle_star.models import (
     PipelineConfig,
     TaskDescription,
 )
+from mle_star.models.phases import PhaseName
 
 SCHEMA_VERSION = 3
 

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mle_star.agents import AGENTS, Sizes
-from mle_star.basics.phases import PHASES
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.models.phases import PHASES
 from mle_star.prompts import PromptRegistry
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
 from mle_star.run.clock import plan_seconds

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from mle_star.basics.phases import ORDER, PHASES
 from mle_star.errors import BudgetExceeded, JournalError
+from mle_star.models.phases import ORDER, PHASES
 from mle_star.run.events import (
     EVENT_ADAPTER,
     SCHEMA_VERSION,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
 
-from mle_star.basics.phases import phase_of
-from mle_star.basics.texts import digest_of
 from mle_star.models import EvaluationResult, MetricDirection, is_improvement, is_improvement_or_equal
+from mle_star.models.phases import phase_of
+from mle_star.models.texts import digest_of
 from mle_star.run.events import (
     LEAKS,
     AblationFinished,

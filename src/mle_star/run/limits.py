@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mle_star.basics.phases import PhaseName
-from mle_star.basics.texts import digest_of
+from mle_star.models.phases import PhaseName
+from mle_star.models.texts import digest_of
 from mle_star.run.clock import ablation_limit, critical_steps, script_limit
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptPurpose

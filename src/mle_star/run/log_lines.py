@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mle_star.basics.phases import ORDER, PHASES
-from mle_star.basics.texts import TRACEBACK_HEADER
 from mle_star.models import EvaluationResult
+from mle_star.models.phases import ORDER, PHASES
+from mle_star.models.texts import TRACEBACK_HEADER
 from mle_star.run.events import PLANNER_FAILED, AgentFinished, AnyEvent, PhaseFinished, RefinementTried
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mle_star.basics.texts import TRACEBACK_HEADER
 from mle_star.method.scores import rank_solutions
 from mle_star.models import (
     CodeBlock,
@@ -25,6 +24,7 @@ from mle_star.models import (
     TaskDescription,
     is_improvement_or_equal,
 )
+from mle_star.models.texts import TRACEBACK_HEADER
 from mle_star.run.events import MergeTried
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from mle_star.agents import AGENTS, Agent, Request, section
-from mle_star.basics.phases import phase_of
-from mle_star.basics.texts import digest_of, plural, shorten
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig
+from mle_star.models.phases import phase_of
+from mle_star.models.texts import digest_of, plural, shorten
 from mle_star.prompts import fenced
 from mle_star.run.clock import ABLATION_RUNS
 from mle_star.run.context import RunContext

@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from mle_star.basics.enums import OFFLINE
 from mle_star.errors import CredentialError
 from mle_star.models import PipelineConfig
+from mle_star.models.enums import OFFLINE
 
 PACKAGE = "claude-agent-sdk"
 MINIMUM_VERSION = "0.2.182"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from mle_star.basics.texts import plural, printable, some_of
 from mle_star.data.place import DataFolder
 from mle_star.method.scores import parse_score
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
+from mle_star.models.texts import plural, printable, some_of
 
 if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, McpSdkServerConfig

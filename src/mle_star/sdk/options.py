@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.basics.texts import digest_of
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.models.texts import digest_of
 from mle_star.sdk.credentials import MARKER, agent_headers, bundled_cli, client_environment, is_inherited, secret_names
 from mle_star.sdk.definitions import MCP_SERVER, MCP_TOOLS, WRITING_TOOLS, build_definitions, effective_tools
 from mle_star.sdk.hooks import CallSite, Hooks, HookState

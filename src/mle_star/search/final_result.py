@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mle_star.basics.phases import PHASES, phase_of
 from mle_star.method.scores import best_first
 from mle_star.models import FinalResult, MetricDirection, Phase1Result, Phase2Result, Phase3Result, SolutionScript
+from mle_star.models.phases import PHASES, phase_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import AgentFinished, AnyEvent, CandidateEvaluated, RunFinished, ScriptFinished

@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.models import MetricDirection, Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
+from mle_star.models.texts import digest_of
 from mle_star.run.context import path_context, scope
 from mle_star.run.progress import OuterStepRecord
 from mle_star.safety import check_and_fix_leakage, checks_later

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mle_star.basics.texts import digest_of
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
@@ -23,6 +22,7 @@ from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import SolutionScript
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import Notice, SolutionExamined
 

@@ -14,7 +14,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.basics.texts import some_of
 from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
@@ -31,6 +30,7 @@ from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.views import Data
 from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
+from mle_star.models.texts import some_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
 from mle_star.run.events import AnyEvent, HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted

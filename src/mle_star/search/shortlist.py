@@ -8,8 +8,6 @@ from collections.abc import Container
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from mle_star.basics.phases import kind_of_script
-from mle_star.basics.texts import digest_of
 from mle_star.errors import BudgetExceeded
 from mle_star.execution.predictions import answers_of, blend_answers, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
@@ -28,6 +26,8 @@ from mle_star.models import (
     SolutionScript,
     Yardstick,
 )
+from mle_star.models.phases import kind_of_script
+from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined
 from mle_star.run.ledger import ScriptRun

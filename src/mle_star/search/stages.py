@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
-from mle_star.basics.phases import PHASES, PhaseName, kind_of_script, phases_after
 from mle_star.errors import BudgetExceeded
 from mle_star.models import SolutionScript, is_improvement
+from mle_star.models.phases import PHASES, PhaseName, kind_of_script, phases_after
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import PhaseFinished, PhaseStarted

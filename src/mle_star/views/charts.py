@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeGuard
 
 from markupsafe import Markup
 
-from mle_star.basics.phases import phase_of
-from mle_star.basics.texts import plural
 from mle_star.models import MetricDirection, is_improvement
+from mle_star.models.phases import phase_of
+from mle_star.models.texts import plural
 from mle_star.views import text
 from mle_star.views.facts import SHORT_TITLES, Attempt
 from mle_star.views.story import RunStory

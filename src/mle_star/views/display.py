@@ -21,8 +21,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mle_star.basics.texts import did_you_mean
 from mle_star.errors import ConfigError, JournalError
+from mle_star.models.texts import did_you_mean
 from mle_star.run.events import AnyEvent, RunResumed, RunStarted
 from mle_star.run.journal import read_journal
 from mle_star.views import text

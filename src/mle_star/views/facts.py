@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mle_star.basics.phases import PHASES, phase_of
+from mle_star.models.phases import PHASES, phase_of
 from mle_star.run.events import (
     AblationFinished,
     AgentFailed,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from mle_star.basics.texts import plural, some_of
 from mle_star.method.scores import BASELINE
+from mle_star.models.texts import plural, some_of
 from mle_star.run import events
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES, place_of

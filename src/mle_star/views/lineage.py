@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mle_star.basics.texts import plural
 from mle_star.models import MetricDirection, is_improvement, is_improvement_or_equal
+from mle_star.models.texts import plural
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import SearchNode, best_score
 from mle_star.views import text

@@ -16,7 +16,7 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from mle_star.basics.texts import plural
+from mle_star.models.texts import plural
 from mle_star.run.folder import RunFolder, is_running, write_whole
 from mle_star.views import charts, plots, tables, text
 from mle_star.views.comparison import opcodes

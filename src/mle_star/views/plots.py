@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from mle_star.basics.texts import plural
+from mle_star.models.texts import plural
 from mle_star.views import text
 from mle_star.views.charts import (
     Bar,

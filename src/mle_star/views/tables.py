@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from mle_star.basics.phases import ORDER, phase_of
-from mle_star.basics.texts import plural
 from mle_star.method.scores import BASELINE
 from mle_star.models import is_improvement
+from mle_star.models.phases import ORDER, phase_of
+from mle_star.models.texts import plural
 from mle_star.run.events import AgentFailed
 from mle_star.run.ledger import ScriptRun
 from mle_star.views import text

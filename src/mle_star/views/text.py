@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
 
-from mle_star.basics.texts import score as score
 from mle_star.models import MetricDirection
+from mle_star.models.texts import score as score
 
 MAX_LINE = 2000
 MAX_TEXT = 40_000

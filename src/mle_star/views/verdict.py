@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mle_star.basics.enums import traits_of
-from mle_star.basics.texts import plural
 from mle_star.models import MetricDirection, is_improvement
+from mle_star.models.enums import traits_of
+from mle_star.models.texts import plural
 from mle_star.run.events import BudgetWarning
 from mle_star.run.folder import RunFolder
 from mle_star.views import text

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 from pydantic import ConfigDict, Field, StrictBool, field_validator, model_validator
 
 from mle_star.agents import AGENTS, AgentType
-from mle_star.basics.enums import Frozen, ToolProfile, Traits, traits_of
-from mle_star.basics.phases import PHASES
+from mle_star.models.enums import Frozen, ToolProfile, Traits, traits_of
+from mle_star.models.phases import PHASES
 
 
 class PhaseTimeBudget(Frozen):

@@ -1,4 +1,4 @@
-"""Every data model of the specification. Nothing here touches disk or network."""
+"""Records, enums and settings of the specification. Nothing here touches disk or network."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from mle_star.agents.retriever import RetrievedModel as RetrievedModel
 from mle_star.agents.retriever import RetrieverNotes as RetrieverNotes
 from mle_star.agents.retriever import RetrieverOutput as RetrieverOutput
 from mle_star.agents.test import DataContaminationResult as DataContaminationResult
-from mle_star.basics.enums import CodeBlockCategory as CodeBlockCategory
-from mle_star.basics.enums import DataModality as DataModality
-from mle_star.basics.enums import Frozen as Frozen
-from mle_star.basics.enums import MetricDirection as MetricDirection
-from mle_star.basics.enums import SolutionPhase as SolutionPhase
-from mle_star.basics.enums import TaskType as TaskType
-from mle_star.basics.enums import ToolProfile as ToolProfile
-from mle_star.basics.settings import PRESETS as PRESETS
-from mle_star.basics.settings import Briefing as Briefing
-from mle_star.basics.settings import Diversity as Diversity
-from mle_star.basics.settings import Effort as Effort
-from mle_star.basics.settings import PhaseTimeBudget as PhaseTimeBudget
-from mle_star.basics.settings import PipelineConfig as PipelineConfig
-from mle_star.basics.settings import Preset as Preset
-from mle_star.basics.settings import RoleSettings as RoleSettings
-from mle_star.basics.settings import Thinking as Thinking
+from mle_star.models.enums import CodeBlockCategory as CodeBlockCategory
+from mle_star.models.enums import DataModality as DataModality
+from mle_star.models.enums import Frozen as Frozen
+from mle_star.models.enums import MetricDirection as MetricDirection
+from mle_star.models.enums import SolutionPhase as SolutionPhase
+from mle_star.models.enums import TaskType as TaskType
+from mle_star.models.enums import ToolProfile as ToolProfile
+from mle_star.models.settings import PRESETS as PRESETS
+from mle_star.models.settings import Briefing as Briefing
+from mle_star.models.settings import Diversity as Diversity
+from mle_star.models.settings import Effort as Effort
+from mle_star.models.settings import PhaseTimeBudget as PhaseTimeBudget
+from mle_star.models.settings import PipelineConfig as PipelineConfig
+from mle_star.models.settings import Preset as Preset
+from mle_star.models.settings import RoleSettings as RoleSettings
+from mle_star.models.settings import Thinking as Thinking
 
 SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
 """The score line that every solution prints; group 1 is the number."""

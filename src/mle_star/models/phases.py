@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from mle_star.agents import Sizes
-from mle_star.basics.enums import SolutionPhase
+from mle_star.models.enums import SolutionPhase
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
 

@@ -1,1 +1,0 @@
-"""What every other module speaks of: the enums, the base of all values, and the settings."""
