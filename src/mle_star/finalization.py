@@ -23,7 +23,7 @@ from mle_star.execution import (
 )
 from mle_star.execution.artifacts import fitted_digest, keep_fitted, note_fitted
 from mle_star.execution.blending import answer_together, keep_members
-from mle_star.execution.inputs import final_data_of
+from mle_star.execution.inputs import final_data_of, holdout_of
 from mle_star.execution.predictions import disagreement, searched_submission
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import has_code_fence
@@ -186,7 +186,8 @@ def _result(
 
 def _has_test(run: RunContext) -> bool:
     """Are there rows to predict?"""
-    return run.shared.has_test if run.shared.holdout is None else run.shared.holdout.scorer.data.asked > 0
+    holdout = holdout_of(run)
+    return run.shared.has_test if holdout is None else holdout.scorer.data.asked > 0
 
 
 def _too_late_for(solution: SolutionScript) -> str:
@@ -298,7 +299,8 @@ async def _submit_file(
         return await use_kept_submission(validated, reason=reason)
     info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
-    sample = None if run.shared.holdout is None else run.shared.holdout.sample
+    holdout = holdout_of(run)
+    sample = None if holdout is None else holdout.sample
     warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir), sample=sample)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     if fitted:
@@ -382,7 +384,7 @@ async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
 
 def _learns_from_all(solution: SolutionScript) -> bool:
     """Was no script of the run told to cut the rows, and does nothing in this one look like it?"""
-    holdout, most = current_run().shared.holdout, current_run().config.subsample_limit
+    holdout, most = holdout_of(current_run()), current_run().config.subsample_limit
     few = holdout is not None and holdout.scorer.data.train.count <= most
     return few and not _CUTS_ROWS.search(solution.content)
 

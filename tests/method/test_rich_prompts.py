@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from mle_star.data.brief import data_brief
+from mle_star.data.place import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.views import Sample
 from mle_star.models import (
     CodeBlock,
     EnsembleAttempt,

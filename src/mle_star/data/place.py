@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -30,6 +31,15 @@ Stamp = list[tuple[tuple[str, int, int, int], int, int]]
 def records_of(run_dir: Path) -> Path:
     """Where a run's records lie: the folder of all runs, or the run's own where the user has named another."""
     return run_dir.parent if run_dir.parent.name == RUNS else run_dir
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of the training table: where it lies, how many training rows it has, and of how many."""
+
+    folder: Path
+    rows: int
+    of: int
 
 
 class DataFolder:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
+from mle_star.execution.inputs import holdout_of
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
 from mle_star.execution.workspace import copy_plain, entries_below, remove_entry
 from mle_star.method.scores import best_first
@@ -112,7 +113,7 @@ async def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
 
 def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
     """What is wrong with a kept submission, and its rows; the working directory may hold the next one by now."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     sample = find_sample_submission(str(run.work_dir)) if holdout is None else holdout.sample
     with (run.run_dir / submission).open("rb") as file:
         problems = check_table(file, "./final/submission.csv", sample)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from mle_star.execution.artifacts import forget_fitted, keep_fitted
+from mle_star.execution.inputs import holdout_of
 from mle_star.execution.outcome import exception_line
 from mle_star.execution.predictions import read_predictions
 from mle_star.execution.recorded import execute_in_run
@@ -24,7 +25,7 @@ async def answer_together(run: RunContext, members: dict[str, float]) -> tuple[l
     Gives why members did not answer anew, and whether all that they fitted is kept. One that fails, or for which it
     is too late, answers with what it said in the search.
     """
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     assert holdout is not None
     predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
     answers, kept, warnings = dict[str, Answers](), list[bool](), list[str]()
@@ -55,7 +56,7 @@ def keep_members(run: RunContext, members: Iterable[str]) -> None:
 
 async def _answers_anew(run: RunContext, script: str) -> Answers:
     """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     assert holdout is not None
     if late := too_late_for(run, script):
         raise Ungradable(late)

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mle_star.data.place import DataFolder
+from mle_star.data.place import DataFolder, Sample
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.environment import script_environment
 from mle_star.execution.inputs import sample_for
@@ -34,7 +34,6 @@ from mle_star.execution.workspace import (
     setup_working_directory,
     write_script,
 )
-from mle_star.holdout.views import Sample
 from mle_star.models import (
     EvaluationResult,
     ExecutionRawResult,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from typing import cast
 
-from mle_star.data.place import DataFolder
+from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import inspect_interpreter
 from mle_star.execution.outcome import failed
-from mle_star.holdout.views import Sample, write_sample
+from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.views import write_sample
 from mle_star.models import EvaluationResult
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
@@ -28,6 +30,11 @@ START_SECONDS = 3.0
 FAR_TOO_SLOW = 2.0
 
 
+def holdout_of(run: RunContext) -> HoldOut | None:
+    """How the scripts of a run are scored by hidden rows; None: by what they print."""
+    return cast("HoldOut | None", run.shared.holdout)
+
+
 def data_of(run: RunContext) -> DataFolder:
     """The data of a run, which may lie around the run's own folder."""
     return DataFolder(run.task.data_dir, ours=run.run_dir)
@@ -35,7 +42,7 @@ def data_of(run: RunContext) -> DataFolder:
 
 def final_data_of(run: RunContext) -> DataFolder:
     """The data of its final scripts: where rows are hidden in the search, these see all of them."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     return data_of(run) if holdout is None else DataFolder(holdout.scorer.data.folder, ours=run.run_dir)
 
 
@@ -48,8 +55,9 @@ async def surroundings_digest(run: RunContext) -> str:
             begun, here = run.journal.interpreter, run.config.python
             python = await asyncio.to_thread(inspect_interpreter, here) if begun is None else begun
             scripts_have = python.model_dump_json(include={"version", "packages"})
-            holdout = run.shared.holdout.digest if run.shared.holdout is not None else ""
-            scripts.surroundings = digest_of(data, scripts_have, str(run.config.seed), holdout)
+            holdout = holdout_of(run)
+            hidden = "" if holdout is None else holdout.digest
+            scripts.surroundings = digest_of(data, scripts_have, str(run.config.seed), hidden)
     return scripts.surroundings
 
 

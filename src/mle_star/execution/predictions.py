@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from mle_star.execution.inputs import holdout_of
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.blend import agreement
 from mle_star.holdout.holdout import HoldOut
@@ -109,7 +110,7 @@ def searched_submission(run: RunContext, scored: SolutionScript) -> Path | None:
 
 def disagreement(run: RunContext, scored: SolutionScript, submission: Path) -> str:
     """Why a submission does not hold the answers of the script that was scored, or an empty text."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     predictions = {} if holdout is None else read_predictions(run, holdout, {scored.content})
     if holdout is None or scored.content not in predictions:
         return ""

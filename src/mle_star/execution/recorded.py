@@ -17,7 +17,7 @@ from mle_star.data.place import DataFolder
 from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
 from mle_star.execution.executors import announced, concurrently, script_slot, spare_slots
-from mle_star.execution.inputs import data_of, final_data_of, on_sample, surroundings_digest
+from mle_star.execution.inputs import data_of, final_data_of, holdout_of, on_sample, surroundings_digest
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, failed
 from mle_star.execution.predictions import compared, scored_here, views_to_catch_up
@@ -155,7 +155,7 @@ def _record(run: RunContext, job: _Job, result: EvaluationResult) -> ScriptFinis
 
 async def _examine(run: RunContext, job: _Job) -> EvaluationResult:
     """Run a script: a solution on every view of the holdout that there is time for, anything else once."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     if holdout is None or job.purpose == "submission":
         result = await _run(run, job, final_data_of(run))
         if job.purpose == "ablation":
@@ -209,7 +209,7 @@ async def _on_view(run: RunContext, holdout: HoldOut, job: _Job, number: int, pa
 
 async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     """The result with the grade of its answers, or with why they cannot be graded."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     if holdout is None or not result.answers:
         return result
     try:
@@ -269,7 +269,8 @@ async def _run(run: RunContext, job: _Job, data: DataFolder, part: str = "") -> 
     limit = limit_in_run(run, job.purpose, job.timeout_seconds)
     if limit <= 0:
         raise run.budget.out_of_time()
-    views = 1 if run.shared.holdout is None or job.purpose != "solution" else len(run.shared.holdout.views)
+    holdout = holdout_of(run)
+    views = 1 if holdout is None or job.purpose != "solution" else len(holdout.views)
     size = len(job.script.content)
     run.record(
         ScriptStarted(step=job.step, purpose=job.purpose, timeout_seconds=limit, path=script_path, characters=size)

@@ -21,7 +21,7 @@ import numpy as np
 
 from mle_star.data.columns import describe, moments_of
 from mle_star.data.layout import Layout, find_layout, labels_of
-from mle_star.data.place import DataFolder
+from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import Form
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
@@ -397,15 +397,6 @@ def _link_file(source: Path, target: Path) -> None:
 
 
 # --- the sample: about a tenth of the training rows, on which scripts are tried and repaired first --------------------
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Where the sample lies, how many training rows it has, and of how many."""
-
-    folder: Path
-    rows: int
-    of: int
 
 
 def write_sample(data: DataFolder, target: Path, description: str, seed: int) -> Sample | None:

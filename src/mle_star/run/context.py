@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mle_star.data.place import Sample
 from mle_star.errors import MleStarError
-from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.views import Sample
 from mle_star.models import AgentConfig, ExecutionRawResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.events import AnyEvent, Decided
@@ -118,10 +117,10 @@ class RunShared:
     """How many scripts of finalization still share the time that is left."""
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
-    holdout: HoldOut | None = None
-    """How scripts are scored by hidden rows; None: by what they print."""
+    holdout: object | None = None
+    """How scripts are scored by hidden rows (`execution.inputs.holdout_of`); None: by what they print."""
     has_test: bool = True
-    """Without an holdout: does the task ask for answers? Else the rows to predict are only an example."""
+    """Without a hold-out: does the task ask for answers? Else the rows to predict are only an example."""
     progress: Progress = field(default_factory=Progress)
     reached: set[str] = field(default_factory=set)
     """The steps of the scripts that this process ran or took from the record."""

@@ -13,7 +13,7 @@ from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import BudgetExceeded, ConfigError
-from mle_star.execution.inputs import data_of
+from mle_star.execution.inputs import data_of, holdout_of
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Ungradable
@@ -119,14 +119,15 @@ async def examine_columns(solution: SolutionScript) -> None:
     """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known."""
     run, digest = current_run(), digest_of(solution.content)
     known = [e for e in run.journal.events if isinstance(e, SolutionExamined) and e.digest == digest]
-    if run.shared.holdout is None or not known:
+    holdout = holdout_of(run)
+    if holdout is None or not known:
         return
     found = next((event.importance for event in known if event.importance), [])  # by an earlier process of the run
     if not found and (why_not := _why_not(run, solution)):
         _leave_out(run, why_not)
     elif not found and not run.budget.finish_requested:
         with _within(run, run.budget.spare_seconds, STEP):
-            found = await _importance(run, run.shared.holdout, solution)
+            found = await _importance(run, holdout, solution)
     if found:
         run.record(known[-1].model_copy(update={"importance": found}))
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mle_star.errors import BudgetExceeded
+from mle_star.execution.inputs import holdout_of
 from mle_star.execution.predictions import answers_of, blend_answers, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.blend import blend_script, blended, can_blend, find_weights
@@ -104,12 +105,13 @@ async def pick(found: Found) -> Pick | None:
     Everything is read from the predictions: no script runs again. None where the scores of the search decide.
     """
     run = current_run()
-    if run.shared.holdout is None:
+    holdout = holdout_of(run)
+    if holdout is None:
         return None
     try:
-        selection = await asyncio.to_thread(_Selection.of, run, run.shared.holdout, found)
+        selection = await asyncio.to_thread(_Selection.of, run, holdout, found)
         while selection is not None and await _turns_out_leaking(run, selection.pick.chosen):
-            selection = await asyncio.to_thread(_Selection.of, run, run.shared.holdout, found)
+            selection = await asyncio.to_thread(_Selection.of, run, holdout, found)
     except Exception:
         logger.exception("the shortlist cannot be scored: the scores of the search decide")
         return None
@@ -266,7 +268,7 @@ def _best_candidate(
 
 def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> dict[str, Yardstick | None]:
     """What the result is compared with: a dummy and the best model alone, as `FinalResult` names them."""
-    holdout = run.shared.holdout
+    holdout = holdout_of(run)
     dummy = None if holdout is None else holdout.baseline()
     single = None if picked is None else picked.single_model
     if holdout is None:
