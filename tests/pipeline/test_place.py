@@ -276,7 +276,7 @@ def test_a_program_is_looked_for_in_absolute_places_only(planted: Path) -> None:
 
 def test_libraries_are_looked_for_by_no_program_of_the_current_folder(planted: Path, tmp_path: Path) -> None:
     """Where the loader has no list of them, Python asks a compiler."""
-    code = "try:\n    import mle_star.execution.seccomp as s\n    print(len(s.filter_program(False)))\n"
+    code = "try:\n    import mle_star.seccomp as s\n    print(len(s.filter_program(False)))\n"
     code += "except OSError as error:\n    print(error)"
     hide = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind /dev/null /etc/ld.so.cache && exec "$@"']
     words = [*hide, "sh", sys.executable, "-I", "-c", code]

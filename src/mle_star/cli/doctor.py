@@ -16,10 +16,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from mle_star import seccomp
 from mle_star.cli.options import EXIT_WRONG_INPUT, NO_SETTINGS, Given, takes_settings
 from mle_star.data.guess import guess_task
 from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialError, MleStarError
-from mle_star.execution import detect_gpu, inspect_interpreter, sandbox, seccomp
+from mle_star.execution import detect_gpu, inspect_interpreter, sandbox
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, agent_config
 from mle_star.prompts import render
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts, find_credentials, require_credentials

@@ -44,7 +44,6 @@ from mle_star.execution.sandbox import (
     too_much,
     write_users,
 )
-from mle_star.execution.seccomp import filter_program
 from mle_star.execution.workspace import (
     linked_places,
     make_harmless,
@@ -55,6 +54,7 @@ from mle_star.execution.workspace import (
 )
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
+from mle_star.seccomp import filter_program
 
 logger = logging.getLogger("mle_star.execution")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from mle_star.execution.environment import find_program, try_program
-from mle_star.execution.seccomp import filter_program
+from mle_star.seccomp import filter_program
 
 Mount = tuple[str, str, str]
 """What (as in `_WORDS`, or `tmpfs`), from where or with which options, to where."""

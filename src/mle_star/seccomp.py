@@ -1,6 +1,6 @@
-"""System calls that no training script needs and that the rest of the sandbox does not stop: the kernel refuses them.
+"""Filters of system calls that the rest of a sandbox does not stop: for scripts, and for the agents' shell.
 
-libseccomp knows their numbers and writes the filter, once in each process of ours; a script's process only installs it.
+libseccomp knows their numbers and writes a filter, once in each process of ours; the confined process only installs it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ _REFUSED = (
     *("clock_adjtime", "clock_settime", "setdomainname", "sethostname", "settimeofday"),  # clock and names
     *("ioperm", "iopl", "modify_ldt", "quotactl", "quotactl_fd", "reboot", "swapoff", "swapon", "vhangup"),  # devices
 )
+_UNSEEN = ("io_uring_enter", "io_uring_register", "io_uring_setup", "openat2")
+"""A mode given to these, which may be set-uid, lies where no filter can look."""
 _ABSENT = (
-    *("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "memfd_secret"),
-    "openat2",  # its mode, which may be set-uid, lies where no filter can look
+    *("clone3", "memfd_secret"),
     # what these make outlives a script, in no folder, for the next one to find; /dev/shm needs none of them
     *("mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd"),
     *("semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmget"),
 )
-"""Programs look for another way when these do not exist."""
+"""Programs look for another way when these and `_UNSEEN` do not exist."""
 _ATTRIBUTES = (
     *("setxattr", "fsetxattr", "lsetxattr", "setxattrat"),
     *("removexattr", "fremovexattr", "lremovexattr", "removexattrat"),
@@ -74,10 +75,23 @@ _FAMILIES = 64  # more than the kernel has
 _INT = 0xFFFFFFFF  # the kernel looks at no more of an argument that is an `int`, so the filter must not, either
 _EXPORT_LEVEL = 3  # of libseccomp's interface: the first that knows `KILL_PROCESS`
 
+_Rule = tuple[int, str, tuple[Any, ...]]
+"""What is refused: by which error, which call, and with which arguments, all of them at once."""
+
 
 @lru_cache(maxsize=4)
 def filter_program(internet: bool, machine: str | None = None) -> bytes:
-    """The filter in the kernel's own form, with sockets of the internet or without; `OSError` says why there is none.
+    """For scripts: refuses what no training needs, and sockets of the internet unless they are allowed."""
+    return _written(lambda binding: (*_set_ids(binding), *_rest(binding, internet)), machine)
+
+
+def shell_filter(machine: str | None = None) -> bytes:
+    """For the agents' shell, whose sandbox makes namespaces of its own: refuses only to make set-uid programs."""
+    return _written(_set_ids, machine)
+
+
+def _written(rules: Callable[[Any], Iterable[_Rule]], machine: str | None) -> bytes:
+    """A filter in the kernel's own form; `OSError` says why there is none.
 
     Whatever comes by another architecture ends the process.
     """
@@ -88,62 +102,68 @@ def filter_program(internet: bool, machine: str | None = None) -> bytes:
     binding = _binding()
     try:
         binding.set_api(_EXPORT_LEVEL)  # without asking the kernel, which is tried with the whole filter later
-        rules = binding.SyscallFilter(binding.ALLOW)
+        program = binding.SyscallFilter(binding.ALLOW)
         if wanted != home:
-            rules.add_arch(getattr(binding.Arch, _MACHINES[wanted]))
-            rules.remove_arch(binding.Arch.NATIVE)
-        rules.set_attr(binding.Attr.ACT_BADARCH, binding.KILL_PROCESS)
-        for error, name, arguments in _rules(binding, internet):
+            program.add_arch(getattr(binding.Arch, _MACHINES[wanted]))
+            program.remove_arch(binding.Arch.NATIVE)
+        program.set_attr(binding.Attr.ACT_BADARCH, binding.KILL_PROCESS)
+        for error, name, arguments in rules(binding):
             known = binding.resolve_syscall(binding.Arch.NATIVE, name) != _UNKNOWN
             if known or wanted == home:  # numbers without a name are not translated
-                rules.add_rule(binding.ERRNO(error), name if known else _YOUNG[name], *arguments)
+                program.add_rule(binding.ERRNO(error), name if known else _YOUNG[name], *arguments)
         with tempfile.TemporaryFile() as file:
-            rules.export_bpf(file)
+            program.export_bpf(file)
             file.seek(0)
             return file.read()
     except (NotImplementedError, OSError) as error:
         raise OSError(f"{LIBRARY} cannot write the filter ({error or 'too old'}): {INSTALL_HINT}") from None
 
 
-def _rules(binding: Any, internet: bool) -> Iterator[tuple[int, str, list[Any]]]:
-    """What is refused: by which error, which call, and with which arguments, all of them at once."""
+def _bits(binding: Any, index: int, mask: int) -> Iterator[Any]:
+    """One comparison for each bit, which holds when that bit is set."""
+    ones = (1 << place for place in range(32) if mask >> place & 1)
+    return (binding.Arg(index, binding.MASKED_EQ, one, one) for one in ones)
+
+
+def _set_ids(binding: Any) -> Iterator[_Rule]:
+    """Nobody gets rights by a program that was made here, be it by its owner, its group or its attributes."""
+    yield from ((ENOSYS, name, ()) for name in _UNSEEN)
+    yield from ((ENOTSUP, name, ()) for name in _ATTRIBUTES)
+    both = _SET_UID | _SET_GID
+    for name, mode in _MODES.items():
+        yield from ((EPERM, name, (bit,)) for bit in _bits(binding, mode, _SET_UID))
+        # done without a word, and without effect: a copied folder of a shared group has this bit, and does no harm
+        yield from ((0, name, (bit,)) for bit in _bits(binding, mode, _SET_GID))
+    for name, mode in _NEW_MODES.items():
+        yield from ((EPERM, name, (bit,)) for bit in _bits(binding, mode, both))
+    for name, (flags, mode) in _OPENS.items():
+        pairs = product(_bits(binding, flags, _CREATES), _bits(binding, mode, both))
+        yield from ((EPERM, name, pair) for pair in pairs)
+
+
+def _rest(binding: Any, internet: bool) -> Iterator[_Rule]:
+    """What else scripts are refused."""
 
     def bits(index: int, mask: int) -> Iterator[Any]:
-        """One comparison for each bit, which holds when that bit is set."""
-        ones = (1 << place for place in range(32) if mask >> place & 1)
-        return (binding.Arg(index, binding.MASKED_EQ, one, one) for one in ones)
+        return _bits(binding, index, mask)
 
     def equal(index: int, value: int) -> Any:
         return binding.Arg(index, binding.MASKED_EQ, _INT, value)
 
-    for names, error in ((_REFUSED, EPERM), (_ABSENT, ENOSYS), (_ATTRIBUTES, ENOTSUP)):
-        yield from ((error, name, []) for name in names)
-    yield from ((error, name, list(words)) for error, name, words in _set_ids(bits))
-    yield from ((EPERM, "clone", [bit]) for bit in bits(0, _NEW_NAMESPACES))
-    yield from ((EPERM, "unshare", [bit]) for bit in bits(0, _NEW_NAMESPACES | _NEW_TIME))
-    yield from ((EPERM, "ioctl", [equal(1, request)]) for request in _TERMINAL_TRICKS)
+    yield from ((EPERM, name, ()) for name in _REFUSED)
+    yield from ((ENOSYS, name, ()) for name in _ABSENT)
+    yield from ((EPERM, "clone", (bit,)) for bit in bits(0, _NEW_NAMESPACES))
+    yield from ((EPERM, "unshare", (bit,)) for bit in bits(0, _NEW_NAMESPACES | _NEW_TIME))
+    yield from ((EPERM, "ioctl", (equal(1, request),)) for request in _TERMINAL_TRICKS)
     # of another process, and not only asking
-    yield from ((EPERM, "prlimit64", [bit, binding.Arg(2, binding.NE, 0)]) for bit in bits(0, _INT))
+    yield from ((EPERM, "prlimit64", (bit, binding.Arg(2, binding.NE, 0))) for bit in bits(0, _INT))
     if not internet:
-        yield from ((ENETUNREACH, "socket", [equal(0, family)]) for family in _INTERNET)
+        yield from ((ENETUNREACH, "socket", (equal(0, family),)) for family in _INTERNET)
     others = {*range(_FAMILIES)} - {_UNIX, *_INTERNET, _NETLINK}
-    yield from ((EAFNOSUPPORT, "socket", [equal(0, family)]) for family in sorted(others))
-    yield from ((EAFNOSUPPORT, "socket", [bit]) for bit in bits(0, _INT - _FAMILIES + 1))
+    yield from ((EAFNOSUPPORT, "socket", (equal(0, family),)) for family in sorted(others))
+    yield from ((EAFNOSUPPORT, "socket", (bit,)) for bit in bits(0, _INT - _FAMILIES + 1))
     # of netlink only the routing family: it lists interfaces
-    yield from ((EAFNOSUPPORT, "socket", [equal(0, _NETLINK), bit]) for bit in bits(2, _INT))
-
-
-def _set_ids(bits: Callable[[int, int], Iterable[Any]]) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
-    """No program of a script's makes others run as its owner or group: one of root's would make them root."""
-    both = _SET_UID | _SET_GID
-    for name, mode in _MODES.items():
-        yield from ((EPERM, name, (bit,)) for bit in bits(mode, _SET_UID))
-        # done without a word, and without effect: a copied folder of a shared group has this bit, and does no harm
-        yield from ((0, name, (bit,)) for bit in bits(mode, _SET_GID))
-    for name, mode in _NEW_MODES.items():
-        yield from ((EPERM, name, (bit,)) for bit in bits(mode, both))
-    for name, (flags, mode) in _OPENS.items():
-        yield from ((EPERM, name, pair) for pair in product(bits(flags, _CREATES), bits(mode, both)))
+    yield from ((EAFNOSUPPORT, "socket", (equal(0, _NETLINK), bit)) for bit in bits(2, _INT))
 
 
 def _binding() -> Any:
