@@ -100,7 +100,7 @@ async def test_every_task_runs_with_every_seed_so_many_at_once_and_none_ends_ano
     medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
     campaign = made(tmp_path, "a", "b", "odd", seeds=2, medals=medals, at_once=3)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
-    await campaign.run(start=runs, tell=told.append)
+    await campaign.run(runs, tell=told.append)
     assert sorted(name for name, _, _ in runs.calls) == [
         f"{name}-seed-{s}" for name in ("a", "b", "odd") for s in (7, 8)
     ]
@@ -124,7 +124,7 @@ async def test_every_task_runs_with_every_seed_so_many_at_once_and_none_ends_ano
 
 async def test_every_run_lies_in_the_folder_of_its_campaign_whatever_its_task_is_called(tmp_path: Path) -> None:
     names = ["../../x", "/tmp/abs", "s3/e12"]
-    await made(tmp_path, *names).run(start=Runs())
+    await made(tmp_path, *names).run(Runs())
     assert [line["task"] for line in table(tmp_path / "c")] == names
     folders = {path.name for path in (tmp_path / "c").iterdir() if path.is_dir()}
     assert folders == {"x-seed-7", "tmp-abs-seed-7", "s3-e12-seed-7"}
@@ -133,10 +133,10 @@ async def test_every_run_lies_in_the_folder_of_its_campaign_whatever_its_task_is
 async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     campaign = made(tmp_path, "a", seeds=4)
     with pytest.raises(Died):
-        await campaign.run(start=Runs(dies_after=2))
+        await campaign.run(Runs(dies_after=2))
     assert [line["state"] for line in table(tmp_path / "c")] == ["finished", "finished", "waiting", "waiting"]
     again = Runs()
-    entries = await Campaign.open(tmp_path / "c").run(start=again)
+    entries = await Campaign.open(tmp_path / "c").run(again)
     assert [entry.state for entry in entries] == ["finished"] * 4
     assert sorted(name for name, _, _ in again.calls) == ["a-seed-10", "a-seed-9"]
     assert ("a-seed-9", True, None) in again.calls
@@ -145,25 +145,25 @@ async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tm
 async def test_what_later_runs_have_cost_is_counted_before_money_is_shared_out_again(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     campaign = made(tmp_path, "a", seeds=3, at_once=3, max_budget_usd=2.5)
-    await campaign.run(start=Runs())
+    await campaign.run(Runs())
     (folder / "a-seed-7" / "result.json").unlink()
     again = Runs()
-    await Campaign.open(folder).run(start=again)
+    await Campaign.open(folder).run(again)
     assert again.calls == [("a-seed-7", True, 0.5)]
 
 
 async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(tmp_path: Path) -> None:
     campaign = made(tmp_path, "a", seeds=4, max_budget_usd=2.0)
     runs = Runs()
-    entries = await campaign.run(start=runs)
+    entries = await campaign.run(runs)
     assert [money for _, _, money in runs.calls] == [0.5, pytest.approx(1 / 3)]
     assert [entry.state for entry in entries] == ["finished", "finished", "left out", "left out"]
     assert entries[3].message == "the campaign's money is spent"
-    again = await Campaign.open(tmp_path / "c").run(start=runs)
+    again = await Campaign.open(tmp_path / "c").run(runs)
     assert [entry.message for entry in again][2:] == ["the campaign's money is spent"] * 2 and len(runs.calls) == 2
     raised = Campaign.open(tmp_path / "c")
     raised.change(max_budget_usd=9.0)
-    late = await raised.run(start=runs, seconds=0)
+    late = await raised.run(runs, seconds=0)
     assert [entry.message for entry in late][2:] == ["the campaign's time is over"] * 2
 
 
@@ -205,7 +205,7 @@ def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -
 async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_path: Path) -> None:
     campaign = made(tmp_path, "a", seeds=2, max_budget_usd=10.0)
     runs = Runs(fails=("a-seed-7",))
-    first, second = await campaign.run(start=runs)
+    first, second = await campaign.run(runs)
     lost = spent_by(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl")).usd
     assert first.state == "failed" and first.cost_usd == pytest.approx(lost) and lost > 0
     assert runs.calls[1][2] == pytest.approx(10 - lost) and second.state == "finished"
@@ -223,8 +223,8 @@ async def test_a_campaign_is_neither_begun_twice_nor_made_up_nor_shared(tmp_path
         with pytest.raises(ConfigError, match="same name as a folder"):
             made(tmp_path / "d", *names)
     with FileLock(folder / "campaign.json.lock"), pytest.raises(ConfigError, match="another process works on"):
-        await campaign.run(start=runs)
-    assert runs.calls == [] and (await campaign.run(start=runs))[0].state == "finished"
+        await campaign.run(runs)
+    assert runs.calls == [] and (await campaign.run(runs))[0].state == "finished"
 
 
 def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refused(

@@ -66,4 +66,4 @@ def test_importing_the_package_loads_nothing_else() -> None:
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'run_pipelin'"):
-        _ = mle_star.run_pipelin
+        _ = getattr(mle_star, "run_pipelin")  # noqa: B009

@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -21,8 +22,6 @@ from pydantic_core import PydanticUndefined
 from typer.models import ArgumentInfo, OptionInfo
 
 import mle_star
-from mle_star.cli.app import COMMANDS, load
-from mle_star.cli.options import with_settings
 from mle_star.config import PREFIX, SHORT_NAMES
 from mle_star.models import PhaseTimeBudget, PipelineConfig
 from mle_star.run.events import AnyEvent, Event
@@ -63,19 +62,19 @@ def _commands() -> Iterator[str]:
     yield "`mle-star [--version] [--debug] COMMAND ...`; `--debug` shows the traceback of an error and works anywhere."
     yield "Exit codes: 0 a result (and a submission, where there is a test file), 1 wrong input,"
     yield "2 a test file but no submission, 3 the pipeline failed, 130 interrupted."
-    for command in COMMANDS:
-        function = with_settings(load(command))
+    cli, options = import_module("mle_star.cli.app"), import_module("mle_star.cli.options")
+    for command in cli.COMMANDS:
+        function = options.with_settings(cli.load(command))
         parameters = list(_parameters(function))
         arguments = " ".join(one.words for one in parameters if not one.options)
         yield ""
         yield f"### mle-star {command} {arguments}".rstrip()
         yield (inspect.getdoc(function) or "").partition("\n")[0]
-        options = [one for one in parameters if one.options]
-        if options:
+        if any(one.options for one in parameters):
             yield ""
             yield "| option | value | meaning |"
             yield "| --- | --- | --- |"
-        for one in options:
+        for one in (one for one in parameters if one.options):
             yield f"| {one.words} | {one.value} | {_cell(one.help)} |"
 
 

@@ -5,24 +5,12 @@
     run = mle_star.fit("houses.csv", target="price", model="offline")
     run.score, run.predict("new.csv")
 
-Names are loaded when they are first used: importing the package is quick, and needs no agent SDK.
+Names are loaded when they are first used: importing the package is quick, and needs no agent SDK. `__init__.pyi` says
+the same to type checkers.
 """
 
-# ruff: noqa: F403, F405
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mle_star.api import Model, Run, fit, load_model
-    from mle_star.config import load_config
-    from mle_star.data.folder import load_task
-    from mle_star.errors import *
-    from mle_star.models import *
-    from mle_star.orchestrator import PipelineState as PipelineState
-    from mle_star.orchestrator import run_pipeline, run_pipeline_sync
-    from mle_star.prompts import PromptRegistry as PromptRegistry
-
-    __version__: str
+from typing import Any
 
 __all__ = [
     "AgentError",

@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from importlib import import_module
 from types import FrameType
 
 EXIT_INTERRUPTED = 130
@@ -15,9 +16,7 @@ def main() -> int:
     """Run the command line and return its exit code."""
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        from mle_star.cli.app import main as run_command
-
-        code = run_command()
+        code: int = import_module("mle_star.cli.app").main()
     except KeyboardInterrupt:
         sys.stderr.write("mle-star: interrupted\n")
         code = EXIT_INTERRUPTED

@@ -61,7 +61,7 @@ def campaign_of(folder: Path, task: TaskDescription, *does: str) -> Campaign:
 async def test_each_run_is_an_actor_and_one_that_is_lost_goes_on_elsewhere_at_no_more_cost(
     task: TaskDescription, tmp_path: Path
 ) -> None:
-    entries = await campaign_of(tmp_path / "c", task, "go", "die").run(start=scripted)
+    entries = await campaign_of(tmp_path / "c", task, "go", "die").run(scripted)
     assert [(entry.state, entry.message) for entry in entries] == [("finished", "")] * 2
     calm, lost = (tmp_path / "c" / entry.folder for entry in entries)
     assert (len(hosts(calm)), len(hosts(lost))) == (1, 2)
@@ -79,7 +79,7 @@ async def test_a_campaign_that_is_stopped_stops_its_actors_and_goes_on_later(
     task: TaskDescription, tmp_path: Path
 ) -> None:
     campaign = campaign_of(tmp_path / "c", task, "wait")
-    running = asyncio.create_task(campaign.run(start=scripted))
+    running = asyncio.create_task(campaign.run(scripted))
     run_dir = tmp_path / "c" / campaign.entries[0].folder
     while not run_dir.with_suffix(".waits").exists():
         assert not running.done()
@@ -89,7 +89,7 @@ async def test_a_campaign_that_is_stopped_stops_its_actors_and_goes_on_later(
         await running
     assert [event.state for event in events(run_dir, RunFinished)] == ["interrupted"]
     assert [entry.state for entry in campaign.entries] == ["waiting"]
-    again = await Campaign.open(tmp_path / "c").run(start=scripted)
+    again = await Campaign.open(tmp_path / "c").run(scripted)
     assert [entry.state for entry in again] == ["finished"] and len(hosts(run_dir)) == 2
 
 

@@ -24,6 +24,7 @@ from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor
 from mle_star.models import ExecutionRawResult
+from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.model import complete, load_model
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.context import ScriptRequest
@@ -31,8 +32,6 @@ from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import Journal, read_journal
 from mle_star.search.rescore import rescore
 from mle_star.views import RunStory
-from mle_star.views.export import export_run, needs
-from mle_star.views.leaderboard import promote
 from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict
 from tests.execution.conftest import FixedExecutor

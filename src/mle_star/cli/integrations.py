@@ -56,6 +56,7 @@ def sweep(
       mle-star sweep --resume campaign/ --at-once 60 --executor ray://head.example:10001
     """
     from mle_star.integrations.campaign import PAGE, Campaign
+    from mle_star.orchestrator import run_pipeline
 
     seconds = None if time_limit is None else seconds_of("--time-limit", time_limit)
     options = {"at_once": at_once, "max_budget_usd": max_budget}
@@ -67,7 +68,7 @@ def sweep(
         campaign.change(**limits, config=given.load(campaign.plan.config))
     else:
         campaign = _new_campaign(folders or [], output or Path("campaign"), seeds or 1, given, limits)
-    entries = asyncio.run(campaign.run(seconds=seconds, tell=_show_entry))
+    entries = asyncio.run(campaign.run(run_pipeline, seconds=seconds, tell=_show_entry))
     finished = [entry for entry in entries if entry.state == "finished"]
     spent = sum(entry.cost_usd or 0.0 for entry in entries)
     typer.echo(f"{len(finished)} of {len(entries)} runs finished, ${spent:.2f}; {campaign.folder / PAGE}")

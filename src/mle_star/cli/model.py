@@ -79,7 +79,7 @@ def export(run_folder: Run, target: Annotated[Path, typer.Argument(metavar="DIR"
     Examples:
       mle-star export latest houses-model/
     """
-    from mle_star.views.export import export_run
+    from mle_star.results.finished import export_run
 
     for path in export_run(run_folder, target):
         typer.echo(path)
@@ -168,7 +168,7 @@ def promote(
     Examples:
       mle-star promote latest phase1/candidate-0
     """
-    from mle_star.views.leaderboard import promote as make_final
+    from mle_star.results.finished import promote as make_final
 
     chosen, score = make_final(run_folder, step)
     write_report(run_folder)

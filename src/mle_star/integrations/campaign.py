@@ -22,7 +22,6 @@ from mle_star.data.folder import MEDALS, Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.executors import find_opener, opened_executor
 from mle_star.models import FinalResult, Frozen, MetricDirection, PipelineConfig, TaskDescription
-from mle_star.orchestrator import run_pipeline
 from mle_star.run.folder import RunFolder, file_name, spent_by, write_whole
 from mle_star.run.journal import read_journal
 from mle_star.views import write_report
@@ -32,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 PLAN, TABLE, PAGE = "campaign.json", "results.csv", "results.html"
 Start = Callable[..., Awaitable[FinalResult]]
-"""`run_pipeline`, or what stands in for it."""
 State = Literal["waiting", "running", "finished", "failed", "left out"]
 
 
@@ -120,15 +118,12 @@ class Campaign:
         write_whole(self.folder / PLAN, self.plan.model_dump_json(indent=1))
 
     async def run(
-        self,
-        *,
-        seconds: float | None = None,
-        start: Start = run_pipeline,
-        tell: Callable[[Entry], None] = lambda entry: None,
+        self, start: Start, *, seconds: float | None = None, tell: Callable[[Entry], None] = lambda entry: None
     ) -> list[Entry]:
-        """Run or resume whatever is not finished. Money left is shared evenly among the runs that are still to come.
+        """Run or resume whatever is not finished, by `start`: `run_pipeline`, or what stands in for it.
 
-        After `seconds` no further run begins. Scripts of all runs share the same machines.
+        Money left is shared evenly among the runs that are still to come. After `seconds` no further run begins.
+        Scripts of all runs share the same machines.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         gate, money_in_all = asyncio.Semaphore(self.plan.at_once), self.plan.max_budget_usd

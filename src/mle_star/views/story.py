@@ -185,6 +185,11 @@ class RunStory:
         return self.ledger.runs
 
     @property
+    def scored(self) -> list[ScriptRun]:
+        """The solutions that have a score."""
+        return [run for run in self.scripts.values() if run.purpose == "solution" and run.score is not None]
+
+    @property
     def bests(self) -> list[ScriptRun]:
         """The scripts whose scores were the best when they came. Leaking ones only stand in where all leak."""
         return self.once("bests", self.ledger.bests)

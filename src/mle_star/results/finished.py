@@ -1,25 +1,32 @@
-"""A run to take along: script, fitted state, requirements, a Dockerfile and a model card in one folder."""
+"""A finished run to take along in one folder, or with another of its scripts as the final solution."""
 
 from __future__ import annotations
 
 import ast
 import importlib.metadata
+import logging
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form
 from mle_star.errors import ConfigError
-from mle_star.execution import inspect_interpreter
+from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model, score_in_words
-from mle_star.run.folder import RunFolder
-from mle_star.views import text
+from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model, complete, read_result, score_in_words, script_of
+from mle_star.run.folder import RunFolder, is_running, place_copy
+from mle_star.run.journal import Journal
+from mle_star.run.ledger import ScriptRun
+from mle_star.search.final_result import write_result
+from mle_star.views import RunStory, text
 
+logger = logging.getLogger(__name__)
+BY_HAND = "promoted by hand"
 _USUAL = {
     "sklearn": "scikit-learn",
     "cv2": "opencv-python",
@@ -142,3 +149,55 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
         author=f"{result.config.traits.author}, not by a person",
         warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in result.warnings),
     )
+
+
+# --- another script ---------------------------------------------------------------------------------------------
+
+
+def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, float | None]:
+    """Make another script the final solution of a finished run: script, result and, where there is a test, submission.
+
+    The step that it is of, and its score.
+    """
+    if is_running(run_dir):
+        raise ConfigError(f"{run_dir.name} is still running; wait for its end")
+    folder, result, story = RunFolder(run_dir), read_result(run_dir), RunStory.of(run_dir)
+    chosen = _script_at(story, run_dir, step)
+    code, submission = story.ledger.text(chosen.script), ""
+    if result.has_test:
+        if chosen.result.submission is not None and (run_dir / chosen.result.submission).is_file():
+            place_copy(run_dir / chosen.result.submission, folder.submission)
+        else:
+            model = Model.of(run_dir, executor=executor)
+            work = complete(model.execute(script_of(code), model.data_dir, "promote"))
+            if not verify_submission(str(work)):
+                raise ConfigError(f"the script of {chosen.step} writes no submission")
+            shutil.copyfile(work / "final" / "submission.csv", folder.submission)
+        submission = str(folder.submission)
+    note = f"{BY_HAND}: the script of {chosen.step}"
+    if story.ledger.leaks(chosen.script):
+        note += "; data leakage was found in it: its score may be too good"
+        logger.warning("%s", note)
+    before = {phase: facts for phase, facts in result.lineage.items() if phase != "finalization"}
+    changes = {
+        "final_solution": script_of(code, chosen.score),
+        "submission_path": submission,
+        "expected": chosen.result.measure,
+        "single_model": None,  # it was measured on rows that this script was not measured on
+        "lineage": {**before, "promoted": chosen.step},
+        "warnings": [note, *(words for words in result.warnings if not words.startswith(BY_HAND))],
+    }
+    with Journal(folder.journal) as journal:
+        write_result(folder, journal, result.model_copy(update=changes))
+    return chosen.step, chosen.score
+
+
+def _script_at(story: RunStory, run_dir: Path, step: str) -> ScriptRun:
+    """The last script that ran at a step, or below it, and has a score."""
+    scripts, name = story.scored, step.rstrip("/")
+    chosen = [one for one in scripts if one.step in (name, f"{name}/script")]
+    chosen = chosen or [one for one in scripts if one.step.startswith(f"{name}/")]
+    if not chosen:
+        some = ", ".join(one.step.removesuffix("/script") for one in scripts[:6])
+        raise ConfigError(f"{run_dir.name}: no scored script at {step!r}; there are {some or 'none'}")
+    return chosen[-1]
