@@ -36,7 +36,8 @@ from mle_star.engineer.server import BrainRequest
 from mle_star.execution.environment import InterpreterInfo, inspect_interpreter
 from mle_star.models import AgentConfig, PipelineConfig
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.context import AgentReply, current_run
+from mle_star.run.context import current_run
+from mle_star.run.events import AgentReply
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt
 
 ROOT = Path(__file__).parent.parent

@@ -23,8 +23,8 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.run.budget import Budget
-from mle_star.run.context import AgentReply, Executor, RunContext, RunShared, ScriptRequest, enter_run
-from mle_star.run.events import ScriptFinished
+from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, enter_run
+from mle_star.run.events import AgentReply, ScriptFinished
 from mle_star.run.journal import Journal
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]

@@ -33,17 +33,8 @@ from mle_star.models import (
     TaskType,
 )
 from mle_star.run.budget import Budget
-from mle_star.run.context import (
-    AgentReply,
-    Executor,
-    RunContext,
-    RunShared,
-    ScriptRequest,
-    Scripts,
-    current_run,
-    enter_run,
-)
-from mle_star.run.events import AgentStarted, Event
+from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, Scripts, current_run, enter_run
+from mle_star.run.events import AgentReply, AgentStarted, Event
 from mle_star.run.journal import Journal
 from tests.conftest import LETTERS, mode_settings
 

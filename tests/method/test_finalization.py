@@ -30,8 +30,8 @@ from mle_star.models import (
     SolutionPhase,
     SolutionScript,
 )
-from mle_star.run.context import AgentReply, current_run, scope
-from mle_star.run.events import AgentFinished, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
+from mle_star.run.context import current_run, scope
+from mle_star.run.events import AgentFinished, AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.safety import FIXED_AT_LAST, UNCHECKED
 from tests.ledgers import best_score, check
 from tests.method.conftest import (

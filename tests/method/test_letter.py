@@ -20,7 +20,7 @@ from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.run.budget import Budget
 from mle_star.run.clock import ablation_limit
-from mle_star.run.context import AgentReply
+from mle_star.run.events import AgentReply
 from mle_star.safety import check_and_evaluate, make_debug_callback, parse_data_agent_response
 from tests.method.conftest import (
     NO_LEAKAGE,

@@ -16,7 +16,7 @@ from typing import Any
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.models import AgentConfig, DataModality, FinalResult, MetricDirection, TaskDescription, TaskType
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.context import AgentReply
+from mle_star.run.events import AgentReply
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents, MindBrain
 

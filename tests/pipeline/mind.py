@@ -19,7 +19,8 @@ from typing import Any
 from mle_star.engineer.server import BrainReply, BrainRequest
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, ExecutionRawResult
-from mle_star.run.context import AgentReply, ScriptRequest
+from mle_star.run.context import ScriptRequest
+from mle_star.run.events import AgentReply
 from tests.method.conftest import crash
 
 Answer = str | dict[str, Any]

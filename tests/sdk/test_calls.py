@@ -16,7 +16,7 @@ from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import Prompt
-from mle_star.run.context import AgentReply
+from mle_star.run.events import AgentReply
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
 from tests.sdk.conftest import MODEL, Bench, OpenBench, charged

@@ -7,7 +7,6 @@ context, each refinement path its own (`path_context`), and every loop narrows t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections import Counter, defaultdict
@@ -16,37 +15,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from mle_star.data.place import Sample
 from mle_star.errors import MleStarError
 from mle_star.models import AgentConfig, ExecutionRawResult, Frozen, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget
-from mle_star.run.events import AnyEvent, Decided
+from mle_star.run.events import AgentReply, AnyEvent, Decided
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.progress import Progress
 
 logger = logging.getLogger(__name__)
-
-
-class AgentReply(Frozen):
-    """What an agent answered, and what the answer cost."""
-
-    text: str
-    structured: Any = None
-    cost_usd: float = 0.0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    seconds: float = 0.0
-    session_id: str = ""
-
-    @property
-    def json_text(self) -> str:
-        """The structured value as JSON when there is one, else the text."""
-        return self.text if self.structured is None else json.dumps(self.structured)
 
 
 class Agents(Protocol):

@@ -6,6 +6,7 @@ the same kind and step replaces the earlier one, and the last one counts.
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -125,16 +126,9 @@ class AgentStarted(Event):
     about: str = ""  # what its prompt was filled with, in a few words
 
 
-class AgentFinished(Event):
-    """A reply, as it came, and what it cost. A step and digest that stand here are never paid for again."""
+class AgentReply(Frozen):
+    """What an agent answered, and what the answer cost."""
 
-    kind: Literal["agent_finished"] = "agent_finished"
-    digest: str
-    agent: AgentType
-    variant: str | None = None
-    template_hash: str = ""
-    model: str = ""
-    prompt: str
     text: str
     structured: Any = None
     cost_usd: float = 0.0
@@ -144,6 +138,23 @@ class AgentFinished(Event):
     cache_write_tokens: int = 0
     seconds: float = 0.0
     session_id: str = ""
+
+    @property
+    def json_text(self) -> str:
+        """The structured value as JSON when there is one, else the text."""
+        return self.text if self.structured is None else json.dumps(self.structured)
+
+
+class AgentFinished(Event, AgentReply):
+    """A reply, as it came, and what it cost. A step and digest that stand here are never paid for again."""
+
+    kind: Literal["agent_finished"] = "agent_finished"
+    digest: str
+    agent: AgentType
+    variant: str | None = None
+    template_hash: str = ""
+    model: str = ""
+    prompt: str
 
 
 class AgentFailed(Event):

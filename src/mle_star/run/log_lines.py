@@ -96,9 +96,9 @@ LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
     "agent_started": [(INFO, lambda e: f"starts: {e.about}")],
     "agent_finished": [
         (DEBUG, lambda e: f"was asked:\n{e.prompt}"),
-        (DEBUG, lambda e: f"replied:\n{e.text if e.structured is None else json.dumps(e.structured)}"),
+        (DEBUG, lambda e: f"replied:\n{e.json_text}"),
         (INFO, lambda e: f"complete: {_reply(e)}, {e.seconds:.1f} s, {e.cost_usd:.4f} USD"),
-        (WARNING, lambda e: "empty reply" if e.structured is None and not e.text.strip() else ""),
+        (WARNING, lambda e: "" if e.json_text.strip() else "empty reply"),
     ],
     "agent_failed": [(WARNING, lambda e: f"no reply: {e.message}")],
     "script_started": [

@@ -18,8 +18,8 @@ from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import AgentConfig, AgentType, Measure, agent_config
 from mle_star.models.texts import digest_of
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
-from mle_star.run.context import AgentReply, RunContext, current_run
-from mle_star.run.events import AgentFailed, AgentFinished, AgentStarted
+from mle_star.run.context import RunContext, current_run
+from mle_star.run.events import AgentFailed, AgentFinished, AgentReply, AgentStarted
 from mle_star.run.log_lines import QUOTED_CHARACTERS, gist
 from mle_star.run.prompt_context import prompt_context, rows_to_learn_from, whole_script
 
@@ -148,7 +148,7 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
     known = run.journal.find(AgentFinished, step, digest)
     if known is not None:
         run.journal.tell(known)
-        return AgentReply.model_validate(known.model_dump(include=set(AgentReply.model_fields)))
+        return known
     failed = run.journal.find_failure(step, digest)
     if failed is not None:
         run.journal.tell(failed)

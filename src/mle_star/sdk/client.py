@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
 from mle_star.run.budget import Budget, read_prices
-from mle_star.run.context import AgentReply
+from mle_star.run.events import AgentReply
 from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials, require_sdk
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server, system_prompt_essence
 from mle_star.sdk.hooks import CallSite, HookState

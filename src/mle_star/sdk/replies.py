@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from mle_star.errors import AgentFailure
 from mle_star.models import AgentConfig
 from mle_star.models.texts import storable
-from mle_star.run.context import AgentReply
+from mle_star.run.events import AgentReply
 from mle_star.sdk.meter import Meter
 
 if TYPE_CHECKING:
