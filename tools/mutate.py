@@ -58,10 +58,16 @@ TESTS = {
         f"{PIPELINE}forecast.py::test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money",
         f"{PIPELINE}whole.py::test_the_client_of_a_run_comes_and_goes_with_it",
     ],
-    "phase1": [f"{METHOD}{name}.py" for name in ("phase1", "phase1_time", "leaking", "prompt_context", "rich_prompts")],
-    "phase2_inner": [f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "prompt_context", "rich_prompts")],
-    "phase2_outer": [f"{METHOD}{name}.py" for name in ("phase2_outer", "rich_prompts")],
-    "phase3": [f"{METHOD}{name}.py" for name in ("phase3", "rich_prompts")],
+    "phase1": [
+        f"{METHOD}{name}.py"
+        for name in ("phase1", "phase1_time", "leaking", "contract", "reference", "prompt_context", "rich_prompts")
+    ],
+    "phase2_inner": [
+        f"{METHOD}{name}.py"
+        for name in ("phase2_inner", "leaking", "contract", "reference", "prompt_context", "rich_prompts")
+    ],
+    "phase2_outer": [f"{METHOD}{name}.py" for name in ("phase2_outer", "contract", "reference", "rich_prompts")],
+    "phase3": [f"{METHOD}{name}.py" for name in ("phase3", "contract", "reference", "rich_prompts")],
     "safety": [f"{METHOD}{name}.py" for name in ("safety", "leaking", "phase3", "rich_prompts")],
     "method/scores": ["tests/test_scores.py"],
 }

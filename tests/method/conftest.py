@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -158,7 +158,8 @@ class ScriptedAgents:
     def __init__(self) -> None:
         self.log: list[ScriptedCall] = []
         self.cost_usd = 0.0
-        self.faults: dict[int | str, Fault | BaseException] = {}  # by position or by step name
+        self.faults: dict[int | str, Fault | BaseException | Callable[[], None]] = {}
+        """By position or by step name; what can be called is called, and the reply comes all the same."""
         self._queues: dict[str, list[Reply]] = defaultdict(list)
         self._standing = _calm_replies()
 
@@ -194,7 +195,9 @@ class ScriptedAgents:
         self.log.append(call)
         await asyncio.sleep(0)  # as the real one, this lets others run
         fault = self.faults.get(index) or self.faults.get(call.step)
-        if fault is not None:
+        if callable(fault):
+            fault()
+        elif fault is not None:
             return self._faulty(fault, call)
         name = call.name if call.name in self._queues or call.name in self._standing else call.agent.value
         queue = self._queues[name]
@@ -391,6 +394,11 @@ def scripted_run(
             context.shared.scripts.surroundings = "scripted"  # no interpreter will run, so none is asked what it has
         with enter_run(context):
             yield ScriptedRun(context, agents, recording)
+
+
+def quick(root: Path, task: dict[str, Any] | None = None, **config: Any) -> AbstractContextManager[ScriptedRun]:
+    """A run whose scripts are scored by their words, with these settings."""
+    return scripted_run(root, executor=ScriptedExecutor(), config=settings(**config), **(task or {}))
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, SolutionPhase, SolutionScript
+from mle_star.models import CodeBlock, ExecutionRawResult, SolutionPhase, SolutionScript
 from mle_star.run.context import Executor, ScriptRequest
 
 from .conftest import ScriptedAgents, ScriptedCall, broken_script, fenced, script
@@ -43,11 +43,6 @@ def base_solution(level: float = 0.5, blocks: int = 0) -> SolutionScript:
 def block(content: str = BLOCK, t: int | None = 0) -> CodeBlock:
     """The block that an outer step chose."""
     return CodeBlock(content=content, outer_step=t)
-
-
-def at_least_as_good(new: float, old: float, direction: MetricDirection) -> bool:
-    """The comparison of the reference models, written down once more."""
-    return new >= old if direction is MetricDirection.maximize else new <= old
 
 
 def code_for(outcome: Outcome, mark: str, before: str = "") -> str:

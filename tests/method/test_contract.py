@@ -7,6 +7,7 @@ what is left of its outcome when a reply is lost or a script fails; nothing else
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import BudgetExceeded, Phase1Error
+from mle_star.errors import AgentError, BudgetExceeded, Phase1Error
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import run_finalization
 from mle_star.models import Phase1Result, Phase2Result, Phase3Result, SolutionPhase, agent_config
@@ -93,8 +94,8 @@ def stage_phase1(agents: ScriptedAgents) -> None:
 async def play_phase1(run: ScriptedRun) -> Outcome:
     try:
         result = await run_phase1(run.task, run.config)
-    except Phase1Error as error:
-        return len(error.errors)
+    except (Phase1Error, AgentError, ValueError) as error:
+        return len(error.errors) if isinstance(error, Phase1Error) else "no models"
     best = result.initial_solution
     assert [candidate.score for candidate in result.candidate_solutions] == result.candidate_scores
     assert [candidate.source_model for candidate in result.candidate_solutions] == ["m0", "m1"]
@@ -212,7 +213,9 @@ def stage_path(agents: ScriptedAgents) -> None:
 async def play_outer(run: ScriptedRun) -> Outcome:
     config = run.config.model_copy(update={"inner_loop_steps": 1})
     result = await run_phase2_outer_loop(base_solution(blocks=2), 0.5, run.task, config)
-    assert result.best_solution.score == result.best_score == result.step_history[-1]["best_score_after_step"]
+    bests = [0.5, *(record["best_score_after_step"] for record in result.step_history)]
+    assert result.best_solution.score == result.best_score == bests[-1] and not result.partial
+    assert run.context.shared.progress.path_result("main") == result
     return outcome_of_path(result)
 
 
@@ -293,6 +296,7 @@ async def play_phase3(run: ScriptedRun) -> Outcome:
     assert result.best_ensemble.score == result.best_ensemble_score and result.best_ensemble.content
     assert result.best_ensemble_score == max((s for s in result.ensemble_scores if s is not None), default=0.6)
     assert Phase3Result.model_validate_json(result.model_dump_json()) == result
+    assert partial_phase3(INPUTS, run.task) == (result if any(result.ensemble_scores) else None)
     return result.ensemble_scores
 
 
@@ -414,8 +418,16 @@ PLAYS = {
 }  # fmt: skip
 TEXTS = ("planner", "ens_planner", "summarize")
 """Whatever these agents say is a plan or a summary."""
-TO_THE_LETTER = {"k-1/leakage-correction": [0.6, 0.9], "r-1/leakage-correction": [0.7, 0.9]}
-"""A leak that stays counts there."""
+TO_THE_LETTER: dict[str, Outcome] = {
+    "phase1/retriever": "no models",
+    "phase1/candidate-1/leakage-correction": (0.5, 0.6, [0.7], 0.75),
+    "phase1/leakage/leakage-correction": (0.5, 0.55, [0.7], 0.8),
+    "k-1/leakage-correction": [0.6, 0.9],
+    "t-1/k-0/leakage-correction": ["0.6", "0.9"],
+    "r-1/leakage-correction": [0.7, 0.9],
+    "finalization/debugger-submission": (None, "Novel"),
+}
+"""A leak that stays counts there; the retriever has one try, the debugger one prompt, and what was kept is nothing."""
 CALLS = [(name, step) for name, play in PLAYS.items() for step in play.calls]
 SCRIPTS = [(name, words) for name, play in PLAYS.items() for words in play.scripts]
 
@@ -426,15 +438,6 @@ def staged(root: Path, name: str) -> Iterator[tuple[Play, ScriptedRun]]:
     with scripted_run(root, config=config, executor=ScriptedExecutor()) as run:
         PLAYS[name].stage(run.agents)
         yield PLAYS[name], run
-
-
-async def lose(root: Path, name: str, step: str, fault: Fault) -> tuple[Outcome, Outcome]:
-    """What comes out without this reply, and what has to."""
-    with staged(root, name) as (play, run):
-        run.agents.faults[step] = fault
-        outcome = await play.run(run)
-        (asked,) = [call for call in run.agents.log if call.step == step]
-    return outcome, play.outcome if fault == "garbage" and asked.name in TEXTS else play.calls[step]
 
 
 @pytest.mark.req(
@@ -482,25 +485,23 @@ def test_a_phase_itself_takes_next_to_no_time(name: str, quick_path: Path) -> No
     assert (outcome, waited) == (play.outcome, 0) and worked < 2
 
 
+@pytest.mark.modes("delivered", "letter")
 @pytest.mark.req(
     "REQ-P1-021", "REQ-P1-028", "REQ-P1-030", "REQ-P1-031", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036",
     "REQ-P2I-041", "REQ-P3-029", "REQ-P3-030", "REQ-P3-031", "REQ-P3-038", "REQ-FN-006", "REQ-FN-040", "REQ-FN-041",
-    "REQ-SF-019", "REQ-SF-040",
+    "REQ-SF-019", "REQ-SF-020", "REQ-SF-040",
 )  # fmt: skip
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize(("name", "step"), CALLS)
 async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fault: Fault, quick_path: Path) -> None:
-    outcome, expected = await lose(quick_path, name, step, fault)
-    assert outcome == expected
-
-
-@pytest.mark.modes("letter")
-@pytest.mark.req("REQ-P2I-041", "REQ-P3-038", "REQ-SF-020")
-@pytest.mark.parametrize("fault", AGENT_FAULTS)
-@pytest.mark.parametrize(("name", "step"), [one for one in CALLS if one[0] in ("inner loop", "Phase 3", "leakage")])
-async def test_a_lost_reply_costs_no_more_to_the_letter(name: str, step: str, fault: Fault, quick_path: Path) -> None:
-    outcome, expected = await lose(quick_path, name, step, fault)
-    assert outcome == TO_THE_LETTER.get(step, expected)
+    with staged(quick_path, name) as (play, run):
+        place, expected = step, play.calls[step]
+        if run.config.letter:
+            place, expected = re.sub(r"debugger-\w+", "debugger", step), TO_THE_LETTER.get(step, expected)
+        run.agents.faults[place] = fault
+        outcome = await play.run(run)
+        (asked,) = [call for call in run.agents.log if call.step == place]
+    assert outcome == (play.outcome if fault == "garbage" and asked.name in TEXTS else expected)
 
 
 @pytest.mark.req("REQ-P1-028", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2I-027", "REQ-P2I-041", "REQ-P3-029", "REQ-P3-038",
@@ -540,6 +541,26 @@ async def test_a_limit_ends_a_phase_at_once_with_what_it_has_reached(name: str, 
             assert run.agents.log[-1].step == step or name == "Phase 1", "nobody else is asked"
         reached = [reached for begins, reached in play.cut.items() if step.startswith(begins)]
         assert outcome in reached[:1] or "/candidate-" in step, "which candidate is ready by then is chance"
+
+
+@pytest.mark.req("REQ-OR-034")
+@pytest.mark.parametrize(
+    ("name", "step", "expected"),
+    [
+        ("Phase 1", "phase1/candidate-1/leakage-correction", (0.5, 0.55, [], 0.75)),  # what makes it honest is done
+        ("inner loop", "k-0/coder", [0.6]), ("outer loop", "t-0/k-0/coder", ["0.6"]),
+        ("outer loop", "t-0/extractor-2", ["0.5"]), ("Phase 3", "r-0/ensembler", [0.7]),
+        ("inner loop", "", []), ("outer loop", "", []), ("Phase 3", "", []),
+    ],
+)  # fmt: skip
+async def test_a_run_that_is_told_to_finish_ends_what_it_is_in_and_begins_nothing(
+    name: str, step: str, expected: Outcome, quick_path: Path
+) -> None:
+    with staged(quick_path, name) as (play, run):
+        run.agents.faults[step] = lambda: setattr(run.context.budget, "finish_requested", True)
+        run.context.budget.finish_requested = not step
+        assert await play.run(run) == expected
+        assert step or run.agents.log == []
 
 
 @pytest.mark.req("REQ-P2I-041")
