@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mle_star.data.files import Dialect, create_data, open_data
+from mle_star.data.place import create_data, open_data
 from mle_star.data.rows import TableRows, Unsupported, read_rows
 from mle_star.data.tables import Form, Table
 
@@ -45,7 +45,7 @@ class Written(NamedTuple):
 
     def read(self, folder: Path, stem: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> TableRows:
         """Written and read."""
-        form = Form("csv", self.encoding, Dialect(self.separator), self.has_header)
+        form = Form("csv", self.encoding, self.separator, has_header=self.has_header)
         table = Table(f"{stem}{self.suffix}", columns, {}, len(rows), True, form)
         with create_data(folder / table.name) as stream:
             stream.write(self.text(columns, rows).encode(self.encoding))

@@ -17,6 +17,7 @@ import pytest
 
 from mle_star.data.columns import as_date, describe
 from mle_star.data.layout import find_layout
+from mle_star.data.rows import read_rows
 from mle_star.data.tables import Table, read_table
 from mle_star.engineer.parts.reading import read_table as read_in_script
 from mle_star.engineer.settings import table_settings
@@ -48,6 +49,18 @@ def test_tables_are_read_as_they_are_written(
     assert table.sample == {"Größe": ["groß", "klein"], "n": ["1.5", "2.5"]}
     frame = as_scripts_read(table, tmp_path, monkeypatch)
     assert frame.to_dict("list") == {"Größe": ["groß", "klein"], "n": [1.5, 2.5]}
+
+
+def test_a_mark_of_utf_8_before_another_encoding_is_read_as_that_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table.csv").write_bytes(b"\xef\xbb\xbfname,n\ngro\xdf,1.5\nklein,2.5\n")
+    table = look(tmp_path / "table.csv")
+    assert (table.form.encoding, table.sample["n"]) == ("cp1252", ["1.5", "2.5"])
+    assert tuple(as_scripts_read(table, tmp_path, monkeypatch)) == table.columns
+    rows = read_rows(table, tmp_path)
+    rows.write(tmp_path / "same.csv", range(rows.count))
+    assert (tmp_path / "same.csv").read_bytes() == (tmp_path / "table.csv").read_bytes()
 
 
 @pytest.mark.parametrize(

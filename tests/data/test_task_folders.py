@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from mle_star.cli.app import main
 from mle_star.data.folder import load_task, write_task
 from mle_star.data.guess import guess_task
-from mle_star.data.layout import find_layout
-from mle_star.data.survey import survey
+from mle_star.data.layout import find_layout, survey
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.data.files import MAX_LINE
+from mle_star.data.place import MAX_LINE
 from mle_star.execution import check_submission_format, get_submission_info, verify_submission
 from mle_star.execution.submission import find_sample_submission, read_facts
 

@@ -271,6 +271,18 @@ def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
     assert set(answers.hidden) == set(hidden) and answers.real == ()
 
 
+def test_a_file_that_a_view_makes_never_overwrites_one_of_the_data(tmp_path: Path) -> None:
+    """Views link what they do not change: a file of the same name there is the user's own, under a second name."""
+    folder = write(tmp_path / "data", "csv")
+    (folder / "test.csv").write_bytes(b"\0\1\2" * 99)
+    (folder / "sample_submission.csv").write_bytes(b"")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    data, view, hidden = viewed(folder)
+    assert len(pandas.read_csv(view.folder / "test.csv")) == len(pandas.read_csv(view.folder / "sample_submission.csv"))
+    data.write_example(tmp_path / "example")
+    assert hidden and {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbers(tmp_path: Path) -> None:
     folder, dice = tmp_path / "data", random.Random(2)
     folder.mkdir()

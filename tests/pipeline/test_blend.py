@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from mle_star.data.files import Dialect
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
+from mle_star.data.tables import Form
 from mle_star.execution.artifacts import fitted_digest
 from mle_star.execution.predictions import searched_submission
 from mle_star.holdout.blend import blend_script
@@ -292,26 +292,26 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
 
 
 @pytest.mark.parametrize(
-    ("dialect", "key", "bodies"),
+    ("form", "key", "bodies"),
     [
-        (Dialect(), "id", ["id,label\n400,1.0\n401,2.0\n", "label,id\n4.0,401.0\n3.0,400.0\n"]),
-        (Dialect(";", ","), "id", ["id;label\n400;1,0\n401;2,0\n", "id,label\n400,3.0\n401,4.0\n"]),
-        (Dialect(), "", ["id,label\n400,1.0\n401,2.0\n", "id,label\n0,3.0\n1,4.0\n"]),
-        (Dialect(), "id", ["id,label\n400,1.0\n401,2.0\n", "label\n3.0\n4.0\n"]),
-        (Dialect(), "no test", ["id,label\n400,1.0\n401,2.0\n", "id,label\n401,4.0\n400,3.0\n"]),
+        (Form(), "id", ["id,label\n400,1.0\n401,2.0\n", "label,id\n4.0,401.0\n3.0,400.0\n"]),
+        (Form(separator=";", decimal=","), "id", ["id;label\n400;1,0\n401;2,0\n", "id,label\n400,3.0\n401,4.0\n"]),
+        (Form(), "", ["id,label\n400,1.0\n401,2.0\n", "id,label\n0,3.0\n1,4.0\n"]),
+        (Form(), "id", ["id,label\n400,1.0\n401,2.0\n", "label\n3.0\n4.0\n"]),
+        (Form(), "no test", ["id,label\n400,1.0\n401,2.0\n", "id,label\n401,4.0\n400,3.0\n"]),
     ],
     ids=["in another order", "decimal commas", "rows without a key", "a member without it", "no test"],
 )
 def test_the_program_of_a_blend_does_again_what_the_blend_did(
-    tmp_path: Path, dialect: Dialect, key: str, bodies: list[str]
+    tmp_path: Path, form: Form, key: str, bodies: list[str]
 ) -> None:
-    mark = dialect.separator
+    mark = form.separator
     (tmp_path / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{i % 9},{i % 5}.5\n" for i in range(90)))
     if key != "no test":
         (tmp_path / "test.csv").write_text("id,size\n400,1\n401,2\n" if key else "size\n1\n2\n")
     if key == "id":
         (tmp_path / "sample_submission.csv").write_text(
-            f"id{mark}label\n" + "".join(f"{i}{mark}0.5\n".replace(".", dialect.decimal) for i in (400, 401))
+            f"id{mark}label\n" + "".join(f"{i}{mark}0.5\n".replace(".", form.decimal) for i in (400, 401))
         )
     scorer = Scorer(Data.read(find_layout(tmp_path, "Predict `label`."), tmp_path, check=False), known_metric("rmse"))
     for place in ("solution", "final"):
@@ -322,4 +322,4 @@ def test_the_program_of_a_blend_does_again_what_the_blend_did(
     (tmp_path / "solution.py").write_text(blend_script([0.25, 0.75], scorer))
     subprocess.run([sys.executable, "solution.py"], cwd=tmp_path, check=True)
     said = f"id{mark}label\n400{mark}2.5\n401{mark}3.5\n"
-    assert (tmp_path / "final" / "submission.csv").read_text() == said.replace(".", dialect.decimal)
+    assert (tmp_path / "final" / "submission.csv").read_text() == said.replace(".", form.decimal)

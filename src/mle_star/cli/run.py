@@ -27,7 +27,7 @@ from mle_star.cli.options import (
     takes_settings,
 )
 from mle_star.cli.printing import advise, note, plain, tell
-from mle_star.data.survey import survey
+from mle_star.data.layout import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command
 from mle_star.models import PipelineConfig, TaskDescription

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import Column, comes_later, describe, is_gap, is_number, likely_label, moments_of
-from mle_star.data.layout import Layout, labels_of, layout_of
-from mle_star.data.survey import Survey, survey
+from mle_star.data.layout import Layout, Survey, labels_of, layout_of, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
 from mle_star.models.texts import printable
@@ -79,11 +78,11 @@ def _table(table: Table, rows: str, wide: int) -> str:
 
 def _form(table: Table) -> str:
     """How a file is written, where that is not the usual way."""
-    form, dialect = table.form, table.form.dialect
+    form = table.form
     odd = {
         form.kind: form.kind != "csv",
-        f"separated by {dialect.separator!r}": dialect.separator != ",",
-        f"decimal {dialect.decimal!r}": dialect.decimal != ".",
+        f"separated by {form.separator!r}": form.separator != ",",
+        f"decimal {form.decimal!r}": form.decimal != ".",
         form.encoding: form.encoding not in ("utf-8", "utf-8-sig"),
         "no header line": not form.has_header,
         "gaps written as " + ", ".join(map(repr, form.odd_gaps[:3])): bool(form.odd_gaps),

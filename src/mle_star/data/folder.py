@@ -18,10 +18,9 @@ from typing import Any, Literal
 import yaml
 
 from mle_star.data.guess import TaskGuess
-from mle_star.data.layout import with_target
+from mle_star.data.layout import survey, with_target
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data.place import refuse_place
-from mle_star.data.survey import survey
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType
 from mle_star.models.texts import did_you_mean, read_mapping

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import Column, is_number
-from mle_star.data.layout import Target, given_target, guess_target, with_target
+from mle_star.data.layout import Survey, Target, find_data_folder, given_target, guess_target, survey, with_target
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder
-from mle_star.data.survey import Survey, find_data_folder, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType

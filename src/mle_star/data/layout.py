@@ -1,20 +1,36 @@
-"""The layout of a task's data: which columns are to be predicted, what names a row, what an answer holds."""
+"""What lies in a data folder: the role of each table, the columns to predict, what names a row, what answers hold."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain, combinations
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of
-from mle_star.data.survey import Survey, survey
-from mle_star.data.tables import Table
+from mle_star.data.place import DataFolder, holds_runs
+from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
 from mle_star.errors import ConfigError
 from mle_star.models.texts import did_you_mean, printable
 
+IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}
+MAX_DEPTH = 3
+MAX_TABLES = 12
+_SUBMISSION = r"\b(samplesub|submission|submit)"
+_TEST = r"\b(test|eval|unlabel)|\b(holdout|unseen)\b"
+_ROLES = (
+    ("answers", r"\b(answers?|solutions?|truth|groundtruth)\b"),
+    ("sample", _SUBMISSION),
+    ("labels", rf"^(?!.*({_TEST})).*\b(labels?|targets?|y)\b"),
+    ("train", r"\btrain|\b(learn|fit)\b"),
+    ("test", _TEST),
+    ("sample", r"\b(sample|example)\b"),
+)
+"""What the words in a file's name tell of its role, the first that is found."""
 TARGET_NAMES = ("target", "label", "labels", "class", "y", "outcome", "response", "output")
 PAIR_NAMES = re.compile(
     r"(?i)(^|[/_-])(train|input|output|source|target|mask|label|clean|cleaned|noisy|dirty|image|low|high|before|after)s?\b"
@@ -25,6 +41,33 @@ _LIST = r"((?:[`'\"][^`'\"\n]+[`'\"](?:\s*(?:,|&|\band\b)\s*)*)+)"
 _TARGETS = re.compile(rf"\btargets?\b(?: columns?| variables?)?(?: is| are|:)\s*{_LIST}", re.IGNORECASE)
 _TOLD = re.compile(r"^The target is (`.+`)\.$", re.MULTILINE)
 _PREDICT = re.compile(rf"\bpredict\w*\b[^`'\".\n]{{0,60}}{_LIST}", re.IGNORECASE)
+
+
+@dataclass
+class Survey:
+    """The roles that the files of a data folder play; `others` are the tables without one."""
+
+    folder: Path
+    train: Table | None = None
+    test: Table | None = None
+    sample: Table | None = None
+    labels: Table | None = None
+    others: list[Table] = field(default_factory=list)
+    images: dict[str, set[str]] = field(default_factory=dict)  # folder, relative to the data: names of its pictures
+    audio: int = 0
+    prose: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tables_of_labels(self) -> list[Table]:
+        """The tables that may hold the target."""
+        return [table for table in (self.labels, self.train) if table is not None]
+
+    @property
+    def tables(self) -> list[Table]:
+        """All tables, training data first."""
+        roles = (self.train, self.labels, self.test, self.sample)
+        return [*(table for table in roles if table is not None), *self.others]
 
 
 @dataclass(frozen=True)
@@ -64,6 +107,150 @@ class Layout(Survey):
     def roles(self) -> list[Table]:
         """The tables that rows to learn from and to predict lie in: all but the others."""
         return [table for table in (self.train, self.test, self.sample, self.labels) if table is not None]
+
+
+def find_data_folder(folder: Path) -> Path:
+    """The folder that holds the data: its `input`, itself, or the only sub-folder with data files."""
+    if not folder.exists():
+        raise ConfigError(f"{folder}: no such folder")
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder}: a folder with data files is wanted; `mle-star run {folder}` takes one file as it is"
+        )
+    try:
+        if _holds_data(folder / "input"):
+            return folder / "input"
+        with_data = [] if _holds_data(folder) else list(filter(_holds_data, sorted(folder.iterdir())))
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be read ({error.strerror})") from None
+    return with_data[0] if len(with_data) == 1 else folder
+
+
+def _holds_data(folder: Path) -> bool:
+    if folder.name.startswith(".") or not folder.is_dir() or holds_runs(folder):
+        return False
+    files = (path for path in folder.iterdir() if not path.name.startswith(".") and path.is_file())
+    return any(table_form(file) or file.suffix.lower() in IMAGE_SUFFIXES | AUDIO_SUFFIXES for file in files)
+
+
+def survey(folder: Path) -> Survey:
+    """Look at the files of a data folder and tell their roles."""
+    found, data, tables = Survey(folder), DataFolder(folder), dict[str, int]()
+    for path, status in data.files():
+        name = Path(data.name(path))
+        suffix = name.suffix.lower()
+        if len(name.parts) > MAX_DEPTH or any(part.startswith(".") for part in name.parts):
+            continue
+        if suffix in IMAGE_SUFFIXES:
+            found.images.setdefault(name.parent.as_posix(), set()).add(name.name)
+        elif suffix in AUDIO_SUFFIXES:
+            found.audio += 1
+        elif table_form(name) is not None:
+            tables[name.as_posix()] = status.st_size
+    _read_tables(found, tables)
+    found.prose = list(_prose(folder))
+    if not found.tables and not found.images and not found.audio:
+        why = f" ({'; '.join(found.notes[:3])})" if found.notes else ""
+        kinds = ", ".join(TABLE_SUFFIXES)
+        raise ConfigError(f"{folder}: no data found{why}; wanted are tables ({kinds}), pictures or sound files")
+    return found
+
+
+def _prose(folder: Path) -> Iterator[tuple[str, str]]:
+    """Texts that may speak of the metric: beside the data, or one folder up when the data is its `input`."""
+    for place in (folder, folder.parent) if folder.name == "input" else (folder,):
+        for path in sorted(place.iterdir()):
+            telling = re.match(r"(description|readme|overview|evaluation|about|task)", path.stem, re.IGNORECASE)
+            if telling and path.suffix.lower() in (".md", ".txt", ".rst") and path.is_file():
+                with path.open("rb") as stream:
+                    yield path.name, stream.read(200_000).decode("utf-8", "replace")
+
+
+# --- roles -------------------------------------------------------------------------------------------------------
+
+
+def _read_tables(found: Survey, sizes: dict[str, int]) -> None:
+    """Read the telling tables, those at the top first, and of each role the largest."""
+    by_size = sorted(sizes, key=lambda name: (name.count("/"), -sizes[name], Path(name).name))
+    turns: defaultdict[str, count[int]] = defaultdict(count)
+    turn = {name: next(turns[_role(name)]) for name in by_size}
+    ranked = sorted(by_size, key=lambda name: (name.count("/"), _role(name) == "other", turn[name]))
+    tables: list[tuple[str, Table]] = []
+    for name in ranked[:MAX_TABLES]:
+        if _role(name) == "answers":
+            found.notes.append(f"{Path(name).name} looks like the answers: keep it out of the data folder")
+            continue
+        table = read_table(found.folder / name, name)
+        if isinstance(table, str):
+            found.notes.append(table)
+        elif table.columns:
+            tables.append((_role(name), table))
+            found.notes.extend(table.notes)
+    if len(ranked) > MAX_TABLES:
+        found.notes.append(f"{len(ranked)} tables: only the {MAX_TABLES} most telling ones were looked at")
+    _give_roles(found, tables)
+    if len(sizes) == 1 and found.train is None:
+        found.train, found.sample = found.sample, None
+
+
+def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
+    by_role: defaultdict[str, list[Table]] = defaultdict(list)
+    top = min((table.name.count("/") for _, table in tables), default=0)
+    for role, table in tables:
+        if table.name.count("/") == top:  # copies and extras lie in sub-folders
+            by_role[role].append(table)
+    by_role["sample"] = samples_among(by_role["sample"])
+    found.sample, found.test, found.train, found.labels = (
+        next(iter(by_role[role]), None) for role in ("sample", "test", "train", "labels")
+    )
+    others = by_role["other"]
+    if found.train is None and others:
+        found.train = _training_table(found, others)
+    elif found.train is not None and found.test is None:
+        found.test = next((table for table in others if _lacks_targets(table, found.train)), None)
+    if found.train is None and found.labels is not None:
+        found.train, found.labels = found.labels, None
+    if found.train is None and found.sample is None and found.test is not None:
+        found.train, found.test = found.test, None  # a lone table is what there is to learn from
+    given = found.tables
+    found.others = [table for _, table in tables if not any(table is other for other in given)]
+
+
+def samples_among(tables: Iterable[Table]) -> list[Table]:
+    """Those that may be the sample submission: all whose name says so, else all that are called a sample."""
+    samples = [table for table in tables if _role(table.name) == "sample"]
+    return [table for table in samples if re.search(_SUBMISSION, _words(table.name))] or samples
+
+
+def _training_table(found: Survey, others: list[Table]) -> Table:
+    """Of tables without a telling name: the one that has all columns of another and more, else the largest."""
+    for table in others:
+        for other in [found.test] if found.test else others:
+            if table is not other and _lacks_targets(other, table):
+                if found.test is None:
+                    found.test = other
+                return table
+    return others[0]
+
+
+def _lacks_targets(test: Table, train: Table) -> bool:
+    """Has `train` every column of `test`, and a few more?"""
+    extra = set(train.columns) - set(test.columns)
+    return 0 < len(extra) <= 10 and set(test.columns) < set(train.columns)
+
+
+def _role(name: str) -> str:
+    """The role that a file's name tells."""
+    return next((role for role, pattern in _ROLES if re.search(pattern, _words(name))), "other")
+
+
+def _words(name: str) -> str:
+    """The words in the name of a file and of its folders, without suffixes."""
+    folders, _, file = name.lower().rpartition("/")
+    return " ".join(re.findall(r"[a-z]+", f"{folders}/{file.split('.')[0]}"))
+
+
+# --- the layout --------------------------------------------------------------------------------------------------
 
 
 def find_layout(folder: Path, description: str = "") -> Layout:

@@ -1,15 +1,24 @@
-"""The data of a task as files: what belongs to them, what has no place among them, and how a change is seen."""
+"""The data of a task as files: what belongs to them, how a change is seen, and what they hold as bytes and texts."""
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import csv
+import gzip
 import hashlib
+import lzma
 import os
 import stat
+import threading
+import time
+import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any, BinaryIO
 
 from mle_star.errors import ConfigError
 
@@ -21,6 +30,16 @@ DIGESTED_BYTES, DIGESTED_FILES = 4 << 30, 50_000
 """How much of the data is read for a digest; of what lies beyond, size and time count, and of large files samples."""
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 STAMPED_FILES = 2000
+WHOLE_BYTES = 4_000_000
+"""A file up to this size is read whole; of a larger one, this much."""
+MAX_LINE = 1 << 24
+"""A mask in run lengths is one long cell; beyond this it is nobody's."""
+MAX_BLANK_LINES = 100_000
+MAX_SECONDS = 60.0
+"""Of computing, not of waiting: a busy machine must not make a table unreadable."""
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSED = (*_OPENERS, ".zip")
+_CELL_LIMIT = threading.Lock()
 
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _SPECIAL_PLACES = ("/proc", "/sys", "/dev")
@@ -109,13 +128,17 @@ class DataFolder:
             if stat.S_ISREG(status.st_mode):
                 yield entry.path, status
 
+    def name(self, path: str) -> str:
+        """How a file is called below the folder."""
+        return os.path.relpath(path, self.root).replace(os.sep, "/")
+
     def check(self, *, allow_outside_links: bool = False) -> None:
         """Refuse by name what could hang a reader, fill the memory or show scripts what is not data."""
         refuse_place(self.root)
         for entry in self.entries():
             if entry.is_file(follow_symlinks=False):
                 continue
-            name, kind = os.path.relpath(entry.path, self.root), None
+            name, kind = self.name(entry.path), None
             with suppress(OSError):
                 kind = _KINDS.get(stat.S_IFMT(entry.stat().st_mode))
             if kind is not None:
@@ -163,7 +186,7 @@ class DataFolder:
         """A digest of names and contents; beyond the limits of sizes, times and samples instead of contents."""
         hasher, left = hashlib.sha256(), DIGESTED_BYTES
         for number, (path, status) in enumerate(self.files()):
-            size, name = status.st_size, os.path.relpath(path, self.root)
+            size, name = status.st_size, self.name(path)
             is_read = size <= left and number < DIGESTED_FILES
             left -= size if is_read else 0
             hasher.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape"))
@@ -206,19 +229,14 @@ def _is_folder(entry: os.DirEntry[str] | Path) -> bool:
     return False
 
 
-def _open(path: str) -> int:
-    """A descriptor for reading; what was a file a moment ago may be a pipe by now, and must not make anybody wait."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "no regular file")
-    return handle
-
-
 def _content_digest(path: str, size: int, samples: int) -> bytes:
     """Of the whole content, or of so many samples that span it."""
     hasher = hashlib.sha256()
-    with os.fdopen(_open(path), "rb") as file:
+    # what was a file a moment ago may be a pipe by now, and must not make anybody wait
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(0, "no regular file")
         for number in range(samples):
             file.seek((size - SAMPLE_BYTES) * number // max(samples - 1, 1))
             left = size if samples == 1 else SAMPLE_BYTES
@@ -226,3 +244,128 @@ def _content_digest(path: str, size: int, samples: int) -> bytes:
                 hasher.update(chunk)
                 left -= len(chunk)
     return hasher.digest()
+
+
+# --- what files hold ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_data(path: Path) -> Iterator[IO[bytes]]:
+    """The content of a file; of an archive, that of its only member."""
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.namelist() if not member.endswith("/")]
+            if len(members) != 1:
+                raise ValueError(f"{len(members)} files in the archive, one is wanted")
+            with archive.open(members[0]) as stream:
+                yield stream
+    else:
+        with _OPENERS.get(suffix, open)(path, "rb") as stream:
+            yield stream
+
+
+def make_room(path: Path) -> None:
+    """For a new file: what lies there may be a second name of somebody's data, and is never written to."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def create_data(path: Path) -> Iterator[IO[bytes]]:
+    """A new file, compressed as its name says: the same content gives the same bytes."""
+    make_room(path)
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        member = zipfile.ZipInfo(path.stem)
+        member.compress_type = zipfile.ZIP_DEFLATED
+        with zipfile.ZipFile(path, "w") as archive, archive.open(member, "w", force_zip64=True) as stream:
+            yield stream
+    else:
+        made: Any = gzip.GzipFile(path, "wb", 1, mtime=0) if suffix == ".gz" else None
+        with made or _OPENERS.get(suffix, open)(path, "wb") as stream:
+            yield stream
+
+
+def read_pieces(path: Path) -> tuple[list[str], str, bool] | None:
+    """A text file, its encoding, and whether it was read whole: else its beginning and three pieces from further down.
+
+    Rows may be sorted by the target. None for binary data.
+    """
+    size = 0 if path.suffix.lower() in COMPRESSED else path.stat().st_size
+    with open_data(path) as stream:
+        if size <= WHOLE_BYTES:
+            data = stream.read(WHOLE_BYTES + 1)
+            chunks, whole = [data[:WHOLE_BYTES]], len(data) <= WHOLE_BYTES
+        else:
+            part = WHOLE_BYTES // 4
+            chunks, whole = [stream.read(part)], False
+            for share in (0.33, 0.66, 1.0):
+                stream.seek(int((size - part) * share))
+                chunks.append(stream.read(part).partition(b"\n")[2])
+    decoded = _decode(chunks)
+    return None if decoded is None else (*decoded, whole)
+
+
+def _decode(chunks: list[bytes]) -> tuple[list[str], str] | None:
+    """The chunks as texts, with the encoding's name. A last character that is cut is dropped."""
+    head = chunks[0]
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return [codecs.getincrementaldecoder("utf-16")("replace").decode(head)], "utf-16"
+    start = head[:4096]
+    if b"\0" in start or sum(byte < 32 and byte not in b"\t\n\r\f" for byte in start) > len(start) // 50:
+        return None
+    for encoding in ("utf-8-sig" if head.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252", "latin-1"):
+        with suppress(UnicodeDecodeError):
+            first = codecs.getincrementaldecoder(encoding)().decode(head)
+            rest = (codecs.getincrementaldecoder(encoding.removesuffix("-sig"))().decode(c) for c in chunks[1:])
+            return [text.replace("\0", "") for text in (first, *rest)], encoding  # holes of a sparse file read as NUL
+    return None
+
+
+def count_lines(stream: IO[bytes]) -> int:
+    """The lines of a file, counted without reading them as text."""
+    count, last = 0, b"\n"
+    while chunk := stream.read(1 << 20):
+        count += chunk.count(b"\n")
+        last = chunk[-1:]
+    return count + (last != b"\n")
+
+
+@contextmanager
+def long_cells(most: int) -> Iterator[None]:
+    """Let `csv` read cells of more than 131,072 characters; its limit is that of the process, so it is put back."""
+    with _CELL_LIMIT:
+        before = csv.field_size_limit(most)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+
+def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> Iterator[list[str]]:
+    """The rows of a table that a script wrote, blank lines aside; `csv.Error` where it goes beyond all bounds."""
+    if file.read(3) != codecs.BOM_UTF8:
+        file.seek(0)
+    reader = csv.reader((line.decode("utf-8", errors) for line in _bounded_lines(file)), delimiter=separator)
+    while True:
+        with long_cells(MAX_LINE):  # for one row at a time: whoever reads them may wait in between
+            row = next(reader, None)
+        if row is None:
+            return
+        if row:
+            yield row
+
+
+def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; `csv.Error` when they are too long, too blank or take too much time."""
+    blank, begun = 0, time.thread_time()
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b"")):
+        if len(line) > MAX_LINE:
+            raise csv.Error("it has lines beyond all length")
+        blank += len(line) < 3 and not line.strip()
+        if blank > MAX_BLANK_LINES:
+            raise csv.Error("it consists of blank lines")
+        if number % 4096 == 0 and time.thread_time() - begun > MAX_SECONDS:
+            raise csv.Error(f"it takes more than {MAX_SECONDS:.0f} s to read")
+        yield line

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import is_gap
-from mle_star.data.files import COMPRESSED, create_data, long_cells, open_data
+from mle_star.data.place import COMPRESSED, create_data, long_cells, make_room, open_data
 from mle_star.data.tables import Form, Table, flatten, json_records
 
 LONGEST_CELL = 1 << 30
@@ -62,7 +62,7 @@ def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
     """A table that is still to be made: no rows, under its header; of separated values, whatever `form` it is like."""
     form = replace(form, has_header=True) if form.kind == "csv" else Form()
     header = io.StringIO()
-    csv.writer(header, delimiter=form.dialect.separator, lineterminator="\n").writerow(columns)
+    csv.writer(header, delimiter=form.separator, lineterminator="\n").writerow(columns)
     content = header.getvalue().encode(_held_in(form.encoding.removesuffix("-sig")), "replace")
     return Separated(Table(name, columns, {}, 0, True, form), content)
 
@@ -118,6 +118,7 @@ class TableRows:
         if form.kind == "excel":
             import pandas
 
+            make_room(target)
             pandas.DataFrame(rows, columns=list(self.table.columns), dtype=object).to_excel(target, index=False)
             return
         if form.kind == "lines":
@@ -170,7 +171,7 @@ class Parquet(TableRows):
             new = pyarrow.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in added], schema)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise Unsupported(f"rows do not fit into {self.table.name}: {error}") from None
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_room(target)
         parquet.write_table(pyarrow.concat_tables([self._content, new]).take(list(order)), target)
 
     def _all(self, name: str) -> list[Any]:
@@ -192,7 +193,7 @@ class Separated(TableRows):
         super().__init__(table, [])
         self._encoding = table.form.encoding.removesuffix("-sig")
         self._held_in, self._content = _held_in(self._encoding), content
-        self._separator, self._blanks = table.form.dialect.separator, table.form.dialect.blanks
+        self._separator, self._blanks = table.form.separator, table.form.blanks
         self._starts = self._line_starts()
         first = content[self._starts[0] : self._starts[1]] if len(self._starts) > 1 else b""
         self._line_end, self._header = "\r\n" if first.endswith(b"\r\n") else "\n", b""
@@ -258,7 +259,8 @@ class Separated(TableRows):
         content, size = self._content, len(self._content)
         ends = _places(content, b"\n") + 1
         ends = ends[np.searchsorted(_places(content, b'"'), ends) % 2 == 0]  # others lie inside of quotes
-        first, last = [len(BOM_UTF8) * content[:3].startswith(BOM_UTF8)], [] if size in ends[-1:] else [size]
+        is_marked = self.table.form.encoding == "utf-8-sig" and content[:3] == BOM_UTF8
+        first, last = [len(BOM_UTF8) * is_marked], [] if size in ends[-1:] else [size]
         starts: Any = np.concatenate([first, ends, last]).astype(np.int64) if size else np.zeros(1, np.int64)
         short = np.flatnonzero(np.diff(starts) < 3).tolist()
         blank = [place for place in short if not content[starts[place] : starts[place + 1]].strip(b" \r\n")]

@@ -7,18 +7,20 @@ import io
 import json
 import lzma
 import operator
+import re
 import time
 import zipfile
 import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from mle_star.data import files
-from mle_star.data.columns import Column, describe, odd_gaps
+from mle_star.data.columns import Column, describe, is_gap, is_number, odd_gaps, without_gaps
+from mle_star.data.place import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
 
 MAX_ROWS = 20_000
 MAX_CELLS = 400_000
@@ -40,6 +42,11 @@ FORMS: dict[str, tuple[str, ...]] = {
     "excel": (".xlsx", ".xlsm"),
 }
 TABLE_SUFFIXES = tuple(suffix for suffixes in FORMS.values() for suffix in suffixes)
+SNIFFED_CHARACTERS = 20_000
+DELIMITERS = [",", "\t", ";", "|"]
+_COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+"""What may as well be a whole number with commas between its thousands."""
 _BROKEN = (OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error)
 _BROKEN_ARCHIVE = (
     zipfile.BadZipFile,
@@ -62,7 +69,10 @@ class Form:
 
     kind: FormKind = "csv"
     encoding: str = "utf-8"
-    dialect: files.Dialect = field(default_factory=files.Dialect)
+    separator: str = ","
+    decimal: str = "."
+    thousands: str = ""
+    blanks: bool = False  # fields begin with blanks that mean nothing
     has_header: bool = True
     key: str = ""
     odd_gaps: tuple[str, ...] = ()
@@ -95,7 +105,7 @@ class Table:
 def table_form(path: Path) -> str | None:
     """What kind of table the suffix of a file says (`csv` for `x.tsv.gz`), or None for a file that is no table."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in files.COMPRESSED:
+    if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     return next((form for form, known in FORMS.items() if suffixes and suffixes[-1] in known), None)
 
@@ -133,11 +143,12 @@ def _read_table(path: Path, name: str) -> Table | str:
 
 
 def _read_csv(path: Path, name: str) -> Table | str:
-    pieces = files.read_pieces(path)
+    pieces = read_pieces(path)
     if pieces is None:
         return f"{name}: binary, not a text"
-    separator = files.sniff_separator(path.name, pieces.texts[0])
-    rows, is_all = _sampled_rows(pieces, separator)
+    texts, encoding, whole = pieces
+    separator = sniff_separator(path.name, texts[0])
+    rows, is_all = _sampled_rows(texts, separator, whole)
     if not rows:
         return f"{name}: empty"
     first, width = rows[0], len(rows[0])
@@ -145,11 +156,11 @@ def _read_csv(path: Path, name: str) -> Table | str:
         return f"{name}: prose, not a table"
     body = [[cell.strip() for cell in row] for row in rows[1:] if len(row) == width]
     notes = []
-    if not pieces.encoding.startswith("utf-8"):
-        notes.append(f"{name} is not UTF-8: read it with encoding={pieces.encoding!r}")
+    if not encoding.startswith("utf-8"):
+        notes.append(f"{name} is not UTF-8: read it with encoding={encoding!r}")
     if ragged := len(rows) - 1 - len(body):
         notes.append(f"{name}: {ragged} of {len(rows) - 1} sampled rows have another number of fields")
-    has_header = files.is_header(first, body)
+    has_header = is_header(first, body)
     columns, renamed = told_apart(first) if has_header else ([f"column_{index + 1}" for index in range(width)], [])
     if renamed:
         notes.append(f"{name}: column names are repeated or empty; told apart as {', '.join(renamed[:5])}")
@@ -157,31 +168,31 @@ def _read_csv(path: Path, name: str) -> Table | str:
         body.insert(0, [cell.strip() for cell in first])
         notes.append(f"{name}: no header line; the columns are called column_1 to column_{width}")
     cells = [[row[place] for row in body] for place in range(width)]
-    commas = files.comma_columns(cells, separator)
+    commas = comma_columns(cells, separator)
     dotted = any("." in cell for index in commas for cell in cells[index])
     for index in commas:
-        cells[index] = [files.with_point(cell) for cell in cells[index]]
-    blanks = files.has_blanks(pieces.texts[0], separator)
-    dialect = files.Dialect(separator, "," if commas else ".", "." if dotted else "", blanks)
-    form = Form("csv", pieces.encoding, dialect, has_header, odd_gaps=odd_gaps(cells))
+        cells[index] = [with_point(cell) for cell in cells[index]]
+    blanks = has_blanks(texts[0], separator)
+    decimal, thousands = "," if commas else ".", "." if dotted else ""
+    form = Form("csv", encoding, separator, decimal, thousands, blanks, has_header, odd_gaps=odd_gaps(cells))
     count = len(body)
     if not is_all:
-        with files.open_data(path) as stream:
-            count = max(files.count_lines(stream) - has_header, count)
+        with open_data(path) as stream:
+            count = max(count_lines(stream) - has_header, count)
     sample = dict(zip(columns, cells, strict=True))
     return Table(name, tuple(columns), sample, count, is_all and not ragged, form, tuple(notes))
 
 
-def _sampled_rows(pieces: files.Pieces, separator: str) -> tuple[list[list[str]], bool]:
+def _sampled_rows(texts: list[str], separator: str, whole: bool) -> tuple[list[list[str]], bool]:
     """Rows from everywhere in a file, which may be sorted, the first one first; and whether these are all."""
-    if pieces.whole:
-        rows = list(files.rows_of(pieces.texts[0], separator))
+    if whole:
+        rows = list(rows_of(texts[0], separator))
         is_all = len(rows) <= MAX_ROWS
         rows = rows if is_all else [rows[0], *rows[1 :: len(rows) // MAX_ROWS + 1]]
     else:
-        width, is_all = len(next(files.rows_of(pieces.texts[0], separator), [])), False
-        most = min(MAX_ROWS, max(MAX_CELLS // max(width, 1), FEWEST_ROWS)) // len(pieces.texts) + 1
-        found = (list(islice(files.rows_of(text, separator), most)) for text in pieces.texts)
+        width, is_all = len(next(rows_of(texts[0], separator), [])), False
+        most = min(MAX_ROWS, max(MAX_CELLS // max(width, 1), FEWEST_ROWS)) // len(texts) + 1
+        found = (list(islice(rows_of(text, separator), most)) for text in texts)
         rows = [row for piece in found for row in piece[:-1]]  # the last row of a piece is usually cut
     return list(dropwhile(operator.not_, rows)), is_all
 
@@ -196,6 +207,94 @@ def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
     csv.writer(header).writerow(names)
     given = list(pandas.read_csv(io.StringIO(header.getvalue()), nrows=0).columns)
     return given, [new for new, old in zip(given, names, strict=True) if new != old]
+
+
+def sniff_separator(name: str, text: str) -> str:
+    """What parts the fields of a text."""
+    if re.search(r"\.(tsv|tab)\b", name.lower()):
+        return "\t"
+    head = text[:SNIFFED_CHARACTERS]
+    if len(text) > SNIFFED_CHARACTERS and "\n" in head:
+        head = head[: head.rfind("\n") + 1]
+    marks = [mark for mark in DELIMITERS if mark in head]
+    if len(marks) == 1 and '"' not in head and len({line.count(marks[0]) for line in head.splitlines() if line}) == 1:
+        return marks[0]
+    import clevercsv
+
+    try:
+        found = clevercsv.Sniffer().sniff(head, delimiters=DELIMITERS)
+    except (clevercsv.Error, ValueError, IndexError):
+        return ","
+    return str(found.delimiter) if found is not None and found.delimiter in DELIMITERS else ","
+
+
+def rows_of(text: str, separator: str) -> Iterator[list[str]]:
+    """The rows of a text that hold anything; an empty one for a row that cannot be read."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error:  # a field that never ends: an unbalanced quote, or megabytes in one cell
+            yield []
+            continue
+        if row is None:
+            return
+        if any(map(str.strip, row)):
+            yield row
+
+
+def has_blanks(text: str, separator: str) -> bool:
+    """Do names or cells begin with a blank, as in `a, b`?"""
+    rows = csv.reader(io.StringIO(text[: 10 * SNIFFED_CHARACTERS], newline=""), delimiter=separator)
+    try:
+        return any(cell.startswith(" ") for row in rows for cell in row)
+    except csv.Error:
+        return False
+
+
+def comma_columns(columns: list[list[str]], separator: str) -> list[int]:
+    """The columns whose numbers are written with a decimal comma.
+
+    `1,234` may be a thousand or a fraction: among commas as separators it counts as a thousand, in other files not.
+    """
+    found = []
+    for index, cells in enumerate(columns):
+        if "," not in "\n".join(cells):
+            continue
+        values = without_gaps(cells)
+        commas = [cell for cell in values if "," in cell]
+        if not commas or not all(map(_COMMA_NUMBER.fullmatch, values)):
+            continue
+        if separator != "," or not all(_GROUPED.fullmatch(cell) for cell in commas):
+            found.append(index)
+    return found
+
+
+def with_point(cell: str) -> str:
+    """A number with a decimal comma as every program reads it."""
+    return cell if is_gap(cell) else cell.replace(".", "").replace(",", ".")
+
+
+def is_header(first: list[str], body: list[list[str]]) -> bool:
+    """Is the first row made of names? Numbers over number columns, or values that come again below, are none."""
+    figures = [i for i, cell in enumerate(first) if is_number(cell) and any(map(str.isdigit, cell))]  # no `inf`, `nan`
+    if not body:
+        return not figures
+    columns = [[row[i] for row in body[:1000]] for i in range(len(first))]
+    numeric = [i for i, cells in enumerate(columns) if _share_of_numbers(filter(None, cells)) >= 0.9]
+    named = (i for i in numeric if not is_number(first[i]) and not is_gap(first[i]))
+    if any(_share_of_numbers(without_gaps(columns[i])) == 1 for i in named):
+        return True  # a word over nothing but numbers, beside columns that are named by years
+    counting = [float(first[i]) for i in numeric if i in figures]
+    if counting:  # pixels and the like are named 0, 1, 2, ...
+        return len(counting) > 2 and all(b - a == 1 for a, b in pairwise(counting))
+    repeated = sum(cell in cells for cell, cells in zip(first, columns, strict=True) if cell)
+    return bool(numeric) or 2 * repeated <= len(first)
+
+
+def _share_of_numbers(cells: Iterable[str]) -> float:
+    found = list(map(is_number, cells))
+    return sum(found) / len(found) if found else 0.0
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -229,10 +328,10 @@ def json_records(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
 
     It is a list of objects, one object a line, an object of columns, or an object that holds a list of objects.
     """
-    with files.open_data(path) as stream:
+    with open_data(path) as stream:
         data = stream.read(JSON_BYTES + 1)
     text = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip()
-    if "\0" in text[: files.WHOLE_BYTES]:
+    if "\0" in text[:WHOLE_BYTES]:
         raise ValueError("binary, not a text")
     kind, key, records, complete = _records(text)
     return Form(kind, key=key), records, complete and len(data) <= JSON_BYTES

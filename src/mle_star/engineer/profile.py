@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mle_star.data.columns import Column, comes_later, is_apart, is_id_name, moments_beside, moments_of
-from mle_star.data.layout import Layout, find_layout, labels_of
-from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
+from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout, find_layout, labels_of
 from mle_star.engineer.recipes import Recipe, recipe_for
 from mle_star.engineer.settings import cells_of, data_settings, looked_up, lookups_of, never_negative, target_settings
 from mle_star.errors import ConfigError

@@ -45,7 +45,7 @@ def cells_of(layout: Layout, name: str) -> list[Any]:
 def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
     """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
     table = _table_of(layout, name)
-    spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.dialect.decimal == ".")
+    spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.decimal == ".")
     if table.whole or not spelt_alike:
         return table.sample[name]
     try:
@@ -144,16 +144,16 @@ def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[s
     form = table.form
     if form.kind != "csv":
         return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {})}
-    dialect, dotted = form.dialect, list[str]()
-    if dialect.thousands:  # dates such as 31.12.2024, which pandas would take for numbers
+    dotted = list[str]()
+    if form.thousands:  # dates such as 31.12.2024, which pandas would take for numbers
         others = (name for name in table.columns if not table.column(name).numeric)
-        dotted = [name for name in others if any(dialect.thousands in str(cell) for cell in table.sample[name])]
+        dotted = [name for name in others if any(form.thousands in str(cell) for cell in table.sample[name])]
     known = {
-        "sep": dialect.separator if dialect.separator != "," else None,
-        "decimal": dialect.decimal if dialect.decimal != "." else None,
-        "thousands": dialect.thousands,
+        "sep": form.separator if form.separator != "," else None,
+        "decimal": form.decimal if form.decimal != "." else None,
+        "thousands": form.thousands,
         "dtype": dict.fromkeys(dotted, "str"),
-        "skipinitialspace": bool(dialect.blanks),
+        "skipinitialspace": bool(form.blanks),
         "encoding": form.encoding if form.encoding != "utf-8" else None,
         "na_values": list(form.odd_gaps),
         "names": [] if form.has_header else list(table.columns),

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mle_star.data.files import count_lines, read_pieces, sniff_separator, submitted_rows
+from mle_star.data.place import count_lines, read_pieces, submitted_rows
+from mle_star.data.tables import sniff_separator
 
 DEFAULT_NAME = "submission.csv"
 SUBMISSION = f"final/{DEFAULT_NAME}"
@@ -161,7 +162,7 @@ def _read_sample(path: Path) -> tuple[TableFacts | None, str]:
     """The sample, and what parts its fields and so those of a submission; None where there is nothing to compare."""
     try:
         pieces = read_pieces(path)
-        separator = "," if pieces is None else sniff_separator(path.name, pieces.texts[0])
+        separator = "," if pieces is None else sniff_separator(path.name, pieces[0][0])
         with path.open("rb") as file:
             return read_facts(file, most_cells=sys.maxsize, most_ids=MAX_IDS, separator=separator), separator
     except (OSError, csv.Error, UnicodeDecodeError):

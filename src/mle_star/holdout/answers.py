@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from mle_star.data.columns import is_number
-from mle_star.data.files import submitted_rows
+from mle_star.data.place import submitted_rows
 from mle_star.holdout.views import Data, View
 from mle_star.models.texts import quoted
 
@@ -53,7 +53,7 @@ def read_answers(data: Data, path: Path, view: View) -> Answers:
 def _table(data: Data, path: Path, asked: int) -> tuple[list[str], list[list[str]]]:
     """Header and rows, as far as they hold answers and keys: whatever else was written does not fill the memory."""
     sample = data.layout.sample
-    usual = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
+    usual = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
     with path.open("rb") as file:
         try:
             first = next(submitted_rows(file, usual, "replace"), [])
@@ -110,12 +110,12 @@ def write_answers(data: Data, answers: Answers, target: Path) -> None:
     if sample is None:
         columns = {key or "": data.asked_keys} if data.asked_keys else {}
     else:
-        dialect = sample.table.form.dialect
-        columns, separator = {name: sample.column(name) for name in sample.table.columns}, dialect.separator
+        form = sample.table.form
+        columns, separator = {name: sample.column(name) for name in sample.table.columns}, form.separator
         if key is not None and data.asked_keys:
             said_of = dict(zip(data.asked_keys, rows, strict=True))
             rows = [said_of[name] for name in columns[key]]
-        if dialect.decimal == ",":
+        if form.decimal == ",":
             rows = [tuple(cell.replace(".", ",") if is_number(cell) else cell for cell in row) for row in rows]
     said = zip(*rows, strict=True) if rows else ([] for _ in data.layout.answers)
     columns = {**columns, **dict(zip(data.layout.answers, said, strict=True))}

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.data.files import Dialect, with_point
 from mle_star.data.formulas import spearman
+from mle_star.data.tables import Form, with_point
 from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.scorer import Scorer
 
@@ -148,11 +148,11 @@ def blend_script(weights: list[float], scorer: Scorer) -> str:
     """The program for these weights, with all that tells its rows and its numbers apart."""
     layout = scorer.data.layout
     sample = layout.sample
-    dialect = sample.form.dialect if sample is not None and sample.form.kind == "csv" else Dialect()
+    form = sample.form if sample is not None and sample.form.kind == "csv" else Form()
     return _SCRIPT.format(
         weights=[round(weight, 6) for weight in weights],
         key=layout.key if scorer.data.asked_keys or not scorer.data.asked else None,
         answers=list(scorer.names),
-        separator=dialect.separator,
-        decimal=dialect.decimal,
+        separator=form.separator,
+        decimal=form.decimal,
     )

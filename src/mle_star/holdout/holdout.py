@@ -12,10 +12,9 @@ from functools import cached_property
 from pathlib import Path
 
 from mle_star.data.columns import is_gap
-from mle_star.data.layout import find_layout
+from mle_star.data.layout import find_layout, samples_among
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.data.rows import Unsupported
-from mle_star.data.survey import samples_among
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.intervals import after_more_rows, moved, shifted

@@ -14,11 +14,9 @@ from itertools import islice
 from operator import lt
 from pathlib import Path
 
-from mle_star.data.files import COMPRESSED
-from mle_star.data.layout import Layout
-from mle_star.data.place import DataFolder
+from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout
+from mle_star.data.place import COMPRESSED, DataFolder
 from mle_star.data.rows import TableRows, Unsupported, as_text, read_rows
-from mle_star.data.survey import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from mle_star.data.tables import Table, read_table, table_form
 
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
@@ -156,7 +154,7 @@ def label_files(layout: Layout, folder: Path) -> frozenset[str]:
     unseen: list[str] = []
     data = DataFolder(folder)
     for path, _ in data.files():
-        name = os.path.relpath(path, data.root).replace(os.sep, "/")
+        name = data.name(path)
         if name in roles:
             continue
         if any(part.startswith(".") for part in name.split("/")) or _may_hold_a_table(Path(path)):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mle_star.data.columns import is_number, label_order, likely_label
-from mle_star.data.files import comma_columns, with_point
 from mle_star.data.metrics import Metric
+from mle_star.data.tables import comma_columns, with_point
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
@@ -180,9 +180,8 @@ class Scorer:
     @cached_property
     def _truth(self) -> Truth:
         """The targets of every training row."""
-        truth, table = self.data.truth, self.data.layout.labels or self.data.layout.train
-        dialect = table.form.dialect
-        return Truth(self.plain(truth.columns, dialect.separator)) if dialect.decimal == "," else truth
+        truth, form = self.data.truth, (self.data.layout.labels or self.data.layout.train).form
+        return Truth(self.plain(truth.columns, form.separator)) if form.decimal == "," else truth
 
     def plain(self, columns: Sequence[Sequence[str]], separator: str) -> tuple[Sequence[str], ...]:
         """Targets of a file with such a separator; where the metric takes numbers, without decimal commas."""
@@ -251,7 +250,7 @@ class Scorer:
 
     def _pointed(self, cell: str) -> str:
         """A number in an answer, which may have a decimal comma where the training table has some."""
-        return with_point(cell) if "," in cell and self.data.layout.train.form.dialect.decimal == "," else cell
+        return with_point(cell) if "," in cell and self.data.layout.train.form.decimal == "," else cell
 
     def _frame(self, rows: Sequence[Sequence[str]], names: Sequence[str]) -> Any:
         """A data frame; a column of nothing but numbers holds them as such."""

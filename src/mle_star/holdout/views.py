@@ -383,8 +383,7 @@ def link_rest(source: Path, target: Path, changed: Collection[str]) -> None:
     target.mkdir(parents=True)
     data = DataFolder(source)
     for path, _ in data.files():
-        name = Path(os.path.relpath(path, data.root))
-        if name.as_posix() not in changed:
+        if (name := data.name(path)) not in changed:
             _link_file(Path(path), target / name)
 
 

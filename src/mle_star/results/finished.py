@@ -96,7 +96,7 @@ def _predict_script(model: Model) -> str | None:
         sample=layout.sample.name if layout.sample else None if layout.test else SAMPLE_NAME,
         example=sample,
         key=key,
-        separator=form.dialect.separator,
+        separator=form.separator,
         encoding=form.encoding,
     )
 

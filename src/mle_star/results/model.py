@@ -242,7 +242,7 @@ class Model:
         """The script's answers, one for each row, in their order."""
         if not verify_submission(str(work)):
             raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
-        separator = self.layout.sample.form.dialect.separator if self.layout.sample else ","
+        separator = self.layout.sample.form.separator if self.layout.sample else ","
         labels = {name: self._labels(name) for name in self.targets}
         answers = read_answers(work / "final" / "submission.csv", separator, self.layout.key, labels)
         if len(answers) != len(rows):

@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import is_gap, is_number
-from mle_star.data.files import comma_columns, with_point
 from mle_star.data.rows import Unsupported, read_rows
-from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table, table_form, told_apart
+from mle_star.data.tables import (
+    Form,
+    Table,
+    as_cell,
+    comma_columns,
+    flatten,
+    json_records,
+    read_table,
+    table_form,
+    told_apart,
+    with_point,
+)
 from mle_star.errors import ConfigError
 
 
@@ -79,7 +89,7 @@ def _read_separated(table: Table, path: Path, like: Table) -> Any:
         if not {*names} & {*like.columns}:
             raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
     cells = rows.values(table.columns, range(not has_header, rows.count))
-    for place in comma_columns(cells, table.form.dialect.separator):
+    for place in comma_columns(cells, table.form.separator):
         cells[place] = list(map(with_point, cells[place]))
     return pandas.DataFrame(dict(zip((n if n in like.columns else n.strip() for n in names), cells, strict=True)))
 
@@ -101,9 +111,9 @@ def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, fol
 def _write(frame: Any, path: Path, form: Form, like: Table | None, folder: Path | None) -> None:
     if form.kind == "csv" or like is None or folder is None:
         numbers = [] if like is None else [c for c in like.columns if c in frame and like.column(c).numeric]
-        if form.dialect.decimal == ",":
+        if form.decimal == ",":
             frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
-        frame.to_csv(path, sep=form.dialect.separator, encoding=form.encoding, index=False, header=form.has_header)
+        frame.to_csv(path, sep=form.separator, encoding=form.encoding, index=False, header=form.has_header)
     else:
         rows = read_rows(like, folder)
         cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}

@@ -17,9 +17,8 @@ from typing import Any
 
 from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_task
 from mle_star.data.guess import TaskGuess, guess_task
-from mle_star.data.layout import with_target
+from mle_star.data.layout import survey, with_target
 from mle_star.data.place import MARK, RUNS
-from mle_star.data.survey import survey
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError
 from mle_star.execution.workspace import remove_entry

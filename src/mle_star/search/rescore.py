@@ -122,7 +122,7 @@ class _Truth:
         """The labels in the test's order: by key, else as they stand; a column for each class counts as its largest."""
         data = scorer.data
         sample = data.layout.sample
-        separator = sample.form.dialect.separator if sample is not None and sample.form.kind == "csv" else ","
+        separator = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:
                 rows = list(csv.DictReader(stream, delimiter=separator, skipinitialspace=True))
