@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 import pytest
 
-from mle_star.models import FinalResult, PipelineConfig, TaskDescription
+from mle_star.models import FinalResult, MetricDirection, PhaseTimeBudget, PipelineConfig, TaskDescription, TaskType
 from mle_star.models.phases import PHASES
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import AgentFinished, Event, FinishRequested, PhaseFinished, RunFinished
@@ -22,6 +24,8 @@ from tests.pipeline.mind import LevelExecutor, MindAgents
 E = TypeVar("E", bound=Event)
 
 ALL_PHASES = [phase.name for phase in PHASES]
+LOSS = {"task_type": TaskType.regression, "evaluation_metric": "rmse", "metric_direction": MetricDirection.minimize}
+"""Changes that make a task one of numbers, where less is better."""
 
 
 def settings(**changes: Any) -> PipelineConfig:
@@ -32,6 +36,12 @@ def settings(**changes: Any) -> PipelineConfig:
         "scoring": "self_reported",
     }  # fmt: skip
     return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
+
+
+def timed(limit: int, *shares: float, **changes: Any) -> PipelineConfig:
+    """Settings with a time limit and the shares of the four phases."""
+    names = dict(zip(ALL_PHASES, shares, strict=True)) if shares else {}
+    return settings(time_limit_seconds=limit, phase_time_budget=PhaseTimeBudget(**names), **changes)
 
 
 def events(run_dir: Path, kind: type[E]) -> list[E]:
@@ -72,6 +82,33 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
+def submitted(result: FinalResult) -> str:
+    """The file that a run submits."""
+    return Path(result.submission_path).read_text(encoding="utf-8")
+
+
+def answers_of(result: FinalResult) -> dict[int, float]:
+    """The answers that a run submits, by their keys."""
+    return {int(row["id"]): float(row["label"]) for row in csv.DictReader(submitted(result).splitlines())}
+
+
+def write_tables(folder: Path, known: Iterable[tuple[int, int, Any]], unknown: Iterable[tuple[int, int]]) -> None:
+    """A task of rows with a key, a size and, where it is known, a label."""
+    folder.mkdir()
+    unknown = list(unknown)
+    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in known))
+    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s in unknown))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, _ in unknown))
+
+
+def install(folder: Path, name: str, version: str, entry_points: str = "") -> None:
+    """What `pip install` leaves, as far as an interpreter can tell."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+
+
 def story(result: FinalResult) -> dict[str, Any]:
     """A result without its times and places: what two runs of the same task have in common."""
 
@@ -84,7 +121,7 @@ def story(result: FinalResult) -> dict[str, Any]:
         return [common(entry) for entry in value] if isinstance(value, list) else value
 
     whole: dict[str, Any] = common(result.model_dump(mode="json"))
-    whole["submitted"] = Path(result.submission_path).read_text(encoding="utf-8") if result.submission_path else ""
+    whole["submitted"] = submitted(result) if result.submission_path else ""
     return whole
 
 
@@ -114,6 +151,11 @@ class QuickRun:
         """How every phase ended, with which words and which score."""
         ended = [event for event in self.events(PhaseFinished) if event.path is None]
         return [(event.phase, event.outcome, event.detail, event.score) for event in ended]
+
+    @property
+    def last(self) -> RunFinished:
+        """How the run ended."""
+        return self.events(RunFinished)[-1]
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
+import os
 import re
 import time
 from collections import Counter
@@ -180,6 +182,37 @@ def failing(agent: str, *labels: str, error: BaseException | None = None, after:
                 raise error or RuntimeError("a bug")
 
     return before
+
+
+def hang(*agents: str, label: str | None = None, after: int = 0, seconds: float = 600) -> Hook:
+    """A call that does not come back: these agents', on one path or on all, from the n-th of each path on."""
+    seen: Counter[tuple[str, str]] = Counter()
+
+    async def before(where: str, who: str) -> None:
+        if who in agents and label in (None, where):
+            seen[where, who] += 1
+            await asyncio.sleep(seconds if seen[where, who] > after else 0)
+
+    return before
+
+
+def once(agent: str, act: Callable[[], Awaitable[None] | None], wait: float = 0.0) -> Hook:
+    """Something that happens at the first call of an agent."""
+    acts = iter([act])
+
+    async def before(where: str, who: str) -> None:
+        if who == agent and (first := next(acts, None)) is not None:
+            going_on = first()
+            if going_on is not None:
+                await going_on
+            await asyncio.sleep(wait)
+
+    return before
+
+
+def no_room(request: ScriptRequest | None = None) -> None:
+    """The disk is full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def apart(answer: Answer, label: str) -> Answer:

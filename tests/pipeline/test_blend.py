@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import csv
 import json
 import re
 import subprocess
@@ -24,16 +23,7 @@ from mle_star.execution.predictions import searched_submission
 from mle_star.holdout.blend import blend_script
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
-from mle_star.models import (
-    ExecutionRawResult,
-    FinalResult,
-    MetricDirection,
-    PhaseTimeBudget,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-    TaskType,
-)
+from mle_star.models import ExecutionRawResult, FinalResult, SolutionPhase, SolutionScript, TaskDescription
 from mle_star.models.phases import PHASES
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.events import (
@@ -50,7 +40,7 @@ from mle_star.safety import LEAK_REPLACED
 from mle_star.search.rescore import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import QuickRun, settings
+from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking
 
 LABELLED, ASKED = 400, 40
@@ -109,13 +99,9 @@ class ErringExecutor(LevelExecutor):
 def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     """Numbers to predict, so that answers can be averaged."""
     folder = tmp_path / "numbers"
-    folder.mkdir()
-    known, asked = range(LABELLED), range(LABELLED, LABELLED + ASKED)
-    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{size_of(i)},{size_of(i)}.5\n" for i in known))
-    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{size_of(i)}\n" for i in asked))
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0.0\n" for i in asked))
-    kind = {"task_type": TaskType.regression, "evaluation_metric": "rmse", "metric_direction": MetricDirection.minimize}
-    return task.model_copy(update={"data_dir": str(folder), **kind})
+    known = [(i, size_of(i), f"{size_of(i)}.5") for i in range(LABELLED)]
+    write_tables(folder, known, [(i, size_of(i)) for i in range(LABELLED, LABELLED + ASKED)])
+    return task.model_copy(update={"data_dir": str(folder), **LOSS})
 
 
 def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
@@ -163,8 +149,7 @@ async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_d
     assert expected(fork) == expected(fresh) and (change == "seed" or expected(fresh) < expected(parent))
     if change == "model":
         members = [(tmp_path / name / "solution" / "member_1.py").read_text() for name in ("fork", "fresh")]
-        assert members[0] == members[1]
-        assert Path(fork.submission_path).read_text() == Path(fresh.submission_path).read_text()
+        assert members[0] == members[1] and submitted(fork) == submitted(fresh)
         return
     tables = [quick.events(ShortlistScored, name)[-1].shortlist for name in ("fork", "fresh")]
     assert tables[0] == tables[1]
@@ -184,20 +169,17 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     factors = [int(text.splitlines()[0].removeprefix("factor = ")) for text in members]
     assert sorted(factors) == [5381, 7919]
     (line,) = re.findall(r"^WEIGHTS = (.*)$", result.final_solution.content, re.MULTILINE)
-    with Path(result.submission_path).open(newline="") as stream:
-        submitted = {int(row["id"]): float(row["label"]) for row in csv.DictReader(stream)}
     parts = list(zip(ast.literal_eval(line), members, strict=True))
     wanted = {
         row: sum(weight * answer(text, row, size_of(row), on_all=not trouble) for weight, text in parts)
         for row in range(LABELLED, LABELLED + ASKED)
     }
-    assert submitted == pytest.approx(wanted, abs=1e-4)
+    assert answers_of(result) == pytest.approx(wanted, abs=1e-4)
     said = {7919: "KeyError: no such column", 5381: "39 rows, the test file 40: answer every one"}
     warned = [warning for warning in result.warnings if "of the blend" in warning]
     for number, (factor, warning) in enumerate(zip(factors if trouble else [], warned, strict=True), 1):
-        assert (
-            warning.startswith(f"member {number} of the blend answers as in the search: ") and said[factor] in warning
-        )
+        assert warning.startswith(f"member {number} of the blend answers as in the search: ")
+        assert said[factor] in warning
     final = [event for event in quick.events(ScriptStarted) if event.purpose == "submission"]
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
@@ -205,7 +187,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert executor.unknown == [None, None]
     if trouble:  # what was said in the search is kept
         (kept_blend,) = (quick.dir / "answers").glob("blend-*")
-        assert kept_blend.read_text() == Path(result.submission_path).read_text()
+        assert kept_blend.read_text() == submitted(result)
     kept = {path.name for path in (quick.dir / "model").glob("*")}
     assert kept == (set() if trouble else {"factor = 7919", "factor = 5381"}), "of all members, or of none"
     if not trouble:
@@ -222,25 +204,19 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert all(ran[member["step"]].result.score == member["score"] for member in selection["members"])
 
 
-async def test_without_a_sample_a_blend_answers_the_test_file_in_its_order(
+async def test_without_a_sample_a_blend_answers_the_test_file_and_without_that_it_is_submitted_as_its_scripts(
     quick: QuickRun, task: TaskDescription
 ) -> None:
     (Path(task.data_dir) / "sample_submission.csv").unlink()
-    result = await blend(quick)
-    assert quick.events(ShortlistScored)[0].chosen == "blend"
-    with Path(result.submission_path).open(newline="") as stream:
-        submitted = {int(row["id"]): float(row["label"]) for row in csv.DictReader(stream)}
-    assert list(submitted) == list(range(LABELLED, LABELLED + ASKED))
-    assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in submitted.items())
-
-
-async def test_without_a_test_file_a_blend_is_submitted_as_its_scripts(quick: QuickRun, task: TaskDescription) -> None:
-    for name in ("test.csv", "sample_submission.csv"):
-        (Path(task.data_dir) / name).unlink()
+    answers = answers_of(await blend(quick, name="no sample"))
+    assert list(answers) == list(range(LABELLED, LABELLED + ASKED))
+    assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in answers.items())
+    (Path(task.data_dir) / "test.csv").unlink()
     result = await blend(quick, executor := ErringExecutor())
-    assert quick.events(ShortlistScored)[0].chosen == "blend"
+    for name in ("no sample", "run"):
+        assert quick.events(ShortlistScored, name)[0].chosen == "blend"
     assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
-    assert result.expected is not None and result.expected.score == pytest.approx(result.final_solution.score)
+    assert expected(result) == pytest.approx(result.final_solution.score)
     assert sorted(path.name for path in (quick.dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
     assert (quick.dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
 
@@ -279,9 +255,7 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
 
     mind = two_candidates()
     mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), **leaking("error = 0.0")}
-    shares = PhaseTimeBudget(phase1=0.2, phase2=0.699, phase3=0.001, finalization=0.1)
-    limits: dict[str, Any] = {"time_limit_seconds": 600, "phase_time_budget": shares}
-    config = settings(scoring="auto", L=1, K=2, leakage_checks="promising", **limits)
+    config = timed(600, 0.2, 0.699, 0.001, 0.1, scoring="auto", L=1, K=2, leakage_checks="promising")
     result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
     (scored,) = quick.events(ShortlistScored)
     assert scored.chosen == "path 0", "by its score it is the best"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from mle_star.cli.run import _spent_limits
 from mle_star.errors import AgentError, PipelineError
-from mle_star.models import ExecutionRawResult, PhaseTimeBudget
+from mle_star.models import ExecutionRawResult
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import (
@@ -28,8 +27,20 @@ from mle_star.run.folder import RunFolder, last_config, place_copy
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import QuickRun, ask_to_finish, message_of_the_end, settings, story
-from tests.pipeline.mind import Crash, Hook, LevelExecutor, Mind, MindAgents, failing, fenced, leaking
+from tests.pipeline.conftest import QuickRun, ask_to_finish, message_of_the_end, settings, story, submitted, timed
+from tests.pipeline.mind import (
+    Crash,
+    Hook,
+    LevelExecutor,
+    Mind,
+    MindAgents,
+    failing,
+    fenced,
+    hang,
+    leaking,
+    no_room,
+    once,
+)
 
 pytestmark = pytest.mark.long
 
@@ -43,39 +54,37 @@ def full_disk(runs: int) -> LevelExecutor:
 
     async def before(request: ScriptRequest) -> None:
         if next(left, None) is None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            no_room()
 
     return LevelExecutor(before=before)
 
 
 @pytest.mark.req("REQ-OR-043")
-@pytest.mark.parametrize(("scripts", "score"), [(2, 0.51), (3, 0.515), (5, 0.525), (10, None)])
-async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later(
-    quick: QuickRun, scripts: int, score: float | None
-) -> None:
-    config, agents = settings(L=1, use_cache=False), MindAgents()
-    result = await quick(config, agents=agents, executor=full_disk(scripts))
+async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later(quick: QuickRun) -> None:
+    config = settings(L=1, use_cache=False)
     undisturbed = await quick(config, name="undisturbed")
-    if score is None:  # there was room enough
-        assert result.stopped_by is None and story(result) == story(undisturbed)
-        return
-    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("disk", "stopped by a full disk")
-    assert "No space left on device" in result.warnings[0] and "free some space" in result.warnings[0]
-    assert "no submission by a script of its own: [Errno 28] No space left on device" in result.warnings
-    assert result.final_solution.score == score and str(score) in Path(result.submission_path).read_text("utf-8")
-    assert agents.count("test") == 0  # what it would bring could not be kept
-    later = await quick(config, resume=True)
-    assert story(later)["submitted"] == story(undisturbed)["submitted"]
-    assert later.final_solution.score == undisturbed.final_solution.score and later.stopped_by is None
+    for scripts, score in [(2, 0.51), (3, 0.515), (5, 0.525)]:
+        quick.dir, agents = quick.dir.with_name(name := f"room for {scripts}"), MindAgents()
+        result = await quick(config, agents=agents, executor=full_disk(scripts), name=name)
+        assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("disk", "stopped by a full disk")
+        assert "No space left on device" in result.warnings[0] and "free some space" in result.warnings[0]
+        assert "no submission by a script of its own: [Errno 28] No space left on device" in result.warnings
+        assert result.final_solution.score == score and str(score) in submitted(result)
+        assert agents.count("test") == 0  # what it would bring could not be kept
+        later = await quick(config, name=name, resume=True)
+        assert submitted(later) == submitted(undisturbed)
+        assert later.final_solution.score == undisturbed.final_solution.score and later.stopped_by is None
+    enough = await quick(config, executor=full_disk(10), name="enough")
+    assert enough.stopped_by is None and story(enough) == story(undisturbed)
 
 
 async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger(quick: QuickRun) -> None:
     """The disk has plenty of room (the other case: tests/test_full_disk.py)."""
 
-    def no_room(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+    def fails(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return crash("OSError: [Errno 28] No space left") if executor.runs == 1 else done
 
-    agents, executor = MindAgents(), LevelExecutor(after=no_room)
+    agents, executor = MindAgents(), LevelExecutor(after=fails)
     result = await quick(settings(L=1, M=1), agents=agents, executor=executor)
     assert (agents.count("debugger"), result.stopped_by) == (1, None)
 
@@ -120,7 +129,7 @@ async def test_when_the_model_cannot_be_reached_any_more_the_best_so_far_is_subm
     result = await quick(config, agents=agents)
     assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("outage", "stopped by an outage")
     assert "the CLI died" in result.warnings[0] and "when the model can be reached again" in result.warnings[0]
-    assert result.final_solution.score == result.phase1.initial_score and Path(result.submission_path).is_file()
+    assert result.final_solution.score == result.phase1.initial_score and submitted(result)
     assert 5 <= sum(label != "main" for label, _ in agents.calls) <= 8
     assert "an outage: " in quick.events(FinishRequested)[0].source
     later = await quick(config, resume=True)
@@ -128,17 +137,18 @@ async def test_when_the_model_cannot_be_reached_any_more_the_best_so_far_is_subm
     assert later.phase2_results[0].best_score > result.phase2_results[0].best_score
 
 
-@pytest.mark.parametrize("trouble", ["a full disk", "an outage"])
+@pytest.mark.parametrize(
+    ("trouble", "cause"), [("a full disk", "; free some space, then"), ("an outage", ".*the CLI died")]
+)
 async def test_without_a_solution_the_error_says_what_stopped_the_run_and_what_to_do(
-    quick: QuickRun, trouble: str
+    quick: QuickRun, trouble: str, cause: str
 ) -> None:
-    cause = "; free some space, then" if trouble == "a full disk" else ".*the CLI died"
-    agents = MindAgents(before=outage(after=1) if trouble == "an outage" else None)
-    executor = full_disk(0) if trouble == "a full disk" else LevelExecutor()
+    disk, config = trouble == "a full disk", settings(M=4)
+    agents = MindAgents(before=None if disk else outage(after=1))
     with pytest.raises(PipelineError, match=rf"stopped by {trouble} .*{cause}.*`mle-star resume"):
-        await quick(settings(M=4), agents=agents, executor=executor)
-    assert quick.events(RunFinished)[-1].state == "failed"
-    result = await quick(settings(M=4), resume=True)
+        await quick(config, agents=agents, executor=full_disk(0 if disk else 99))
+    assert quick.last.state == "failed"
+    result = await quick(config, resume=True)
     assert result.stopped_by is None and result.submission_path
 
 
@@ -161,9 +171,8 @@ async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_ag
 # --- time ------------------------------------------------------------------------------------------------------
 
 
-async def a_second(label: str, agent: str) -> None:
-    """Lets more than a second pass in Phase 1."""
-    await asyncio.sleep(1.1 if agent == "retriever" else 0)
+a_second = hang("retriever", seconds=1.1)
+"""Lets more than a second pass in Phase 1."""
 
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-034")
@@ -172,7 +181,7 @@ async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are
     quick: QuickRun, died: bool
 ) -> None:
     """A run that is taken up with its time used up: it had died in Phase 2, or there is more to do than before."""
-    config = settings(L=2 if died else 1)
+    config = settings(M=1, L=2 if died else 1)
     dies = failing("ablation", error=Crash())
 
     async def before(label: str, agent: str) -> None:
@@ -180,10 +189,7 @@ async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are
         if died:
             await dies(label, agent)
 
-    if died:
-        with pytest.raises(Crash):
-            await quick(config, agents=MindAgents(before=before))
-    else:
+    with pytest.raises(Crash) if died else nullcontext():
         await quick(config, agents=MindAgents(before=before))
     agents, late = MindAgents(), config.model_copy(update={"time_limit_seconds": 1, "outer_loop_steps": 2})
     result = await quick(late, agents=agents, resume=True)
@@ -192,64 +198,49 @@ async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are
     assert "--time-limit" in result.warnings[0]
     if died:
         assert result.phases_skipped == ["phase2", "phase3"] and result.phase2_results == []
-        assert result.final_solution.score == result.phase1.initial_score == 0.515
+        assert result.final_solution.score == result.phase1.initial_score == 0.5
     else:
         assert not result.phase2_results[0].partial and len(result.phase2_results[0].step_history) == 1
         assert result.phases_completed == ["phase1", "phase2", "finalization"]
+        assert _spent_limits(quick.dir, settings()) == []
+        seconds, money = _spent_limits(quick.dir, settings(time_limit_seconds=1, max_budget_usd=0.1))
+        assert "time limit is used up" in seconds and "raise it with --time-limit" in seconds
+        assert "money limit is used up (0.1" in money and "raise it with --max-budget" in money
 
 
-@pytest.mark.req("REQ-OR-014", "REQ-OR-023")
+@pytest.mark.req("REQ-OR-014", "REQ-OR-023", "REQ-OR-026")
 @in_its_own_time
-async def test_paths_that_improved_alike_and_were_cut_off_are_ensembled(quick: QuickRun) -> None:
-    async def hang(label: str, agent: str) -> None:
-        await asyncio.sleep(600 if agent == "planner" else 0)
-
-    shares = PhaseTimeBudget(phase1=0.3, phase2=0.1, phase3=0.3, finalization=0.3)
-    config = settings(time_limit_seconds=60, phase_time_budget=shares)
-    result = await quick(config, agents=MindAgents(before=hang, paths_alike=True))
+async def test_paths_that_were_cut_off_alike_are_ensembled_and_those_in_turn_share_their_time(quick: QuickRun) -> None:
+    agents = MindAgents(before=hang("planner"), paths_alike=True)
+    result = await quick(timed(60, 0.3, 0.1, 0.3, 0.3), agents=agents)
     assert all(path.best_score > result.phase1.initial_score for path in result.phase2_results)
     assert len({path.best_solution.content for path in result.phase2_results}) == 1
     assert result.phase3 is not None and "phase3" in result.phases_completed
-
-
-@pytest.mark.req("REQ-OR-026")
-@in_its_own_time
-async def test_paths_that_take_turns_share_the_time_of_their_phase(quick: QuickRun) -> None:
-    async def hang(label: str, agent: str) -> None:
-        await asyncio.sleep(600 if (label, agent) == ("path-0", "coder") else 0)
-
-    shares = PhaseTimeBudget(phase1=0.3, phase2=0.4, phase3=0.1, finalization=0.2)
-    config = settings(time_limit_seconds=40, max_concurrent_paths=1, phase_time_budget=shares)
-    state = PipelineState()
-    result = await quick(config, agents=MindAgents(before=hang), state=state)
+    state, agents = PipelineState(), MindAgents(before=hang("coder", label="path-0"))
+    config = timed(40, 0.3, 0.4, 0.1, 0.2, max_concurrent_paths=1)
+    result = await quick(config, agents=agents, state=state, name="in turn")
     assert state.phase2_path_statuses == ["cancelled", "completed"]
     stuck, fine = (path.best_score for path in result.phase2_results)
     assert stuck == result.phase1.initial_score < fine
 
 
 @pytest.mark.req("REQ-OR-043", "REQ-P2I-030")
-@pytest.mark.parametrize(("first", "submitted"), [(0.4, 0.515), (0.6, 0.6)])
+@pytest.mark.parametrize(("first", "clean"), [(0.4, 0.515), (0.6, 0.6)])
 @in_its_own_time
 async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_script(
-    quick: QuickRun, first: float, submitted: float
+    quick: QuickRun, first: float, clean: float
 ) -> None:
     """Of promising scripts the winner of a loop is checked, and the end comes before: the second attempt leaks."""
     coded = iter((first, 0.99))
-
-    async def hang(label: str, agent: str) -> None:
-        if agent == "planner" and agents.count("coder") == 2:
-            await asyncio.sleep(6000)
-
     overrides = {"coder": lambda _: fenced(f"level = {next(coded):.4f}"), **leaking("level = 0.9900")}
-    agents = MindAgents(Mind(overrides=overrides), before=hang)
+    agents = MindAgents(Mind(overrides=overrides), before=hang("planner", after=1, seconds=6000))
     result = await quick(settings(L=1, K=3, leakage_checks="promising", time_limit_seconds=300), agents=agents)
     (path,) = result.phase2_results
     assert (path.partial, path.best_score) == (True, 0.99), "nobody has checked it when the path is cut off"
-    assert result.final_solution.score == submitted and not result.final_solution.leaking
-    assert f"level = {submitted:.4f}" in result.final_solution.content
-    assert f",{submitted}" in Path(result.submission_path).read_text(encoding="utf-8")
-    assert result.expected is not None and result.expected.score == submitted
-    assert result.lineage["finalization"]["from_score"] == submitted
+    assert result.final_solution.score == clean and not result.final_solution.leaking
+    assert f"level = {clean:.4f}" in result.final_solution.content and f",{clean}" in submitted(result)
+    assert result.expected is not None and result.expected.score == clean
+    assert result.lineage["finalization"]["from_score"] == clean
     assert [text for text in result.warnings if "data leakage" in text] == [LEAK_REPLACED]
 
 
@@ -257,14 +248,9 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_scri
 
 
 async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: QuickRun) -> None:
-    config = settings(R=4)
+    config = settings(M=1, K=1, R=4)
     await quick(config)
-
-    async def ask(label: str, agent: str) -> None:
-        if agent == "ens_planner" and agents.count("ens_planner") == 1:
-            await ask_to_finish(quick.dir)
-
-    agents = MindAgents(changed="ens_planner", before=ask)
+    agents = MindAgents(changed="ens_planner", before=once("ens_planner", lambda: ask_to_finish(quick.dir)))
     result = await quick(config, agents=agents, resume=True)
     assert agents.count("ens_planner") == 1  # the rounds of the earlier process rest on a plan that is no more
     assert result.stopped_by == "request"
@@ -272,25 +258,19 @@ async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: Q
 
 @pytest.mark.req("REQ-OR-038")
 async def test_durations_are_those_of_all_processes_and_settings_those_of_the_last(quick: QuickRun) -> None:
-    async def slow(label: str, agent: str) -> None:
-        await asyncio.sleep(0.5 if agent == "ablation" else 0)
-
-    first = (await quick(settings(L=1), agents=MindAgents(before=slow))).duration_breakdown
-    spans = {
-        begun.phase: (ended.at - begun.at).total_seconds()
-        for begun in quick.events(PhaseStarted)
-        for ended in quick.events(PhaseFinished)
-        if begun.step == ended.step == begun.phase
-    }
+    config = settings(M=1, L=1)
+    first = (await quick(config, agents=MindAgents(before=hang("ablation", seconds=0.5)))).duration_breakdown
+    ended = {event.step: event.at for event in quick.events(PhaseFinished)}
+    spans = {begun.step: (ended[begun.step] - begun.at).total_seconds() for begun in quick.events(PhaseStarted)}
     for phase in ("phase1", "phase2", "finalization"):  # nothing is invented: the journal's own times say the same
         assert first[f"{phase}_duration_seconds"] == pytest.approx(spans[phase], abs=10)
     assert first["phase2_duration_seconds"] >= 0.5
-    again = (await quick(settings(L=1), resume=True)).duration_breakdown
+    again = (await quick(config, resume=True)).duration_breakdown
     assert again["phase2_duration_seconds"] >= 0.5
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
     assert quick.events(RunResumed)[-1].config is None
     for steps in (2, 1):
-        await quick(settings(L=1, T=steps), resume=True)
+        await quick(config.model_copy(update={"outer_loop_steps": steps}), resume=True)
         assert quick.events(RunResumed)[-1].config is not None and last_config(quick.dir).outer_loop_steps == steps
 
 
@@ -299,30 +279,21 @@ async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(
     quick: QuickRun, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, now = await quick(settings(L=1)), asyncio.get_running_loop().time
-    agents = MindAgents(changed="retriever", before=lambda label, agent: asyncio.sleep(600))
+    agents = MindAgents(changed="retriever", before=hang("retriever"))
     started, late = now(), settings(L=1, time_limit_seconds=1)
     again = await quick(late, agents=agents, resume=True)
     assert now() - started < 300, "new work is cut off at the limit, however much is recorded"
     differs = {"total_duration_seconds", "stopped_by", "warnings", "config", "total_cost_usd", "cost_breakdown"}
     assert again.model_dump(exclude=differs) == first.model_dump(exclude=differs)
     assert again.warnings[1:] == first.warnings
-    assert Path(again.submission_path).read_text("utf-8") == story(first)["submitted"]
+    assert submitted(again) == story(first)["submitted"]
     why = again.warnings[0].removeprefix("the result from before stands: ")
     assert again.stopped_by == "time" and why.startswith("no solution: stopped by the time limit")
     assert f"nothing new: {why}; the result from before stands" in caplog.messages
-    assert quick.events(RunFinished)[-1].state == "completed"
+    assert quick.last.state == "completed"
     assert again.total_duration_seconds > first.total_duration_seconds
     Path(again.submission_path).unlink()
     gone = await quick(late, agents=agents, resume=True)
     assert gone.submission_path == "" and gone.final_solution == first.final_solution
     later = await quick(settings(L=1), agents=MindAgents(changed="retriever"), resume=True)
     assert later.stopped_by is None and later.final_solution.score == first.final_solution.score
-
-
-async def test_resume_says_which_limit_to_raise(quick: QuickRun) -> None:
-    await quick(settings(L=1, max_budget_usd=0.1), agents=MindAgents(before=a_second))
-    run = quick.dir
-    assert _spent_limits(run, settings()) == []
-    seconds, money = _spent_limits(run, settings(time_limit_seconds=1, max_budget_usd=0.1))
-    assert "time limit is used up" in seconds and "raise it with --time-limit" in seconds
-    assert "money limit is used up (0.1" in money and "raise it with --max-budget" in money
