@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from claude_agent_sdk import PermissionResultDeny
+from pydantic import BaseModel
 
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.models import ExtractorOutput, FinalResult, LeakageDetectionOutput, RetrieverNotes, TaskDescription
@@ -128,7 +129,11 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
 def check_requests(brain: Curious) -> None:
     """What each agent was sent: its tools, and the form of its reply."""
     schemas = {agent: set(request.schema["properties"]) for agent, request in brain.first.items() if request.schema}
-    wanted = {"retriever": RetrieverNotes, "extractor": ExtractorOutput, "leakage/detection": LeakageDetectionOutput}
+    wanted: dict[str, type[BaseModel]] = {
+        "retriever": RetrieverNotes,
+        "extractor": ExtractorOutput,
+        "leakage/detection": LeakageDetectionOutput,
+    }
     assert schemas == {agent: set(model.model_json_schema()["properties"]) for agent, model in wanted.items()}
     assert {"models", "notes"} == schemas["retriever"]
     assert {"WebSearch", "WebFetch"} <= set(brain.first["retriever"].tools)
