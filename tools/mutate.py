@@ -59,12 +59,10 @@ TESTS = {
         f"{PIPELINE}whole.py::test_the_client_of_a_run_comes_and_goes_with_it",
     ],
     "phase1": [
-        f"{METHOD}{name}.py"
-        for name in ("phase1", "phase1_time", "leaking", "contract", "reference", "prompt_context", "rich_prompts")
+        f"{METHOD}{name}.py" for name in ("phase1", "phase1_time", "leaking", "contract", "reference", "rich_prompts")
     ],
     "phase2_inner": [
-        f"{METHOD}{name}.py"
-        for name in ("phase2_inner", "leaking", "contract", "reference", "prompt_context", "rich_prompts")
+        f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "contract", "reference", "rich_prompts")
     ],
     "phase2_outer": [f"{METHOD}{name}.py" for name in ("phase2_outer", "contract", "reference", "rich_prompts")],
     "phase3": [f"{METHOD}{name}.py" for name in ("phase3", "contract", "reference", "rich_prompts")],

@@ -41,13 +41,14 @@ from tests.method.conftest import (
     ScriptedRun,
     broken_script,
     fenced,
+    quick,
     script,
     scripted_run,
     settings,
     solution,
 )
 
-pytestmark = pytest.mark.modes("delivered", "letter")
+BOTH = pytest.mark.modes("delivered", "letter")
 
 SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
@@ -77,130 +78,140 @@ async def finalize(run: ScriptedRun, best: SolutionScript = BEST, **more: Any) -
     return await run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
 
 
-@pytest.mark.req("REQ-FN-001", "REQ-FN-003", "REQ-FN-004", "REQ-FN-005", "REQ-FN-007", "REQ-FN-009", "REQ-FN-038")
-async def test_the_block_that_cuts_rows_is_found_and_rewritten(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("test-subsampling_extract", fenced(BLOCK))
-    quick_run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
-    best = BEST.model_copy(update={"source_model": "ridge", "is_executable": False, "leaking": True})
-    before = best.model_dump()
-    full = await remove_subsampling(best)
-    assert full == best.model_copy(update={"content": FULL}) and best.model_dump() == before
-    extract, remove = quick_run.agents.log
-    assert SAMPLED in extract.prompt and BLOCK in remove.prompt and "rows = list" not in remove.prompt
+# --- all rows --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-FN-002", "REQ-FN-003", "REQ-FN-005", "REQ-FN-008", "REQ-FN-038", "REQ-FN-039")
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "There is no subsampling.", "The script does not subsample.", "None.", "```\n```", "", GARBAGE,
-        fenced("rows  =  rows[:5]"), fenced("x" * 900), fenced(BLOCK.replace("\n", "  \n")), fenced(f"{BLOCK} "),
-    ],
+@BOTH
+@pytest.mark.req(
+    "REQ-FN-001", "REQ-FN-002", "REQ-FN-003", "REQ-FN-004", "REQ-FN-005", "REQ-FN-006", "REQ-FN-007", "REQ-FN-008",
+    "REQ-FN-009", "REQ-FN-038", "REQ-FN-039",
 )  # fmt: skip
-async def test_without_a_block_of_the_script_nothing_is_removed(quick_run: ScriptedRun, reply: str) -> None:
-    for content in ("", " \n"):
-        blank = solution(content)
-        assert await remove_subsampling(blank) is blank and quick_run.agents.log == []
-    quick_run.agents.reply("test-subsampling_extract", reply)
-    assert await remove_subsampling(BEST) is BEST
-    assert quick_run.agents.names == ["test-subsampling_extract"]
-
-
-@pytest.mark.req("REQ-FN-003", "REQ-FN-006", "REQ-FN-007", "REQ-FN-009")
 @pytest.mark.parametrize(
-    ("content", "block", "reply", "wanted"),
+    ("content", "found", "rewritten", "wanted"),
     [
-        ("A = 1\ndf = df.sample(30000)\nB = 2", "df = df.sample(30000)\nB = 2", fenced("B = 2"), "A = 1\nB = 2"),
-        ("A = 1\ndf = df.sample(9)\nB = 2", "df = df.sample(9)\n", "```python\n```", None),
-        ("def f(d):\n    d = d.sample(9)\n    return d\n", "    d = d.sample(9)", fenced("d = d"),
+        (SAMPLED, fenced(BLOCK), fenced("level = len(rows)"), FULL),
+        ("A = 1\ndf = df.sample(3000)\nB = 2", fenced("df = df.sample(3000)\nB = 2"), fenced("B = 2"), "A = 1\nB = 2"),
+        ("A = 1\ndf = df.sample(9)\nB = 2", fenced("df = df.sample(9)\n"), "```python\n```", "A = 1\n\nB = 2"),
+        ("def f(d):\n    d = d.sample(9)\n    return d\n", fenced("    d = d.sample(9)"), fenced("d = d"),
          "def f(d):\n    d = d\n    return d\n"),
-        ("A = 1\ndf = df[:9]  \nB = 2", "df = df[:9]  \nB = 2", fenced("B = 2"), "A = 1\nB = 2"),
-        ("A = 1\ndf = df[:9]  \nB = 2", "df = df[:9]\nB = 2", fenced("B = 2"), "A = 1\ndf = df[:9]  \nB = 2"),
-        (SAMPLED, BLOCK, fenced("level = ("), SAMPLED),  # it would no longer compile
+        ("A = 1\ndf = df[:9]  \nB = 2", fenced("df = df[:9]  \nB = 2"), fenced("B = 2"), "A = 1\nB = 2"),
+        (SAMPLED, fenced(BLOCK), fenced("level = ("), None),  # it would no longer compile
+        # no block of the script: nobody is asked to rewrite it
+        ("A = 1\ndf = df[:9]  \nB = 2", fenced("df = df[:9]\nB = 2"), "", None),
+        *((SAMPLED, reply, "", None) for reply in (
+            "There is no subsampling.", "The script does not subsample.", "None.", "```\n```", "", GARBAGE,
+            fenced("rows  =  rows[:5]"), fenced("x" * 900), fenced(BLOCK.replace("\n", "  \n")), fenced(f"{BLOCK} "),
+        )),
+        ("", None, "", None), (" \n", None, "", None),  # nothing is asked of an empty script
     ],
 )  # fmt: skip
-async def test_the_new_block_takes_the_place_of_the_old_one(
-    quick_run: ScriptedRun, content: str, block: str, reply: str, wanted: str | None
+async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
+    content: str, found: str | None, rewritten: str, wanted: str | None, quick_run: ScriptedRun
 ) -> None:
-    quick_run.agents.reply("test-subsampling_extract", fenced(block))
-    quick_run.agents.reply("test-subsampling_remove", reply)
-    full = await remove_subsampling(solution(content))
-    assert full.content == (content.replace(block.rstrip("\n"), "") if wanted is None else wanted)
+    odd = {"source_model": "ridge", "is_executable": False, "leaking": True}
+    given = solution(content, score=0.8).model_copy(update=odd)
+    before, agents = given.model_dump(), quick_run.agents
+    agents.reply("test-subsampling_extract", found)
+    agents.reply("test-subsampling_remove", rewritten)
+    full = await remove_subsampling(given)
+    assert (full is given) if wanted is None else (full == given.model_copy(update={"content": wanted}))
+    names = ["test-subsampling_extract", "test-subsampling_remove"]
+    assert agents.names == names[: 0 if found is None else 2 if rewritten else 1] and given.model_dump() == before
+    assert all(content in call.prompt for call in agents.log[:1])
+    if wanted == FULL:
+        assert BLOCK in agents.log[1].prompt and "rows = list" not in agents.log[1].prompt
 
 
-@pytest.mark.req("REQ-FN-035", "REQ-FN-015", "REQ-FN-036", "REQ-SF-022")
-async def test_the_steps_follow_one_another_and_end_in_a_submission(run: ScriptedRun) -> None:
+# --- the test script -------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.req("REQ-FN-015", "REQ-FN-034", "REQ-FN-035", "REQ-FN-036", "REQ-SF-022")
+async def test_the_steps_follow_one_another_and_the_result_holds_everything(run: ScriptedRun) -> None:
     run.agents.reply("test-subsampling_extract", fenced(BLOCK))
     run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
     run.agents.reply("test", fenced(GOOD))
-    result = await finalize(run, references=["a post"])
-    assert run.agents.names == [
-        "test-subsampling_extract", "test-subsampling_remove", "test", "leakage-detection", "test-contamination"
-    ]  # fmt: skip
-    assert FULL in run.agents.calls("test")[0].prompt and GOOD in run.agents.calls("leakage-detection")[0].prompt
-    scored = run.agents.calls("test-contamination")[0].prompt
-    assert GOOD in scored and SAMPLED not in scored and FULL not in scored, "the script that is submitted"
-    assert all(event.step.startswith("finalization/") for event in run.events(AgentFinished))
+    best: dict[str, Any] = {"best_solution": BEST, "best_score": 0.8}
+    phase2 = [Phase2Result(ablation_summaries=["s"], refined_blocks=[], step_history=[], **best)]
+    plans: dict[str, Any] = {"ensemble_plans": ["p"], "ensemble_scores": [0.8]}
+    phase3 = Phase3Result(input_solutions=[BEST], best_ensemble=BEST, best_ensemble_score=0.8, **plans)
+    phase1, began = phase1_of(BEST), time.monotonic() - 100
+    known: dict[str, Any] = {"started_at": began, "total_cost_usd": 1.25}
+    result = await run_finalization(BEST, run.task, run.config, phase1, phase2, phase3, ["a post"], **known)
+    names = ["test-subsampling_extract", "test-subsampling_remove", "test", "leakage-detection", "test-contamination"]
+    assert [event.step for event in run.events(AgentFinished)] == [f"finalization/{name}" for name in names]
+    _, _, test, checked, compared = (call.prompt for call in run.agents.log)
+    assert FULL in test and GOOD in checked
+    assert GOOD in compared and SAMPLED not in compared and FULL not in compared, "the script that is submitted"
     steps = [e.step for e in run.journal.events]
     assert steps.index("finalization/leakage-detection") < steps.index("finalization/submission-script")
-    assert run.executor.scripts == [GOOD]
-    assert result.total_duration_seconds < 240 and result.total_cost_usd is None
     (event,) = run.events(ScriptFinished)
     assert (event.purpose, event.step, event.result.is_error) == ("submission", "finalization/submission-script", False)
+    assert run.executor.scripts == [GOOD]
     path = Path(result.submission_path)
     assert path.is_absolute() and path == (run.run_dir / "final" / "submission.csv").absolute()
     assert path.read_text() == "id,target\n1,0\n2,1\n"
-
-
-@pytest.mark.req("REQ-FN-036", "REQ-FN-034")
-async def test_the_result_holds_everything_that_went_in(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("test", fenced(GOOD))
-    phase1 = phase1_of(BEST)
-    phase2 = [
-        Phase2Result(ablation_summaries=["s"], refined_blocks=[], best_solution=BEST, best_score=0.8, step_history=[])
-    ]
-    phase3 = Phase3Result(
-        input_solutions=[BEST], ensemble_plans=["p"], ensemble_scores=[0.8], best_ensemble=BEST, best_ensemble_score=0.8
-    )
-    began, task, config = time.monotonic() - 100, quick_run.task, quick_run.config
-    result = await run_finalization(BEST, task, config, phase1, phase2, phase3, started_at=began, total_cost_usd=1.25)
-    assert (result.task, result.config, result.phase1) == (quick_run.task, quick_run.config, phase1)
+    assert (result.task, result.config, result.phase1) == (run.task, run.config, phase1)
     assert (result.phase2_results, result.phase3) == (phase2, phase3)
     assert (result.final_solution.content, result.final_solution.phase) == (GOOD, SolutionPhase.final)
     assert result.final_solution.score == 0.8, "the score that was validated"
     assert 100 <= result.total_duration_seconds < 340 and result.total_cost_usd == 1.25
-    assert result.contamination is None and result.warnings == []
+    assert result.contamination == DataContaminationResult(verdict="Novel") and result.warnings == []
 
 
-@pytest.mark.req("REQ-FN-020")
-async def test_the_test_script_runs_at_full_length_in_an_empty_output_folder(run: ScriptedRun) -> None:
-    (run.work_dir / "final" / "submission.csv").write_text("stale")
+@BOTH
+@pytest.mark.req("REQ-FN-020", "REQ-FN-025", "REQ-FN-036")
+async def test_test_scripts_run_at_full_length_in_an_empty_folder_and_none_that_works_leaves_the_validated_one(
+    run: ScriptedRun,
+) -> None:
+    (run.run_dir / "final").mkdir()
+    for folder in (run.work_dir, run.run_dir):
+        (folder / "final" / "submission.csv").write_text("of an earlier script or process")
     run.agents.reply("test", fenced(NO_FILE))
-    run.agents.always("debugger", GARBAGE)
-    run.agents.reply("debugger", *fenced(broken_script(), NO_FILE + " # again"))
+    run.agents.reply("debugger", *fenced(broken_script(), broken_script("still hopeless")))
     config = settings(time_limit_seconds=1234, script_timeout_seconds=5)  # that one is for searching
     result = await finalize(run, config=config)
-    assert result.submission_path == "", "a stale file is no submission"
     assert [event.timeout_seconds for event in run.events(ScriptStarted)] == [1234] * 3
     assert [request.timeout_seconds for request in run.executor.requests] == [1234] * 3, "the repaired ones as well"
     assert {event.purpose for event in run.events(ScriptStarted)} == {"submission"}
+    assert result.final_solution == BEST and result.final_solution.phase == SolutionPhase.refined
+    assert result.submission_path == "" and not (run.run_dir / "final" / "submission.csv").exists()
+    assert result.warnings == ["no submission by a script of its own: RuntimeError: still hopeless"]
+    assert (result.total_cost_usd, result.contamination) == (None, None) and result.total_duration_seconds < 240
 
 
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-FN-021", "REQ-FN-023")
-@pytest.mark.parametrize("first", [writer(""), NO_FILE, broken_script("in the test script"), "while True print(1)"])
-async def test_a_test_script_that_leaves_no_file_is_repaired(run: ScriptedRun, first: str) -> None:
-    run.agents.reply("test", fenced(first))
+MISSING = "FileNotFoundError: ./final/submission.csv missing or empty"
+EXITS = ("quit()", "exit()", "import sys; sys.exit(0)", "import os; os._exit(0)")
+
+
+@pytest.mark.req("REQ-FN-021", "REQ-FN-023", "REQ-FN-040", "REQ-FN-046")
+@pytest.mark.parametrize(
+    ("reply", "words", "runs"),
+    [
+        (fenced(writer("")), [writer(""), MISSING], 2),
+        (fenced(NO_FILE), [NO_FILE, MISSING], 2),
+        (fenced(broken_script("in the test script")), ["RuntimeError: in the test script"], 2),
+        (fenced("while True print(1)"), ["while True print(1)", "SyntaxError"], 2),
+        *((fenced(f"{GOOD}\n{call}"), [call, "which would end the run"], 1) for call in EXITS),
+        *((reply, [FULL, MISSING], 1) for reply in (GARBAGE, "", AgentError("down", agent="test"))),
+    ],
+)
+async def test_a_test_script_that_is_missing_or_leaves_no_file_goes_to_the_debugger(
+    reply: object, words: list[str], runs: int, run: ScriptedRun
+) -> None:
+    run.agents.reply("test-subsampling_extract", fenced(BLOCK))
+    run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
+    run.agents.reply("test", reply)
     run.agents.reply("debugger", fenced(GOOD))
     result = await finalize(run)
-    assert Path(result.submission_path).is_file() and result.final_solution.content == GOOD
     [call] = run.agents.calls("debugger-submission")
-    assert first in call.prompt and "{final_validation_score}" not in call.prompt
-    if first in (writer(""), NO_FILE):
-        assert "FileNotFoundError: ./final/submission.csv missing or empty" in call.prompt
-    assert run.executor.scripts[-1] == GOOD
+    assert [text for text in words if text not in call.prompt] == [] and "{final_validation_score}" not in call.prompt
+    assert Path(result.submission_path).is_file() and result.final_solution.content == GOOD
+    assert run.executor.scripts[-1] == GOOD and len(run.executor.scripts) == runs
+    assert "exit()" in run.agents.calls("test")[0].prompt
 
 
+@BOTH
 @pytest.mark.req("REQ-FN-022", "REQ-FN-018")
 @pytest.mark.parametrize(
     ("text", "warning"),
@@ -214,59 +225,14 @@ async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: s
     assert any(warning in line for line in result.warnings)
 
 
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-FN-023", "REQ-FN-024")
-@pytest.mark.parametrize("limit", [1, 2, 4])
-async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, limit: int) -> None:
-    run.agents.reply("test", fenced(NO_FILE))
-    replies = [fenced(broken_script(f"{n}") if n % 2 == 0 else f"{NO_FILE} # {n}") for n in range(limit)]
-    run.agents.reply("debugger", *replies)
+@pytest.mark.req("REQ-FN-023", "REQ-FN-024", "REQ-FN-040")
+@pytest.mark.parametrize(("test", "limit"), [(fenced(NO_FILE), 1), (fenced(NO_FILE), 4), (GARBAGE, 2)])
+async def test_crashes_and_missing_files_and_scripts_share_one_limit(run: ScriptedRun, test: str, limit: int) -> None:
+    run.agents.reply("test", test)
+    run.agents.reply("debugger", *fenced(*(f"{NO_FILE} # {n}" if n % 2 else broken_script(f"{n}") for n in range(9))))
     result = await finalize(run, config=settings(max_debug_attempts=limit))
     assert len(run.agents.calls("debugger-submission")) == limit == len(run.events(DebugAttempted))
     assert result.submission_path == "" and result.final_solution == BEST
-
-
-@pytest.mark.req("REQ-FN-025", "REQ-FN-036")
-async def test_when_nothing_helps_the_validated_script_comes_back(run: ScriptedRun) -> None:
-    run.agents.reply("test", fenced(broken_script("hopeless")))
-    run.agents.always("debugger", fenced(broken_script("still hopeless")))
-    (run.run_dir / "final").mkdir()
-    (run.run_dir / "final" / "submission.csv").write_text("of an earlier process")
-    result = await finalize(run)
-    assert result.final_solution == BEST and result.final_solution.phase == SolutionPhase.refined
-    assert result.submission_path == "" and not (run.run_dir / "final" / "submission.csv").exists()
-    assert result.warnings == ["no submission by a script of its own: RuntimeError: still hopeless"]
-
-
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-FN-040")
-@pytest.mark.parametrize("reply", [GARBAGE, "", AgentError("down", agent="test")])
-async def test_without_a_test_script_the_debugger_makes_one(quick_run: ScriptedRun, reply: object) -> None:
-    quick_run.agents.reply("test-subsampling_extract", fenced(BLOCK))
-    quick_run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
-    quick_run.agents.reply("test", reply)
-    quick_run.agents.reply("debugger", fenced(GOOD + "\nprint(open('input/test.csv').read())"))
-    result = await finalize(quick_run)
-    [call] = quick_run.agents.calls("debugger-submission")
-    assert FULL in call.prompt and "submission.csv missing or empty" in call.prompt
-    assert result.final_solution.content.startswith(GOOD) and Path(result.submission_path).is_file()
-    quick_run.agents.reply("test", reply)
-    quick_run.agents.always("debugger", GARBAGE)
-    result = await finalize(quick_run, solution(NO_FILE, score=0.8), config=settings(max_debug_attempts=2))
-    assert len(quick_run.agents.calls("debugger-submission")) == 1 + 2, "it uses up one attempt"
-    assert result.submission_path == "" and result.final_solution.content == NO_FILE
-
-
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-FN-046")
-@pytest.mark.parametrize("call", ["quit()", "exit()", "import sys; sys.exit(0)", "import os; os._exit(0)"])
-async def test_a_script_that_ends_itself_goes_to_the_debugger(run: ScriptedRun, call: str) -> None:
-    run.agents.reply("test", fenced(f"{GOOD}\n{call}"))
-    run.agents.reply("debugger", fenced(GOOD))
-    result = await finalize(run)
-    assert Path(result.submission_path).is_file() and run.executor.scripts == [GOOD]
-    assert "which would end the run" in run.agents.calls("debugger-submission")[0].prompt
-    assert "exit()" in run.agents.calls("test")[0].prompt
 
 
 async def keep(run: ScriptedRun, content: str, *place: str) -> None:
@@ -275,95 +241,73 @@ async def keep(run: ScriptedRun, content: str, *place: str) -> None:
         await evaluate_solution(solution(content), run.task, run.config)
 
 
-@pytest.mark.modes("delivered")
-async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(run: ScriptedRun) -> None:
+async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(quick_run: ScriptedRun) -> None:
     best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
-    await keep(run, best.content, "phase2", "path-0")
-    run.agents.always("test", fenced(broken_script()))
-    run.agents.always("debugger", GARBAGE)
-    result = await finalize(run, best)
+    await keep(quick_run, best.content, "phase2", "path-0")
+    quick_run.agents.always("test", fenced(broken_script()))
+    quick_run.agents.always("debugger", GARBAGE)
+    result = await finalize(quick_run, best)
     assert result.final_solution == best and Path(result.submission_path).is_file()
 
 
-async def test_what_a_test_script_prints_is_no_score_of_the_run(run: ScriptedRun) -> None:
-    await keep(run, script(0.7), "phase2")
-    run.agents.reply("test", fenced(script(0.999)))
-    result = await finalize(run)
-    assert best_score(run.context) == 0.7 and result.final_solution.score == 0.8
+async def test_what_a_test_script_prints_is_no_score_of_the_run(quick_run: ScriptedRun) -> None:
+    await keep(quick_run, script(0.7), "phase2")
+    quick_run.agents.reply("test", fenced(script(0.999)))
+    result = await finalize(quick_run)
+    assert best_score(quick_run.context) == 0.7 and result.final_solution.score == 0.8
 
 
-@pytest.fixture
-def poor(quick_path: Path) -> Any:
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=10.0)) as entered:
-        entered.context.budget.charge(10.0, phase="phase2")
-        yield entered
+# --- money and time --------------------------------------------------------------------------------------
+
+FIRST = ["test-subsampling_extract", "test-subsampling_remove"]
 
 
-async def test_with_the_money_gone_the_test_script_is_all_that_is_asked_for(poor: ScriptedRun) -> None:
-    poor.agents.reply("test", fenced(GOOD))
-    result = await finalize(poor, references=["a post"])
-    assert poor.agents.names == ["test"] and Path(result.submission_path).is_file()
-    assert poor.agents.log[0].max_cost_usd == pytest.approx(0.5), "5 % of the budget"
-    assert result.contamination is None
-
-
-@pytest.mark.modes("delivered")
-async def test_with_the_money_gone_one_repair_is_all_there_is(quick_path: Path) -> None:
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=10.0)) as run:
-        run.agents.cost_usd = 0.4
+@pytest.mark.parametrize(
+    ("limit", "spent", "cost", "cuts", "test", "names", "most"),
+    [
+        (10.0, 10.0, 0.0, False, GOOD, ["test"], 0.5),  # 5 % of the budget
+        (10.0, 10.0, 0.4, False, broken_script(), ["test", "debugger-submission"], 0.5),  # then what was kept
+        (1.0, 0.0, 0.6, True, GOOD, [*FIRST, "test"], 0.05),  # what was paid for is used
+        (1.0, 0.0, 0.6, False, GOOD, [FIRST[0], "test"], 0.4),  # it is run, and not asked for again
+    ],
+)
+async def test_with_the_money_gone_the_test_script_and_one_repair_are_all_that_is_asked_for(
+    limit: float, spent: float, cost: float, cuts: bool, test: str, names: list[str], most: float, quick_path: Path
+) -> None:
+    with quick(quick_path, max_budget_usd=limit) as run:
+        run.agents.cost_usd = cost
         await keep(run, script(0.7), "phase1", "candidate-0")
-        run.context.budget.charge(10.0, phase="phase2")
-        run.agents.reply("test", fenced(broken_script()))
-        run.agents.always("debugger", fenced(broken_script("again")))
-        result = await finalize(run)
-        assert run.agents.names == ["test", "debugger-submission"]
-        assert Path(result.submission_path).is_file(), "then what was kept"
-        assert run.context.budget.spent_usd == pytest.approx(10.8)
-
-
-async def test_with_money_and_time_gone_nothing_is_asked_for_and_the_reason_is_said(poor: ScriptedRun) -> None:
-    poor.context.budget.time_limit = 0.0
-    result = await finalize(poor)
-    assert poor.agents.log == [] and (result.submission_path, result.final_solution) == ("", BEST)
-    assert [warning.partition("time spent: ")[0] for warning in result.warnings] == [
-        "no submission by a script of its own: "
-    ]
-
-
-async def test_money_that_ends_on_the_way_leads_to_the_two_last_calls(quick_path: Path) -> None:
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=1.0)) as run:
-        run.agents.cost_usd = 0.6
-        run.agents.reply("test-subsampling_extract", fenced(BLOCK))  # this and the next call use it up
+        run.context.budget.charge(spent, phase="phase2")
+        run.agents.reply("test-subsampling_extract", fenced(BLOCK) if cuts else "There is no subsampling.")
         run.agents.reply("test-subsampling_remove", fenced("rows = everything"))
-        run.agents.reply("test", fenced(GOOD))
-        result = await finalize(run)
-        assert run.agents.names == ["test-subsampling_extract", "test-subsampling_remove", "test"]
-        asked = run.agents.calls("test")[0].prompt
-        assert "rows = everything" in asked and BLOCK not in asked, "what was paid for is used"
-    assert Path(result.submission_path).is_file()
-    assert result.lineage["finalization"]["subsampling_removed"] is True
+        run.agents.reply("test", fenced(test))
+        run.agents.always("debugger", fenced(broken_script("again")))
+        result = await finalize(run, references=["a post"])
+        asked = run.agents.calls("test")[0]
+        assert run.agents.names == names and asked.max_cost_usd == pytest.approx(most)
+        assert ("rows = everything" in asked.prompt) == cuts == (BLOCK not in asked.prompt)
+        assert run.context.budget.spent_usd == pytest.approx(spent + cost * len(names))
+    assert result.contamination is None and Path(result.submission_path).is_file()
+    assert result.final_solution.content == (GOOD if test == GOOD else script(0.7))
+    assert result.lineage["finalization"]["subsampling_removed"] is cuts
 
 
-async def test_a_test_script_that_took_the_last_of_the_money_is_run(quick_path: Path) -> None:
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=settings(max_budget_usd=1.0)) as run:
-        run.agents.cost_usd = 0.6
-        run.agents.reply("test-subsampling_extract", "There is no subsampling.")
-        run.agents.reply("test", fenced(GOOD))
-        result = await finalize(run)
-        assert run.agents.names == ["test-subsampling_extract", "test"], "it is not asked for again"
-    assert result.final_solution.content == GOOD and Path(result.submission_path).is_file()
-
-
-@pytest.mark.parametrize("kept", [True, False])
-async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Path, kept: bool) -> None:
-    now = 0.0
-    with scripted_run(quick_path, executor=ScriptedExecutor(), clock=lambda: now) as run:
+@BOTH
+@pytest.mark.parametrize(("kept", "spent"), [(True, 0.0), (False, 0.0), (False, 10.0)])
+async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Path, kept: bool, spent: float) -> None:
+    now, config = 0.0, settings(max_budget_usd=10.0)
+    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config, clock=lambda: now) as run:
         if kept:
             await keep(run, script(0.7), "phase1", "candidate-0")
         now = 4000.0  # the limit is 3600
+        run.context.budget.charge(spent, phase="phase2")
         result = await finalize(run, references=["a post"])
         assert run.agents.log == [] and result.contamination is None
-    assert Path(result.submission_path).is_file() if kept else result.submission_path == ""
+    assert (
+        Path(result.submission_path).is_file()
+        if kept
+        else (result.submission_path, result.final_solution) == ("", BEST)
+    )
     assert result.warnings[0] == "no submission by a script of its own: time spent: 4000 of 3600 s"
 
 
@@ -404,15 +348,10 @@ async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run
     assert turns > 20, "nothing else could happen meanwhile"
 
 
-@pytest.mark.req("REQ-FN-030", "REQ-FN-033")
-@pytest.mark.parametrize("references", [None, []])
-async def test_without_references_nothing_is_checked(quick_run: ScriptedRun, references: list[str] | None) -> None:
-    quick_run.agents.reply("test", fenced(GOOD))
-    result = await finalize(quick_run, references=references)
-    assert result.contamination is None and quick_run.agents.calls("test-contamination") == []
-    assert await check_contamination(BEST, references or []) is None
+# --- contamination ---------------------------------------------------------------------------------------
 
 
+@BOTH
 @pytest.mark.req("REQ-FN-030", "REQ-FN-041")
 @pytest.mark.parametrize(
     ("cost", "asked", "overall"), [(0.1, 3, "Same"), (0.5, 2, "Same"), (1.0, 1, None), (0.1, 0, None)]
@@ -421,8 +360,7 @@ async def test_with_a_money_limit_as_many_references_are_checked_as_can_be_paid(
     quick_path: Path, cost: float, asked: int, overall: str | None
 ) -> None:
     """The second reference is copied: what was found before the money ended counts."""
-    config = settings(max_budget_usd=1.0)
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+    with quick(quick_path, max_budget_usd=1.0) as run:
         run.agents.reply("test", fenced(GOOD))
         verdicts = [AgentReply(text="", structured={"verdict": v}, cost_usd=cost) for v in ("Novel", "Same", "Novel")]
         run.agents.reply("test-contamination", *verdicts)
@@ -433,39 +371,32 @@ async def test_with_a_money_limit_as_many_references_are_checked_as_can_be_paid(
     assert (result.contamination.verdict if result.contamination else None) == overall
 
 
-@pytest.mark.req("REQ-FN-029", "REQ-FN-031", "REQ-FN-033", "REQ-FN-041")
+@pytest.mark.req("REQ-FN-028", "REQ-FN-029", "REQ-FN-030", "REQ-FN-031", "REQ-FN-033", "REQ-FN-041")
 @pytest.mark.parametrize(
-    ("verdicts", "overall"),
+    ("references", "verdicts", "overall"),
     [
-        (["Novel"], "Novel"),
-        (["Same"], "Same"),
-        (["Novel", "Same", "Novel"], "Same"),
-        (["Novel", "Novel"], "Novel"),
-        (["Maybe"], None),
-        (["Novel", "Maybe"], None),
-        (["Maybe", "Same"], "Same"),
+        (["one"], ["Novel"], "Novel"), (["one"], ["Same"], "Same"), (["one"], ["Maybe"], None),
+        (["one", "two", "three"], ["Novel", "Same", "Novel"], "Same"), (["one", "two"], ["Novel", "Novel"], "Novel"),
+        (["one", "two"], ["Novel", "Maybe"], None), (["one", "two"], ["Maybe", "Same"], "Same"),
+        (["", "a post", " \n"], ["Novel"], "Novel"), ([" "], [], None), ([], [], None),  # blank ones are skipped
     ],
-)
-async def test_one_copy_is_enough(quick_run: ScriptedRun, verdicts: list[str], overall: str | None) -> None:
+)  # fmt: skip
+async def test_one_copy_is_enough(
+    quick_run: ScriptedRun, references: list[str], verdicts: list[str], overall: str | None
+) -> None:
     quick_run.agents.reply("test-contamination", *({"verdict": verdict} for verdict in verdicts))
-    references = [f"post {n}" for n in range(len(verdicts))]
     found = await check_contamination(BEST, references)
     assert (None if found is None else found.verdict) == overall
-    prompts = [call.prompt for call in quick_run.agents.calls("test-contamination")]
-    assert len(prompts) == len(references)
-    assert all(ref in prompt and SAMPLED in prompt for ref, prompt in zip(references, prompts, strict=True))
-
-
-@pytest.mark.req("REQ-FN-028")
-async def test_blank_references_are_skipped(quick_run: ScriptedRun) -> None:
-    found = await check_contamination(BEST, ["", "a post", " \n"])
-    assert found is not None and found.verdict == "Novel" and len(quick_run.agents.log) == 1
-    assert await check_contamination(BEST, [" "]) is None and len(quick_run.agents.log) == 1
+    prompts, given = [call.prompt for call in quick_run.agents.log], [ref for ref in references if ref.strip()]
+    assert all(ref in prompt and SAMPLED in prompt for ref, prompt in zip(given, prompts, strict=True))
     for blank in ("", " \n"):
-        assert await check_contamination(solution(blank), ["a post"]) is None and len(quick_run.agents.log) == 1
+        assert await check_contamination(solution(blank), ["a post"]) is None
+    assert len(quick_run.agents.log) == len(verdicts)
 
 
-@pytest.mark.modes("delivered")
+# --- what is said of it ----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("reply", "fixed", "said"),
     [
@@ -474,9 +405,10 @@ async def test_blank_references_are_skipped(quick_run: ScriptedRun) -> None:
         ("Yes Data Leakage", SAMPLED.replace(BLOCK, "level = 0"), [FIXED_AT_LAST]),
     ],
 )
-async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_is_handed_over(
-    run: ScriptedRun, reply: str, fixed: str, said: list[str]
+async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_is_submitted(
+    quick_run: ScriptedRun, reply: str, fixed: str, said: list[str]
 ) -> None:
+    run = quick_run
     run.agents.reply("leakage-detection", {"answers": [{"leakage_status": reply, "code_block": "not in it"}]})
     run.agents.reply("leakage-rewrite", fenced(fixed) if fixed else "no")
     run.agents.reply("test-subsampling_extract", "There is no subsampling.")

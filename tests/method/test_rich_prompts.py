@@ -1,6 +1,6 @@
-"""Every prompt whole, as a run that knows much sends it: asked for by the phases themselves, kept as snapshots.
+"""What agents are told by a run that knows much: every prompt whole, asked for by the phases themselves, and each fact.
 
-`make snapshots` writes them anew.
+The prompts are kept as snapshots; `make snapshots` writes them anew.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from mle_star.data.brief import data_brief
 from mle_star.data.place import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
+from mle_star.method.codeblocks import built_in, family_of
 from mle_star.models import (
+    AgentType,
     CodeBlock,
     EnsembleAttempt,
     EvaluationResult,
@@ -36,9 +39,11 @@ from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import _not_comparable, invoke_ablation, invoke_extractor, invoke_summarize
 from mle_star.phase3 import invoke_ens_planner, invoke_ensembler
-from mle_star.run.context import current_run, path_context, scope
+from mle_star.prompts import Prompt
+from mle_star.run.context import current_run, enter_run, path_context, scope
 from mle_star.run.events import (
     AblationFinished,
+    AgentFinished,
     CandidateEvaluated,
     DebugAttempted,
     EnsembleTried,
@@ -48,13 +53,15 @@ from mle_star.run.events import (
     ScriptPurpose,
 )
 from mle_star.run.progress import BlockProgress, Phase1Progress, Trial
+from mle_star.run.prompt_context import MARK, around
+from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
 from mle_star.sdk import EnvironmentFacts, build_system_prompt
 from mle_star.sdk.definitions import ScriptShare
 from tests.ledgers import ran as note_run
 from tests.ledgers import script_finished
-from tests.method.conftest import ScriptedExecutor, ScriptedRun, leaky, scripted_run, settings
-from tests.prompt_samples import NAMES, parts
+from tests.method.conftest import ScriptedExecutor, ScriptedRun, leaky, quick, scripted_run, settings
+from tests.prompt_samples import NAMES, parts, sample
 
 SNAPSHOTS = Path(__file__).parent.parent / "snapshots" / "rich"
 
@@ -137,14 +144,12 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
             note_run(current_run(), 20.4, 12.0, script=OTHER)
         shared.progress.analyses["path-1"] = "area above 150: 0.7 of the squared error"
         shared.progress.research = "Winners of a similar task took ratios of areas (a post of 2019)."
-        known = Phase1Progress(
-            [RetrievedModel(model_name=name, example_code=code) for name, code in (
-                ("Ridge", "model = Ridge()"), ("LightGBM", "model = LGBMRegressor()"), ("kNN", "KNeighborsRegressor()")
-            )], run.task,
-        )  # fmt: skip
+        codes = {"Ridge": "Ridge()", "LightGBM": "x", "kNN": "KNeighborsRegressor()", "odd": "y"}
+        found = [RetrievedModel(model_name=name, example_code=code) for name, code in codes.items()]
+        shared.progress.phase1 = known = Phase1Progress(found, run.task)
+        known.written[1] = ["LGBMRegressor", "StandardScaler"]
         result = EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=12.0, is_error=False)
-        known.trials[1] = Trial(solution(OTHER, 22.0), result)
-        shared.progress.phase1 = known
+        known.trials[1], known.trials[3] = (Trial(solution(OTHER, 22.0), result, error) for error in ("", "E" * 999))
         state = BlockProgress(CodeBlock(content=BLOCK), solution(SCRIPT, 21.5), 21.5)
         state.best_block = (BETTER_BLOCK, 20.9)
         shared.progress.blocks["path-1"] = state
@@ -223,7 +228,7 @@ BOTH = [MINE, THEIRS]
 ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]]] = {
     "retriever": (PHASE1, lambda run: retrieve_models(run.task, run.config)),
     "init": (PHASE1, lambda run: generate_candidate(
-        run.task, RetrievedModel(model_name="Ridge", example_code="model = Ridge()"), run.config)),
+        run.task, RetrievedModel(model_name="Ridge", example_code="Ridge()"), run.config)),
     "merger": (PHASE1, lambda run: merge_solutions(MINE, THEIRS, run.config)),
     "data": (PHASE1, lambda run: check_data_usage(solution(SCRIPT), run.task)),
     "ablation": (PHASE2, lambda run: invoke_ablation(solution(SCRIPT), [SUMMARY])),
@@ -246,43 +251,12 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
 }  # fmt: skip
 
 
-SAYS: dict[str, str] = {
-    "retriever": "list 3 of them | recent, effective models | short and simple | compulsory | does not count | "
-    "model_name | example_code",
-    "init": "grandmaster | ridge | model = ridge() | `rmse` | `minimize` | subsample to | fixed seed | cuda | "
-    "pytorch | ./input/ | final validation performance | exit() | single markdown code block | no ensembling | "
-    "no `try`/`except` | evaluation metric",
-    "merger": "grandmaster | ensemble the models | subsample to",
-    "ablation": "kaggle grandmaster | 2-3 parts | ablation study | no previous study has considered | "
-    "`ablation <name>: <score>` | contributes most | not load test data | validation set only | self-contained | "
-    "import nothing from it | printing statements | no headings",
-    "summarize": "summarize | most impact",
-    "extractor": "kaggle grandmaster | better performance | 3-5 sentences | hyperparameter | not improved before | "
-    "exactly | list[refine_plan] | {'code_block': str, 'plan': str} | \"plans\"",
-    "coder": "kaggle grandmaster | better performance | implement the improvement plan | "
-    "do not remove subsampling if exists. | defined earlier | not introduce dummy variables | "
-    "single markdown code block | no headings",
-    "planner": "kaggle grandmaster | better performance | novel | effective | differ | longer | hyperparameter | "
-    "3-5 sentences | no headings",
-    "ens_planner": "kaggle grandmaster | better performance | concentrate on | merg | hyperparameters | "
-    "easy to implement | novel | effective | differ | original solutions | execution error | outline | "
-    "natural language | no headings",
-    "ensembler": "kaggle grandmaster | better performance | implement the ensemble plan | the original solutions | "
-    "`./input/` | unzip nothing | do not load submissions | hold-out validation set | single markdown code block | "
-    "no headings | do not subsample | dummy variables | `./final/submission.csv` | "
-    "final validation performance: {final_validation_score} | self-contained | full new solution",
-    "debugger": "revise the code to fix the error | do not remove subsampling if exists. | ./input/ | "
-    "final validation performance | single markdown code block | exit() | subsample to | no headings",
-    "leakage_detection": "leakage_status | code_block",
-    "leakage_correction": "just modify it with the above code",
-    "data": "do not use try and except; just occur error so we can debug it!",
-    "test": "read the test samples | ./input/ | already unpacked | `submission.csv` | "
-    "every test sample gets a prediction | you can even use the full training set | as little as possible | "
-    "self-contained python file | single markdown code block | exit() | covers up unexpected behaviour | "
-    "./final/submission.csv",
-    "test_contamination": "`novel` | `same` | we took ridge.",
-}
-"""What the specification wants each prompt to say, whatever else it does."""
+async def asked(run: ScriptedRun, name: str) -> str:
+    """The prompt that is sent when this agent is asked."""
+    places, ask = ASKING[name]
+    with _at(run, *places):
+        await ask(run)
+    return [call.prompt for call in run.agents.log if call.name.replace("-", "_") == name][-1]
 
 
 def _kept(name: str, text: str) -> str:
@@ -303,14 +277,9 @@ def _kept(name: str, text: str) -> str:
 )  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
-    places, ask = ASKING[name]
-    remember(rich, places)
-    with _at(rich, *places):
-        await ask(rich)
-    text = next(call.prompt for call in rich.agents.calls() if call.name.replace("-", "_") == name)
+    remember(rich, ASKING[name][0])
+    text = await asked(rich, name)
     assert text + "\n" == _kept(name, text), "see docs/prompts.md on changing a prompt"
-    plain = " ".join(text.split()).lower()
-    assert [words for words in SAYS.get(name, "").split(" | ") if words not in plain] == []
     prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^# (.*)$", prose, re.MULTILINE)
     assert len(titles) == len(set(titles)), "a section twice"
@@ -333,3 +302,95 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
 
 def test_every_rich_snapshot_belongs_to_a_prompt() -> None:
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == {*NAMES, "system"}
+
+
+# --- each fact -------------------------------------------------------------------------------------------
+
+FACTS = {
+    "script": "coder planner", "best": "coder planner ens_planner ensembler extractor test",
+    "errors": "ablation summarize extractor planner", "memory": "planner extractor ens_planner debugger",
+    "research": "planner ens_planner retriever", "refit": "init merger ensembler data", "model": "test",
+    "limits": "init merger ablation coder ensembler debugger data test planner extractor",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", FACTS)
+async def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part: str, rich: ScriptedRun) -> None:
+    remember(rich, INNER)
+    for name in FACTS[part].split():
+        texts = []
+        for briefing in ((part,), ()):
+            config = PipelineConfig(**{**rich.config.model_dump(), "briefing": briefing, "diversity": ()})
+            with enter_run(replace(current_run(), config=config)):
+                texts.append(await asked(rich, name))
+        with_it, without = (set(parts(text)) for text in texts)
+        assert with_it > without, name
+        assert without - set(parts(sample(name))) <= {"Facts", "How sure the scores are", "Note"}, name
+
+
+async def test_what_the_retriever_found_beyond_the_models_reaches_those_who_plan(quick_run: ScriptedRun) -> None:
+    found = {"models": [{"model_name": "Ridge", "example_code": "x = 1"}], "notes": "Winners took ratios (a post)."}
+    quick_run.agents.reply("retriever", found)
+    await retrieve_models(quick_run.task, settings(M=1))
+    await invoke_planner(BLOCK, PLANS, [20.9, None])
+    await invoke_ens_planner(BOTH, [], [])
+    await invoke_coder(BLOCK, PLANS[0])
+    retriever, *planners, coder = (call.prompt for call in quick_run.agents.log)
+    assert "a further field `notes`" in retriever and "Winners took ratios" not in coder
+    assert [parts(prompt)["Research notes"] for prompt in planners] == ["Winners took ratios (a post)."] * 2
+
+
+def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
+    script = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
+    block = "    model = Ridge()"
+    assert around(script, block) == script.replace(block, f"    {MARK}")
+    assert around(script, "import x\n") == script.replace("import x\n", f"{MARK}\n")
+    assert around(script, "no such block") == script == around(script, " ")
+
+
+async def test_what_is_told_does_not_decide_whether_a_reply_is_taken_over(quick_path: Path) -> None:
+    values: dict[str, Any] = {"code_block": BLOCK, "plan": "a plan"}
+    with quick(quick_path) as first:
+        await ask_agent(AgentType.coder, around=SCRIPT, **values)
+        (sent,) = first.events(AgentFinished)
+        assert MARK in sent.prompt and "# Limits" in sent.prompt
+        assert sent.prompt.index("# Whole script") < sent.prompt.index("# Your task")
+    with quick(quick_path) as second:
+        second.journal.record(ran("phase1/script", SCRIPT, 0.5))
+        await ask_agent(AgentType.coder, around="another = 1", **values)
+        assert second.agents.calls() == []
+
+
+async def test_what_a_step_repeats_comes_first_and_the_description_stands_in_the_system_prompt(
+    quick_path: Path,
+) -> None:
+    with quick(quick_path) as run:
+        heads = []
+        for plan in ("a plan", "another plan"):
+            await ask_agent(AgentType.coder, code_block=BLOCK, around=SCRIPT, plan=plan)
+            prompt = run.agents.calls()[-1].prompt
+            assert isinstance(prompt, Prompt)
+            heads.append(prompt[: prompt.steady])
+            assert prompt[prompt.steady :].startswith(f"# Plan\n\n```text\n{plan}\n")
+        assert heads[0] == heads[1] and BLOCK in heads[0] and MARK in heads[0]
+    for repeat in (False, True):
+        with quick(quick_path / str(repeat), task_in_prompts=repeat) as run:
+            await ask_agent(AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
+            (sent,) = run.events(AgentFinished)
+            assert sent.prompt.count(run.task.description) == repeat
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "family", "built"),
+    [
+        ("LightGBM", "", "boosting", []),
+        ("A strong baseline", "m = make()\nx = RandomForestClassifier(9)  # SVC()\nSimpleImputer()", "trees",
+         ["RandomForestClassifier", "SimpleImputer"]),
+        ("ResNet", "SVC(1); SVC(2); KNeighborsRegressor()", "networks", ["SVC", "KNeighborsRegressor"]),
+        ("something", "x = 1", "", []),
+    ],
+)  # fmt: skip
+def test_a_candidate_is_known_by_its_family_and_by_what_it_makes_use_of(
+    name: str, code: str, family: str, built: list[str]
+) -> None:
+    assert (family_of(name, built_in(code)), built_in(code)) == (family, built)
