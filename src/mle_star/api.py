@@ -17,7 +17,7 @@ from mle_star.run.folder import RunFolder, find_run
 from mle_star.search.setup import check_credentials, choose_folder
 from mle_star.views import text, write_report
 from mle_star.views.display import quiet_progress
-from mle_star.views.leaderboard import leaderboard_rows
+from mle_star.views.shelf import leaderboard_rows
 
 __all__ = ["Model", "Run", "fit", "load_model"]
 

@@ -27,7 +27,7 @@ from mle_star.sdk import build_system_prompt
 from mle_star.search.rescore import rescore
 from mle_star.search.setup import gather_facts
 from mle_star.views import write_report
-from mle_star.views.leaderboard import leaderboard_rows
+from mle_star.views.shelf import leaderboard_rows
 from tests.method.conftest import crash
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted, write_tables
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking, levels

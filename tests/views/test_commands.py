@@ -18,7 +18,7 @@ from mle_star.cli.app import main
 from mle_star.run.events import AgentFinished, ScriptFinished
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text
-from mle_star.views.comparison import Comparison
+from mle_star.views.shelf import Comparison
 from tests.views.journals import Invented, write_journal
 
 Captured = pytest.CaptureFixture[str]

@@ -22,13 +22,10 @@ from mle_star.run.folder import spent_by
 from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
-from mle_star.views.comparison import Comparison
-from mle_star.views.leaderboard import leaderboard_rows
 from mle_star.views.lineage import gains_of, lineage_of, why
 from mle_star.views.page import Page
-from mle_star.views.plots import nodes_of
 from mle_star.views.screen import summary
-from mle_star.views.shelf import glance
+from mle_star.views.shelf import Comparison, glance, leaderboard_rows
 from mle_star.views.tables import attempt_rows
 from mle_star.views.verdict import Verdict
 from tests.views.journals import Invented, write_journal
@@ -106,6 +103,12 @@ def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(dire
     events = list(Invented(direction=direction).events())
     scores = [one.score for one in RunStory.from_events(events).bests if one.score is not None]
     assert scores == sorted(scores, reverse=direction is MetricDirection.minimize) and len(scores) > 2
+    story = RunStory.from_events(events)
+    pick = max if direction is MetricDirection.maximize else min
+    so_far = [
+        [one.score for one in story.attempts[: n + 1] if one.score is not None] for n in range(len(story.attempts))
+    ]
+    assert story.best_so_far == [pick(known, default=None) for known in so_far]
     last = next(e for e in reversed(events) if isinstance(e, ev.ScriptFinished) and e.purpose == "submission")
     perfect = last.result.model_copy(update={"score": 2.0 if direction is MetricDirection.maximize else 0.0})
     assert RunStory.from_events([*events[:-1], last.model_copy(update={"result": perfect})]).score == scores[-1]
@@ -198,11 +201,10 @@ def test_the_time_between_two_processes_does_not_count() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 11])
 def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_back_to_a_retrieved_model(seed: int) -> None:
     story = RunStory.from_events(Invented(seed=seed, L=3).events())
-    nodes, line = nodes_of(story), lineage_of(story)
-    assert [node.attempt for node in nodes] == story.attempts
-    for index, node in enumerate(nodes):
-        assert all(parent < index and nodes[parent].attempt.accepted for parent in node.parents)
-        assert bool(node.parents) == (node.attempt.kind != "candidate")
+    line, accepted = lineage_of(story), set[str]()
+    for one in story.attempts:
+        assert accepted.issuperset(one.parents) and bool(one.parents) == (one.kind != "candidate")
+        accepted |= {one.step} if one.accepted else set()
     assert line.ensemble is not None and line.ensemble == story.best_ensemble
     assert (line.source, line.submitted) == ("ensemble", line.ensemble.step)
     assert line.candidate is not None and line.candidate.model_name in story.models
@@ -276,10 +278,9 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     alone = Verdict(story_of(events, chosen=f"{best.step}/script"))
     assert alone.gain[0] == "a single model: nothing that was built on it was surely better"
     assert "single" not in [row.kind for row in alone.yardsticks], "it would be compared with itself"
-    nodes = nodes_of(story_of(events, chosen="path 1"))
     for path in (0, 1):
-        first = next(node for node in nodes if node.attempt.path == path)
-        assert ([nodes[place].attempt.step for place in first.parents] == [other.step]) == (path == 1)
+        first = next(one for one in story_of(events, chosen="path 1").attempts if one.path == path)
+        assert (first.parents == (other.step,)) == (path == 1)
 
 
 # --- why it won, beside what, how sure --------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def leaderboard(
       mle-star leaderboard houses-2026 houses-2027 --top 5
       mle-star leaderboard --json
     """
-    from mle_star.views.leaderboard import leaderboards
+    from mle_star.views.shelf import leaderboards
 
     runs = [find_run(name) for name in run_folders] if run_folders else runs_in(runs_folder())
     if not runs:
@@ -140,7 +140,7 @@ def compare(run_folder: Run, other: Other) -> None:
     Examples:
       mle-star compare houses-20260131 latest
     """
-    from mle_star.views.comparison import Comparison
+    from mle_star.views.shelf import Comparison
 
     both = Comparison.of(RunStory.of(run_folder), RunStory.of(other))
     made = table("", run_folder.name, other.name)

@@ -21,9 +21,8 @@ from mle_star.run.folder import RunFolder, runs_folder
 from mle_star.run.journal import read_journal
 from mle_star.serving import GuardedServer
 from mle_star.views import RunStory, text, write_report
-from mle_star.views.comparison import unified
 from mle_star.views.headlines import headline
-from mle_star.views.shelf import find_runs, glance
+from mle_star.views.shelf import find_runs, glance, unified
 
 Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
 MOST_STEPS = 12

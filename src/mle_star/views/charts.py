@@ -9,23 +9,32 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from markupsafe import Markup
 
-from mle_star.models import MetricDirection, is_improvement
+from mle_star.models import MetricDirection
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import plural
+from mle_star.run.ledger import best_score
 from mle_star.views import text
 from mle_star.views.facts import SHORT_TITLES, Attempt
+from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
+from mle_star.views.verdict import ScaleMark
 
 PLOT_HEIGHT = 260
 ROW_HEIGHT = 37
+STRIP_ROW = 40
+LANE, HANGING = 66, 20
+MOST_COLUMNS = 12
+MOST_MARKS = 160
+"""With more attempts than these, those that were not accepted are only counted in the tree."""
 FENCE = 3.0
 """Scores further out than this many quartile ranges are drawn at the edge: one mishap must not flatten the rest."""
 TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two marks of an axis: people count minutes and hours, not hundreds of seconds."""
+Scale = Callable[[float], float]
 
 
 class Bar(NamedTuple):
@@ -59,17 +68,16 @@ def dot(kind: str, x: float, y: float, radius: float, hint: str, more: Markup | 
     return Markup(shape).format(kind, x, y, radius, more, hint)
 
 
-def mark(
-    number: int, one: Attempt, x: float, y: float, kind: str, *, first: bool, radius: float = 5, glyph: str = ""
-) -> Markup:
+def mark(number: int, one: Attempt, x: float, y: float, kind: str, *, radius: float = 5, glyph: str = "") -> Markup:
     """An attempt: a dot or a glyph that leads to more about it, by mouse and by keyboard.
 
-    The `first` can be tabbed to, arrow keys lead on.
+    The first can be tabbed to, arrow keys lead on.
     """
-    failed = one.score is None or not math.isfinite(one.score)
-    outcome = "failed" if failed else f"{text.score(one.score)}, {'accepted' if one.accepted else 'not accepted'}"
-    hint = f"{number}. {text.one_line(one.label, 80)}: {outcome}"
-    about = Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(one.link, 0 if first else -1, hint)
+    score = "" if one.score is None else f"{text.score(one.score)}, "
+    hint = f"{number}. {text.one_line(one.label, 80)}: {score}{one.outcome}"
+    about = Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(
+        one.link, 0 if number == 1 else -1, hint
+    )
     if not glyph:
         return dot(f"mark {kind} {one.colour}", x, y, radius, hint, about)
     shape = '<text class="mark {} {}" x="{:.3f}%" y="{:.1f}" {}>{}<title>{}</title></text>'
@@ -87,19 +95,23 @@ def figure(key: str, title: str, words: str, parts: Sequence[Markup], height: fl
     return Markup(shape).format(key=key, title=title, words=words, height=height, inside=inside, kind=kind, role=role)
 
 
-def row_name(words: str, top: float) -> Markup:
-    """The name of a row, cut where the value begins, however narrow the page is."""
-    shape = '<svg x="0" y="{}" width="62%" height="{}" style="overflow: hidden">{}</svg>'
-    return Markup(shape).format(top, 21, label(text.one_line(words, 80), "row-name", "0", 15))
+def row_head(name: str, shown: str, top: float) -> list[Markup]:
+    """The name of a row, cut where its value begins, however narrow the page is; and the value."""
+    shape = '<svg x="0" y="{}" width="62%" height="21" style="overflow: hidden">{}</svg>'
+    words = label(text.one_line(name, 80), "row-name", "0", 15)
+    return [Markup(shape).format(top, words), label(shown, "row-value", "100%", top + 15, "end")]
 
 
 # --- scales ----------------------------------------------------------------------------------------------
 
 
+def scale(low: float, high: float, length: float = 100.0) -> Scale:
+    """Where a value lies between `low` and `high`, at the edge if beyond."""
+    return lambda value: min(max((value - low) / (high - low), 0.0), 1.0) * length
+
+
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers between `low` and `high`, about `count` of them."""
-    if not high > low:
-        return [low]
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     size = next((power * step for step in (1, 2, 2.5, 5, 10) if power * step >= rough), power * 10)
@@ -133,7 +145,7 @@ def with_air(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def axis_below(
-    ticks: Sequence[float], x: Callable[[float], float], height: float, unit: str, write: Callable[[float], str] | None
+    ticks: Sequence[float], x: Scale, height: float, unit: str, write: Callable[[float], str] | None = None
 ) -> Iterator[Markup]:
     """Grid lines of a horizontal axis, each with its number below, and what they count."""
     for tick, name in zip(ticks, text.ticks(ticks) if write is None else map(write, ticks), strict=True):
@@ -142,7 +154,7 @@ def axis_below(
     yield label(unit, "axis-title", "100%", height + 34, "end")
 
 
-def axis_left(ticks: Sequence[float], y: Callable[[float], float], unit: str) -> Iterator[Markup]:
+def axis_left(ticks: Sequence[float], y: Scale, unit: str) -> Iterator[Markup]:
     """Grid lines of a vertical axis, each with its number beside it, and what they count."""
     for tick, name in zip(ticks, text.ticks(ticks), strict=True):
         yield line("grid", 0, y(tick), 100, y(tick))
@@ -158,20 +170,13 @@ def trajectory(story: RunStory, chosen: str = "") -> Markup:
 
     `chosen` is the step of the attempt that was submitted: it gets a ring.
     """
-    attempts, metric = story.attempts, text.one_line(story.metric, 60)
+    attempts, count = story.attempts, len(story.attempts)
     if not attempts:
         return Markup('<p class="empty">Nothing has been scored yet.</p>')
-    low, high = score_range([one.score for one in attempts if _is_shown(one.score)] or [0.0, 1.0])
-    count = len(attempts)
-
-    def x(index: float) -> float:
-        return (index + 0.5) / count * 100
-
-    def y(score: float) -> float:
-        return (1 - min(max((score - low) / (high - low), 0.0), 1.0)) * PLOT_HEIGHT
-
+    low, high = score_range([one.score for one in attempts if one.score is not None] or [0.0, 1.0])
+    x, y = scale(-0.5, count - 0.5), scale(high, low, PLOT_HEIGHT)
     arrow = "↑" if story.direction is MetricDirection.maximize else "↓"
-    unit = f"{text.one_line(metric, 40)} ({story.direction.better_word} is better {arrow})"
+    unit = f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better {arrow})"
     parts = [*_bands(attempts), *axis_left(nice_ticks(low, high), y, unit)]
     parts.append(line("axis", 0, PLOT_HEIGHT, 100, PLOT_HEIGHT))
     numbers = [1.0] if count == 1 else [tick for tick in nice_ticks(1, count, 6) if tick == int(tick)]
@@ -181,33 +186,28 @@ def trajectory(story: RunStory, chosen: str = "") -> Markup:
     radius = 5 if count <= 80 else 4 if count <= 300 else 3
     for index, one in enumerate(attempts):
         kind, glyph = "yes" if one.accepted else "no", ""
-        if not _is_shown(one.score):
+        if one.score is None:
             place, kind, glyph = PLOT_HEIGHT - 3.0, "cross", "×"
         elif low <= one.score <= high:
             place = y(one.score)
         else:  # beyond the scale
             place, kind, glyph = (26.0, "off", "▲") if one.score > high else (PLOT_HEIGHT - 4.0, "off", "▼")
-        if one.step == chosen and _is_shown(one.score):
+        if one.step == chosen and one.score is not None:
             parts += _ring(x(index), y(one.score))
-        parts.append(mark(index + 1, one, x(index), place, kind, first=index == 0, radius=radius, glyph=glyph))
-    return figure("trajectory", f"{metric} of every attempt", describe(story), parts, PLOT_HEIGHT)
+        parts.append(mark(index + 1, one, x(index), place, kind, radius=radius, glyph=glyph))
+    title = f"{text.one_line(story.metric, 60)} of every attempt"
+    return figure("trajectory", title, describe(story), parts, PLOT_HEIGHT)
 
 
 def describe(story: RunStory) -> str:
     """The trajectory in words."""
-    attempts, metric = story.attempts, text.one_line(story.metric, 60)
-    scored = [one.score for one in attempts if _is_shown(one.score)]
-    accepted, failed = sum(one.accepted for one in attempts), sum(one.score is None for one in attempts)
-    words = f"{plural(len(attempts), 'attempt')}: {accepted} accepted, {failed} failed."
-    if not scored:
+    scores = [one.score for one in story.attempts]
+    accepted, failed = sum(one.accepted for one in story.attempts), scores.count(None)
+    words = f"{plural(len(scores), 'attempt')}: {accepted} accepted, {failed} failed."
+    if story.first_score is None:
         return words
-    best = max(scored) if story.direction is MetricDirection.maximize else min(scored)
-    values = f"The first {metric} is {text.score(scored[0])}, the best is {text.score(best)}"
-    return f"{words} {values}; {story.direction.better_word} is better."
-
-
-def _is_shown(score: float | None) -> TypeGuard[float]:
-    return score is not None and math.isfinite(score)
+    values = f"is {text.score(story.first_score)}, the best is {text.score(best_score(scores, story.direction))}"
+    return f"{words} The first {text.one_line(story.metric, 60)} {values}; {story.direction.better_word} is better."
 
 
 def _bands(attempts: Sequence[Attempt]) -> Iterator[Markup]:
@@ -223,14 +223,10 @@ def _bands(attempts: Sequence[Attempt]) -> Iterator[Markup]:
         start += count
 
 
-def _best_line(story: RunStory, x: Callable[[float], float], y: Callable[[float], float]) -> Iterator[Markup]:
+def _best_line(story: RunStory, x: Scale, y: Scale) -> Iterator[Markup]:
     """Steps from best to best, on to the right edge."""
-    best: float | None = None
-    corners: list[tuple[float, float]] = []
-    for index, one in enumerate(story.attempts):
-        if _is_shown(one.score) and (best is None or is_improvement(one.score, best, story.direction)):
-            best = one.score
-            corners.append((x(index), y(best)))
+    steps = enumerate(pairwise([None, *story.best_so_far]))
+    corners = [(x(index), y(best)) for index, (before, best) in steps if best is not None and best != before]
     for (x1, y1), (x2, y2) in pairwise([*corners, (100.0, corners[-1][1])] if corners else []):
         yield line("best", x1, y1, x2, y1)
         yield line("best", x2, y1, x2, y2)
@@ -243,7 +239,39 @@ def _ring(x: float, y: float) -> Iterator[Markup]:
     yield label("submitted", "ring-name", x, y + (18 if y < 30 else -8), anchor, dx)
 
 
-# --- bars ------------------------------------------------------------------------------------------------
+def tree(story: RunStory) -> Markup:
+    """Every attempt and what it grew out of, a lane for each path; the line to the result is drawn strongly."""
+    numbered = {one.step: (number, one) for number, one in enumerate(story.attempts, 1)}
+    won = {node.step for node in lineage_of(story).nodes} & set(numbered)
+    few = len(numbered) <= MOST_MARKS
+    shown = {step: one for step, (n, one) in numbered.items() if few or n == 1 or one.accepted or step in won}
+    lanes = sorted({one.path for one in shown.values()}, key=lambda path: -1 if path is None else path)
+    top = {lane: 26 + number * LANE for number, lane in enumerate(lanes)}
+    names = {lane: "candidates, merges, ensembles" if lane is None else f"path {lane}" for lane in lanes}
+    parts = [label(names[lane], "band-name", "0", top[lane] - 12) for lane in lanes]
+    x = scale(-0.5, len(shown) - 0.5)
+    place = {
+        step: (x(number), top[one.path] + (0 if one.accepted else HANGING))
+        for number, (step, one) in enumerate(shown.items())
+    }
+    for step, one in shown.items():
+        for parent in one.parents:
+            if parent in place:
+                kind = "won" if {step, parent} <= won else "kept" if one.accepted else "left"
+                parts.append(line(f"edge {kind} {one.colour}", *place[parent], *place[step]))
+    for step, one in shown.items():
+        (left, down), kind = place[step], ("yes" if one.accepted else "no") + (" won" if step in won else "")
+        if one.score is None:
+            parts.append(mark(numbered[step][0], one, left, down + 5, "cross", glyph="×"))
+        else:
+            parts.append(mark(numbered[step][0], one, left, down, kind, radius=6 if step in won else 4))
+    words = f"{plural(len(numbered), 'attempt')}; {len(won)} of them on the line to the result."
+    hidden = len(numbered) - len(shown)
+    words += f" {hidden} that were not accepted are left out." if hidden else ""
+    return figure("tree", "Solution tree", words, parts, max(top.values()) + HANGING + 14, kind="tree")
+
+
+# --- bars and dots of the result --------------------------------------------------------------------------
 
 
 def bars(
@@ -257,17 +285,13 @@ def bars(
 ) -> Markup:
     """Horizontal bars from 0, or from a `baseline`; `write` is how the numbers of the axis are written."""
     origin = baseline or 0.0
-    values = [origin, *(row.value for row in rows if math.isfinite(row.value))]
+    values = [origin, *(row.value for row in rows)]
     low, high = min(values), max(values)
     air = (high - low) * 0.04
     if baseline is not None or low < origin:
         low -= air
     high = high + air if high > low else low + 1.0
-    height = ROW_HEIGHT * len(rows) + 6
-
-    def x(value: float) -> float:
-        return min(max((value - low) / (high - low), 0.0), 1.0) * 100
-
+    x, height = scale(low, high), ROW_HEIGHT * len(rows) + 6
     ticks = time_ticks(high) if write is text.duration else nice_ticks(low, high, 4)
     parts = [*axis_below(ticks, x, height, unit, write)]
     for index, row in enumerate(rows):
@@ -277,8 +301,70 @@ def bars(
         hint = f"{text.one_line(row.label, 300)}: {row.shown}{row.hint and '. ' + row.hint}"
         left, width = min(x(origin), x(row.value)), max(abs(x(row.value) - x(origin)), 0.25)
         shape = '<rect class="bar {}" x="{:.3f}%" y="{}" width="{:.3f}%" height="11" rx="2"><title>{}</title></rect>'
-        parts += [row_name(row.label, top), label(row.shown, "row-value", "100%", top + 15, "end")]
-        parts.append(Markup(shape).format(row.kind, left, top + 21, width, hint))
+        parts += [*row_head(row.label, row.shown, top), Markup(shape).format(row.kind, left, top + 21, width, hint)]
     words = "; ".join(f"{text.one_line(row.label, 80)}: {row.shown}" for row in rows)
     head = "" if baseline is None else f"The baseline is {text.score(baseline)}. "
     return figure(key, title, f"{head}{words}.", parts, height, kind="bars")
+
+
+def importance(columns: Sequence[tuple[str, float]], metric: str) -> Markup:
+    """How much worse the score is with the values of each column mixed up: the columns that matter most, first."""
+    rows = [Bar(name, max(worse, 0.0), text.signed(worse)) for name, worse in columns[:MOST_COLUMNS]]
+    return bars("importance", "Importance of columns", rows, f"{text.one_line(metric, 40)}, worse by")
+
+
+def strip(rows: Sequence[ScaleMark], unit: str) -> Markup:
+    """Scores on one scale, one below the other: a dot each, and a bar where an interval is known."""
+    values = [value for row in rows for value in (row.score, row.low, row.high) if value is not None]
+    low, high = with_air(min(values), max(values), 0.06)
+    x, height = scale(low, high), STRIP_ROW * len(rows) + 4
+    parts, words = [*axis_below(nice_ticks(low, high, 4), x, height, unit)], []
+    for index, row in enumerate(rows):
+        top, shown = index * STRIP_ROW, text.score(row.score)
+        track = top + 27
+        parts.append(line("track", 0, track, 100, track))
+        if row.low is not None and row.high is not None:
+            shown += f" ({text.score(row.low)} to {text.score(row.high)})"
+            parts.append(line(f"span {row.kind}", x(row.low), track, x(row.high), track))
+        words.append(f"{row.name}: {shown}")
+        parts += [*row_head(row.name, shown, top), dot(f"dot {row.kind}", x(row.score), track, 6, words[-1])]
+    title = "The score beside what it can be compared with"
+    return figure("scale", title, f"{'; '.join(words)}.", parts, height, kind="bars")
+
+
+def calibration(bins: Sequence[tuple[float, float, int]]) -> Markup:
+    """How often what was given some chance was so: on the diagonal, chances are what they say."""
+    most = max(count for _, _, count in bins)
+    dots = [
+        (chance, found, 3 + 5 * (count / most) ** 0.5, f"said {chance:.0%}, found {found:.0%}, {plural(count, 'row')}")
+        for chance, found, count in bins
+    ]
+    words = "; ".join(hint for *_, hint in dots)
+    return _square("calibration", "Calibration", words, dots, (0.0, 1.0), ("chance that was said", "share that was so"))
+
+
+def residuals(points: Sequence[tuple[float, float]]) -> Markup:
+    """The answer of some rows against the truth; the closer to the diagonal, the better."""
+    values = [value for pair in points for value in pair]
+    dots = [(x, y, 2.5, f"truth {text.score(x)}, answer {text.score(y)}") for x, y in points]
+    off = statistics.median_high(abs(y - x) for x, y in points)
+    words = f"{plural(len(points), 'row')}; half of the answers are off by less than {text.score(off)}."
+    reach = with_air(min(values), max(values), 0.04)
+    return _square("residuals", "Answers beside the truth", words, dots, reach, ("truth", "answer"))
+
+
+def _square(
+    key: str,
+    title: str,
+    words: str,
+    dots: Sequence[tuple[float, float, float, str]],
+    reach: tuple[float, float],
+    names: tuple[str, str],
+) -> Markup:
+    """Dots on two axes of the same scale, with the diagonal."""
+    (low, high), ticks = reach, nice_ticks(*reach, 4)
+    x, y = scale(low, high), scale(high, low, PLOT_HEIGHT)
+    parts = [*axis_below(ticks, x, PLOT_HEIGHT, f"{names[0]} →"), *axis_left(ticks, y, f"{names[1]} ↑")]
+    parts.append(line("diagonal", 0, PLOT_HEIGHT, 100, 0))
+    parts += [dot("dot result", x(across), y(up), radius, hint) for across, up, radius, hint in dots]
+    return figure(key, title, words, parts, PLOT_HEIGHT)

@@ -11,7 +11,7 @@ import os
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from threading import RLock
@@ -49,9 +49,10 @@ class Display(Protocol):
         """The run is over, one way or another: show the summary and let go of the terminal."""
 
 
+@contextmanager
 def make_display(
     mode: str = "auto", *, run_dir: Path | None = None, out: TextIO | None = None, err: TextIO | None = None
-) -> AbstractContextManager[Display]:
+) -> Iterator[Display]:
     """A display to give to `run_pipeline` as a listener, within `with`.
 
     Progress goes to `err`, the summary and JSON lines to `out`. What the journal in `run_dir` already held when the
@@ -69,7 +70,10 @@ def make_display(
         display = PlainDisplay(err, Console(file=out, width=width), run_dir, quiet=kind == "quiet")
     else:
         display = _plugin(kind)(run_dir)
-    return _ended(display)
+    try:
+        yield display
+    finally:
+        display.end()
 
 
 def _plugin(name: str) -> Callable[[Path | None], Display]:
@@ -86,14 +90,6 @@ def choose_mode(mode: str, stream: TextIO) -> str:
     if mode != "auto":
         return mode
     return "rich" if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "plain"
-
-
-@contextmanager
-def _ended(display: Display) -> Iterator[Display]:
-    try:
-        yield display
-    finally:
-        display.end()
 
 
 # --- renderers -------------------------------------------------------------------------------------------------

@@ -7,33 +7,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mle_star.models.phases import PHASES, phase_of
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    BlockChosen,
-    PhaseFinished,
-    RefinementTried,
-    RunResumed,
-    RunStarted,
-)
+from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
 
 PHASE_TITLES: dict[str, str] = {phase.name: phase.heading for phase in PHASES}
 SHORT_TITLES: dict[str, str] = {phase.name: phase.short for phase in PHASES}
-LABELS: dict[AttemptKind, tuple[str, str]] = {
-    "candidate": ("candidate {0.index} ({0.model_name})", "error"),
-    "merge": ("merge {0.index} ({0.reference_model})", "reason"),
-    "data": ("all data used", ""),
-    "refinement": ("path {0.path}, step {0.t}, attempt {0.k}", "plan"),
-    "ensemble": ("ensemble round {0.r}", "plan"),
+LABELS: dict[AttemptKind, tuple[str, str, str]] = {
+    "candidate": ("candidate {0.index} ({0.model_name})", "error", "chosen"),
+    "merge": ("merge {0.index} ({0.reference_model})", "reason", "merged in"),
+    "data": ("all data used", "", "used"),
+    "refinement": ("path {0.path}, step {0.t}, attempt {0.k}", "plan", "best of its path so far"),
+    "ensemble": ("ensemble round {0.r}", "plan", "best ensemble so far"),
 }
-"""What an attempt is called, and the field of its event that tells more about it."""
-PATH_COLOURS = 8
+"""What an attempt is called, the field of its event that tells more about it, and what it is once it is accepted."""
 _PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
 
-Call = AgentFinished | AgentFailed
+Call = events.AgentFinished | events.AgentFailed
 
 
 def path_of(step: str) -> int | None:
@@ -51,7 +40,11 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One script that was scored, whatever made it. `accepted`: it became the one to continue from."""
+    """One script that was scored, whatever made it.
+
+    `accepted`: it became the one to continue from, on its own path or in its own phase. `parents` are the steps of the
+    attempts that it grew out of.
+    """
 
     kind: AttemptKind
     step: str
@@ -59,15 +52,21 @@ class Attempt:
     score: float | None
     accepted: bool
     at: datetime
-    path: int | None = None
-    note: str = ""
+    path: int | None
+    note: str
+    parents: tuple[str, ...]
 
     @classmethod
-    def of(cls, node: SearchNode, *, accepted: bool) -> Attempt:
+    def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> Attempt:
         """An attempt as the ledger has it, in the light of the leaks that are known."""
-        event, (label, note) = node.scored, LABELS[node.kind]
+        event, (label, note, _) = node.scored, LABELS[node.kind]
         path, words = getattr(event, "path", None), getattr(event, note, "")
-        return cls(node.kind, node.step, label.format(event), event.score, accepted, event.at, path, words)
+        return cls(node.kind, node.step, label.format(event), event.score, accepted, event.at, path, words, parents)
+
+    @property
+    def outcome(self) -> str:
+        """What came of it, in a few words."""
+        return "failed" if self.score is None else LABELS[self.kind][2] if self.accepted else "not better"
 
     @property
     def link(self) -> str:
@@ -77,7 +76,7 @@ class Attempt:
     @property
     def colour(self) -> str:
         """The class that colours it: by its path."""
-        return "c-main" if self.path is None else f"c{self.path % PATH_COLOURS}"
+        return "c-main" if self.path is None else f"c{self.path % 8}"
 
 
 @dataclass
@@ -86,12 +85,12 @@ class StepStory:
 
     path: int
     t: int
-    ablation: AblationFinished | None = None
-    block: BlockChosen | None = None
-    tries: dict[int, RefinementTried] = field(default_factory=dict)
+    ablation: events.AblationFinished | None = None
+    block: events.BlockChosen | None = None
+    tries: dict[int, events.RefinementTried] = field(default_factory=dict)
 
     @property
-    def kept(self) -> RefinementTried | None:
+    def kept(self) -> events.RefinementTried | None:
         """The attempt that the path went on from: of those accepted, the last."""
         return next((one for _, one in sorted(self.tries.items(), reverse=True) if one.accepted), None)
 
@@ -103,7 +102,7 @@ class PathStory:
     index: int
     model: str = ""
     steps: dict[int, StepStory] = field(default_factory=dict)
-    end: PhaseFinished | None = None
+    end: events.PhaseFinished | None = None
 
     @property
     def best_score(self) -> float | None:
@@ -154,7 +153,7 @@ class Totals:
         self.calls += 1
         self.cost_usd += one.cost_usd
         self.call_seconds += one.seconds
-        if isinstance(one, AgentFailed):
+        if isinstance(one, events.AgentFailed):
             self.failed_calls += 1
         else:
             self.input_tokens += one.input_tokens + one.cache_read_tokens + one.cache_write_tokens
@@ -170,13 +169,13 @@ class RunClock:
     phase: str = ""
     last: datetime | None = None
 
-    def hear(self, event: AnyEvent) -> None:
+    def hear(self, event: events.AnyEvent) -> None:
         """Count the time up to this event to the phase that it ended in; of one that is heard again, none."""
-        if self.last is None and not isinstance(event, (RunStarted, RunResumed)):
+        if self.last is None and not isinstance(event, (events.RunStarted, events.RunResumed)):
             return
         if self.last is not None and event.at <= self.last:
             return
-        if self.last is not None and not isinstance(event, RunResumed):
+        if self.last is not None and not isinstance(event, events.RunResumed):
             self.phase = phase_of(event.step) or self.phase
             passed = (event.at - self.last).total_seconds()
             self.seconds += passed

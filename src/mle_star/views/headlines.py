@@ -128,7 +128,7 @@ def _of_refinement(event: events.AnyEvent) -> Line | None:
         case events.RefinementTried():
             if event.score is None:
                 return "warning", f"attempt failed: {event.plan}"
-            how: Line = ("good", "accepted") if event.accepted else ("info", "not better")
+            how: Line = ("good", "best of its path so far") if event.accepted else ("info", "not better")
             return how[0], f"{how[1]}, {text.score(event.score)}: {event.plan}"
         case events.AgentFailed():
             return "error", f"{event.agent.value} gave no answer ({event.reason}): {event.message}"

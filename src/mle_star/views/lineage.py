@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mle_star.models import MetricDirection, is_improvement, is_improvement_or_equal
+from mle_star.method.scores import best_first
+from mle_star.models import MetricDirection, is_improvement
 from mle_star.models.texts import plural
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import SearchNode, best_score
@@ -61,19 +62,15 @@ class Lineage:
     leaks_fixed: int
     last: str
 
-    def of(self, kind: type[E]) -> list[E]:
-        """The ancestors of one kind."""
-        return [node.scored for node in self.nodes if isinstance(node.scored, kind)]
-
     @property
     def merges(self) -> list[MergeTried]:
         """What was merged in."""
-        return self.of(MergeTried)
+        return _of(self.nodes, MergeTried)
 
     @property
     def ensemble(self) -> EnsembleTried | None:
         """The round that it is."""
-        return next(iter(self.of(EnsembleTried)), None)
+        return next(iter(_of(self.nodes, EnsembleTried)), None)
 
     @property
     def data_use(self) -> SearchNode | None:
@@ -92,24 +89,23 @@ def _lineage(story: RunStory) -> Lineage:
     end = _end(story, source, named, path)
     found = {} if end is None else {node.step: node for node in (end, *story.ledger.ancestors(end.digest))}
     nodes = sorted(found.values(), key=lambda node: node.event.at)
-    candidates = [node.scored for node in nodes if isinstance(node.scored, CandidateEvaluated)]
-    chosen = "" if story.chosen_candidate is None else story.chosen_candidate.step  # paths may begin with others
-    shown = [path] if path is not None else story.paths.values() if source == "ensemble" else []
+    candidates, gains = _of(nodes, CandidateEvaluated), _of(nodes, RefinementTried)
+    shown = [path.index] if path is not None else sorted(story.paths) if source == "ensemble" else []
     return Lineage(
         source=source,
         named=named,
         submitted="" if story.finished is None or end is None else end.step,
-        nodes=nodes,
-        candidate=next((one for one in candidates if one.step == chosen), next(iter(candidates), None)),
-        paths=[_path_line(one, nodes) for one in sorted(shown, key=lambda one: one.index)],
+        nodes=nodes,  # paths may begin with other candidates than the one that was chosen
+        candidate=next((one for one in candidates if one == story.chosen_candidate), next(iter(candidates), None)),
+        paths=[PathLine(n, [one for one in gains if one.path == n], story.paths[n].best_score) for n in shown],
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         last="" if source == "promoted" else _last(story),
     )
 
 
-def _path_line(path: PathStory, nodes: list[SearchNode]) -> PathLine:
-    gains = [node.scored for node in nodes if isinstance(node.scored, RefinementTried)]
-    return PathLine(path.index, [one for one in gains if one.path == path.index], path.best_score)
+def _of(nodes: list[SearchNode], kind: type[E]) -> list[E]:
+    """The attempts of one kind."""
+    return [node.scored for node in nodes if isinstance(node.scored, kind)]
 
 
 def _source(story: RunStory) -> tuple[Source, str]:
@@ -132,14 +128,9 @@ def _source(story: RunStory) -> tuple[Source, str]:
 
 def _chosen_path(story: RunStory, named: str) -> PathStory | None:
     """The path that was chosen by name, else the one with the best score; a later one on ties, as in the pipeline."""
-    best: PathStory | None = None
-    for _, path in sorted(story.paths.items()):
-        if named == f"path {path.index}":
-            return path
-        score, before = path.best_score, None if best is None else best.best_score
-        if score is not None and (before is None or is_improvement_or_equal(score, before, story.direction)):
-            best = path
-    return best
+    paths = [path for _, path in sorted(story.paths.items(), reverse=True)]
+    by_name = [path for path in paths if named == f"path {path.index}"]
+    return next(iter(by_name or best_first(paths, lambda path: path.best_score, story.direction)), None)
 
 
 def _end(story: RunStory, source: Source, named: str, path: PathStory | None) -> SearchNode | None:
@@ -153,12 +144,10 @@ def _end(story: RunStory, source: Source, named: str, path: PathStory | None) ->
         rounds = (one.step for r, one in story.ensembles.items() if named == f"ensemble {r}")
         return by_step.get(next(rounds, story.best_ensemble.step if story.best_ensemble else ""))
     if path is not None:
-        kept = [step.kept for _, step in sorted(path.steps.items()) if step.kept is not None]
-        if kept:
-            return by_step[kept[-1].step]
+        kept = [step.kept.step for _, step in sorted(path.steps.items()) if step.kept is not None]
         begun = [one.step for one in story.candidates.values() if path.model and one.model_name == path.model]
-        if begun:
-            return by_step[begun[0]]
+        if kept or begun:
+            return by_step[kept[-1] if kept else begun[0]]
     if story.data_worked_in is not None:
         return story.data_worked_in
     merges = [one.step for _, one in sorted(story.merges.items()) if one.accepted]
@@ -178,12 +167,12 @@ def _last(story: RunStory) -> str:
 def gains_of(story: RunStory) -> list[Gain]:
     """What each attempt on the line to the solution brought, in order; where a line begins, that is unknown."""
     sign = 1 if story.direction is MetricDirection.maximize else -1
-    on_the_line = {node.step: node for node in lineage_of(story).nodes}
+    scores = {one.step: one.score for one in story.attempts}
+    on_the_line = {node.step for node in lineage_of(story).nodes}
     found: list[Gain] = []
     for attempt in story.attempts:
         if attempt.step in on_the_line and attempt.score is not None:
-            parents = [story.ledger.node_of(digest) for digest in on_the_line[attempt.step].parents]
-            before = best_score((node.score for node in parents if node is not None), story.direction)
+            before = best_score((scores.get(step) for step in attempt.parents), story.direction)
             found.append(Gain(attempt, None if before is None else sign * (attempt.score - before)))
     return found
 

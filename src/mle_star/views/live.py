@@ -22,9 +22,8 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.run.events import EVENT_ADAPTER, Notice
 from mle_star.run.folder import RunFolder, is_running, request_finish
 from mle_star.serving import GuardedServer
-from mle_star.views.comparison import Comparison
 from mle_star.views.page import Page, render, render_page
-from mle_star.views.shelf import Glance, find_runs, glance
+from mle_star.views.shelf import Comparison, Glance, find_runs, glance
 from mle_star.views.story import RunStory
 
 CHECK_SECONDS = 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import hashlib
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
@@ -18,8 +19,7 @@ from pygments.lexers.python import PythonLexer
 
 from mle_star.models.texts import plural
 from mle_star.run.folder import RunFolder, is_running, write_whole
-from mle_star.views import charts, plots, tables, text
-from mle_star.views.comparison import opcodes
+from mle_star.views import charts, tables, text
 from mle_star.views.facts import PHASE_TITLES, StepStory
 from mle_star.views.headlines import headline
 from mle_star.views.lineage import lineage_of
@@ -48,6 +48,8 @@ TEXT_BUDGET = 2_600_000
 TEXT_CAPS = (40_000, 20_000, 10_000, 5_000, 2_500, 1_200, 600, 300)
 OPEN_STEPS = 6
 """With more steps than this, all are folded at first."""
+COMPARED_LINES = 2000
+"""Longer texts are compared as a whole."""
 MAX_COLOURED = 150_000
 """Characters of a script; beyond, colours would only slow the page."""
 
@@ -149,11 +151,19 @@ def step_texts(step: StepStory, cap: int) -> dict[str, Any]:
         attempts[str(k)] = {
             "plan": text.clean(one.plan, max_text=cap),
             "after": after,
-            "ops": opcodes(before, after) if one.after else [],
+            "ops": _opcodes(before, after) if one.after else [],
         }
     first = next(iter(step.tries.values()), None)
     block = first.before if first is not None else step.block.block if step.block is not None else ""
     return {"before": text.clean(block, max_text=cap), "tries": attempts}
+
+
+def _opcodes(before: str, after: str) -> list[tuple[str, int, int, int, int]]:
+    """How the lines of one text become those of the other."""
+    old, new = before.split("\n"), after.split("\n")
+    if max(len(old), len(new)) > COMPARED_LINES and before != after:
+        return [("replace", 0, len(old), 0, len(new))]
+    return list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
 
 
 def text_cap(story: RunStory) -> int:
@@ -205,7 +215,7 @@ def _environment() -> Environment:
     environment.filters.update({name: getattr(text, name) for name in names})
     environment.filters.update(plural=plural, headline=headline, coloured=coloured)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, plots=plots, tables=tables)
+    environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, tables=tables)
     return environment
 
 

@@ -12,7 +12,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mle_star.models import MetricDirection, is_improvement
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, PathStory, Work, place_of
@@ -51,12 +50,8 @@ def screen(story: RunStory, size: ConsoleDimensions, now: datetime | None = None
     )
 
 
-def sparkline(scores: list[float], direction: MetricDirection, width: int = SPARK_WIDTH) -> str:
-    """The best score so far, attempt by attempt; up is better, whichever way the metric goes."""
-    best: list[float] = []
-    for value in scores:
-        better = not best or is_improvement(value, best[-1], direction)
-        best.append(value if better else best[-1])
+def sparkline(best: list[float], width: int = SPARK_WIDTH) -> str:
+    """The best score after each attempt; up is better, whichever way the metric goes."""
     if len(best) > width:
         best = [best[round(index * (len(best) - 1) / (width - 1))] for index in range(width)]
     if not best or best[0] == best[-1]:
@@ -80,7 +75,7 @@ def _facts(story: RunStory, verdict: Verdict, now: datetime) -> Text:
     """Best score, money and time, each with what it is measured against."""
     since = (now - story.clock.last).total_seconds() if story.clock.last is not None and not story.finished else 0.0
     elapsed = story.clock.seconds + max(since, 0.0)
-    line = sparkline([one.score for one in story.attempts if one.score is not None], story.direction)
+    line = sparkline([best for best in story.best_so_far if best is not None])
     gain, level = verdict.gain
     facts = Text(no_wrap=True, overflow="ellipsis")
     facts.append("best   ", style="dim").append(text.score(story.score), style="bold")

@@ -1,17 +1,29 @@
-"""A folder of runs, each at a glance."""
+"""Several runs: each at a glance, their scripts by score, and two of them side by side."""
 
 from __future__ import annotations
 
+import difflib
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mle_star.errors import ConfigError, JournalError
+from mle_star.models import MetricDirection, is_improvement
 from mle_star.run.events import EVENT_ADAPTER, AnyEvent, RunFinished, RunStarted
-from mle_star.run.folder import RunFolder, is_running, runs_in
+from mle_star.run.folder import RunFolder, first_line, is_running, runs_in
 from mle_star.run.journal import read_journal
 from mle_star.views import text
+from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
+from mle_star.views.verdict import Verdict
+
+MOST_LINES = 1500
+Side = Literal["first", "second", ""]
+
+
+# --- a folder of runs ------------------------------------------------------------------------------------
 
 
 class Glance(NamedTuple):
@@ -57,11 +69,11 @@ def glance(run_dir: Path) -> Glance:
         return known._replace(state="damaged")
     if story.started is None:
         return known
-    task, end = story.started.task, story.finished
+    end = story.finished
     return known._replace(
-        task=task.competition_id,
+        task=story.started.task.competition_id,
         model=story.started.model,
-        metric=task.evaluation_metric,
+        metric=story.metric,
         score=story.score,
         cost_usd=end.cost_usd if end else story.totals.cost_usd,
         seconds=end.seconds if end else story.clock.seconds,
@@ -76,3 +88,148 @@ def _ends(journal: Path) -> list[AnyEvent]:
     with journal.open("rb") as file:
         lines = [file.readline(), *deque(file, maxlen=1)]
     return [EVENT_ADAPTER.validate_json(line) for line in lines if line.endswith(b"\n")]
+
+
+# --- scripts by score ------------------------------------------------------------------------------------
+
+
+def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The scripts of runs by task and metric, the best first, and what is wrong with runs that cannot be read."""
+    boards: dict[str, list[dict[str, Any]]] = {}
+    problems: list[str] = []
+    for run in runs:
+        try:
+            task, rows = first_line(run).task, leaderboard_rows(run)
+        except JournalError as error:
+            problems.append(str(error))
+            continue
+        name = f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.better_word} is better)"
+        named = {"task": task.competition_id, "metric": task.evaluation_metric}
+        board = [*boards.get(name, []), *({**row, **named} for row in rows)]
+        boards[name] = _ranked(board, task.metric_direction)
+    return boards, problems
+
+
+def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The scored scripts of a run, the best first: step, score, interval, seconds; is it the final solution?
+
+    Scores are those of the search; `final_score` is that of the result, which may be measured on other rows.
+
+    Those that leak have no score that counts, and are left out; unless all leak, or somebody promoted one by hand.
+    """
+    story = RunStory.of(run_dir)
+    ran = [run for run in story.scored if not run.result.cached]
+    clean = [run for run in ran if not story.ledger.leaks(run.script) or run.step == lineage_of(story).named]
+    found: dict[str, dict[str, Any]] = {}
+    for run in clean or ran:
+        measure = run.result.measure
+        found[run.step] = {
+            "run": run_dir.name,
+            "step": run.step.removesuffix("/script"),
+            "score": run.score,
+            "low": None if measure is None else measure.low,
+            "high": None if measure is None else measure.high,
+            "seconds": round(run.seconds, 2),
+            "chosen": False,
+            "final_score": None,
+            "final_rows": None,
+        }
+    if chosen := _final_step(story, list(found)):
+        rows = None if story.expected is None else story.expected.rows
+        found[chosen].update(chosen=True, final_score=story.score, final_rows=rows)
+    return _ranked(list(found.values()), story.direction)
+
+
+def _ranked(rows: list[dict[str, Any]], direction: MetricDirection) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: float(row["score"]), reverse=direction is MetricDirection.maximize)
+
+
+def _final_step(story: RunStory, steps: list[str]) -> str:
+    """The step of the final solution; of several scripts there the last, and none of a blend."""
+    line = lineage_of(story)
+    digest = next((node.digest for node in line.nodes if node.step == line.submitted), "")
+    ran = story.ledger.latest_run(digest) if digest else None
+    for step in (line.named, "" if ran is None else ran.step):
+        if step in steps:
+            return step
+    below = [step for step in steps if line.submitted and step.startswith(f"{line.submitted}/")]
+    return below[-1] if below else ""
+
+
+# --- two runs side by side -------------------------------------------------------------------------------
+
+
+def unified(before: str, after: str, old_name: str, new_name: str) -> Iterator[str]:
+    """The lines of a unified diff, without line ends. The whole texts are compared; only what is shown is cut."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old_name, new_name, lineterm="")
+    return map(text.clean, lines)
+
+
+class Pair(NamedTuple):
+    """One fact of both runs; `better` is the one that is ahead in it."""
+
+    name: str
+    first: str
+    second: str
+    better: Side = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs. `why_not` says why the scores cannot be compared."""
+
+    facts: list[Pair]
+    settings: list[Pair]
+    script: list[str]
+    why_not: str = ""
+
+    @classmethod
+    def of(cls, first: RunStory, second: RunStory, names: tuple[str, str] = ("A", "B")) -> Comparison:
+        """Both as far as they have come."""
+        why_not = _not_comparable(first, second)
+        lines = list(unified(first.final_script, second.final_script, *names))
+        if len(lines) > MOST_LINES:
+            lines[MOST_LINES:] = [f"[… {len(lines) - MOST_LINES:,} more lines …]"]
+        one, other = first.config.model_dump(), second.config.model_dump()
+        settings = [_pair(name, str(one[name]), str(other[name])) for name in one if one[name] != other[name]]
+        return cls(_facts(first, second, bool(why_not)), settings, lines, why_not)
+
+
+def _not_comparable(first: RunStory, second: RunStory) -> str:
+    if first.metric != second.metric:
+        return f"one is scored by {text.one_line(first.metric, 40)}, the other by {text.one_line(second.metric, 40)}"
+    if first.task is not None and second.task is not None and first.task.competition_id != second.task.competition_id:
+        return "they are about different tasks"
+    if first.score is None or second.score is None:
+        return ""  # there is nothing to compare
+    if Verdict(first).checked != Verdict(second).checked:
+        return "one was measured on held-out rows, the other by its own script"
+    if (first.expected is None) != (second.expected is None):
+        return "one was measured on rows kept for the end, the other on those of its search"
+    return ""
+
+
+def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:
+    a, b = Verdict(first, alive=False), Verdict(second, alive=False)
+    ahead: Side = ""
+    if not apart and a.score is not None and b.score is not None and a.score != b.score:
+        ahead = "first" if is_improvement(a.score, b.score, first.direction) else "second"
+    return [
+        _pair("Task", f"{a.task}, {a.metric}", f"{b.task}, {b.metric}"),
+        _pair("Score", text.score(a.score), text.score(b.score), ahead),
+        _pair("Measured", a.sure, b.sure),
+        _pair("State", a.state_title, b.state_title),
+        _pair("Model", a.model, b.model),
+        _pair("Cost", a.cost, b.cost, _less(first.totals.cost_usd, second.totals.cost_usd)),
+        _pair("Time", a.time, b.time, _less(first.clock.seconds, second.clock.seconds)),
+        _pair("Attempts", str(len(first.attempts)), str(len(second.attempts))),
+        _pair("Why", a.why or "–", b.why or "–"),
+    ]
+
+
+def _pair(name: str, first: str, second: str, better: Side = "") -> Pair:
+    return Pair(name, text.one_line(first, 400), text.one_line(second, 400), better)
+
+
+def _less(first: float, second: float) -> Side:
+    return "" if first == second else "first" if first < second else "second"

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mle_star.models import (
-    FinalResult,
-    Isolation,
-    Measure,
-    MetricDirection,
-    PipelineConfig,
-    TaskDescription,
-    is_improvement,
-    is_improvement_or_equal,
-)
+from mle_star.method.scores import best_first
+from mle_star.models import FinalResult, Isolation, Measure, MetricDirection, PipelineConfig, TaskDescription
 from mle_star.run import events
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
-from mle_star.run.ledger import Ledger, ScriptRun, SearchNode
+from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, best_score
 from mle_star.views.facts import Attempt, Call, PathStory, RunClock, StepStory, Totals, Work, path_of
 from mle_star.views.headlines import Headline, headline
 
-Beats = Callable[[float, float, MetricDirection], bool]
 T = TypeVar("T")
 E = TypeVar("E", bound=events.Event)
 Remark = events.Notice | events.BudgetWarning | events.FinishRequested
 
 LAST_EVENTS = 60
+LATEST = {
+    "holdout_prepared": "holdout",
+    "shortlist_scored": "shortlist",
+    "solution_examined": "examined",
+    "forecast": "forecast",
+}
+"""Events of which only the last one counts, and where a story has it."""
 UNSHOWN = {"prompt": "", "text": "", "structured": None}
 """Of calls only the numbers are kept: their texts would fill the memory."""
 
@@ -85,6 +85,8 @@ class RunStory:
 
     def _hear(self, event: events.AnyEvent) -> None:
         """What an event changes here; the ledger hears of scripts and attempts."""
+        if event.kind in LATEST:
+            setattr(self, LATEST[event.kind], event)
         match event:
             case events.RunStarted():
                 self.started, self.config = self.started or event, event.config
@@ -109,14 +111,6 @@ class RunStory:
                 self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
             case events.ScriptFinished():
                 self.working.pop(event.step, None)
-            case events.HoldOutPrepared():
-                self.holdout = event
-            case events.ShortlistScored():
-                self.shortlist = event
-            case events.SolutionExamined():
-                self.examined = event
-            case events.Forecast():
-                self.forecast = event
             case events.ModelsRetrieved():
                 self.models = event.names
             case events.LeakageChecked() if event.found:
@@ -161,7 +155,7 @@ class RunStory:
     @property
     def direction(self) -> MetricDirection:
         """Which way the metric is better."""
-        return self.started.task.metric_direction if self.started else MetricDirection.maximize
+        return self.ledger.direction
 
     @property
     def metric(self) -> str:
@@ -256,27 +250,22 @@ class RunStory:
 
         One that was dropped for a leak stands in where all were.
         """
-        kind = events.CandidateEvaluated
-        return self._best(kind, is_improvement) or self._best(kind, is_improvement, leaking=True)
+        nodes = sorted((node for node in self.nodes if node.kind == "candidate"), key=attrgetter("event.index"))
+        clean = [node for node in nodes if node.leak != events.LEAKS]
+        return self._best_of(clean, events.CandidateEvaluated) or self._best_of(nodes, events.CandidateEvaluated)
 
     @property
     def best_ensemble(self) -> events.EnsembleTried | None:
         """The round that Phase 3 passes on: the one with the best score, the last one on ties."""
-        return self._best(events.EnsembleTried, is_improvement_or_equal)
+        nodes = [node for node in self.nodes if node.kind == "ensemble" and node.leak != events.LEAKS]
+        nodes.sort(key=attrgetter("event.r"), reverse=True)
+        return self._best_of(nodes, events.EnsembleTried)
 
-    def _best(self, kind: type[E], beats: Beats, *, leaking: bool = False) -> E | None:
+    def _best_of(self, nodes: list[SearchNode], kind: type[E]) -> E | None:
         """The best attempt by the scores as they were scored; a later phase may have found a leak since then."""
-        found = [node for node in self.nodes if isinstance(node.event, kind) and (leaking or node.leak != events.LEAKS)]
-        best: tuple[float, E] | None = None
-        for node in sorted(found, key=lambda node: getattr(node.event, "index", getattr(node.event, "r", 0))):
-            score, event = node.event.score, node.scored
-            if (
-                score is not None
-                and isinstance(event, kind)
-                and (best is None or beats(score, best[0], self.direction))
-            ):
-                best = score, event
-        return best and best[1]
+        ranked = best_first(nodes, lambda node: node.event.score, self.direction)
+        best = ranked[0].scored if ranked and ranked[0].event.score is not None else None
+        return best if isinstance(best, kind) else None
 
     @property
     def data_worked_in(self) -> SearchNode | None:
@@ -326,11 +315,24 @@ class RunStory:
         chosen = self.chosen_candidate
         best = "" if chosen is None else chosen.step
         found = [
-            Attempt.of(node, accepted=node.step == best if node.kind == "candidate" else node.accepted)
+            Attempt.of(
+                node, self._grown_from(node), accepted=node.step == best if node.kind == "candidate" else node.accepted
+            )
             for node in self.nodes
             if not isinstance(node.event, events.DataUsageChecked) or node.event.changed
         ]
         return sorted(found, key=lambda attempt: attempt.at)
+
+    def _grown_from(self, node: SearchNode) -> tuple[str, ...]:
+        """The steps of the attempts that one grew out of."""
+        origins = (self.ledger.node_of(digest) for digest in node.parents)
+        return tuple(dict.fromkeys(one.step for one in origins if one is not None and one.step != node.step))
+
+    @property
+    def best_so_far(self) -> list[float | None]:
+        """After each attempt, the best score of those up to it."""
+        scores = [one.score for one in self.attempts]
+        return list(accumulate(scores, lambda *two: best_score(two, self.direction)))
 
     @property
     def refinements(self) -> list[events.RefinementTried]:

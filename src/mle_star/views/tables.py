@@ -12,7 +12,7 @@ from mle_star.method.scores import BASELINE
 from mle_star.models import is_improvement
 from mle_star.models.phases import ORDER, phase_of
 from mle_star.models.texts import plural
-from mle_star.run.events import AgentFailed
+from mle_star.run.events import AgentFailed, PhaseFinished
 from mle_star.run.ledger import ScriptRun
 from mle_star.views import text
 from mle_star.views.charts import Bar, bars
@@ -47,15 +47,12 @@ class Incident(NamedTuple):
 
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
     """Every attempt with its number; what it changed is measured against the best before it."""
-    rows: list[AttemptRow] = []
     ran, bases = _seconds_by_attempt(story), {run.place: run.basis for run in story.scripts.values() if run.counts}
-    best: float | None = None
     teasers = text.teasers([one.note for one in story.attempts], 110)
-    for number, (one, teaser) in enumerate(zip(story.attempts, teasers, strict=True), 1):
+    rows: list[AttemptRow] = []
+    for one, best, teaser in zip(story.attempts, [None, *story.best_so_far], teasers, strict=False):
         change = None if best is None or one.score is None else one.score - best
-        rows.append(AttemptRow(number, one, teaser, change, ran[one.step], bases.get(one.step, "")))
-        if one.score is not None and (best is None or is_improvement(one.score, best, story.direction)):
-            best = one.score
+        rows.append(AttemptRow(len(rows) + 1, one, teaser, change, ran[one.step], bases.get(one.step, "")))
     return rows
 
 
@@ -115,10 +112,11 @@ def by_agent(story: RunStory) -> dict[str, Totals]:
 def spending_charts(story: RunStory) -> dict[str, Markup]:
     """Dollars and time by phase and by agent, where any were spent, by their titles."""
     phases, agents = by_phase(story), by_agent(story)
-    spent: dict[str, tuple[dict[str, float], str, Callable[[float], str]]] = {
-        "Cost by phase": ({name: one.cost_usd for name, one in phases.items()}, "US dollars", text.money),
+    dollars: tuple[str, Callable[[float], str]] = "US dollars", text.money
+    spent = {
+        "Cost by phase": ({name: one.cost_usd for name, one in phases.items()}, *dollars),
         "Time by phase": (story.clock.by_phase, "wall-clock time", text.duration),
-        "Cost by agent": ({name: one.cost_usd for name, one in agents.items()}, "US dollars", text.money),
+        "Cost by agent": ({name: one.cost_usd for name, one in agents.items()}, *dollars),
         "Time by agent": ({name: one.call_seconds for name, one in agents.items()}, "waiting time", text.duration),
     }
     found, names = {}, {**SHORT_TITLES, "other": "Other"}
@@ -134,33 +132,30 @@ def spending_charts(story: RunStory) -> dict[str, Markup]:
 
 def interventions(story: RunStory) -> list[Incident]:
     """Every repair and every leak, in order of time."""
-    found = [
-        Incident(
-            one.at, "debugger", step, one.error, "" if one.accepted else f"repair refused: {one.reason}", one.accepted
-        )
-        for step, one in story.repairs.items()
-    ]
+    found = []
+    for step, one in story.repairs.items():
+        refused = "" if one.accepted else f"repair refused: {one.reason}"
+        found.append(Incident(one.at, "debugger", step, one.error, refused, one.accepted))
     for step, leak in story.leaks.items():
         words = f"{plural(leak.found, 'leaking block')} found, {leak.fixed} fixed"
         found.append(Incident(leak.at, "leakage", step, words, "\n\n".join(leak.blocks), leak.fixed >= leak.found))
-    return sorted(found, key=lambda one: one.at)
+    return sorted(found)
 
 
 def failures(story: RunStory) -> list[Incident]:
     """Scripts, calls and phases that failed, in order of time."""
-    found = [
-        Incident(run.at, "script", run.step, text.last_line(run.error, "failed"), run.error)
-        for run in story.scripts.values()
-        if run.result.is_error
-    ]
+    found = []
+    for run in story.scripts.values():
+        if run.result.is_error:
+            found.append(Incident(run.at, "script", run.step, text.last_line(run.error, "failed"), run.error))
     for call in story.calls.values():
         if isinstance(call, AgentFailed):
             words = f"{call.reason}: {call.message}"
             found.append(Incident(call.at, f"{call.agent.value} agent", call.step, words, call.message))
     for step, event in story.phases.items():
-        if event.kind == "phase_finished" and event.outcome in ("failed", "cancelled"):
+        if isinstance(event, PhaseFinished) and event.outcome in ("failed", "cancelled"):
             found.append(Incident(event.at, "phase", step, f"{event.outcome}: {event.detail}", event.detail))
-    return sorted(found, key=lambda one: one.at)
+    return sorted(found)
 
 
 def settings_rows(story: RunStory) -> list[tuple[str, str, bool]]:

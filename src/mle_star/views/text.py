@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
 
-from mle_star.models import MetricDirection
 from mle_star.models.texts import score as score
 
 MAX_LINE = 2000
@@ -20,10 +18,12 @@ _ANSI = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# Marks that reorder or hide what stands around them: a reader must see that they are there.
-_INVISIBLE = re.compile("[\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+# Control characters, halves of surrogate pairs, and marks that reorder or hide what stands around them: a reader must
+# see that they are there.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
 
 
 # --- texts -----------------------------------------------------------------------------------------------
@@ -35,12 +35,20 @@ def clean(text: str, *, max_line: int = MAX_LINE, max_text: int = MAX_TEXT) -> s
         half = max_text // 2
         text = f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
     text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    text = _CONTROL.sub(_picture, text)
-    text = _INVISIBLE.sub(_named, text)
-    text = _SURROGATE.sub("\ufffd", text)
+    text = _HIDDEN.sub(_spelt_out, text)
     if len(text) > max_line:
-        text = "\n".join(_short_line(line, max_line) for line in text.split("\n"))
+        text = re.sub(
+            rf"(?m)^(.{{{max_line}}})(.+)$", lambda line: f"{line[1]}[… {len(line[2]):,} more characters]", text
+        )
     return text
+
+
+def _spelt_out(match: re.Match[str]) -> str:
+    """A control character as its picture, such as ␀ for NUL; others by their number."""
+    code = ord(match[0])
+    if 0xD800 <= code < 0xE000:
+        return "\ufffd"
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else f"[U+{code:04X}]"
 
 
 def one_line(text: str, width: int = 160) -> str:
@@ -72,20 +80,6 @@ def teasers(texts: Sequence[str], width: int = 140) -> list[str]:
     return shown
 
 
-def _picture(match: re.Match[str]) -> str:
-    """A control character as its picture: ␀ for NUL."""
-    code = ord(match.group())
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else f"[U+{code:04X}]"
-
-
-def _named(match: re.Match[str]) -> str:
-    return f"[U+{ord(match.group()):04X}]"
-
-
-def _short_line(line: str, limit: int) -> str:
-    return line if len(line) <= limit else f"{line[:limit]}[… {len(line) - limit:,} more characters]"
-
-
 # --- numbers ---------------------------------------------------------------------------------------------
 
 
@@ -100,18 +94,8 @@ def ticks(values: Sequence[float]) -> list[str]:
 
 def signed(value: float) -> str:
     """A difference of scores, always with its sign."""
-    if not math.isfinite(value):
-        return str(value)
     size = f"{abs(value):#.3g}".rstrip(".") if abs(value) < 1000 else score(abs(value))
     return "±0" if value == 0 else f"{'+' if value > 0 else '−'}{size}"
-
-
-def gain_percent(old: float, new: float, direction: MetricDirection) -> float | None:
-    """By how many percent of `old` the new score is better (above 0) or worse; None where a share means nothing."""
-    if not (math.isfinite(old) and math.isfinite(new)) or old == 0:
-        return None
-    change = (new - old) / abs(old) * 100
-    return change if direction is MetricDirection.maximize else -change
 
 
 def money(usd: float | None) -> str:

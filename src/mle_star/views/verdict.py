@@ -185,9 +185,8 @@ class Verdict:
         if now == base:
             return f"no better than {against}", "flat"
         better = is_improvement(now, base, direction)
-        percent = text.gain_percent(base, now, direction)
-        small = percent is None or abs(percent) < 0.05
-        amount = text.signed(now - base) if small else f"{abs(percent or 0):.1f} %"
+        percent = abs((now - base) / base * 100) if base else 0.0
+        amount = text.signed(now - base) if percent < 0.05 else f"{percent:.1f} %"
         words = f"{amount} {'better' if better else 'worse'} than {against}"
         if self.interval and self.interval[0] <= base <= self.interval[1]:
             return f"{words}, which may be chance", "flat"
