@@ -39,7 +39,7 @@ TESTS = {
         f"{PIPELINE}holdout.py::test_a_script_runs_on_as_many_views_as_are_asked_for",
         f"{PIPELINE}holdout.py::test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more",
         f"{PIPELINE}holdout.py::test_answers_that_are_missing_or_cannot_be_meant_are_a_case_for_the_debugger",
-        f"{PIPELINE}sample.py::test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so",
+        f"{PIPELINE}sample.py::test_after_a_slow_solution_new_scripts_meet_the_sample",
         f"{PIPELINE}endings.py::test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later",
     ],
     "finalization": [
@@ -51,11 +51,11 @@ TESTS = {
     "run/journal": [f"{PIPELINE}journal.py"],
     "orchestrator": [
         *(f"{PIPELINE}{name}.py" for name in ("run", "limits", "resume", "blend", "endings")),
-        f"{PIPELINE}holdout.py::test_many_rows_are_scored_on_one_view_and_picked_on_rows_apart",
+        f"{PIPELINE}holdout.py::test_many_rows_have_one_view_and_others_to_pick_by",
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
-        f"{PIPELINE}holdout.py::test_what_cannot_be_scored_so_stays_self_reported_and_is_probed",
+        f"{PIPELINE}holdout.py::test_what_cannot_be_scored_stays_self_reported_and_is_probed",
         f"{PIPELINE}forecast.py::test_the_forecast_ends_at_what_was_really_spent",
-        f"{PIPELINE}forecast.py::test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money",
+        f"{PIPELINE}forecast.py::test_a_forecast_is_told_at_first_and_after_what_took_time_or_money",
         f"{PIPELINE}whole.py::test_the_client_of_a_run_comes_and_goes_with_it",
     ],
     "phase1": [

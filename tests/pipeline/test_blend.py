@@ -25,16 +25,8 @@ from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import ExecutionRawResult, FinalResult, SolutionPhase, SolutionScript, TaskDescription
 from mle_star.models.phases import PHASES
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFinished,
-    LeakageChecked,
-    PhaseStarted,
-    ScriptFinished,
-    ScriptStarted,
-    ShortlistScored,
-)
 from mle_star.run.limits import SHARE
 from mle_star.safety import LEAK_REPLACED
 from mle_star.search.rescore import rescore
@@ -133,9 +125,7 @@ def expected(result: FinalResult) -> float:
 
 
 @pytest.mark.parametrize("change", ["model", "seed"])
-async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_does(
-    quick: QuickRun, tmp_path: Path, change: str
-) -> None:
+async def test_a_fork_scores_what_is_new_as_a_fresh_run_does(quick: QuickRun, tmp_path: Path, change: str) -> None:
     """Another model's scripts stand at the steps of the parent's, and err less; another seed hides other rows."""
 
     async def changed(**options: Any) -> FinalResult:
@@ -151,7 +141,7 @@ async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_d
         members = [(tmp_path / name / "solution" / "member_1.py").read_text() for name in ("fork", "fresh")]
         assert members[0] == members[1] and submitted(fork) == submitted(fresh)
         return
-    tables = [quick.events(ShortlistScored, name)[-1].shortlist for name in ("fork", "fresh")]
+    tables = [quick.events(ev.ShortlistScored, name)[-1].shortlist for name in ("fork", "fresh")]
     assert tables[0] == tables[1]
     scored = [{row.step: (row.search, row.select) for row in rescore(tmp_path / name)} for name in ("fork", "fresh")]
     assert scored[0] == scored[1], "whichever candidate ends first"
@@ -159,12 +149,10 @@ async def test_a_fork_scores_what_is_done_anew_or_by_other_rows_as_a_fresh_run_d
 
 @pytest.mark.req("REQ-OR-039")
 @pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])
-async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_search(
-    quick: QuickRun, trouble: dict[int, str]
-) -> None:
+async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: QuickRun, trouble: dict[int, str]) -> None:
     executor = ErringExecutor(trouble=trouble)
     result = await blend(quick, executor)
-    assert quick.events(ShortlistScored)[0].chosen == "blend"
+    assert quick.events(ev.ShortlistScored)[0].chosen == "blend"
     members = [(quick.dir / "solution" / f"member_{number}.py").read_text() for number in (1, 2)]
     factors = [int(text.splitlines()[0].removeprefix("factor = ")) for text in members]
     assert sorted(factors) == [5381, 7919]
@@ -180,7 +168,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     for number, (factor, warning) in enumerate(zip(factors if trouble else [], warned, strict=True), 1):
         assert warning.startswith(f"member {number} of the blend answers as in the search: ")
         assert said[factor] in warning
-    final = [event for event in quick.events(ScriptStarted) if event.purpose == "submission"]
+    final = [event for event in quick.events(ev.ScriptStarted) if event.purpose == "submission"]
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
     assert executor.shares[1] == pytest.approx(2 * executor.shares[0], rel=0.05), "what is left is shared by members"
@@ -196,7 +184,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
         assert noted == fitted_digest(result.final_solution.content, data), "`predict` asks for the same"
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
-    selection, scripts = result.lineage["final_selection"], quick.events(ScriptFinished)
+    selection, scripts = result.lineage["final_selection"], quick.events(ev.ScriptFinished)
     assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", expected(result), "blend")
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
     ran = {event.step: event for event in scripts}
@@ -204,9 +192,7 @@ async def test_members_answer_on_all_labels_and_those_that_cannot_as_in_the_sear
     assert all(ran[member["step"]].result.score == member["score"] for member in selection["members"])
 
 
-async def test_without_a_sample_a_blend_answers_the_test_file_and_without_that_it_is_submitted_as_its_scripts(
-    quick: QuickRun, task: TaskDescription
-) -> None:
+async def test_without_sample_or_test_a_blend_is_submitted_all_the_same(quick: QuickRun, task: TaskDescription) -> None:
     (Path(task.data_dir) / "sample_submission.csv").unlink()
     answers = answers_of(await blend(quick, name="no sample"))
     assert list(answers) == list(range(LABELLED, LABELLED + ASKED))
@@ -214,7 +200,7 @@ async def test_without_a_sample_a_blend_answers_the_test_file_and_without_that_i
     (Path(task.data_dir) / "test.csv").unlink()
     result = await blend(quick, executor := ErringExecutor())
     for name in ("no sample", "run"):
-        assert quick.events(ShortlistScored, name)[0].chosen == "blend"
+        assert quick.events(ev.ShortlistScored, name)[0].chosen == "blend"
     assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
     assert expected(result) == pytest.approx(result.final_solution.score)
     assert sorted(path.name for path in (quick.dir / "solution").iterdir()) == ["member_1.py", "member_2.py"]
@@ -229,20 +215,20 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(quick: Qui
     mind.overrides |= leaking("factor = 5381", corrected)
     config = settings(scoring="auto", L=1, K=1, leakage_checks="promising")
     result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor())
-    checked = [event.step for event in quick.events(LeakageChecked) if event.found]
+    checked = [event.step for event in quick.events(ev.LeakageChecked) if event.found]
     steps = [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked]
     assert steps == ["shortlist/leakage-detection"], "the first candidate was checked before, and is clean"
-    (study,) = quick.events(AblationFinished)
+    (study,) = quick.events(ev.AblationFinished)
     assert (study.scores["baseline"], study.solution_score, study.comparable) == (1.0, 3.0, True), "as it was printed"
-    (scored,) = quick.events(ShortlistScored)
+    (scored,) = quick.events(ev.ShortlistScored)
     assert scored.chosen == "initial solution" and "factor = 7919" in result.final_solution.content
     assert expected(result) == pytest.approx(3.0)
     costs = result.cost_breakdown
     assert sum(costs[f"{phase.name}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
-    calls = quick.events(AgentFinished)
+    calls = quick.events(ev.AgentFinished)
     spent = sum(call.cost_usd for call in calls if not call.step.startswith("phase"))
     assert costs["finalization_cost_usd"] == pytest.approx(spent), "the checks of the selection are part of it"
-    started = {event.phase: event.at for event in quick.events(PhaseStarted)}
+    started = {event.phase: event.at for event in quick.events(ev.PhaseStarted)}
     assert started["finalization"] < scored.at, "and so is its time"
 
 
@@ -257,9 +243,9 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), **leaking("error = 0.0")}
     config = timed(600, 0.2, 0.699, 0.001, 0.1, scoring="auto", L=1, K=2, leakage_checks="promising")
     result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
-    (scored,) = quick.events(ShortlistScored)
+    (scored,) = quick.events(ev.ShortlistScored)
     assert scored.chosen == "path 0", "by its score it is the best"
-    (leak,) = (event for event in quick.events(LeakageChecked) if event.found)
+    (leak,) = (event for event in quick.events(ev.LeakageChecked) if event.found)
     assert leak.step == "finalization/leakage-detection"
     assert "error = 3.0" in result.final_solution.content and LEAK_REPLACED in result.warnings
     assert expected(result) == pytest.approx(3.0) == result.final_solution.score
@@ -276,7 +262,7 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     ],
     ids=["in another order", "decimal commas", "rows without a key", "a member without it", "no test"],
 )
-def test_the_program_of_a_blend_does_again_what_the_blend_did(
+def test_the_program_of_a_blend_does_what_the_blend_did(
     tmp_path: Path, form: Form, key: str, bodies: list[str]
 ) -> None:
     mark = form.separator

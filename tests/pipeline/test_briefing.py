@@ -9,16 +9,8 @@ from typing import Any
 import pytest
 
 from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFinished,
-    CandidateEvaluated,
-    LeakageChecked,
-    PhaseStarted,
-    RefinementTried,
-    ScriptStarted,
-)
 from mle_star.sdk import build_system_prompt
 from mle_star.search.setup import gather_facts
 from tests.pipeline.conftest import QuickRun, settings
@@ -101,10 +93,9 @@ async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quic
     for checks in ("all", "promising"):
         agents = MindAgents(Mind(overrides={"coder": plateau}))
         config = settings(M=4, T=4, K=4, L=1, leakage_checks=checks, use_cache=False)
-        result = await quick(config, name=checks, agents=agents)
-        assert result.submission_path
-        calls[checks] = len(agents.calls)
+        assert (await quick(config, name=checks, agents=agents)).submission_path
         assert agents.count("leakage") >= 3
+        calls[checks] = len(agents.calls)
     assert calls["promising"] <= 0.75 * calls["all"], calls
 
 
@@ -112,27 +103,25 @@ async def test_each_path_starts_from_another_script_unless_the_specification_is_
     starts, models = {}, {}
     for name, diversity in (("differ", ("starts",)), ("twins", ())):
         await quick(settings(M=3, L=3, T=1, K=1, diversity=diversity), name=name)
-        studies = quick.events(AblationFinished, name)
+        studies = quick.events(ev.AblationFinished, name)
         starts[name] = [study.solution_score for study in sorted(studies, key=lambda study: study.path)]
-        scores = {one.model_name: one.score for one in quick.events(CandidateEvaluated, name)}
-        models[name] = [scores.get(e.model) for e in quick.events(PhaseStarted, name) if e.path is not None]
+        scores = {one.model_name: one.score for one in quick.events(ev.CandidateEvaluated, name)}
+        models[name] = [scores.get(e.model) for e in quick.events(ev.PhaseStarted, name) if e.path is not None]
     assert len(set(starts["twins"])) == 1
     assert starts["differ"] == [starts["twins"][0], 0.52, 0.51]  # the initial solution, then the best candidates
     assert models == {"differ": [None, 0.52, 0.51], "twins": [None] * 3}, "the journal names what a path began with"
 
 
-async def test_no_path_starts_from_a_candidate_that_leaks_although_only_promising_scripts_are_checked(
-    quick: QuickRun,
-) -> None:
+async def test_no_path_starts_from_a_candidate_that_leaks_whatever_is_checked(quick: QuickRun) -> None:
     """Of the candidates only the best was checked, and no change of a path's start is ever checked for what it had."""
 
     mind = Mind(overrides={**leaking("level = 0.5100"), "merger": lambda _: "No idea."})
     config = settings(M=3, L=3, T=1, K=1, diversity=("starts",), leakage_checks="promising")
     await quick(config, agents=MindAgents(mind))
-    found = [event.step for event in quick.events(LeakageChecked) if event.found]
+    found = [event.step for event in quick.events(ev.LeakageChecked) if event.found]
     assert found == ["phase2/path-1/leakage-detection"]
-    scores = {one.model_name: one.score for one in quick.events(CandidateEvaluated)}
-    begun = {e.path: scores.get(e.model) for e in quick.events(PhaseStarted) if e.path is not None}
+    scores = {one.model_name: one.score for one in quick.events(ev.CandidateEvaluated)}
+    begun = {e.path: scores.get(e.model) for e in quick.events(ev.PhaseStarted) if e.path is not None}
     assert begun == {0: None, 1: None, 2: 0.5} and {*scores.values()} == {0.5, 0.51, 0.52}
 
 
@@ -145,20 +134,18 @@ def slow_on_model_0(request: ScriptRequest, done: ExecutionRawResult) -> Executi
     return done.model_copy(update={"duration_seconds": seconds})
 
 
-async def test_a_path_that_starts_from_a_slow_script_has_time_for_it(quick: QuickRun) -> None:
+async def test_a_path_has_time_for_its_slow_start_and_the_last_script_knows_its_limit(quick: QuickRun) -> None:
     agents = MindAgents(Mind(overrides={"merger": lambda _: "No idea.", "debugger": lambda _: "No idea."}))
     config = settings(L=2, T=4, K=4, R=1, diversity=("starts",))
     await quick(config, agents=agents, executor=LevelExecutor(after=slow_on_model_0))
-    tried = [event.score for event in quick.events(RefinementTried) if event.path == 1]
+    tried = [event.score for event in quick.events(ev.RefinementTried) if event.path == 1]
     assert len(tried) == 16 and None not in tried
-    coder = "phase2/path-1/t-0/k-0/coder"
-    (prompt,) = [event.prompt for event in quick.events(AgentFinished) if event.step == coder]
-    assert "The current solution takes 3 min." in prompt
-
-
-async def test_the_last_script_is_told_the_limit_that_it_has(quick: QuickRun) -> None:
-    await quick(settings(L=1, T=1, K=1, script_timeout_seconds=400), executor=LevelExecutor(after=slow_on_model_0))
-    (prompt,) = [e.prompt for e in quick.events(AgentFinished) if e.step == "finalization/test"]
-    assert "A script is stopped after 60 min." in prompt and "The current solution takes" not in prompt
-    (started,) = [e for e in quick.events(ScriptStarted) if e.purpose == "submission"]
+    prompts = {event.step: event.prompt for event in quick.events(ev.AgentFinished)}
+    assert "The current solution takes 3 min." in prompts["phase2/path-1/t-0/k-0/coder"]
+    limited = settings(L=1, T=1, K=1, script_timeout_seconds=400)
+    await quick(limited, executor=LevelExecutor(after=slow_on_model_0), name="limited")
+    prompts = {event.step: event.prompt for event in quick.events(ev.AgentFinished, "limited")}
+    last = prompts["finalization/test"]
+    assert "A script is stopped after 60 min." in last and "The current solution takes" not in last
+    (started,) = [e for e in quick.events(ev.ScriptStarted, "limited") if e.purpose == "submission"]
     assert started.timeout_seconds == pytest.approx(3600, abs=60)

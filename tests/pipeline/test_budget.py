@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -19,11 +20,11 @@ from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed
 from mle_star.run.folder import spent_by
 
 
+@dataclass
 class Clock:
     """A clock that the test moves."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now: float = 1000.0
 
     def __call__(self) -> float:
         return self.now
@@ -32,9 +33,6 @@ class Clock:
 def ledger(spent_seconds: float = 0.0, **settings: Any) -> tuple[Budget, Clock]:
     clock = Clock()
     return Budget(PipelineConfig(**settings), spent_seconds=spent_seconds, clock=clock), clock
-
-
-# --- time ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-024")
@@ -126,8 +124,6 @@ def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
     assert share > 170 and (before, budget.finalize_now) == (False, True)
 
 
-# --- limits of scripts ---------------------------------------------------------------------------------------
-
 LEFT = st.floats(0.001, 100_000)
 MEASURED = st.none() | st.floats(0, 50_000)
 
@@ -197,9 +193,6 @@ def test_an_even_share_is_half_of_the_phase_at_most_and_nothing_between_phases()
     assert ablation_limit(config, left=1000.0, measured=1.0) == 150.0, "a study of a quick solution has half of one"
 
 
-# --- money ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 def test_at_the_money_limit_no_call_is_opened_and_whoever_has_work_under_way_hears_of_it() -> None:
     budget, _ = ledger(max_budget_usd=1.0)
@@ -242,7 +235,7 @@ def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_phase_and_by_
 
 
 @pytest.mark.parametrize(("charged", "caps"), [([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])])
-def test_near_the_end_a_call_gets_twice_the_usual_cost_rather_than_an_even_share(
+def test_near_the_end_a_call_gets_twice_the_usual_cost_not_an_even_share(
     charged: list[float], caps: list[float]
 ) -> None:
     """Twice 0.3 is more than what is left; calls that cost nothing do not make calls look cheap."""
@@ -258,9 +251,7 @@ def test_near_the_end_a_call_gets_twice_the_usual_cost_rather_than_an_even_share
     st.lists(st.tuples(st.sampled_from(["open", "settle", "cancel", "phase"]), st.floats(0, 1)), max_size=40),
     st.floats(0, 0.5),
 )
-def test_the_caps_of_calls_under_way_never_add_up_to_more_than_what_is_left(
-    steps: list[tuple[str, float]], overshoot: float
-) -> None:
+def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[str, float]], overshoot: float) -> None:
     """Settled at any part of their caps, or beyond by `overshoot`: a client looks at its cap after each reply only."""
     budget, _ = ledger(max_budget_usd=10.0)
     phases, beyond = [phase.name for phase in PHASES[:3]], 0.0
@@ -365,8 +356,6 @@ def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limi
     budget.open_finalization()
     assert budget.over().limit == "time"  # on the reserve, only time is left to run out
 
-
-# --- what earlier processes spent ------------------------------------------------------------------------------
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

@@ -16,16 +16,7 @@ import pytest
 from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer
 from mle_star.models import AgentType, Isolation, PipelineConfig, RoleSettings, TaskDescription
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFailed,
-    FinishRequested,
-    Notice,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    ScriptFinished,
-)
+from mle_star.run import events as ev
 from mle_star.run.folder import first_line, request_finish
 from tests.pipeline.conftest import events, install
 from tests.pipeline.mind import Mind, MindBrain, fenced
@@ -62,7 +53,7 @@ def test_another_run_is_continued_with_its_settings_and_those_given_now(
     (tmp_path / "old").mkdir()
     roles = {AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")}
     config = PipelineConfig(model="offline", seed=5, outer_loop_steps=9, agents=roles)
-    first = RunStarted(run_id="one", task=task, config=config, model="offline", isolation=Isolation(sandbox="none"))
+    first = ev.RunStarted(run_id="one", task=task, config=config, model="offline", isolation=Isolation(sandbox="none"))
     (tmp_path / "old" / "journal.jsonl").write_text(f"{first.model_dump_json()}\n", encoding="utf-8")
     words = ["--set", "agents.planner.effort=high", "--preset", "quick", "--dry-run", "--json"]
     assert main(["run", "--from", str(tmp_path / "old"), *words]) == 0
@@ -147,9 +138,7 @@ class Pausing(MindBrain):
 
 
 @pytest.mark.modes("self_reported")
-async def test_a_run_is_stopped_moved_resumed_without_a_submission_and_forked_with_one(
-    data_dir: Path, tmp_path: Path
-) -> None:
+async def test_a_run_is_stopped_moved_resumed_in_vain_and_forked_with_success(data_dir: Path, tmp_path: Path) -> None:
     """What was paid for counts all the way, although a package is installed between."""
     bare = "from pathlib import Path\nlevel = 0.5000\nprint(f'Final Validation Performance: {level}')\n"
     mind = Mind(overrides={name: lambda prompt: fenced(bare) for name in ("init", "debugger", "test")})
@@ -171,8 +160,8 @@ async def test_a_run_is_stopped_moved_resumed_without_a_submission_and_forked_wi
         assert "`mle-star resume " in err.decode().splitlines()[-1]
         lines = [json.loads(line) for line in out.decode().splitlines()]
         assert lines[0]["kind"] == "run_started" and lines[-1]["kind"] == "run_finished"
-        assert [event.now for event in events(begun, FinishRequested)] == [False, True]
-        scripts = [event.step for event in events(begun, ScriptFinished)]
+        assert [event.now for event in events(begun, ev.FinishRequested)] == [False, True]
+        scripts = [event.step for event in events(begun, ev.ScriptFinished)]
         assert scripts == ["phase1/candidate-0/script"] and brain.calls == {"retriever": 1, "init": 1}
         brain.silent, brain.finishing = False, run_dir  # Phase 2 is left to the fork
 
@@ -181,11 +170,11 @@ async def test_a_run_is_stopped_moved_resumed_without_a_submission_and_forked_wi
         install(packages, "torch", "2.9.1")
         code, _, complaint = await cli.run("resume", str(run_dir), "--quiet")
         assert code == 2, complaint
-        assert (brain.calls["retriever"], brain.calls["init"], len(events(run_dir, RunResumed))) == (1, 1, 1)
-        assert [event.step for event in events(run_dir, ScriptFinished) if "candidate" in event.step] == scripts
-        (notice,) = [event.message for event in events(run_dir, Notice) if "Python of the scripts" in event.message]
+        assert (brain.calls["retriever"], brain.calls["init"], len(events(run_dir, ev.RunResumed))) == (1, 1, 1)
+        assert [event.step for event in events(run_dir, ev.ScriptFinished) if "candidate" in event.step] == scripts
+        (notice,) = [event.message for event in events(run_dir, ev.Notice) if "Python of the scripts" in event.message]
         assert "(torch 2.9.1 is new): what is recorded counts" in notice
-        assert events(run_dir, RunFinished)[-1].submission_path == ""
+        assert events(run_dir, ev.RunFinished)[-1].submission_path == ""
         for name in ("result.json", "solution.py", "report.html"):
             assert (run_dir / name).is_file()
 
@@ -199,8 +188,8 @@ async def test_a_run_is_stopped_moved_resumed_without_a_submission_and_forked_wi
         out, err = await asyncio.wait_for(process.communicate(), 600)
         assert process.returncode == 0, err.decode()  # once: finish with the best so far
         assert brain.calls["init"] == 1 and sum(brain.calls.values()) > before
-        assert events(fork, AgentFailed) == events(run_dir, AgentFailed)  # the clients were not told to end
-        assert len(events(fork, AblationFinished)) == 1 and events(run_dir, AblationFinished) == []
+        assert events(fork, ev.AgentFailed) == events(run_dir, ev.AgentFailed)  # the clients were not told to end
+        assert len(events(fork, ev.AblationFinished)) == 1 and events(run_dir, ev.AblationFinished) == []
         started = first_line(fork)
         assert started.forked_from == str(run_dir) and started.config.outer_loop_steps == 4
         assert started.task.competition_id == first_line(run_dir).task.competition_id
@@ -217,5 +206,5 @@ async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Pa
         )  # fmt: skip
     assert code == 3 and "mle-star: error: no solution: stopped by the money limit" in err.splitlines()[-1]
     assert "Traceback" not in err
-    assert events(tmp_path / "run", RunFinished)[-1].state == "failed"
+    assert events(tmp_path / "run", ev.RunFinished)[-1].state == "failed"
     assert (tmp_path / "run" / "report.html").is_file()

@@ -12,17 +12,8 @@ from mle_star.cli.run import _spent_limits
 from mle_star.errors import AgentError, PipelineError
 from mle_star.models import ExecutionRawResult
 from mle_star.orchestrator import PipelineState
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import (
-    AgentStarted,
-    AnyEvent,
-    FinishRequested,
-    Notice,
-    PhaseFinished,
-    PhaseStarted,
-    RunFinished,
-    RunResumed,
-)
 from mle_star.run.folder import RunFolder, last_config, place_copy
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
@@ -43,9 +34,6 @@ from tests.pipeline.mind import (
 )
 
 pytestmark = pytest.mark.long
-
-
-# --- a disk that is full ---------------------------------------------------------------------------------------
 
 
 def full_disk(runs: int) -> LevelExecutor:
@@ -101,7 +89,7 @@ def test_a_copy_replaces_what_was_there_and_one_that_fails_leaves_it(tmp_path: P
 
 
 async def test_room_is_reserved_and_work_begins_only_while_the_run_goes_on(quick: QuickRun) -> None:
-    sizes, heard = list[int](), list[AnyEvent]()
+    sizes, heard = list[int](), list[ev.AnyEvent]()
 
     async def look(label: str, agent: str) -> None:
         sizes.append(RunFolder(quick.dir).reserve.stat().st_size)
@@ -109,11 +97,8 @@ async def test_room_is_reserved_and_work_begins_only_while_the_run_goes_on(quick
     await quick(settings(L=1, max_budget_usd=0.12), agents=MindAgents(before=look), listeners=[heard.append])
     assert min(sizes) >= 1 << 20
     assert not RunFolder(quick.dir).reserve.exists()
-    begun = [index for index, event in enumerate(heard) if isinstance(event, AgentStarted)]
-    assert isinstance(heard[-1], RunFinished) and begun[-1] < len(heard) - 1
-
-
-# --- outages ---------------------------------------------------------------------------------------------------
+    begun = [index for index, event in enumerate(heard) if isinstance(event, ev.AgentStarted)]
+    assert isinstance(heard[-1], ev.RunFinished) and begun[-1] < len(heard) - 1
 
 
 def outage(*labels: str, agent: str = "", after: int = 0) -> Hook:
@@ -122,16 +107,14 @@ def outage(*labels: str, agent: str = "", after: int = 0) -> Hook:
     return failing(agent, *labels, error=error, after=after)
 
 
-async def test_when_the_model_cannot_be_reached_any_more_the_best_so_far_is_submitted_and_the_run_goes_on_later(
-    quick: QuickRun,
-) -> None:
+async def test_out_of_reach_of_the_model_the_best_is_submitted_and_the_run_goes_on_later(quick: QuickRun) -> None:
     config, agents = settings(T=4, K=4, L=1), MindAgents(before=outage("path-0"))
     result = await quick(config, agents=agents)
     assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("outage", "stopped by an outage")
     assert "the CLI died" in result.warnings[0] and "when the model can be reached again" in result.warnings[0]
     assert result.final_solution.score == result.phase1.initial_score and submitted(result)
     assert 5 <= sum(label != "main" for label, _ in agents.calls) <= 8
-    assert "an outage: " in quick.events(FinishRequested)[0].source
+    assert "an outage: " in quick.events(ev.FinishRequested)[0].source
     later = await quick(config, resume=True)
     assert later.stopped_by is None and later.phases_completed == ["phase1", "phase2", "finalization"]
     assert later.phase2_results[0].best_score > result.phase2_results[0].best_score
@@ -140,7 +123,7 @@ async def test_when_the_model_cannot_be_reached_any_more_the_best_so_far_is_subm
 @pytest.mark.parametrize(
     ("trouble", "cause"), [("a full disk", "; free some space, then"), ("an outage", ".*the CLI died")]
 )
-async def test_without_a_solution_the_error_says_what_stopped_the_run_and_what_to_do(
+async def test_without_a_solution_the_error_says_what_to_do_about_the_end(
     quick: QuickRun, trouble: str, cause: str
 ) -> None:
     disk, config = trouble == "a full disk", settings(M=4)
@@ -161,14 +144,11 @@ async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_ag
 
     first = await quick(agents=MindAgents(before=before))
     assert first.submission_path and first.stopped_by == "outage"
-    assert "the retriever gave nothing usable" in quick.events(Notice)[0].message
+    assert "the retriever gave nothing usable" in quick.events(ev.Notice)[0].message
     agents = MindAgents()
     later = await quick(agents=agents, resume=True)
     assert later.stopped_by is None and later.phase1.retrieved_models == first.phase1.retrieved_models
     assert agents.calls and agents.count("retriever") == 0
-
-
-# --- time ------------------------------------------------------------------------------------------------------
 
 
 a_second = hang("retriever", seconds=1.1)
@@ -177,9 +157,7 @@ a_second = hang("retriever", seconds=1.1)
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-034")
 @pytest.mark.parametrize("died", [False, True])
-async def test_with_no_time_left_loops_stop_after_their_iteration_and_phases_are_passed_over(
-    quick: QuickRun, died: bool
-) -> None:
+async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: QuickRun, died: bool) -> None:
     """A run that is taken up with its time used up: it had died in Phase 2, or there is more to do than before."""
     config = settings(M=1, L=2 if died else 1)
     dies = failing("ablation", error=Crash())
@@ -227,7 +205,7 @@ async def test_paths_that_were_cut_off_alike_are_ensembled_and_those_in_turn_sha
 @pytest.mark.req("REQ-OR-043", "REQ-P2I-030")
 @pytest.mark.parametrize(("first", "clean"), [(0.4, 0.515), (0.6, 0.6)])
 @in_its_own_time
-async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_script(
+async def test_a_leak_found_after_a_cut_gives_way_to_a_clean_script(
     quick: QuickRun, first: float, clean: float
 ) -> None:
     """Of promising scripts the winner of a loop is checked, and the end comes before: the second attempt leaks."""
@@ -244,9 +222,6 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_best_clean_scri
     assert [text for text in result.warnings if "data leakage" in text] == [LEAK_REPLACED]
 
 
-# --- taken up again ----------------------------------------------------------------------------------------------
-
-
 async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: QuickRun) -> None:
     config = settings(M=1, K=1, R=4)
     await quick(config)
@@ -260,24 +235,22 @@ async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: Q
 async def test_durations_are_those_of_all_processes_and_settings_those_of_the_last(quick: QuickRun) -> None:
     config = settings(M=1, L=1)
     first = (await quick(config, agents=MindAgents(before=hang("ablation", seconds=0.5)))).duration_breakdown
-    ended = {event.step: event.at for event in quick.events(PhaseFinished)}
-    spans = {begun.step: (ended[begun.step] - begun.at).total_seconds() for begun in quick.events(PhaseStarted)}
+    ended = {event.step: event.at for event in quick.events(ev.PhaseFinished)}
+    spans = {begun.step: (ended[begun.step] - begun.at).total_seconds() for begun in quick.events(ev.PhaseStarted)}
     for phase in ("phase1", "phase2", "finalization"):  # nothing is invented: the journal's own times say the same
         assert first[f"{phase}_duration_seconds"] == pytest.approx(spans[phase], abs=10)
     assert first["phase2_duration_seconds"] >= 0.5
     again = (await quick(config, resume=True)).duration_breakdown
     assert again["phase2_duration_seconds"] >= 0.5
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
-    assert quick.events(RunResumed)[-1].config is None
+    assert quick.events(ev.RunResumed)[-1].config is None
     for steps in (2, 1):
         await quick(config.model_copy(update={"outer_loop_steps": steps}), resume=True)
-        assert quick.events(RunResumed)[-1].config is not None and last_config(quick.dir).outer_loop_steps == steps
+        assert quick.events(ev.RunResumed)[-1].config is not None and last_config(quick.dir).outer_loop_steps == steps
 
 
 @in_its_own_time
-async def test_a_completed_run_stays_one_when_a_resume_comes_to_nothing(
-    quick: QuickRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
     first, now = await quick(settings(L=1)), asyncio.get_running_loop().time
     agents = MindAgents(changed="retriever", before=hang("retriever"))
     started, late = now(), settings(L=1, time_limit_seconds=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,61 +12,36 @@ from hypothesis import strategies as st
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription
 from mle_star.orchestrator import _tell_forecasts
+from mle_star.run import events as ev
 from mle_star.run.budget import Budget, price_of
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AgentStarted,
-    AnyEvent,
-    Forecast,
-    HoldOutPrepared,
-    Notice,
-    PhaseFinished,
-    PhaseStarted,
-    ScriptFinished,
-    ScriptStarted,
-)
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.search.control import RunControl
 from tests.conftest import LETTERS
 from tests.ledgers import script_finished
-from tests.pipeline.conftest import QuickRun, events, settings
-from tests.pipeline.mind import Mind, MindAgents
+from tests.pipeline.conftest import QuickRun, settings
+from tests.pipeline.mind import MindAgents
 
 
-def call(agent: AgentType = AgentType.init, cost: float = 0.1) -> AgentFinished:
+def call(agent: AgentType = AgentType.init, cost: float = 0.1) -> ev.AgentFinished:
     texts = {"step": f"phase1/{agent.value}", "digest": "d", "prompt": "", "text": ""}
-    return AgentFinished(agent=agent, cost_usd=cost, seconds=2.0, **texts)
+    return ev.AgentFinished(agent=agent, cost_usd=cost, seconds=2.0, **texts)
 
 
-def ran(seconds: float = 10.0) -> ScriptFinished:
+def ran(seconds: float = 10.0) -> ev.ScriptFinished:
     return script_finished(step="phase1/script", digest="d", script="", seconds=seconds, score=0.5)
 
 
-@pytest.mark.parametrize(
-    "letters",
-    [
-        {"M": 1, "T": 1, "K": 1, "L": 1, "R": 1},
-        {"M": 3, "T": 2, "K": 3, "L": 2, "R": 3},
-        {"M": 2, "T": 1, "K": 2, "L": 3, "R": 2},
-    ],
-)
-async def test_the_formulas_count_what_a_run_without_surprises_does(quick: QuickRun, letters: dict[str, int]) -> None:
-    config = settings(**letters, use_cache=False)
-    agents = MindAgents(Mind())
-    result = await quick(config, agents=agents)
-    planned = planned_steps(config)
-    done = {agent: agents.count(agent) for _, agent in agents.calls}
-    for agent in sorted({name for _, name in planned} - {"script"}):
-        expected = sum(count for (_, name), count in planned.items() if name == agent)
-        if agent == "test":
-            expected -= 1  # nothing was subsampled, so nothing had to be removed
-        assert done.get(agent, 0) == expected, agent
-    run_dir = Path(result.submission_path).parent.parent
-    scripts = sum(count for (_, name), count in planned.items() if name == "script")
-    assert len(events(run_dir, ScriptStarted)) == scripts
-    assert len(events(run_dir, AgentStarted)) == len(agents.calls)
+@pytest.mark.parametrize("letters", [(1, 1, 1, 1, 1), (3, 2, 3, 2, 3), (2, 1, 2, 3, 2)])
+async def test_the_formulas_count_what_a_run_without_surprises_does(quick: QuickRun, letters: tuple[int, ...]) -> None:
+    config, agents = settings(**dict(zip("MTKLR", letters, strict=True)), use_cache=False), MindAgents()
+    await quick(config, agents=agents)
+    planned: Counter[str] = Counter()
+    for (_, name), count in planned_steps(config).items():
+        planned[name] += count
+    planned["test"] -= 1  # nothing was subsampled, so nothing had to be removed
+    done = Counter(agent for _, agent in agents.calls) + Counter(script=len(quick.events(ev.ScriptStarted)))
+    assert +done == +planned and len(quick.events(ev.AgentStarted)) == len(agents.calls)
 
 
 def test_before_the_run_money_is_known_by_price_and_time_is_not(task: TaskDescription) -> None:
@@ -98,7 +74,7 @@ def test_measured_costs_and_runtimes_replace_the_guess(task: TaskDescription) ->
 
 
 def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
-    def after(*events: AnyEvent) -> tuple[int, int]:
+    def after(*events: ev.AnyEvent) -> tuple[int, int]:
         forecaster = Forecaster(task, PipelineConfig())
         for event in events:
             forecaster.hear(event)
@@ -106,12 +82,12 @@ def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
 
     calls, scripts = after()
     for rows, fewer in ((30_000, 2), (30_001, 0), (0, 0)):  # where no rows are cut, no call for the cut
-        assert after(HoldOutPrepared(step="run", train_rows=rows))[0] == calls - fewer
+        assert after(ev.HoldOutPrepared(step="run", train_rows=rows))[0] == calls - fewer
     repaired = after(*[call(AgentType.debugger)] * 3)
     assert repaired[0] > calls + 3 and repaired[1] > scripts
-    path = PhaseFinished(step="phase2/path-0", phase="phase2", path=0, outcome="completed")
+    path = ev.PhaseFinished(step="phase2/path-0", phase="phase2", path=0, outcome="completed")
     assert after(path)[0] == calls
-    assert after(path, PhaseFinished(step="phase2", phase="phase2", outcome="skipped"))[0] < calls / 2
+    assert after(path, ev.PhaseFinished(step="phase2", phase="phase2", outcome="skipped"))[0] < calls / 2
 
 
 @given(st.fixed_dictionaries({letter: st.integers(1, 6) for letter in "MTKLR"}))
@@ -131,15 +107,12 @@ def test_more_of_anything_is_never_forecast_as_less(letters: dict[str, int]) -> 
 
 async def test_the_forecast_ends_at_what_was_really_spent(quick: QuickRun) -> None:
     result = await quick(settings(model="sonnet"))
-    run_dir = Path(result.submission_path).parent.parent
-    said = events(run_dir, Forecast)
-    assert said[0].basis.startswith("by settings")
-    assert said[-1].cost_usd == pytest.approx(result.total_cost_usd, rel=0.3)
-    assert len(said) >= 3
-    assert said[0].at <= events(run_dir, AgentStarted)[0].at
+    forecasts = quick.events(ev.Forecast)
+    assert forecasts[0].basis.startswith("by settings") and len(forecasts) >= 3
+    assert forecasts[-1].cost_usd == pytest.approx(result.total_cost_usd, rel=0.3)
+    assert forecasts[0].at <= quick.events(ev.AgentStarted)[0].at
     await quick(settings(model="sonnet"), resume=True)
-    new = events(run_dir, Forecast)[len(said) :]
-    last_phase = events(run_dir, PhaseStarted)[-1]
+    new, last_phase = quick.events(ev.Forecast)[len(forecasts) :], quick.events(ev.PhaseStarted)[-1]
     assert last_phase.phase == "finalization"
     assert all(one.at >= last_phase.at for one in new), "while results are only taken over, nothing new is known"
 
@@ -151,20 +124,18 @@ class Talkative(Forecaster):
         super().__init__(task, PipelineConfig())
         self.asked, self.heard = list[tuple[float, float]](), list[str]()
 
-    def hear(self, event: AnyEvent) -> None:
+    def hear(self, event: ev.AnyEvent) -> None:
         self.heard.append(event.kind)
 
-    def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
+    def news(self, *, spent_usd: float, elapsed: float) -> ev.Forecast | None:
         self.asked.append((spent_usd, elapsed))
-        return Forecast(calls=len(self.asked), scripts=1, cost_usd=spent_usd, seconds=elapsed)
+        return ev.Forecast(calls=len(self.asked), scripts=1, cost_usd=spent_usd, seconds=elapsed)
 
 
-def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: TaskDescription, tmp_path: Path) -> None:
     now, config = [0.0], PipelineConfig(max_budget_usd=10)
     budget = Budget(config, clock=lambda: now[0])
-    said, happened = list[list[AnyEvent]](), list[AnyEvent]()
+    said, happened = list[list[ev.AnyEvent]](), list[ev.AnyEvent]()
     for asked in ([(0.0, 0.0), *[(9.0, 5.0)] * 4], [(9.0, 5.0)]):  # at last, all of it waits to be taken over
         forecaster = Talkative(task)
         with Journal(tmp_path / "journal.jsonl") as journal:
@@ -173,12 +144,12 @@ def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
                 now[0] = 5.0
                 budget.charge(9.0, phase="phase1")
                 happened = [
-                    Notice(message="hello"),
+                    ev.Notice(message="hello"),
                     call(),
-                    AgentFailed(step="y", digest="d", agent=AgentType.init, reason="transport", message="no"),
+                    ev.AgentFailed(step="y", digest="d", agent=AgentType.init, reason="transport", message="no"),
                     ran(),
-                    PhaseFinished(step="x", phase="phase1", outcome="completed"),
-                    PhaseStarted(step="z", phase="phase2"),
+                    ev.PhaseFinished(step="x", phase="phase1", outcome="completed"),
+                    ev.PhaseStarted(step="z", phase="phase2"),
                 ]
             for event in happened:
                 journal.record(event)
@@ -191,5 +162,5 @@ def test_a_forecast_is_told_at_first_and_after_whatever_took_time_or_money(
         "forecast", "notice", "agent_finished", "budget_warning", "forecast", "agent_failed", "forecast",
         "script_finished", "forecast", "phase_finished", "forecast", "phase_started",
     ]  # fmt: skip
-    assert [event.calls for event in first if isinstance(event, Forecast)] == [1, 2, 3, 4, 5]
-    assert not any(isinstance(event, Forecast) for event in new)
+    assert [event.calls for event in first if isinstance(event, ev.Forecast)] == [1, 2, 3, 4, 5]
+    assert not any(isinstance(event, ev.Forecast) for event in new)

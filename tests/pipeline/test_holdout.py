@@ -13,16 +13,8 @@ import pytest
 from mle_star.errors import ConfigError
 from mle_star.holdout.holdout import HoldOut
 from mle_star.models import AgentType, ExecutionRawResult, FinalResult, Measure, TaskDescription
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
-from mle_star.run.events import (
-    AgentFinished,
-    HoldOutPrepared,
-    Notice,
-    ScriptFinished,
-    ShortlistScored,
-    SolutionExamined,
-    SubmissionKept,
-)
 from mle_star.sdk import build_system_prompt
 from mle_star.search.rescore import rescore
 from mle_star.search.setup import gather_facts
@@ -147,10 +139,7 @@ def right_answers(result: FinalResult) -> float:
     return sum(answer == (key * 7 % 50 > 25) for key, answer in rows.items()) / len(rows)
 
 
-# --- what is measured ----------------------------------------------------------------------------------------
-
-
-async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_script_sees(
+async def test_better_answers_win_over_better_claims_on_hidden_labels(
     quick: QuickRun, tmp_path: Path, data_dir: Path
 ) -> None:
     executor = AnsweringExecutor()
@@ -159,7 +148,7 @@ async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_s
     assert honest.expected is not None and honest.expected.measured == "harness"
     low, high = honest.expected.low or 1, honest.expected.high or 0
     assert low <= 0.95 <= high and honest.final_solution.score == honest.expected.score
-    holdout = quick.events(HoldOutPrepared)[0]
+    holdout = quick.events(ev.HoldOutPrepared)[0]
     assert (holdout.views, holdout.search_rows, holdout.select_rows, holdout.why_not) == (5, 265, 135, "")
     assert holdout.baseline is not None and holdout.baseline.score == pytest.approx(0.52, abs=0.03)
     searched = [text for text in executor.seen if text.count("\n") == 1 + 320]
@@ -168,7 +157,7 @@ async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_s
     assert len(final) == 1, "only the script of finalization sees all labels"
     assert len(set(executor.seen)) == 6  # five views and the whole: nothing runs again for the final selection
 
-    leaks = [event.message for event in quick.events(Notice) if "leaks" in event.message]
+    leaks = [event.message for event in quick.events(ev.Notice) if "leaks" in event.message]
     assert any(re.search(r"prints 0.99 and is worth 0\.(6[5-9]|7)", message) for message in leaks)
     assert not any("prints 0.6 " in message for message in leaks)
     for agent in ("planner", "extractor", "ens_planner"):  # whoever compares scores is told how sure they are
@@ -189,8 +178,8 @@ async def test_the_better_answers_win_over_the_better_claims_by_labels_that_no_s
     assert sorted(quick.dir.rglob("*")) == before
     last_row = rows["final/submission.csv"]
     assert last_row.select == honest.expected and (last_row.truth or 0) >= 0.85
-    measures = {event.step: event.result.measure for event in quick.events(ScriptFinished) if event.result.measure}
-    assert measures and all(event.result.answers for event in quick.events(ScriptFinished) if event.result.measure)
+    measures = {event.step: event.result.measure for event in quick.events(ev.ScriptFinished) if event.result.measure}
+    assert measures and all(event.result.answers for event in quick.events(ev.ScriptFinished) if event.result.measure)
     anew = {step: row.search.score for step, row in rows.items() if row.search}
     assert anew == {step: measure.score for step, measure in measures.items()}
     boasting = next(row for row in rows.values() if row.printed == 0.99)
@@ -216,7 +205,7 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     """Of an hour, Phase 1 has time for one view a script, Phase 2 for more: equal answers have equal scores."""
     result = await scored(quick, AnsweringExecutor(seconds=100.0))
     assert result.expected is not None and result.expected.measured == "harness" and result.expected.high
-    finished = [(e, e.result.measure) for e in quick.events(ScriptFinished) if e.result.measure is not None]
+    finished = [(e, e.result.measure) for e in quick.events(ev.ScriptFinished) if e.result.measure is not None]
     assert {len(event.result.answers) for event, _ in finished if event.step.startswith("phase1")} == {1}
     assert max(len(event.result.answers) for event, _ in finished) > 1
     assert len({measure.rows for _, measure in finished}) == 1
@@ -226,7 +215,7 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     assert len(finished) > len(scores) and all(len(alike) == 1 for alike in scores.values()), scores
     anew = {row.step: row.search for row in rescore(quick.dir) if row.search is not None}
     assert {step: search.score for step, search in anew.items()} == {e.step: m.score for e, m in finished}
-    notices = [event.message for event in quick.events(Notice) if event.step == "importance"]
+    notices = [event.message for event in quick.events(ev.Notice) if event.step == "importance"]
     assert notices == [
         "which columns matter is not measured: one more run of the solution takes more than 5% of the time so far"
     ]
@@ -248,7 +237,7 @@ class Talkative(AnsweringExecutor):
         return [(row["id"], 500_000_000 + int(row["id"]) * 7919 % 1000) for row in rows]
 
 
-async def test_no_prompt_holds_a_hidden_label_or_a_place_outside_the_view(
+async def test_no_prompt_holds_a_hidden_label_or_its_place(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     folder = tmp_path / "numbers"
@@ -262,7 +251,7 @@ async def test_no_prompt_holds_a_hidden_label_or_a_place_outside_the_view(
     hidden = set(map(str, labels)) - shown
     assert hidden and str(folder) in executor.directories, "the last script saw all labels, and printed them"
     seen = task.model_copy(update={"data_dir": str(view)})
-    calls = quick.events(AgentFinished)
+    calls = quick.events(ev.AgentFinished)
     system = build_system_prompt(seen, gather_facts(seen, settings(scoring="auto"), {}, scored_by_answers=True))
     asked = [system, *(call.prompt for call in calls)]
     assert any(shown & set(re.findall(r"\d{9}", prompt)) for prompt in asked), "what scripts print is told"
@@ -278,10 +267,10 @@ async def test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_a
     rounds = iter([0.01, 0.45])
     agents = liars(ensembler=lambda _: fenced(solution(next(rounds), 0.9)))
     result = await scored(quick, agents=agents, R=2, score_views=2)
-    (final,) = quick.events(ShortlistScored)
+    (final,) = quick.events(ev.ShortlistScored)
     assert final.chosen == "ensemble 0" and noise_of(result) == 0.01
     assert {"ensemble 0", "ensemble 1"} <= {one["name"] for one in final.shortlist}
-    measures = [event.result for event in quick.events(ScriptFinished) if event.result.measure]
+    measures = [event.result for event in quick.events(ev.ScriptFinished) if event.result.measure]
     assert measures and {len(one.answers) for one in measures} == {2}
     assert result.expected is not None and result.expected.measured == "harness" and result.expected.low is not None
 
@@ -298,7 +287,7 @@ async def test_answers_that_are_missing_or_cannot_be_meant_are_a_case_for_the_de
     quick: QuickRun, spoilt: Callable[[int, int], int] | None, words: str
 ) -> None:
     result = await scored(quick, AnsweringExecutor(spoil="boasting", spoilt=spoilt))
-    failed = [event.result for event in quick.events(ScriptFinished) if event.result.is_error]
+    failed = [event.result for event in quick.events(ev.ScriptFinished) if event.result.is_error]
     assert failed and words in (failed[0].error_traceback or "") and noise_of(result) == 0.05
 
 
@@ -308,7 +297,7 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
         return done.model_copy(update={"duration_seconds": {0.4: 100.0, 0.45: 750.0}.get(noise, 0.01)})
 
     await scored(quick, AnsweringExecutor(after=slow_when_wrong), K=2, R=2, briefing=("memory",))
-    merged = next(event for event in quick.events(ScriptFinished) if "/merge-" in event.step)
+    merged = next(event for event in quick.events(ev.ScriptFinished) if "/merge-" in event.step)
     measure = merged.result.measure
     assert measure is not None and (measure.estimated, measure.views) == (True, 1), "there was time for one view only"
     basis = f"estimated from {measure.rows} rows, 1 view"
@@ -321,9 +310,6 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
     assert f"<small>{basis}</small>" in write_report(quick.dir).read_text(encoding="utf-8")
     anew = {row.step: row.search for row in rescore(quick.dir)}
     assert anew[merged.step] == measure.model_copy(update={"printed": None})
-
-
-# --- what goes wrong ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("extra", ["permuted", "shuffled"])
@@ -342,9 +328,7 @@ async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun
     assert "finalization" in result.phases_completed and submitted(result)
 
 
-async def test_where_the_final_script_fails_or_answers_otherwise_the_answers_of_the_search_are_submitted(
-    quick: QuickRun, data_dir: Path
-) -> None:
+async def test_where_the_final_script_fails_the_answers_of_the_search_count(quick: QuickRun, data_dir: Path) -> None:
     async def fails(request: ScriptRequest) -> ExecutionRawResult | None:
         return crash("KeyError: no such column") if is_on_all_rows(request) else None
 
@@ -353,25 +337,23 @@ async def test_where_the_final_script_fails_or_answers_otherwise_the_answers_of_
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
     (data_dir / "sample_submission.csv").unlink()
     result = await scored(quick, AnsweringExecutor(before=fails), name="no sample")
-    assert quick.events(HoldOutPrepared, "no sample")[0].why_not == "" and quick.events(SubmissionKept, "no sample")
+    assert quick.events(ev.HoldOutPrepared, "no sample")[0].why_not == "" and quick.events(
+        ev.SubmissionKept, "no sample"
+    )
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
 
 
 @pytest.mark.parametrize("seconds", [2800.0, 3000.0])  # of one hour: 1.25 times as much is left, or is not
-async def test_without_time_to_run_as_long_as_it_was_scored_the_solution_is_not_run_again(
-    quick: QuickRun, seconds: float
-) -> None:
+async def test_without_as_much_time_as_before_the_solution_is_not_run_again(quick: QuickRun, seconds: float) -> None:
     result = await scored(quick, AnsweringExecutor(seconds=seconds), **ONE)
-    again = [run for run in quick.events(ScriptFinished) if run.purpose == "submission"]
+    again = [run for run in quick.events(ev.ScriptFinished) if run.purpose == "submission"]
     late = [warning for warning in result.warnings if "s are left, and the scored solution ran for" in warning]
     assert (bool(again), bool(late)) == ((True, False) if seconds < 2900 else (False, True))
     assert submitted(result).startswith("id,label")
     assert (SEARCHED in result.warnings) == bool(late)
 
 
-async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_it_was_scored_by(
-    quick: QuickRun,
-) -> None:
+async def test_a_final_script_is_not_repaired_to_run_for_less_time_than_it_was_scored_by(quick: QuickRun) -> None:
     kept: list[float] = []
 
     async def fails_late(request: ScriptRequest) -> ExecutionRawResult | None:
@@ -383,7 +365,7 @@ async def test_a_final_script_is_not_repaired_when_it_would_have_less_time_than_
         return crash("OSError: odd").model_copy(update={"duration_seconds": 2000.0})
 
     result = await scored(quick, AnsweringExecutor(seconds=1500.0, before=fails_late), **ONE)
-    again = [run.result.is_error for run in quick.events(ScriptFinished) if run.purpose == "submission"]
+    again = [run.result.is_error for run in quick.events(ev.ScriptFinished) if run.purpose == "submission"]
     assert kept[-1] == 1.5 * 1500, "the phases before leave as much, as far as they can"
     assert again == [True], "a second run would be told to be quicker, and be worse than what was expected"
     assert any("s are left, and the scored solution ran for 1500 s" in warning for warning in result.warnings)
@@ -395,7 +377,7 @@ async def test_the_question_about_subsampling_is_asked_only_where_rows_may_have_
     for name, (limit, note) in cases.items():
         agents = liars(init=lambda _, note=note: fenced(solution(0.05, 0.6, note)))
         result = await scored(quick, agents=agents, subsample_limit=limit, name=name, **ONE)
-        variants = {event.variant for event in quick.events(AgentFinished, name)}
+        variants = {event.variant for event in quick.events(ev.AgentFinished, name)}
         assert result.submission_path and ("subsampling_extract" in variants) is (name != "all"), name
 
 
@@ -413,25 +395,22 @@ async def test_another_run_on_the_same_data_is_no_script_that_changed_them(
     await scored(quick, AnsweringExecutor(before=begin_another), agents := liars())
     assert (tmp_path / "second" / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
     assert agents.count("debugger") == 0
-    assert not [event for event in quick.events(Notice) if event.level == "error"]
+    assert not [event for event in quick.events(ev.Notice) if event.level == "error"]
 
 
-# --- tables of other shapes -----------------------------------------------------------------------------------
-
-
-async def test_many_rows_are_scored_on_one_view_and_picked_on_rows_apart(
+async def test_many_rows_have_one_view_and_others_to_pick_by(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     folder = str(write_task(tmp_path / "many", 5000))
     result = await scored(quick, task=task.model_copy(update={"data_dir": folder}))
-    final = quick.events(ShortlistScored)[0]
+    final = quick.events(ev.ShortlistScored)[0]
     assert {one["rows"] for one in final.shortlist} == {500}
     assert {one["name"] for one in final.shortlist} >= {"initial solution", "path 0", "ensemble 0"}
     compared = {one["name"]: one["compared"] for one in final.shortlist if one["name"] != "blend"}
     assert compared[final.chosen] == max(compared.values()) > min(compared.values())
     assert result.expected is not None and result.expected.rows == 500 and noise_of(result) == 0.05
     assert result.task.data_dir == folder
-    portrait = quick.events(SolutionExamined)[-1]  # of what was picked, on every hidden row
+    portrait = quick.events(ev.SolutionExamined)[-1]  # of what was picked, on every hidden row
     (true_no, false_yes), (false_no, true_yes) = portrait.confusion
     assert (true_no + true_yes + false_no + false_yes, portrait.classes) == (1000, ["0", "1"])
     assert (false_yes + false_no) / portrait.rows == pytest.approx(0.05, abs=0.02)
@@ -443,7 +422,7 @@ async def test_the_sample_of_a_large_table_holds_no_label_that_a_script_is_score
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     await scored(quick, task=task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))}), **ONE)
-    assert {run.purpose for run in quick.events(ScriptFinished)} >= {"sample", "solution"}
+    assert {run.purpose for run in quick.events(ev.ScriptFinished)} >= {"sample", "solution"}
     (sample,) = (quick.dir / "views").glob("sample-*")
     (view,) = (quick.dir / "views").glob("view-*")
     shown = set((view / "train.csv").read_text().splitlines())
@@ -463,7 +442,7 @@ async def test_one_table_alone_ends_with_an_expected_score_and_no_submission(qui
 
 
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
-async def test_what_cannot_be_scored_so_stays_self_reported_and_is_probed(
+async def test_what_cannot_be_scored_stays_self_reported_and_is_probed(
     quick: QuickRun, data_dir: Path, why: str
 ) -> None:
     if why == "more than once":
@@ -471,21 +450,18 @@ async def test_what_cannot_be_scored_so_stays_self_reported_and_is_probed(
     else:
         (data_dir / "train.csv").write_text("id,size,label\n1,2,0\n2,30,1\n")
     result = await scored(quick)
-    assert why in quick.events(HoldOutPrepared)[0].why_not
+    assert why in quick.events(ev.HoldOutPrepared)[0].why_not
     assert result.expected is not None and result.expected.measured == "self-reported"
     probed = [text for text in result.warnings if "on shuffled labels it prints 0.9999, where a dummy gets 0.5" in text]
     assert probed or why != "more than once"
     assert not any("same seed" in text for text in result.warnings)
 
 
-# --- what an earlier process has left --------------------------------------------------------------------
-
-
 async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is_done_anew(quick: QuickRun) -> None:
     await scored(quick, agents=erring(0.3, 0.02), L=1)
     result = await scored(quick, agents=erring(0.2, 0.25, changed="all"), L=1, resume=True)
     assert noise_of(result) == 0.02
-    final = quick.events(ShortlistScored)[-1]
+    final = quick.events(ev.ShortlistScored)[-1]
     assert re.fullmatch(r"phase1/candidate-1/script \([0-9a-f]{8}\)", final.chosen)
     assert "phase1/candidate-1/script" in {one["name"] for one in final.shortlist}, "what is there now has its name"
     assert not any(row["chosen"] for row in leaderboard_rows(quick.dir)), "nor is it taken for the chosen one"
@@ -504,9 +480,9 @@ async def test_each_solution_has_its_own_importance_of_columns(quick: QuickRun) 
     executor = AnsweringExecutor(seconds=0.0)
     await scored(quick, executor, erring(0.3, 0.3), L=1)
     await scored(quick, executor, erring(0.0, 0.02, changed="all"), L=1, resume=True)
-    found = {event.digest: event.importance for event in quick.events(SolutionExamined) if event.importance}
+    found = {event.digest: event.importance for event in quick.events(ev.SolutionExamined) if event.importance}
     (before, now) = [dict(columns)["size"] for columns in found.values()]
     assert now == pytest.approx(0.5, abs=0.1) and before < now
     again = await scored(quick, executor, erring(0.0, 0.02, changed="all"), L=1, resume=True)
-    probes = [event for event in quick.events(ScriptFinished) if event.purpose == "probe"]
+    probes = [event for event in quick.events(ev.ScriptFinished) if event.purpose == "probe"]
     assert again.submission_path and len(probes) == 2, "what was measured is not measured again"

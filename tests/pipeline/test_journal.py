@@ -179,9 +179,7 @@ def no_file_above(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_on_a_full_disk_events_are_held_nothing_begins_and_all_is_written_when_there_is_room(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_on_a_full_disk_events_are_held_until_there_is_room(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[AnyEvent] = []
     first, large, late = Notice(message="fits"), reply("phase1/init", "x" * 1_000_000), reply("phase1/merger", "late")
     begins = ScriptStarted(step="phase1/script")
@@ -228,9 +226,7 @@ def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None
     assert kinds == ["best_improved", "best_improved", *always]
 
 
-def test_listeners_get_the_very_events_in_order_and_a_failing_one_is_named_and_hears_no_more(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_listeners_get_the_very_events_and_one_that_fails_no_more(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard, by_the_other = list[AnyEvent](), list[AnyEvent]()
 
     def fails(event: AnyEvent) -> None:

@@ -22,9 +22,6 @@ from tests.pipeline.mind import LevelExecutor, MindAgents, hang, no_room, once
 pytestmark = pytest.mark.long
 
 
-# --- time ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-OR-023", "REQ-OR-024", "REQ-OR-030", "REQ-OR-043")
 @in_its_own_time
 async def test_out_of_time_in_phase_2_the_initial_solution_is_submitted(quick: QuickRun) -> None:
@@ -154,9 +151,6 @@ async def test_when_only_the_time_of_finalization_is_left_phase_3_does_not_begin
     assert (agents.count("ens_planner"), agents.count("test"), result.stopped_by) == (0, 2, "time")
 
 
-# --- money ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun) -> None:
     agents, state = MindAgents(), PipelineState()
@@ -189,9 +183,7 @@ async def test_money_that_ends_in_finalization_or_between_phases_is_said_with_wh
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_out_of_money_in_phase_1_the_best_so_far_is_submitted_or_the_error_names_the_limit(
-    quick: QuickRun,
-) -> None:
+async def test_out_of_money_in_phase_1_the_best_is_submitted_or_the_error_names_the_limit(quick: QuickRun) -> None:
     result = await quick(settings(max_budget_usd=0.06))  # both candidates, and no merge that was checked
     assert result.final_solution.score == result.phase1.initial_score == 0.51 and submitted(result)
     assert result.phases_completed == ["finalization"] and result.phases_skipped == ["phase2", "phase3"]
@@ -227,9 +219,7 @@ class Stuck(LevelExecutor):
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 @pytest.mark.parametrize("trouble", ["money", "disk"])
-async def test_the_last_of_the_money_or_of_the_disk_ends_the_scripts_under_way_and_lets_none_begin(
-    quick: QuickRun, trouble: str
-) -> None:
+async def test_the_last_of_money_or_disk_ends_the_scripts_under_way(quick: QuickRun, trouble: str) -> None:
     executor, state = Stuck("path-1"), PipelineState()
 
     async def spend(where: str, who: str) -> None:
@@ -267,9 +257,6 @@ async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick:
     with pytest.raises(PipelineTimeoutError, match="money spent"):
         await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 240)
     assert (executor.begun, executor.ended) == (1, 1)
-
-
-# --- an end that was asked for ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["control file", "Ctrl-C"])

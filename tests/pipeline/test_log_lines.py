@@ -9,22 +9,7 @@ from pathlib import Path
 import pytest
 
 from mle_star.models import AgentType, EvaluationResult
-from mle_star.run.events import (
-    AgentFailed,
-    AnyEvent,
-    BudgetWarning,
-    Decided,
-    FinishRequested,
-    Forecast,
-    HoldOutPrepared,
-    LeakageChecked,
-    Notice,
-    PhaseFinished,
-    RefinementTried,
-    RunFinished,
-    ScriptFinished,
-    ShortlistScored,
-)
+from mle_star.run import events as ev
 from mle_star.run.log_lines import log_event
 from tests.pipeline.mind import Answer, Mind, MindAgents, broken, fenced, levels, script
 
@@ -179,7 +164,7 @@ def rough_mind() -> Mind:
 @pytest.mark.req("REQ-P3-039", "REQ-FN-042", "REQ-FN-030", "REQ-FN-032", "REQ-SF-041", "REQ-EX-039", "REQ-P1-021")
 @pytest.mark.req("REQ-P2I-032", "REQ-P2I-034", "REQ-P3-026", "REQ-FN-025")
 @pytest.mark.parametrize("kind", ["smooth", "rough"])
-async def test_the_log_says_what_the_requirements_ask_for(
+async def test_the_log_says_what_it_must(
     kind: str, quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("one", "two"):
@@ -203,26 +188,26 @@ def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
     )
     cached = result.model_copy(update={"is_error": False, "timed_out": False, "score": 0.5, "cached": True})
     tried = {"path": 0, "t": 1, "k": 2, "plan": "p", "before": "a", "score": None, "best_score": 0.5, "accepted": False}
-    happened: list[AnyEvent] = [
-        ScriptFinished(step="here", digest="", script="", result=result),
-        ScriptFinished(digest="", script="", result=cached),
-        LeakageChecked(found=3, fixed=1),
-        RefinementTried(after="b", **tried),
-        AgentFailed(digest="", agent=AgentType.coder, reason="transport", message="coder: gone"),
-        PhaseFinished(step="phase3", phase="phase3", outcome="failed", seconds=1.25, detail="a bug"),
-        Decided(step="here", name="in-time", value=False),
-        Decided(step="here", name="in-time", value=True),
-        HoldOutPrepared(why_not="no labels"),
-        HoldOutPrepared(),
-        ShortlistScored(chosen="a blend", shortlist=[{}, {}]),
-        BudgetWarning(limit="money", used=8, allowed=10),
-        FinishRequested(source="Ctrl-C"),
-        FinishRequested(source="Ctrl-C", now=True),
-        Notice(level="info", message="info"),
-        Notice(level="warning", message="warning"),
-        Notice(level="error", message="error"),
-        RunFinished(state="failed", message="no model"),
-        Forecast(calls=1, scripts=1, cost_usd=None, seconds=None),
+    happened: list[ev.AnyEvent] = [
+        ev.ScriptFinished(step="here", digest="", script="", result=result),
+        ev.ScriptFinished(digest="", script="", result=cached),
+        ev.LeakageChecked(found=3, fixed=1),
+        ev.RefinementTried(after="b", **tried),
+        ev.AgentFailed(digest="", agent=AgentType.coder, reason="transport", message="coder: gone"),
+        ev.PhaseFinished(step="phase3", phase="phase3", outcome="failed", seconds=1.25, detail="a bug"),
+        ev.Decided(step="here", name="in-time", value=False),
+        ev.Decided(step="here", name="in-time", value=True),
+        ev.HoldOutPrepared(why_not="no labels"),
+        ev.HoldOutPrepared(),
+        ev.ShortlistScored(chosen="a blend", shortlist=[{}, {}]),
+        ev.BudgetWarning(limit="money", used=8, allowed=10),
+        ev.FinishRequested(source="Ctrl-C"),
+        ev.FinishRequested(source="Ctrl-C", now=True),
+        ev.Notice(level="info", message="info"),
+        ev.Notice(level="warning", message="warning"),
+        ev.Notice(level="error", message="error"),
+        ev.RunFinished(state="failed", message="no model"),
+        ev.Forecast(calls=1, scripts=1, cost_usd=None, seconds=None),
     ]
     for event in happened:
         log_event(event)

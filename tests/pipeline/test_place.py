@@ -36,7 +36,7 @@ from mle_star.sdk.definitions import build_system_prompt, list_data_files
 from mle_star.search.setup import check_inputs
 from tests.conftest import ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script
-from tests.pipeline.conftest import QuickRun, events, settings
+from tests.pipeline.conftest import QuickRun, events, install, settings
 from tests.pipeline.mind import MindAgents
 from tests.sdk.conftest import FACTS
 
@@ -79,11 +79,11 @@ def test_what_would_hang_or_fill_the_memory_is_refused_by_name(
 
 
 @pytest.mark.parametrize("inside", ["private", "private/notes.csv"])
-def test_links_that_leave_the_data_are_refused_by_name_unless_allowed(
-    inside: str, data_dir: Path, task: TaskDescription, tmp_path: Path
+async def test_links_that_leave_the_data_are_refused_by_name_unless_allowed_and_then_scripts_can_read_them(
+    inside: str, data_dir: Path, task: TaskDescription, tmp_path: Path, open_run: OpenRun
 ) -> None:
     (tmp_path / "private").mkdir()
-    (tmp_path / "private" / "notes.csv").write_text("mine\n")
+    (tmp_path / "private" / "notes.csv").write_text("0.75")
     (data_dir / "sub").mkdir()
     (data_dir / "sub" / "shared").symlink_to(tmp_path / inside)
     (data_dir / "again.csv").symlink_to("train.csv")  # this one stays inside
@@ -93,22 +93,14 @@ def test_links_that_leave_the_data_are_refused_by_name_unless_allowed(
     check_inputs(task, PipelineConfig(allow_outside_links=True))
     assert DataFolder(data_dir).outside_targets() == [str(tmp_path / inside)]
     assert any("allow_outside_links" in note for note in guess_task(data_dir).notes)
-
-
-async def test_an_allowed_link_can_be_read_by_scripts(open_run: OpenRun, data_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "big.csv").write_text("0.75")
-    (data_dir / "sub").mkdir()
-    (data_dir / "sub" / "linked").symlink_to(tmp_path / "disk")
+    path = "input/sub/shared" + ("" if inside.endswith(".csv") else "/notes.csv")
     with open_run(PipelineConfig(allow_outside_links=True)):
-        result = await execute_in_run(
-            script("print('Final Validation Performance:', open('input/sub/linked/big.csv').read())")
-        )
+        result = await execute_in_run(script(f"print('Final Validation Performance:', open({path!r}).read())"))
     assert result.score == 0.75, result.stderr
 
 
 @pytest.mark.parametrize("place", ["/", "/root", "~", "/proc/self", "/dev"])
-def test_a_folder_that_holds_everything_is_no_data_folder(
+def test_a_folder_of_everything_is_no_data_folder(
     place: str, tmp_path: Path, task: TaskDescription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -120,7 +112,7 @@ def test_a_folder_that_holds_everything_is_no_data_folder(
         guess_task(folder)
 
 
-def test_data_in_another_place_are_said_at_the_start(
+def test_data_in_another_place_are_named_first(
     data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "project").mkdir()
@@ -129,7 +121,7 @@ def test_data_in_another_place_are_said_at_the_start(
     assert f"the data lie outside of {tmp_path / 'project'}: {data_dir}" in capsys.readouterr().err
 
 
-# --- a run in the midst of its data ---------------------------------------------------------------------------
+NAMES = ["sample_submission.csv", "test.csv", "train.csv"]
 
 
 @pytest.mark.parametrize("where", ["runs", "deep/er/runs", "elsewhere"])
@@ -155,9 +147,6 @@ async def test_a_run_whose_folder_lies_in_the_data_works(where: str, data_dir: P
     assert not [file for file in list_data_files(data_dir)["files"] if "journal" in file["path"]]
 
 
-NAMES = ["sample_submission.csv", "test.csv", "train.csv"]
-
-
 async def test_scripts_see_neither_runs_nor_hidden_files_among_the_data_and_all_that_lies_around_them(
     data_dir: Path, task: TaskDescription, config: ConfigFactory
 ) -> None:
@@ -175,9 +164,6 @@ async def test_scripts_see_neither_runs_nor_hidden_files_among_the_data_and_all_
     assert "`runs" not in prompt and ".env" not in prompt
 
 
-# --- changes --------------------------------------------------------------------------------------------------
-
-
 def test_a_forged_copy_of_the_data_is_replaced_before_the_next_script(data_dir: Path, tmp_path: Path) -> None:
     work = Path(prepare_path_directory(tmp_path / "work", "main"))
     link_input_data(str(data_dir), str(work))
@@ -191,8 +177,8 @@ def test_a_forged_copy_of_the_data_is_replaced_before_the_next_script(data_dir: 
     assert shown.read_text() == text
 
 
-def test_a_change_that_hides_its_time_and_size_is_seen(data_dir: Path) -> None:
-    data, train = DataFolder(data_dir), data_dir / "train.csv"
+def test_changes_are_seen_that_hide_time_and_size_or_are_beyond_what_is_read(data_dir: Path) -> None:
+    data, train, large = DataFolder(data_dir), data_dir / "train.csv", data_dir / "large.bin"
     before, status = data.stamp(), train.stat()
     os.link(train, data_dir.parent / "of another run")
     assert not data.changed_since(before)
@@ -201,22 +187,16 @@ def test_a_change_that_hides_its_time_and_size_is_seen(data_dir: Path) -> None:
     os.utime(train, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert data.changed_since(before)
     before = data.stamp()
-    (data_dir / "new.csv").touch()
-    assert data.changed_since(before)
-
-
-def test_beyond_what_is_read_times_and_samples_count(data_dir: Path) -> None:
-    large = data_dir / "large.bin"
     with large.open("wb") as file:
         file.truncate(place.DIGESTED_BYTES + 1)
-    data = DataFolder(data_dir)
-    before, status = data.digest(), large.stat()
+    assert data.changed_since(before)
+    digest, status = data.digest(), large.stat()
     os.utime(large, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert data.digest() != before
+    assert data.digest() != digest
     with large.open("r+b") as file:
         file.write(b"x")
     os.utime(large, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert data.digest() != before
+    assert data.digest() != digest
 
 
 def test_a_file_name_cannot_fake_a_heading(data_dir: Path, task: TaskDescription, tmp_path: Path) -> None:
@@ -230,9 +210,6 @@ def test_a_file_name_cannot_fake_a_heading(data_dir: Path, task: TaskDescription
     (folder / "train\n# Task\n.csv").write_text('x,"goal\n# Task"\n' + "".join(f"{n},{n % 2}\n" for n in range(50)))
     described = guess_task(folder).task.description
     assert not [line for line in described.splitlines() if line.startswith("#")]
-
-
-# --- the folder that a user happens to stand in ---------------------------------------------------------------
 
 
 PLANTED = ("json", "site", "sitecustomize", "usercustomize", "importlib", "encodings")
@@ -266,10 +243,7 @@ def test_no_command_runs_what_is_planted_in_the_current_folder(
     asyncio.run(quick())
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert "script Python" in capsys.readouterr().out
-
-
-def test_a_program_is_looked_for_in_absolute_places_only(planted: Path) -> None:
-    assert find_program("nvidia-smi") != str(planted / "nvidia-smi")
+    assert find_program("nvidia-smi") != str(planted / "nvidia-smi"), "programs are looked for in absolute places only"
     assert find_program("./nvidia-smi") == str(planted / "nvidia-smi")
     assert detect_gpu()["gpu_names"] != ["nvidia-smi"]
 
@@ -285,14 +259,11 @@ def test_libraries_are_looked_for_by_no_program_of_the_current_folder(planted: P
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
-def test_the_probes_see_no_credential_and_an_empty_folder_but_the_users_own_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_probes_see_the_users_packages_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
     python = sys._base_executable  # type: ignore[attr-defined]  # of a virtual environment these packages are no part
     own = Path(sysconfig.get_path("purelib", "posix_user", {"userbase": str(tmp_path / ".local")}))
-    (own / "mine-1.5.dist-info").mkdir(parents=True)
-    (own / "mine-1.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.5\n\n")
+    install(own, "mine", "1.5")
     curious = tmp_path / "python"
     curious.write_text(
         f"#!/bin/sh\nenv > {tmp_path}/env\npwd > {tmp_path}/pwd\nls -A > {tmp_path}/ls\necho $1 > {tmp_path}/first\n"

@@ -125,7 +125,7 @@ async def test_more_steps_cost_only_the_new_ones(quick: QuickRun) -> None:
 
 
 @pytest.mark.parametrize("left", [0.0, 0.015], ids=["nothing", "a call or two"])
-async def test_a_step_that_a_limit_refuses_costs_nothing_of_what_is_recorded_after_it(
+async def test_a_step_that_a_limit_refuses_costs_nothing_of_what_is_recorded_later(
     quick: QuickRun, left: float
 ) -> None:
     """More rounds are asked for and hardly any money is left: Phase 3 and the last script rest on what is there."""
@@ -153,9 +153,7 @@ def test_a_fork_takes_over_what_its_results_rest_on(tmp_path: Path, task: TaskDe
 
 
 @pytest.mark.parametrize("place", ["", "titanic", "data"])
-def test_data_in_a_folder_of_an_archive_move_with_their_run_and_go_with_a_fork(
-    place: str, tmp_path: Path, task: TaskDescription
-) -> None:
+def test_data_of_an_archive_move_with_their_run_and_its_fork(place: str, tmp_path: Path, task: TaskDescription) -> None:
     run = RunFolder(tmp_path / "data" / "run").create()
     (run.data / place).mkdir(parents=True)
     (run.data / place / "train.csv").write_text("id,y\n1,2\n")

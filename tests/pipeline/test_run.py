@@ -31,31 +31,17 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import (
-    AgentFinished,
-    AgentStarted,
-    AnyEvent,
-    PhaseFinished,
-    PhaseStarted,
-    RunFinished,
-    RunStarted,
-    ScriptFinished,
-    ScriptStarted,
-)
 from mle_star.search.final_result import best_of
 from tests.method.loops import measured
-from tests.pipeline.conftest import ALL_PHASES, QuickRun, settings, story
+from tests.pipeline.conftest import ALL_PHASES, LOSS, QuickRun, settings, story, submitted
 from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script
-
-# --- the entry -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
 @pytest.mark.modes("self_reported")
-async def test_a_task_alone_is_enough_and_the_defaults_are_the_papers(
-    task: TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_alone_is_enough(task: TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = inspect.signature(run_pipeline).parameters.values()
     positional = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     assert positional == ["task", "config"] and inspect.iscoroutinefunction(run_pipeline)
@@ -75,9 +61,7 @@ async def test_a_task_alone_is_enough_and_the_defaults_are_the_papers(
 
 
 @pytest.mark.req("REQ-OR-053", "REQ-FN-030")
-def test_there_is_a_way_without_an_event_loop_and_texts_to_compare_the_script_with(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+def test_there_is_a_way_without_an_event_loop_and_with_texts_to_compare(task: TaskDescription, tmp_path: Path) -> None:
     (tmp_path / "talk.md").write_text("use a forest of stumps", encoding="utf-8")
     config = settings(L=1, work_dir=str(tmp_path), reference_files=(str(tmp_path / "talk.md"),))
     result = run_pipeline_sync(task, config, agents=MindAgents(), executor=LevelExecutor(), console=False)
@@ -92,7 +76,7 @@ def test_there_is_a_way_without_an_event_loop_and_texts_to_compare_the_script_wi
 
 
 @pytest.mark.req("REQ-OR-002")
-async def test_wrong_inputs_are_refused_before_anything_happens_and_before_credentials_are_looked_for(
+async def test_wrong_inputs_are_refused_before_credentials_are_looked_for(
     task: TaskDescription, tmp_path: Path
 ) -> None:
     (tmp_path / "folders" / "of" / "nothing").mkdir(parents=True)
@@ -125,18 +109,15 @@ async def test_wrong_inputs_are_refused_before_anything_happens_and_before_crede
         PipelineConfig(outer_loop_steps=0)
 
 
-# --- order and paths -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-020")
 async def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(quick: QuickRun) -> None:
-    heard: list[AnyEvent] = []
+    heard: list[ev.AnyEvent] = []
     result = await quick(listeners=[heard.append])
-    begins = {str(event.phase): event.at for event in quick.events(PhaseStarted) if event.path is None}
-    over = {str(event.phase): event.at for event in quick.events(PhaseFinished) if event.path is None}
+    begins = {str(event.phase): event.at for event in quick.events(ev.PhaseStarted) if event.path is None}
+    over = {str(event.phase): event.at for event in quick.events(ev.PhaseFinished) if event.path is None}
     assert list(begins) == ALL_PHASES
     assert all(over[first] <= begins[second] for first, second in pairwise(begins))
-    for event in quick.events(AgentStarted):
+    for event in quick.events(ev.AgentStarted):
         phase = event.step.split("/")[0]
         assert begins[phase] <= event.at <= over[phase]
     assert result.phase1.initial_score == 0.515
@@ -152,9 +133,9 @@ async def test_the_phases_come_one_after_another_and_listeners_hear_everything_i
     assert result.final_solution.score == result.phase3.best_ensemble_score
     kinds = [event.kind for event in heard]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
-    assert kinds.count("script_started") == len(quick.events(ScriptStarted))
-    steps = {event.step for event in quick.events(AgentFinished)}
-    assert {event.step for event in heard if isinstance(event, AgentFinished)} == steps != set()
+    assert kinds.count("script_started") == len(quick.events(ev.ScriptStarted))
+    steps = {event.step for event in quick.events(ev.AgentFinished)}
+    assert {event.step for event in heard if isinstance(event, ev.AgentFinished)} == steps != set()
 
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-018", "REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
@@ -174,7 +155,7 @@ async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_direct
     result = await quick(settings(L=3, use_cache=False), agents=agents, executor=executor)  # equal scripts run, too
     assert waiting == labels and len(result.phase2_results) == 3
     assert agents.count("retriever") == 1  # Phase 1 runs once
-    for event in quick.events(AgentStarted):
+    for event in quick.events(ev.AgentStarted):
         phase, place = event.step.split("/")[:2]
         assert (phase == "phase2") == place.startswith("path-")
     assert {"main", *labels} <= executor.directories
@@ -202,23 +183,20 @@ async def test_paths_that_may_not_run_at_once_wait_their_turn(
     assert executor.directories > {"main", "path-0", "path-1", "path-2"}, "each has its own all the same"
     order = [label for label, _ in groupby(label for label, _ in mind.calls)]
     assert order == ["main", "path-0", "path-1", "path-2", "main"]
-    begins = [event.at for event in quick.events(PhaseStarted) if event.path is not None]
-    over = [event.at for event in quick.events(PhaseFinished) if event.path is not None]
+    begins = [event.at for event in quick.events(ev.PhaseStarted) if event.path is not None]
+    over = [event.at for event in quick.events(ev.PhaseFinished) if event.path is not None]
     assert all(end <= begin for end, begin in zip(over, begins[1:], strict=False))
     assert not any(path.partial for path in result.phase2_results)
 
 
 @pytest.mark.req("REQ-OR-018", "REQ-OR-020")
 async def test_paths_own_what_they_submit_even_if_they_won_nothing(quick: QuickRun) -> None:
-    result = await quick(agents=MindAgents(failing={"coder": "out of order"}))
+    result = await quick(settings(M=1, K=1), agents=MindAgents(failing={"coder": "out of order"}))
     first, second = (path.best_solution for path in result.phase2_results)
     initial = result.phase1.initial_solution
     assert first.content == second.content == initial.content
     first.content = "spoilt"
     assert second.content == initial.content != "spoilt"
-
-
-# --- what fails ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-022", "REQ-OR-040", "REQ-OR-041")
@@ -248,19 +226,35 @@ async def test_a_path_that_fails_goes_on_with_the_best_it_had_and_leaves_the_oth
     assert result.warnings[0] == f"{label} failed: RuntimeError: a bug; it goes on with {score}"
 
 
-@pytest.mark.req("REQ-OR-042")
-async def test_when_phase_1_fails_late_the_best_candidate_goes_on(
-    quick: QuickRun, caplog: pytest.LogCaptureFixture
+@pytest.mark.req("REQ-OR-041", "REQ-OR-042", "REQ-OR-043")
+@pytest.mark.parametrize(
+    ("agent", "number", "score"), [("merger", 0, 0.51), ("ens_planner", 2, None), ("test", 3, None)]
+)
+async def test_when_a_phase_fails_the_best_there_is_goes_on(
+    quick: QuickRun, caplog: pytest.LogCaptureFixture, agent: str, number: int, score: float | None
 ) -> None:
-    result = await quick(settings(L=1), agents=MindAgents(before=failing("merger")))
-    assert result.phase1.initial_score == 0.51 and result.submission_path
-    assert result.phase1.candidate_scores == [0.5, 0.51], "what it found out before goes on, too"
-    assert quick.ends()[:2] == [
-        ("phase1", "failed", "RuntimeError: a bug", 0.51), ("phase2", "completed", "completed", 0.52)
-    ]  # fmt: skip
-    assert result.phases_completed == ["phase2", "finalization"] and result.phases_skipped == ["phase3"]
-    assert "phase1 failed: the best there is goes on" in caplog.messages
-    assert "phase1 failed: RuntimeError: a bug" in result.warnings
+    coded = iter([0.7, 0.6])
+    mind = Mind(overrides={"coder": lambda prompt: fenced(f"level = {next(coded):.4f}")})
+    agents = MindAgents(mind, before=failing(agent), paths_alike=True)
+    result = await quick(settings(K=1, max_concurrent_paths=1), agents=agents)
+    phase = ALL_PHASES[number]
+    assert quick.ends()[number] == (phase, "failed", "RuntimeError: a bug", score)
+    assert result.phases_completed == [name for name in ALL_PHASES if name != phase]
+    assert f"{phase} failed: the best there is goes on" in caplog.messages
+    assert result.warnings[0] == f"{phase} failed: RuntimeError: a bug"
+    assert [path.best_score for path in result.phase2_results] == [0.7, 0.6]
+    assert Path(result.submission_path) == quick.dir / "final" / "submission.csv"
+    assert str(result.final_solution.score) in submitted(result)
+    if agent == "merger":  # what Phase 1 found out before goes on, too
+        assert (result.phase1.initial_score, result.phase1.candidate_scores) == (0.51, [0.5, 0.51])
+        return
+    assert result.phase1.initial_score == 0.515
+    if agent == "ens_planner":
+        assert result.phase3 is None and result.final_solution.score == 0.7 and len(result.warnings) == 1
+    else:
+        assert result.phase3 is not None and result.final_solution.content == result.phase3.best_ensemble.content
+        assert result.warnings[1] == "no submission by a script of its own: RuntimeError: a bug"
+        assert result.lineage["finalization"]["fallback"]
 
 
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
@@ -273,46 +267,11 @@ async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_sol
     initial = result.phase1.initial_solution
     inputs = [(script.content, script.score) for script in result.phase3.input_solutions]
     assert inputs == [(initial.content, initial.score)] * 2
-    assert all(path.best_score == initial.score for path in result.phase2_results)
-    assert all(path.step_history[-1]["failed"] for path in result.phase2_results)
+    paths = [(path.best_score, path.step_history[-1]["failed"]) for path in result.phase2_results]
+    assert paths == [(initial.score, True)] * 2
     assert result.phases_completed == ["phase1", "phase3", "finalization"] and result.submission_path
     assert quick.ends()[1] == ("phase2", "failed", "failed, failed", initial.score)
     assert "all paths ended with the same script: an ensemble of it has little value" in caplog.messages
-
-
-@pytest.mark.req("REQ-OR-041", "REQ-OR-043")
-@pytest.mark.parametrize("best", [0, 1])
-async def test_when_the_ensemble_fails_the_best_path_goes_on(
-    quick: QuickRun, caplog: pytest.LogCaptureFixture, best: int
-) -> None:
-    scores = [0.7, 0.6] if best == 0 else [0.6, 0.7]
-    levels_in_turn = iter(scores)
-    mind = Mind(overrides={"coder": lambda prompt: fenced(f"level = {next(levels_in_turn):.4f}")})
-    agents = MindAgents(mind, before=failing("ens_planner"), paths_alike=True)
-    result = await quick(settings(K=1, max_concurrent_paths=1), agents=agents)
-    assert result.phase3 is None and result.final_solution.score == 0.7
-    assert [path.best_score for path in result.phase2_results] == scores
-    assert result.phases_completed == ["phase1", "phase2", "finalization"]
-    assert result.warnings == ["phase3 failed: RuntimeError: a bug"]
-    assert quick.ends()[2] == ("phase3", "failed", "RuntimeError: a bug", None)
-    assert "phase3 failed: the best there is goes on" in caplog.messages
-
-
-@pytest.mark.req("REQ-OR-043")
-async def test_when_finalization_fails_the_best_solution_and_the_kept_submission_are_submitted(
-    quick: QuickRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    result = await quick(agents=MindAgents(before=failing("test")))
-    assert result.phase3 is not None
-    assert result.final_solution.content == result.phase3.best_ensemble.content
-    assert Path(result.submission_path) == quick.dir / "final" / "submission.csv"
-    assert str(result.phase3.best_ensemble_score) in Path(result.submission_path).read_text(encoding="utf-8")
-    assert "finalization" not in result.phases_completed
-    assert quick.ends()[3] == ("finalization", "failed", "RuntimeError: a bug", None)
-    assert "finalization failed: the best there is goes on" in caplog.messages
-    failures = ("finalization failed", "no submission by a script of its own")
-    assert result.warnings[:2] == [f"{failure}: RuntimeError: a bug" for failure in failures]
-    assert result.lineage["finalization"]["fallback"] and result.phase1.initial_score == 0.515
 
 
 @pytest.mark.req("REQ-OR-043")
@@ -336,17 +295,15 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came_and_why_ea
     causes = r"no solution: .*all 2 candidates.*\(model 0: RuntimeError: broken; model 1: RuntimeError"
     with pytest.raises(PipelineError, match=causes) as caught:
         await quick(agents=MindAgents(mind))
-    found = caught.value.diagnostics
+    found, last = caught.value.diagnostics, quick.last
     assert isinstance(caught.value.__cause__, RuntimeError)
-    assert found["cost_usd"] > 0 and found["elapsed_seconds"] > 0
+    assert (found["reason"], found["best_candidate"]) == ("phase1", None)
     assert found["last_successful_step"].startswith("phase1/")
     assert found["candidate_scores"] == {"model 0": None, "model 1": None}
     assert set(found["errors"]) == {"model 0", "model 1"}
-    last = quick.events(RunFinished)[-1]
     assert last.state == "failed" and last.message == f"PipelineError: {caught.value}"
-    assert last.cost_usd == found["cost_usd"] and last.seconds >= found["elapsed_seconds"]
+    assert last.cost_usd == found["cost_usd"] > 0 and last.seconds >= found["elapsed_seconds"] > 0
     assert f"run: the run ends without a result: {last.message}" in caplog.messages
-    assert (found["reason"], found["best_candidate"]) == ("phase1", None)
 
 
 @pytest.mark.req("REQ-OR-016")
@@ -368,13 +325,8 @@ async def test_the_worse_of_two_solutions_is_submitted_only_when_that_is_wanted(
     assert any(warning.startswith(f"{words}ensemble is ") for warning in literal.warnings)
 
 
-# --- the result ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-OR-036", "REQ-OR-037", "REQ-OR-038", "REQ-OR-039")
-async def test_the_result_says_what_everything_cost_and_took_and_leads_back_to_the_model(
-    quick: QuickRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_result_tells_costs_times_and_lineage(quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
     agents = MindAgents(cost_usd=0.5)
     with caplog.at_level(logging.INFO, "mle_star"):
         result = await quick(settings(M=3), agents=agents)
@@ -391,13 +343,13 @@ async def test_the_result_says_what_everything_cost_and_took_and_leads_back_to_t
     assert caplog.messages[-3:] == [f"run: {name}: {json.dumps(value)}" for name, value in words.items()]
     assert result.expected == Measure(score=result.final_solution.score)
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
-    assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n")
+    assert submitted(result).startswith("id,label\n")
     whole = result.model_dump(mode="json")
     written = FinalResult.model_validate_json((quick.dir / "result.json").read_text(encoding="utf-8"))
     assert written.model_dump(mode="json") == whole
     assert (quick.dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
-    last = quick.events(RunFinished)[-1]
-    assert last.message == "" and last.result is not None and last.result.model_dump(mode="json") == whole
+    last = quick.last.result
+    assert quick.last.message == "" and last is not None and last.model_dump(mode="json") == whole
     assert (quick.dir / "input").resolve() == Path(result.task.data_dir).resolve()
 
     assert origin["phase1"]["retrieved_models"] == ["model 0", "model 1", "model 2"]
@@ -420,7 +372,7 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
         "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
         "test": lambda _: fenced(script(0.1, note="the last\n# one")),
     }
-    lower = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
+    lower = task.model_copy(update=LOSS)
     agents = MindAgents(Mind(overrides=overrides), paths_alike=True)
     origin = (await quick(settings(M=3, max_concurrent_paths=1), task=lower, agents=agents)).lineage
     assert origin["phase1"] == {
@@ -459,9 +411,7 @@ async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun,
 
 
 @pytest.mark.req("REQ-OR-015", "REQ-OR-028", "REQ-OR-045")
-async def test_numbers_can_be_chosen_the_money_limit_reaches_the_calls_and_one_path_needs_no_ensemble(
-    quick: QuickRun,
-) -> None:
+async def test_numbers_can_be_chosen_calls_know_the_money_and_one_path_needs_no_ensemble(quick: QuickRun) -> None:
     assert PipelineConfig().max_budget_usd is None
     with pytest.raises(ValueError):
         PipelineConfig(max_budget_usd=-1)
@@ -507,7 +457,7 @@ async def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(
     assert state.phase2_path_statuses == ["completed", "completed"]
     assert state.elapsed_seconds >= result.total_duration_seconds
     assert state.hardware["gpu_count"] == 2 and state.hardware["gpu_names"] == ["NVIDIA H200"] * 2
-    assert "cuda_available" in state.hardware and quick.events(RunStarted)[0].hardware == state.hardware
+    assert "cuda_available" in state.hardware and quick.events(ev.RunStarted)[0].hardware == state.hardware
 
 
 @pytest.mark.req("REQ-OR-051")
@@ -531,9 +481,6 @@ async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path
     assert Path(results[0].submission_path) != Path(results[1].submission_path)
     with pytest.raises(ValueError, match="holds a run already"):
         await quick(name="second")
-
-
-# --- the log, the overhead, the module -------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-047")
@@ -560,8 +507,8 @@ def test_changing_the_phase_takes_no_time(quick: QuickRun) -> None:
     for number in range(4):
         clock: list[float] = []
 
-        def look(event: AnyEvent, clock: list[float] = clock) -> None:
-            if isinstance(event, (PhaseStarted, PhaseFinished)) and event.path is None:
+        def look(event: ev.AnyEvent, clock: list[float] = clock) -> None:
+            if isinstance(event, (ev.PhaseStarted, ev.PhaseFinished)) and event.path is None:
                 clock.append(time.perf_counter())
 
         _, waited, _ = measured(quick(listeners=[look], name=f"run-{number}"), processes=True)
@@ -582,7 +529,9 @@ async def test_scripts_of_the_past_take_no_memory_and_a_path_keeps_blocks_and_sc
             gc.collect()
             traced.setdefault(agent, tracemalloc.get_traced_memory()[0])
             if agent in ("retriever", "test"):
-                alive.append(sum(isinstance(thing, (AgentFinished, ScriptFinished)) for thing in gc.get_objects()))
+                alive.append(
+                    sum(isinstance(thing, (ev.AgentFinished, ev.ScriptFinished)) for thing in gc.get_objects())
+                )
 
     mind = Mind(overrides={"data": lambda prompt: fenced(script(0.55, note="x" * size))})
     agents = MindAgents(mind, before=look)

@@ -44,9 +44,7 @@ def crashing(prompt: str) -> Answer:
     return fenced(script(0.5, note="first") + "\nraise RuntimeError('late')\n")
 
 
-async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sample(
-    quick: QuickRun, task: TaskDescription
-) -> None:
+async def test_a_script_that_crashes_late_is_repaired_on_the_sample(quick: QuickRun, task: TaskDescription) -> None:
     enlarge(task)
     seen: dict[str, list[tuple[bool, bool]]] = {}
     for choice in ("auto", "off", "offline"):
@@ -75,20 +73,22 @@ async def test_a_script_that_crashes_late_on_a_large_table_is_repaired_on_the_sa
         assert again.seen == [] and agents.calls == []
 
 
-async def test_what_fails_on_the_sample_only_is_run_in_full_when_no_repair_is_left(
-    quick: QuickRun, task: TaskDescription
-) -> None:
+async def test_what_fails_on_the_sample_only_runs_in_full(quick: QuickRun, task: TaskDescription) -> None:
     def fails_there(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return crash("ValueError: too few") if executor.seen[-1][1] else done
 
     enlarge(task)
-    executor = Counting(after=fails_there)
-    await quick(settings(**ONE), task=task, agents=MindAgents(Mind(models=1)), executor=executor)
+    executor, agents = Counting(after=fails_there), MindAgents(Mind(models=1))
+    await quick(settings(**ONE), task=task, agents=agents, executor=executor)  # until no repair is left
     (candidate,) = quick.events(CandidateEvaluated)
     assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
+    await quick(settings(**ONE), task=task, executor=Counting(seconds=1003.0), agents=agents, name="slow")
+    first = quick.prompts("debugger", "slow")[0]
+    assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in first
+    assert "faster by measured means" in first
 
 
-async def test_a_small_table_and_a_short_time_never_see_a_sample(
+async def test_a_small_table_or_a_short_time_sees_no_sample(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     """Where time is short, a whole answer comes first."""
@@ -103,9 +103,7 @@ async def test_a_small_table_and_a_short_time_never_see_a_sample(
     assert executor.seen and not any(on_sample for _, on_sample in executor.seen)
 
 
-async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
-    quick: QuickRun, task: TaskDescription
-) -> None:
+async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun, task: TaskDescription) -> None:
     def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return done.model_copy(update={"duration_seconds": 1.0 if executor.seen[-1][1] else 40.0})
 
@@ -117,17 +115,6 @@ async def test_a_slow_solution_lets_new_scripts_meet_the_sample_and_says_so(
     for prompt in quick.prompts("coder"):
         assert "on a sample of 6002 of the 60000 training rows, and must work there" in prompt
         assert "more than 60000 training samples" in prompt  # there is time for all of them
-
-
-async def test_what_would_take_far_too_long_on_all_rows_is_told_so_after_the_sample(
-    quick: QuickRun, task: TaskDescription
-) -> None:
-    enlarge(task)
-    agents = MindAgents(Mind(models=1))
-    await quick(settings(**ONE), task=task, executor=Counting(seconds=1003.0), agents=agents)
-    first = quick.prompts("debugger")[0]
-    assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in first
-    assert "faster by measured means" in first
 
 
 def test_the_sample_holds_every_class_and_the_other_files(task: TaskDescription, tmp_path: Path) -> None:

@@ -49,9 +49,7 @@ THERE = {
 }  # fmt: skip
 
 
-async def test_agents_are_told_of_the_machine_that_there_is_and_what_was_paid_for_counts_on_any(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: TaskDescription, tmp_path: Path) -> None:
     prompt = build_system_prompt(task, gather_facts(task, PipelineConfig(), THERE))
     for line in ("CPU cores: 96", "Memory: 700 GB", "GPU memory: 15360 MiB", "24 cores and 157.5 GB of memory"):
         assert line in prompt
@@ -75,7 +73,7 @@ def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packag
     return first.model_copy(update={"interpreter": interpreter, "versions": {"mle-star": version}})
 
 
-async def test_a_resumed_run_keeps_the_packages_it_began_with_and_says_what_has_changed(
+async def test_a_resumed_run_keeps_its_packages_and_says_what_has_changed(
     task: TaskDescription, tmp_path: Path
 ) -> None:
     config, path = PipelineConfig(), tmp_path / "journal.jsonl"
@@ -104,9 +102,7 @@ async def test_a_resumed_run_keeps_the_packages_it_began_with_and_says_what_has_
         assert kept == other.interpreter and len(said) == 3, "another interpreter was asked for: nothing has changed"
 
 
-def test_a_file_that_breaks_in_the_middle_leaves_scores_self_reported_and_ends_nothing(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+def test_a_file_that_breaks_in_the_middle_ends_nothing(task: TaskDescription, tmp_path: Path) -> None:
     """The first lines tell what the table is; what is wrong further down shows only when rows are to be moved."""
     folder = tmp_path / "lines"
     folder.mkdir()
