@@ -14,10 +14,11 @@ from typing import Any, Literal, TextIO, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from mle_star.data.place import StrictLoader, read_mapping
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PipelineConfig
 from mle_star.models.phases import PHASES
-from mle_star.models.texts import StrictLoader, did_you_mean, printable, read_mapping
+from mle_star.models.texts import did_you_mean, printable
 
 PREFIX = "MLE_STAR_"
 SHORT_NAMES = {"MLE_STAR_MAX_BUDGET": "max_budget_usd", "MLE_STAR_TIME_LIMIT": "time_limit_seconds"}

@@ -20,10 +20,10 @@ import yaml
 from mle_star.data.guess import TaskGuess
 from mle_star.data.layout import survey, with_target
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
-from mle_star.data.place import refuse_place
+from mle_star.data.place import read_mapping, refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType
-from mle_star.models.texts import did_you_mean, read_mapping
+from mle_star.models.texts import did_you_mean
 
 TASK_FILE, DESCRIPTION_FILE = "task.yaml", "description.md"
 _ENUMS: dict[str, type[Enum]] = {

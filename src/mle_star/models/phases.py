@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from mle_star.agents import Sizes
+from mle_star.models.agents import Sizes
 from mle_star.models.enums import SolutionPhase
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]

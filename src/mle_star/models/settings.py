@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, StrictBool, field_validator, model_validator
 
-from mle_star.agents import AGENTS, AgentType
+from mle_star.models.agents import AGENTS, AgentType
 from mle_star.models.enums import Frozen, ToolProfile, Traits, traits_of
 from mle_star.models.phases import PHASES
 

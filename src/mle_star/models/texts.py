@@ -1,4 +1,4 @@
-"""Texts: their digests, what of them can be kept, shown and counted; YAML files."""
+"""Texts: their digests, what of them can be kept, shown and counted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
-
-import yaml
-
-from mle_star.errors import ConfigError
 
 TRACEBACK_HEADER = "Traceback (most recent call last):"
 
@@ -91,43 +86,3 @@ def printable(text: str, *, keep: str = "") -> str:
         char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text
     )
-
-
-# --- YAML --------------------------------------------------------------------------------------------------
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The top level of a YAML file, or one line that says what is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        content = yaml.load(text, Loader=StrictLoader)
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{path}{line}: not valid YAML ({error.problem})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ConfigError(f"{path}: `name: value` lines are wanted at the top level")
-    return content
-
-
-class StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error, not a silent choice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from mle_star.agents import AGENTS, piece, template_text
 from mle_star.models import AgentType, PipelineConfig, PromptTemplate, TaskDescription
+from mle_star.models.agents import AGENTS, piece, template_text
 from mle_star.prompts.sections import (
     BLOCK_NOT_FOUND,
     fenced,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from mle_star.data.place import read_mapping
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.models.enums import traits_of
-from mle_star.models.texts import read_mapping
 from mle_star.run.clock import PhaseClock
 
 WARN_AT = 0.8

@@ -9,8 +9,8 @@ import math
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from mle_star.agents import AGENTS, Sizes
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.models.agents import AGENTS, Sizes
 from mle_star.models.phases import PHASES
 from mle_star.prompts import PromptRegistry
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from mle_star.agents import AGENTS, Agent, Request, section
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig
+from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of, plural, shorten
 from mle_star.prompts import fenced

@@ -12,10 +12,10 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from mle_star.agents import AGENTS
 from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import AgentConfig, AgentType, Measure, agent_config
+from mle_star.models.agents import AGENTS
 from mle_star.models.texts import digest_of
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import RunContext, current_run

@@ -1,6 +1,6 @@
 """The author of ensembles."""
 
-from mle_star.agents.declaration import ACT, READ, Agent
+from mle_star.models.agents import ACT, READ, Agent
 
 AGENT = Agent(
     duty="Agent that implements an ensemble plan on L solution scripts into a single Python program",

@@ -1,26 +1,6 @@
 """The extractor chooses the block to refine, and plans the first attempt."""
 
-from __future__ import annotations
-
-from typing import Annotated
-
-from pydantic import AfterValidator
-
-from mle_star.agents.declaration import READ, Agent, ListReply, Reply, refuse_empty
-
-
-class RefinePlan(Reply):
-    """A block and what to do with it."""
-
-    code_block: str
-    plan: str
-
-
-class ExtractorOutput(ListReply):
-    """The extractor's answer."""
-
-    plans: Annotated[list[RefinePlan], AfterValidator(refuse_empty)]
-
+from mle_star.models.agents import READ, Agent, ExtractorOutput
 
 AGENT = Agent(
     duty="Agent that identifies the most impactful code block and proposes a refinement plan",

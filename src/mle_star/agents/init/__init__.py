@@ -1,6 +1,6 @@
 """The first author: one script around one model."""
 
-from mle_star.agents.declaration import ACT, CAP, READ, Agent
+from mle_star.models.agents import ACT, CAP, READ, Agent
 
 AGENT = Agent(
     duty="Writes a first solution script around one given model.",

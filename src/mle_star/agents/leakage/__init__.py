@@ -1,26 +1,6 @@
 """The leakage checker: it looks for leaks, and removes them."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
-
-from pydantic import AfterValidator
-
-from mle_star.agents.declaration import READ, Agent, ListReply, Reply, Request, refuse_empty
-
-
-class LeakageAnswer(Reply):
-    """One preprocessing block and whether it leaks."""
-
-    leakage_status: Literal["Yes Data Leakage", "No Data Leakage"]
-    code_block: str
-
-
-class LeakageDetectionOutput(ListReply):
-    """The leakage checker's answer."""
-
-    answers: Annotated[list[LeakageAnswer], AfterValidator(refuse_empty)]
-
+from mle_star.models.agents import READ, Agent, LeakageDetectionOutput, Request
 
 _REMOVES = "Removes data leakage from a script."
 

@@ -1,15 +1,6 @@
 """The author of the final script; it also removes subsampling, and compares the script with texts of others."""
 
-from typing import Literal
-
-from mle_star.agents.declaration import ACT, READ, Agent, Reply, Request
-
-
-class DataContaminationResult(Reply):
-    """Is the solution its own work, or a copy of a discussion?"""
-
-    verdict: Literal["Novel", "Same"]
-
+from mle_star.models.agents import ACT, READ, Agent, DataContaminationResult, Request
 
 AGENT = Agent(
     duty="Turns the validated script into one that writes a submission.",

@@ -1,17 +1,27 @@
-"""What an agent is, in words of data: its name, the requests it answers, and all that is said of it elsewhere."""
+"""What an agent is, which there are, their prompts, and what those answer that answer in JSON.
+
+Every folder of `mle_star/agents` is an agent: `AGENT` in its `__init__.py`, and one text per request: `prompt.md`, or
+`VARIANT.md`. Texts have `{slots}` for values and for the shared texts in `pieces/`, whose names begin with an
+underscore there. Every table of agents is made from these.
+"""
 
 from __future__ import annotations
 
+import json
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
 _T = TypeVar("_T")
+_FOLDER = Path(__file__).parents[1] / "agents"
 CAP = ("subsample_instruction", "subsample_limit")
 """What a prompt takes that limits the training rows."""
 READ = ("Read",)
@@ -19,7 +29,7 @@ ACT = ("Bash", "Edit", "Write", "Read")
 
 
 def _add_others(members: dict[str, Any]) -> None:
-    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
+    for found in pkgutil.iter_modules([str(_FOLDER)]):
         if found.ispkg and found.name not in members:
             members[found.name] = found.name
 
@@ -65,6 +75,66 @@ def refuse_empty(value: list[_T]) -> list[_T]:
     if not value:
         raise ValueError("at least one entry is needed")
     return value
+
+
+class RetrievedModel(Reply):
+    """A model worth trying, with code that shows how."""
+
+    model_name: str
+    example_code: str
+
+
+def _as_text(value: Any) -> str:
+    """A remark as text, whatever JSON it came as: nothing that is merely told to others refuses an answer."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list):
+        return "\n".join(map(_as_text, value))
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class RetrieverOutput(ListReply):
+    """The retriever's answer."""
+
+    models: Annotated[list[RetrievedModel], AfterValidator(refuse_empty)]
+
+
+class RetrieverNotes(RetrieverOutput):
+    """The retriever's answer with `notes`: what it found beyond the models."""
+
+    notes: Annotated[str, BeforeValidator(_as_text)] = ""
+
+
+class RefinePlan(Reply):
+    """A block and what to do with it."""
+
+    code_block: str
+    plan: str
+
+
+class ExtractorOutput(ListReply):
+    """The extractor's answer."""
+
+    plans: Annotated[list[RefinePlan], AfterValidator(refuse_empty)]
+
+
+class LeakageAnswer(Reply):
+    """One preprocessing block and whether it leaks."""
+
+    leakage_status: Literal["Yes Data Leakage", "No Data Leakage"]
+    code_block: str
+
+
+class LeakageDetectionOutput(ListReply):
+    """The leakage checker's answer."""
+
+    answers: Annotated[list[LeakageAnswer], AfterValidator(refuse_empty)]
+
+
+class DataContaminationResult(Reply):
+    """Is the solution its own work, or a copy of a discussion?"""
+
+    verdict: Literal["Novel", "Same"]
 
 
 class Sizes(NamedTuple):
@@ -116,3 +186,33 @@ class Agent(Request):
     def request(self, variant: str | None = None) -> Request:
         """What is declared of a variant; without one of the usual request."""
         return self.requests[variant or self.usual]
+
+
+AGENTS: dict[AgentType, Agent] = {agent: import_module(f"mle_star.agents.{agent.value}").AGENT for agent in AgentType}
+
+
+@cache
+def template_text(agent: AgentType, variant: str | None = None) -> str:
+    """The template of a request with the shared pieces in it, its slots still open."""
+    return _read(_FOLDER / agent.value / f"{variant or AGENTS[agent].usual or 'prompt'}.md")
+
+
+def piece(name: str) -> str:
+    """A text that several prompts share."""
+    return _read(_FOLDER / "pieces" / f"{name}.md")
+
+
+def _read(path: Path) -> str:
+    text = path.read_text(encoding="utf-8").removesuffix("\n")
+    return re.sub(r"\{_(\w+)\}", lambda match: piece(match[1]), text)
+
+
+@cache
+def _sections() -> dict[str, str]:
+    found = re.findall(r"^=== (\w+)\n(.*?)(?=\n===|\Z)", piece("context"), re.DOTALL | re.MULTILINE)
+    return {name: text.rstrip("\n") for name, text in found}
+
+
+def section(name: str, **slots: str) -> str:
+    """A section beyond the specification, its slots filled in one pass."""
+    return re.sub(r"\{(\w+)\}", lambda match: slots[match[1]], _sections()[name])
