@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.method.codeblocks import extract_code_block
-from mle_star.method.continuation import joined
+from mle_star.method.codeblocks import extract_code_block, joined
 from mle_star.models import ExtractorOutput
 from mle_star.sdk.replies import read_structured
 

@@ -1,4 +1,7 @@
-"""Code in replies and blocks in scripts: taking it out, finding it, putting it back. Pure functions of text."""
+"""Code in replies and blocks in scripts: taking it out, joining pieces, finding it, putting it back.
+
+Pure functions of text.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import ast
 import re
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import TypeVar
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, fence
@@ -20,7 +24,7 @@ _PYTHON_TAG = re.compile(r"(?:(?:i?python|py|pycon)[\d.]*(?:\W.*)?)?|\S+\.py\b.*
 _INSTALL = re.compile(r"\s*[$!%]?\s*(?:sudo\s+)?(?:python3?\s+-m\s+)?[\w-]+\s+install\s")
 _WORDS = (ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal)
 """Statements that a word or a sentence of prose may look like."""
-_BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # all that the parser throws at text
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -64,23 +68,21 @@ def has_extractable_code(response: str, *, by_line: bool = False) -> bool:
 
 def parsed(code: str) -> ast.Module | None:
     """The syntax tree, or None: what Python cannot read, and be it for its depth, is a value like any other."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # odd escapes in generated code are not our reader's business
-        try:
-            return ast.parse(code)
-        except _BROKEN:
-            return None
+    return _quietly(lambda: ast.parse(code))
 
 
 def compiles(code: str) -> bool:
     """Would Python accept this as a program?"""
+    return _quietly(lambda: compile(code, "<script>", "exec", dont_inherit=True)) is not None
+
+
+def _quietly(read: Callable[[], _T]) -> _T | None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # odd escapes in generated code are not our reader's business
         try:
-            compile(code, "<script>", "exec", dont_inherit=True)
-        except _BROKEN:
-            return False
-    return True
+            return read()
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # all that the parser throws at text
+            return None
 
 
 def locate_block(block: str, script: str) -> str | None:
@@ -112,8 +114,9 @@ def replacement(script: str, old: str, new: str, *, first: bool = False) -> tupl
     if start is None:
         raise ValueError(f"block not found in the script: {old[:80]!r}")
     before, after = script[:start], script[start + len(old) :]
-    indent, is_before = _indentation(script, start)
-    shifted = _shift(new, indent, is_before)
+    line_start = script.rfind("\n", 0, start) + 1
+    indent = _leading_blanks(script[line_start:])
+    shifted = _shift(new, indent, is_before=bool(indent) and start >= line_start + len(indent))
     # Text that lost its indentation may compile and yet leave the branch it belongs to: the shifted one goes first.
     variants = [shifted, new] if not first and len(_leading_blanks(new)) < len(indent) else [new, shifted]
     if old.endswith("\n") and not new.endswith("\n"):
@@ -192,7 +195,11 @@ def _nesting_fence(state: StateBlock, first: int, end: int, silent: bool) -> boo
     """The rule of Markdown for fences; it knows no nesting, and takes the end of an inner fence for the outer one's."""
     if not fence(state, first, end, silent):
         return False
-    if silent or state.level or not _holds_tagged_fence(token := state.tokens[-1]):
+    if silent or state.level:
+        return True
+    token = state.tokens[-1]
+    inside = (_same_fence(line, token.markup) for line in token.content.split("\n"))
+    if not any(match is not None and match[2] for match in inside):
         return True
     lines: list[str] = state.env["lines"]
     last = _outer_end(lines, first, token.markup)
@@ -208,30 +215,18 @@ _PARSER.block.ruler.at("fence", _nesting_fence, {"alt": ["paragraph", "reference
 
 def _scan_by_line(lines: list[str]) -> Iterator[_Block]:
     """As REQ-SF-005 has it: outside a block any fence opens; inside, a tagged one nests and a bare one closes."""
-    depth, tag, held = 0, "", list[str]()
-    for line in lines:
-        found = FENCE_LINE.match(line)
-        if depth and found is not None:
-            depth += 1 if found[2] else -1
-            if not depth:
-                yield _Block(_cut_blank_borders("\n".join(held)), tag)
-        elif found is not None:
-            depth, tag, held = 1, found[2], []
-            continue
-        held.append(line)
-    if depth:
-        yield _Block(_cut_blank_borders("\n".join(held)), tag)
+    number = 0
+    while number < len(lines):
+        if (opened := FENCE_LINE.match(lines[number])) is not None:
+            first, number = number + 1, _outer_end(lines, number, "") or len(lines)
+            yield _Block(_cut_blank_borders("\n".join(lines[first:number])), opened[2])
+        number += 1
 
 
 def _same_fence(line: str, markup: str) -> re.Match[str] | None:
     """Is this line a fence that can end or nest in one opened by `markup`?"""
     match = FENCE_LINE.match(line)
     return match if match and match[1].startswith(markup) else None
-
-
-def _holds_tagged_fence(token: Token) -> bool:
-    found = (_same_fence(line, token.markup) for line in token.content.split("\n"))
-    return any(match is not None and match[2] for match in found)
 
 
 def _outer_end(lines: list[str], first: int, markup: str) -> int | None:
@@ -266,14 +261,91 @@ def _cut_blank_borders(text: str) -> str:
     return "\n".join(lines[filled[0] : filled[-1] + 1]) if filled else ""
 
 
+# --- replies that were cut at the model's limit of tokens and resumed --------------------------------------
+
+MAX_REPEATED_LINES = 200
+
+
+@dataclass(frozen=True)
+class _Fence:
+    start: int  # of its line
+    end: int  # of its line, the line break included
+    indent: int
+    marks: str
+    tag: str
+
+
+def joined(before: str, after: str) -> str:
+    """Both pieces as one reply: what was cut inside a code block goes on in that block.
+
+    A model may go on in the middle of a line, open the fence again, or repeat what it had begun. Of several readings
+    the first one whose block is a Python program is taken, else the first.
+    """
+    open_ones = _open_fences(before)
+    if not open_ones:
+        begins_block = next(_fences(after.partition("\n")[0]), None) is not None
+        return f"{before}\n{after}" if begins_block and not before.endswith("\n") else before + after
+    opened, again = open_ones[0], _opened_again(after, open_ones)
+    readings = [before + after, f"{before}\n{after}"]
+    if again is not None:
+        begun, code = before[opened.end :], after[again.end :]
+        readings = [before[: len(before) - _repeated(begun, code)] + code, before + code, f"{before}\n{code}"]
+        if begun.lstrip().partition("\n")[0].rstrip() == code.lstrip().partition("\n")[0].rstrip():
+            readings.insert(0, before[: opened.end] + code)  # the whole block once more
+    return next((text for text in readings if compiles(_block(text, opened))), readings[0])
+
+
+def _opened_again(after: str, open_ones: list[_Fence]) -> _Fence | None:
+    """The line that opens the block a second time, if the piece does not just go on with the code."""
+    opened, depth = open_ones[0], len(open_ones)
+    first = next((found for found in _fences(after) if found.marks == opened.marks), None)
+    if first is None or first.indent != opened.indent:
+        return None
+    if first.tag:
+        return first if first.tag == opened.tag or not after[: first.start].strip() else None
+    for found in _fences(after):
+        depth += 1 if found.tag or not depth else -1
+    return first if depth else None  # a bare fence closes the block, unless a later one has to
+
+
+def _open_fences(text: str) -> list[_Fence]:
+    """The fences that are still open at the end: inside a block a tagged fence nests, and a bare one closes."""
+    opened: list[_Fence] = []
+    for found in _fences(text):
+        if not opened or (found.tag and found.marks.startswith(opened[0].marks)):
+            opened.append(found)
+        elif found.marks.startswith(opened[0].marks):
+            opened.pop()
+    return opened
+
+
+def _block(text: str, opened: _Fence) -> str:
+    """What stands in the block of this fence; all that follows, if nothing closes it."""
+    lines = text[opened.end :].split("\n")
+    return "\n".join(lines[: _outer_end([line.strip() for line in lines], -1, opened.marks)])
+
+
+def _fences(text: str) -> Iterator[_Fence]:
+    start = 0
+    for line in text.splitlines(keepends=True):
+        bare = line.strip()
+        found = FENCE_LINE.match(bare)
+        if found is not None:
+            yield _Fence(start, start + len(line), line.index(bare), found[1], found[2])
+        start += len(line)
+
+
+def _repeated(begun: str, code: str) -> int:
+    """How many characters at the end of `begun`, from the beginning of a line on, `code` begins with."""
+    lines = begun.splitlines(keepends=True)[-MAX_REPEATED_LINES:]
+    for number in range(len(lines)):
+        end = "".join(lines[number:])
+        if code.startswith(end):
+            return len(end)
+    return 0
+
+
 # --- places in scripts -----------------------------------------------------------------------------------
-
-
-def _indentation(script: str, start: int) -> tuple[str, bool]:
-    """The indentation of the line that `start` lies in, and whether it stands before `start` already."""
-    line_start = script.rfind("\n", 0, start) + 1
-    indent = _leading_blanks(script[line_start:])
-    return indent, bool(indent) and start >= line_start + len(indent)
 
 
 def _leading_blanks(text: str) -> str:
@@ -283,7 +355,10 @@ def _leading_blanks(text: str) -> str:
 
 
 def _shift(new: str, indent: str, is_before: bool) -> str:
-    """`new` moved to `indent`, as it is when it cannot be read as Python; the insides of strings stay."""
+    """`new` moved to `indent`, which may stand before its place already; the insides of strings stay.
+
+    As it is when it cannot be read as Python.
+    """
     code = textwrap.dedent(new) if _leading_blanks(new) else new
     tree = parsed(code)
     if tree is None:

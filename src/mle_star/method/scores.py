@@ -17,7 +17,7 @@ _PHRASE = "Final Validation Performance:"
 _HIT = re.compile(SCORE_PATTERN)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _UNDEFINED = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
-_ABLATION = "Ablation "
+_ABLATION = re.compile(r"^[^\S\n]*Ablation (.*):(.*)", re.MULTILINE)
 ANALYSIS = "Analysis:"
 """How the lines of a study begin that say where the solution errs."""
 BASELINE = "baseline"
@@ -92,22 +92,13 @@ def _quote(text: str) -> str:
 
 def parse_ablation_lines(stdout: str) -> dict[str, float]:
     """The scores that a study printed as `Ablation <name>: <score>`, in order; of a repeated name the last counts."""
-    scores: dict[str, float] = {}
-    for line in stdout.split("\n"):
-        line = line.strip()
-        if not line.startswith(_ABLATION):
-            continue
-        name, _, number = line[len(_ABLATION) :].rpartition(":")
-        score = _finite(number)
-        if name.strip() and score is not None:
-            scores[name.strip()] = score
-    return scores
+    lines = [(name.strip(), _finite(number)) for name, number in _ABLATION.findall(stdout)]
+    return {name: score for name, score in lines if name and score is not None}
 
 
 def parse_analysis(stdout: str) -> str:
     """What a study printed about where the solution errs, line by line."""
-    lines = (line.strip() for line in stdout.split("\n"))
-    return "\n".join(line.removeprefix(ANALYSIS).strip() for line in lines if line.startswith(ANALYSIS))
+    return "\n".join(line.strip() for line in re.findall(rf"^[^\S\n]*{ANALYSIS}(.*)", stdout, re.MULTILINE))
 
 
 def _finite(text: str) -> float | None:
