@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mle_star.models import AgentType, PipelineConfig, PromptTemplate, TaskDescription
-from mle_star.prompts import AgentPrompt, PromptRegistry, facts_section, fenced, render
-from mle_star.prompts.sections import (
+from mle_star.prompts import (
+    AgentPrompt,
+    PromptRegistry,
+    facts_section,
+    fenced,
     format_plan_history,
-    format_previous_blocks,
     format_solutions,
-    format_summaries,
     ordinal,
+    render,
 )
 from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample
 
@@ -209,8 +211,10 @@ def test_the_history_lists_plans_with_scores_in_order() -> None:
     assert history in sample("planner")
     with pytest.raises(ValueError, match="2 plans with 1 scores"):
         format_plan_history(["a", "b"], [1.0])
-    empty = format_plan_history([], []), format_solutions([]), format_summaries(["", " \n"]), format_previous_blocks([])
-    assert not any(empty)
+    assert not format_plan_history([], []) and not format_solutions([])
+    ablation = render(AgentType.ablation, solution_script="x", previous_ablations=["", " \n"])
+    extractor = render(AgentType.extractor, solution_script="x", ablation_summary="s", previous_code_blocks=[])
+    assert "Previous ablation studies" not in ablation and "Code blocks improved before" not in extractor
 
 
 @pytest.mark.req("REQ-P3-002", "REQ-P3-011")

@@ -16,11 +16,10 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
-_T = TypeVar("_T")
 _FOLDER = Path(__file__).parents[1] / "agents"
 CAP = ("subsample_instruction", "subsample_limit")
 """What a prompt takes that limits the training rows."""
@@ -69,12 +68,11 @@ class ListReply(Reply):
         name = next(iter(cls.model_fields))
         return {name: value} if isinstance(value, list) else value
 
-
-def refuse_empty(value: list[_T]) -> list[_T]:
-    """The check of such a list."""
-    if not value:
-        raise ValueError("at least one entry is needed")
-    return value
+    @model_validator(mode="after")
+    def _refuse_empty(self) -> ListReply:
+        if not getattr(self, next(iter(type(self).model_fields))):
+            raise ValueError("at least one entry is needed")
+        return self
 
 
 class RetrievedModel(Reply):
@@ -86,17 +84,15 @@ class RetrievedModel(Reply):
 
 def _as_text(value: Any) -> str:
     """A remark as text, whatever JSON it came as: nothing that is merely told to others refuses an answer."""
-    if value is None or isinstance(value, str):
-        return value or ""
     if isinstance(value, list):
         return "\n".join(map(_as_text, value))
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
 
 
 class RetrieverOutput(ListReply):
     """The retriever's answer."""
 
-    models: Annotated[list[RetrievedModel], AfterValidator(refuse_empty)]
+    models: list[RetrievedModel]
 
 
 class RetrieverNotes(RetrieverOutput):
@@ -115,7 +111,7 @@ class RefinePlan(Reply):
 class ExtractorOutput(ListReply):
     """The extractor's answer."""
 
-    plans: Annotated[list[RefinePlan], AfterValidator(refuse_empty)]
+    plans: list[RefinePlan]
 
 
 class LeakageAnswer(Reply):
@@ -128,7 +124,7 @@ class LeakageAnswer(Reply):
 class LeakageDetectionOutput(ListReply):
     """The leakage checker's answer."""
 
-    answers: Annotated[list[LeakageAnswer], AfterValidator(refuse_empty)]
+    answers: list[LeakageAnswer]
 
 
 class DataContaminationResult(Reply):

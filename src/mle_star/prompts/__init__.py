@@ -5,8 +5,8 @@
     render(AgentType.planner, code_block=block, plans=plans, scores=scores, direction=task.metric_direction)
 
 A declared variable that is missing is a `KeyError`; names with blanks may be spelt with underscores. Lists are given as
-lists: `plans` with `scores`, `solutions`, `previous_ablations` and `previous_code_blocks` become sections (see
-`mle_star.prompts.sections`), and an empty one is left out.
+lists: `plans` with `scores`, `solutions`, `previous_ablations` and `previous_code_blocks` become sections, and an empty
+one is left out.
 
 Optional values: `metric` and `direction` (init), `direction` (planner, ens_planner), `subsample_instruction` or
 `subsample_limit` (init, merger, coder, debugger; an empty instruction leaves the rule out), `flagged_block` (leakage
@@ -23,30 +23,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from mle_star.models import AgentType, PipelineConfig, PromptTemplate, TaskDescription
+from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
 from mle_star.models.agents import AGENTS, piece, template_text
-from mle_star.prompts.sections import (
-    BLOCK_NOT_FOUND,
-    fenced,
-    format_direction,
-    format_flagged_blocks,
-    format_metric,
-    format_plan_history,
-    format_previous_blocks,
-    format_solutions,
-    format_subsampling,
-    format_summaries,
-)
 
-__all__ = ["BLOCK_NOT_FOUND", "AgentPrompt", "Prompt", "PromptRegistry", "facts_section", "fenced", "render"]
-
-DEFAULT_SUBSAMPLE_LIMIT = 30000
+SUBSAMPLING = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
 _STEADY_END = "{steady_end}\n\n"
 """In a template: what stands above is the same in the calls to come."""
+
+FAILED_SCORE = "N/A (evaluation failed)"
+BLOCK_NOT_FOUND = (
+    "The previously extracted code block was not found in the solution. "
+    "Please extract the code block exactly as it appears in the script."
+)
+"""What the extractor is told when its block was not part of the script; give it as `note`."""
+
+_EITHER = "higher (or, for a metric to be minimized, lower)"
+"""The comparative before "score" when the direction is not told."""
 
 MOST_SCORES = 20
 MOST_PLANS, PLAN_CHARACTERS = 12, 200
@@ -84,11 +80,12 @@ class AgentPrompt(PromptTemplate):
         return prompt
 
     def _filled(self, template: str, kwargs: Mapping[str, Any]) -> str:
-        given = {name: kwargs[key] for name in (*self.variables, *self.optional) if (key := _key(name, kwargs))}
+        names = (*self.variables, *self.optional)
+        given = {name: kwargs[key] for name in names for key in {name, name.replace(" ", "_")} & set(kwargs)}
         for name in self.variables:
             if name not in given:
                 raise KeyError(f"the {self.name} prompt needs {name!r}")
-        texts = {name: self._text(name, given) for name in (*self.variables, *self.optional)}
+        texts = {name: self._text(name, given) for name in names}
         return _slot_pattern(tuple(texts)).sub(lambda match: _fill(match, texts), template)
 
     def _text(self, name: str, given: Mapping[str, Any]) -> str:
@@ -103,22 +100,18 @@ class AgentPrompt(PromptTemplate):
 
 _FORMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "metric": lambda value, given: format_metric(value, given.get("direction")),
-    "direction": lambda value, _: format_direction(value),
+    "direction": lambda value, _: MetricDirection(value).better_word if value else _EITHER,
     "subsample_instruction": lambda value, given: (
-        format_subsampling(given.get("subsample_limit") or DEFAULT_SUBSAMPLE_LIMIT) if value is None else str(value)
+        SUBSAMPLING.format(limit=given.get("subsample_limit") or 30_000) if value is None else str(value)
     ),
     "flagged_block": lambda value, _: format_flagged_blocks([value] if isinstance(value, str) else value or []),
     "final_script": lambda value, _: piece("final_script" if value else "scored_script"),
     "note": lambda value, _: f"# Note\n\n{value}" if value else "",
     "solutions": lambda value, _: format_solutions(value),
-    "previous_ablations": lambda value, _: format_summaries(value),
-    "previous_code_blocks": lambda value, _: format_previous_blocks(value),
+    "previous_ablations": lambda value, _: _numbered("Previous ablation studies", "Study", value, "text"),
+    "previous_code_blocks": lambda value, _: _numbered("Code blocks improved before", "Block", value),
 }
 """How values look that are more than a text."""
-
-
-def _key(name: str, kwargs: Mapping[str, Any]) -> str | None:
-    return next((key for key in (name, name.replace(" ", "_")) if key in kwargs), None)
 
 
 @cache
@@ -187,11 +180,75 @@ def render(agent: AgentType, variant: str | None = None, **values: Any) -> str:
     return PromptRegistry().get(agent, variant).render(**values)
 
 
+# --- how values look; the values themselves are never changed ---------------------------------------------
+
+
+def fenced(text: str, language: str = "python") -> str:
+    """`text` as a Markdown code block; no run of backticks in it is as long as the fence, so that none can close it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st, ..."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def format_plan_history(
+    plans: Sequence[str], scores: Sequence[float | None], title: str = "Improvement plans you have tried"
+) -> str:
+    """The plans tried so far with their scores, in order; empty when there are none."""
+    if len(plans) != len(scores):
+        raise ValueError(f"{len(plans)} plans with {len(scores)} scores")
+    if not plans:
+        return ""
+    shown = [FAILED_SCORE if score is None else str(score) for score in scores]
+    entries = [f"## Plan: {plan}\n## Score: {score}" for plan, score in zip(plans, shown, strict=True)]
+    return "\n\n".join([f"# {title}", *entries])
+
+
+def format_solutions(solutions: Sequence[str]) -> str:
+    """The scripts to be ensembled, in full, each under its number."""
+    return "\n\n".join(f"# {ordinal(n)} Python Solution\n\n{fenced(text)}" for n, text in enumerate(solutions, 1))
+
+
+def format_flagged_blocks(blocks: Sequence[str]) -> str:
+    """The block that leaks, or several, numbered; blank ones are left out; empty when there are none."""
+    shown = [text for text in blocks if text.strip()]
+    if len(shown) == 1:
+        return f"# Flagged block\n\n{fenced(shown[0])}"
+    return _numbered("Flagged blocks", "Block", shown)
+
+
+def format_metric(metric: str | None, direction: MetricDirection | str | None) -> str:
+    """The metric to use, so that the scores of different scripts can be compared."""
+    if not metric:
+        return "# Metric\n\nUse the metric that the task names. If it names none, propose a sensible evaluation metric."
+    lines = ["# Metric", "", f"- name: `{metric}`"]
+    if direction:
+        direction = MetricDirection(direction)
+        lines.append(f"- direction: `{direction.value}` ({direction.better_word} is better)")
+    rule = (
+        "Use exactly this metric, so that the scores of different scripts can be compared. "
+        "Propose a sensible evaluation metric of your own only for what it leaves open."
+    )
+    return "\n".join([*lines, "", rule])
+
+
+def _numbered(title: str, label: str, texts: Sequence[str], language: str = "python") -> str:
+    """Texts under their numbers; blank ones are left out; empty when there are none."""
+    shown = [text for text in texts if text.strip()]
+    entries = [f"## {label} {number}\n\n{fenced(text, language)}" for number, text in enumerate(shown, 1)]
+    return "\n\n".join([f"# {title}", *entries]) if shown else ""
+
+
 # --- the typed section below every prompt ------------------------------------------------------------------
 
 
 def facts_section(
-    agent: AgentType, variant: str | None, task: TaskDescription, config: PipelineConfig, values: Mapping[str, object]
+    agent: AgentType, variant: str | None, task: TaskDescription, config: PipelineConfig, values: Mapping[str, Any]
 ) -> str:
     """What is known in numbers and names, as one line of JSON; scripts stay in the fences above, prose is not repeated.
 
@@ -200,6 +257,7 @@ def facts_section(
     """
     if config.letter and config.traits.reads_prose:
         return ""
+    tried = (values.get("tried") or ()) if "memory" in config.briefing else ()
     facts: dict[str, Any] = {
         "agent": agent.value,
         "variant": variant,
@@ -212,20 +270,8 @@ def facts_section(
         "rows": values.get("subsample_limit", config.subsample_limit),
         "count": next((values[name] for name in _COUNTS if name in values), None),
         "model": values.get("model_name"),
-        "scores": _scores(values.get("scores")),
-        "tried": _plans(values.get("tried")) if "memory" in config.briefing else None,
+        "scores": [*(values.get("scores") or ())][-MOST_SCORES:] or None,
+        "tried": [" ".join(plan.split())[:PLAN_CHARACTERS] for plan in tried][-MOST_PLANS:] or None,
     }
     known = {name: value for name, value in facts.items() if value is not None}
     return f"# Facts\n\n{fenced(json.dumps(known, ensure_ascii=False), 'json')}"
-
-
-def _scores(scores: object) -> list[float | None] | None:
-    return [*scores][-MOST_SCORES:] if isinstance(scores, (list, tuple)) and scores else None
-
-
-def _plans(plans: object) -> list[str] | None:
-    """How the last plans begin: that names what they do."""
-    shown = (
-        [" ".join(str(plan).split())[:PLAN_CHARACTERS] for plan in plans] if isinstance(plans, (list, tuple)) else []
-    )
-    return shown[-MOST_PLANS:] or None
