@@ -99,7 +99,7 @@ def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> N
         "from mle_star.phase2_outer import criticize\nfrom mle_star.sdk.definitions import build_definitions\n"
         "from tests.method.conftest import scripted_run\n"
         "critic = AgentType('critic')\n"
-        "print(len(AgentType), sorted(build_definitions(agent_config(critic), '', 'full', mcp=False))[2])\n"
+        "print(len(AgentType), sorted(build_definitions(agent_config(critic), '', 'full'))[2])\n"
         "print(PipelineConfig(agents={'critic': {'effort': 'low'}}).role(critic).effort)\n"
         f"with scripted_run(Path({str(tmp_path)!r})) as run:\n"
         "    run.agents.reply('critic', 'The split is random.')\n"

@@ -171,7 +171,7 @@ try:
     LocalExecutor(PipelineConfig(require_sandbox=True)).probe()
 except ConfigError as error:
     print(error)
-main(["doctor", "--model", "offline"])
+main(["doctor", "--model", "offline", "--set", "tool_profile=full"])
 """
 
 
@@ -193,3 +193,5 @@ def test_without_the_library_it_is_said_everywhere_and_with_what_to_install(tmp_
     for text in (refused, line):
         assert "libseccomp.so.2" in text and "apt install libseccomp2" in text
     assert "bubblewrap: scripts run without a filter" in line
+    (shell,) = [line for line in doctor if "agents' shell" in line]
+    assert "set-uid programs cannot be forbidden (libseccomp.so.2 is missing" in shell

@@ -15,7 +15,7 @@ from mle_star.engineer.server import Brain, Charge, MessagesServer
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import Agents
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
-from mle_star.sdk.processes import marked_processes
+from mle_star.sdk.connection import marked_processes
 from mle_star.testing import ScriptedBrain
 
 MODEL = "claude-sonnet-4-5"

@@ -58,6 +58,22 @@ for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"):
     except OSError as error:
         print("held:", path, error.strerror)
 """
+OWNERS = """
+import os
+def tried(name, make):
+    try:
+        make(name)
+    except OSError as error:
+        print("refused:", error.strerror)
+    mode = os.stat(name).st_mode & 0o7777 if os.path.exists(name) else 0
+    print("made:" if mode & 0o6000 else "plain", oct(mode))
+open("program", "w").close()
+for bits in (0o4755, 0o2755, 0o6755):
+    tried("program", lambda name: os.chmod(name, bits))
+    tried(f"new{bits}", lambda name: os.close(os.open(name, os.O_CREAT | os.O_WRONLY, bits)))
+    tried(f"node{bits}", lambda name: os.mknod(name, bits))
+tried("program", lambda name: os.setxattr(name, "security.capability", bytes.fromhex("0000000201" + "00" * 15)))
+"""
 ASKING = """
 import os, urllib.request
 url = os.environ.get("ANTHROPIC_BASE_URL", "")
@@ -91,6 +107,7 @@ SEARCHES = {
     "records around its work": "cat ../../../journal.jsonl" + LOOK,
     "other namespaces": "(umount /proc; cat /proc/*/environ; unshare -rpfm --mount-proc cat /proc/1/environ)" + LOOK,
     "kernel settings": "umount /proc/sys 2>/dev/null; " + python(SYSTEM),
+    "programs that others run as their owner": "cp /bin/true true; chmod u+s true; ls -l true; " + python(OWNERS),
     "asking the proxy": python(ASKING),
 }
 
@@ -134,5 +151,10 @@ async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_pa
     assert "looked at memory" in found["memory"]
     assert "open:" not in found["kernel settings"]
     assert found["kernel settings"].count("held:") == 2
+    owners = found["programs that others run as their owner"]
+    assert owners.count("plain") == 10 and owners.count("refused:") >= 8 and "made:" not in owners, owners
+    assert "-rwxr-xr-x" in owners, owners
+    left = [path for path in work.rglob("*") if path.stat().st_mode & 0o6000]
+    assert not left and (work / "agents" / "path-0" / "true").exists()
     assert found["asking the proxy"].count("no answer:") == 6
     assert len(brain.requests) == len(SEARCHES) + 1

@@ -12,13 +12,12 @@ from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.sdk import AgentClient, EnvironmentFacts, find_credentials, require_credentials
 from mle_star.sdk.credentials import Upstream, agent_headers, client_environment, find_upstream
+from mle_star.sdk.proxy import CredentialProxy
 
 
-def environment(
-    home: Path, environ: dict[str, str], proxy: tuple[str, str] | None = None, *, first_party: bool = False
-) -> dict[str, str]:
+def environment(home: Path, environ: dict[str, str], proxied: dict[str, str] | None = None) -> dict[str, str]:
     """All that a CLI process sees: the SDK puts what we give it over what it inherits."""
-    given = client_environment(home, agent_headers("leakage", "detection"), proxy, first_party, environ)
+    given = client_environment(home, agent_headers("leakage", "detection"), proxied, environ)
     return {name: value for name, value in {**environ, **given}.items() if value}
 
 
@@ -85,7 +84,7 @@ def test_the_proxy_gets_what_the_service_wants_to_see() -> None:
     assert find_upstream({"CLAUDE_CODE_OAUTH_TOKEN": "t"}) is None
 
 
-def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_path: Path) -> None:
+async def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_path: Path) -> None:
     kept = {"PATH": "/bin", "LANG": "C", "LC_ALL": "C", "HTTPS_PROXY": "http://proxy.example", "SSL_CERT_FILE": "/c"}
     dropped = {
         "ANTHROPIC_API_KEY": "real", "ANTHROPIC_AUTH_TOKEN": "real", "CLAUDE_CODE_OAUTH_TOKEN": "real",
@@ -93,12 +92,13 @@ def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_path: 
         "ANTHROPIC_MODEL": "real", "CLAUDE_CODE_SIMPLE": "real", "CLAUDE_CODE_MAX_RETRIES": "real", "HOME": "real",
         "AWS_SECRET_ACCESS_KEY": "real", "HF_TOKEN": "real", "DATABASE_URL": "real", "SSH_AUTH_SOCK": "real",
     }  # fmt: skip
-    env = environment(tmp_path / "own", {**kept, **dropped}, ("http://127.0.0.1:9", "key of the run"))
+    async with CredentialProxy(Upstream("http://127.0.0.1:9"), {"NO_PROXY": "inside.example"}) as proxy:
+        env = environment(tmp_path / "own", {**kept, **dropped}, proxy.environment("coder", None))
+        assert (env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"][:9]) == (proxy.base_url, "mle-star-")
+    assert env["NO_PROXY"] == env["no_proxy"] == "inside.example,127.0.0.1,localhost"
     assert {name: env[name] for name in kept} == kept
     assert "real" not in " ".join(env.values())
-    assert (env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"]) == ("http://127.0.0.1:9", "key of the run")
-    assert "127.0.0.1" in env["NO_PROXY"]
     assert env["HOME"] == str(tmp_path / "own")
     assert not {"ANTHROPIC_CUSTOM_HEADERS", "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"} & set(env)
-    direct = environment(tmp_path, {}, ("http://127.0.0.1:9", "k"), first_party=True)
-    assert direct["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] == "1"
+    async with CredentialProxy(Upstream("https://api.anthropic.com"), {}) as proxy:
+        assert proxy.environment("coder", None)["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] == "1"

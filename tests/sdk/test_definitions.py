@@ -21,6 +21,7 @@ from mle_star.sdk.definitions import (
     ScriptShare,
     build_definitions,
     build_system_prompt,
+    build_tool_server,
     effective_tools,
 )
 from tests.sdk.conftest import FACTS
@@ -29,8 +30,9 @@ WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test
 
 
 @pytest.mark.req("REQ-OR-006", "REQ-OR-008", "REQ-OR-010", "REQ-OR-057")
-def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_the_enum() -> None:
-    definitions = build_definitions(agent_config(AgentType.coder), "the system prompt", "minimal", mcp=True)
+def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_the_enum(tmp_path: Path) -> None:
+    coder, server = agent_config(AgentType.coder), build_tool_server(tmp_path)
+    definitions = build_definitions(coder, "the system prompt", "minimal", server)
     assert sorted(definitions) == sorted(agent.value for agent in AgentType)
     assert len(definitions) == 14
     assert all(isinstance(definition, AgentDefinition) for definition in definitions.values())
@@ -41,7 +43,7 @@ def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_
     having = {agent.value for agent, config in build_default_agent_configs("minimal").items() if config.tools}
     assert {name for name in tools if set(MCP_TOOLS) <= set(tools[name])} == having
     assert definitions["planner"].tools == definitions["summarize"].tools == []  # a missing list would mean all
-    without = build_definitions(agent_config(AgentType.coder), "", "minimal", mcp=False)
+    without = build_definitions(agent_config(AgentType.coder), "", "minimal")
     assert not any(set(MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.data.place import MARK
-from mle_star.sdk.permissions import Guard
+from mle_star.sdk.hooks import Guard
 
 WORK = Path("/srv/mle/work")
 guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b", "curl [unbalanced"))

@@ -16,8 +16,7 @@ import pytest
 
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
 from mle_star.models import AgentType, agent_config
-from mle_star.sdk.connection import MAX_IDLE
-from mle_star.sdk.processes import marked_processes
+from mle_star.sdk.connection import MAX_IDLE, marked_processes
 from tests.sdk.conftest import Bench, OpenBench, is_cli
 
 pytestmark = pytest.mark.long

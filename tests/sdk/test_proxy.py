@@ -103,7 +103,7 @@ async def test_what_each_reply_used_is_heard_by_the_meter_of_the_cli_that_asked(
         meters = [Meter(), Meter(), Meter()]
         content = json.dumps({**body(), "stream": streams}).encode()
         for key, meter in zip((one, other, one), meters, strict=True):
-            proxy.listen(key, meter)
+            proxy.assign(key, "coder", None, meter)
             headers = {"x-api-key": key, "accept-encoding": "gzip"}
             await ask(urlsplit(proxy.base_url).netloc, "POST", "/v1/messages", content, headers=headers)
             await proxy.usage_complete(key)
@@ -130,7 +130,7 @@ async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_usage_complete() -> N
     brain, meter = _Slow(BrainReply(text="x", input_tokens=1000, output_tokens=7)), Meter()
     async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
         key, content = proxy.key("coder"), json.dumps(body()).encode()
-        proxy.listen(key, meter)
+        proxy.assign(key, "coder", None, meter)
         async with httpx2.AsyncClient(trust_env=False, timeout=240) as client:
             url, headers = f"{proxy.base_url}/v1/messages", {"x-api-key": key}
             sending = asyncio.ensure_future(client.post(url, content=content, headers=headers))

@@ -7,6 +7,7 @@ from typing import Any
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.forecast import Forecaster
+from mle_star.sdk.hooks import CallSite
 from tests.sdk.conftest import MODEL, OpenBench
 
 
@@ -14,6 +15,8 @@ async def test_each_role_goes_out_with_its_own_model_effort_and_thinking(open_be
     roles: dict[str, Any] = {
         "planner": {"model": "claude-opus-4-6", "effort": "high"},
         "summarize": {"thinking": "disabled"},
+        "data": {"thinking": "adaptive"},
+        "init": {"thinking": 2048},
     }
     async with open_bench(agents=roles) as bench:
         planner, coder = agent_config(AgentType.planner), agent_config(AgentType.coder)
@@ -23,9 +26,10 @@ async def test_each_role_goes_out_with_its_own_model_effort_and_thinking(open_be
         assert (sent["planner"]["model"], sent["coder"]["model"]) == ("claude-opus-4-6", MODEL)
         assert "high" in json.dumps(sent["planner"].get("output_config", {}))
         assert bench.agents.fingerprint(planner) != bench.agents.fingerprint(coder)
-        launcher = bench.agents._launcher
-        assert launcher._thinking(agent_config(AgentType.summarize)) == {"type": "disabled"}
-        assert launcher._thinking(coder) is None
+        kinds = (AgentType.coder, AgentType.summarize, AgentType.data, AgentType.init)
+        made = [bench.agents._launcher.options(agent_config(kind), CallSite(""), None).thinking for kind in kinds]
+        enabled = {"type": "enabled", "budget_tokens": 2048}
+        assert made == [None, {"type": "disabled"}, {"type": "adaptive"}, enabled]
 
 
 def test_the_forecast_knows_the_roles(task: TaskDescription) -> None:

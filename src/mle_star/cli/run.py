@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mle_star.cli import advise, note, plain, tell
 from mle_star.cli.options import (
     AS_USUAL,
     EXIT_NO_SUBMISSION,
@@ -27,6 +26,7 @@ from mle_star.cli.options import (
     run_named,
     takes_settings,
 )
+from mle_star.cli.printing import advise, note, plain, tell
 from mle_star.data.layout import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
@@ -20,8 +20,7 @@ from mle_star.sdk.credentials import Upstream, find_upstream, require_credential
 from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server, system_prompt_essence
 from mle_star.sdk.hooks import CallSite, HookState
 from mle_star.sdk.meter import Tariff
-from mle_star.sdk.options import Launcher, missing_for_a_shell
-from mle_star.sdk.processes import ProcessKeeper
+from mle_star.sdk.options import Launcher, Replies, prepare_shell
 from mle_star.sdk.replies import Failure, Turn, answers_in_text, outcome_of, refuses_tools
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _SILENCE = logging.NullHandler()
 
-Notify = Callable[[str], None]
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
 _REPLY_AGAIN = """
@@ -74,25 +72,23 @@ class AgentClient:
         work_dir: Path | None = None,
         base_url: str | None = None,
         budget: Budget | None = None,
-        notify: Notify = lambda message: None,
+        notify: Callable[[str], None] = lambda message: None,
         policy: CallPolicy | None = None,
         can_use_tool: CanUseTool | None = None,
         hidden: tuple[str, ...] = (),
     ) -> None:
         require_sdk()
-        from mle_star.sdk.connection import Pool
+        from mle_star.sdk.connection import Pool, ProcessKeeper
 
         if config.traits.is_embedded and base_url is None:
             raise ConfigError(f"the model {config.model!r} is reached through its own server: give base_url")
-        self.config = config
-        self.policy = policy or CallPolicy()
+        self.config, self.policy = config, policy or CallPolicy()
         self.state = HookState(budget=budget)
         self.system_prompt = build_system_prompt(task, facts)
         self.marker = uuid.uuid4().hex
         self.max_concurrent_sessions = config.max_concurrent_paths
-        self._base_url = base_url
+        self._base_url, self._notify = base_url, notify
         self._servers = AsyncExitStack()
-        self._notify = notify
         self._keeper = ProcessKeeper(self.marker)
         self._launcher = Launcher(
             task=task,
@@ -106,16 +102,15 @@ class AgentClient:
             cli_retries=self.policy.cli_retries,
             can_use_tool=can_use_tool,
             hidden=hidden,
-            notify=self._notify,
-            plain=config.tool_use == "none" or not config.traits.uses_tools,
+            notify=notify,
+            replies="plain" if config.tool_use == "none" or not config.traits.uses_tools else "tools",
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(self._launcher.warn_once, own)
         self._tools_work = False
         self._pool = Pool()
-        most = self.max_concurrent_sessions
+        most = 1 if self._launcher.shares_client else self.max_concurrent_sessions
         self._slots = nullcontext() if most is None else asyncio.Semaphore(most)
-        self._one_by_one = asyncio.Lock() if self._launcher.shares_client else nullcontext()
         self._calls: set[asyncio.Future[None]] = set()
 
     # --- life ---
@@ -127,23 +122,27 @@ class AgentClient:
         logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
         if self._base_url is None:
             require_credentials(self.config)
-        if self.config.tool_profile == "full" and (missing := await missing_for_a_shell()):
-            raise ConfigError(f"tool_profile: full gives agents a shell, and nothing confines it: {missing}")
         self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
         self._launcher.tool_server = build_tool_server(Path(self._launcher.task.data_dir))
         upstream = Upstream(self._base_url) if self._base_url else find_upstream(base_url=self.config.base_url)
         if upstream is not None:
             self._launcher.proxy = await self._servers.enter_async_context(CredentialProxy(upstream))
         self._keeper.watch()
+        self._launcher.programs.mkdir()
+        if self.config.tool_profile == "full" and (missing := await prepare_shell(self._launcher.programs)):
+            await self._close()
+            raise ConfigError(f"tool_profile: full gives agents a shell, and nothing confines it: {missing}")
         self._pool.closed = False
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        from mle_star.sdk.connection import kill_marked
+
         closing = asyncio.ensure_future(self._close())
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            self._keeper.kill()  # asked to hurry
+            kill_marked(self.marker)  # asked to hurry
             await asyncio.wait({closing})
             raise
 
@@ -161,14 +160,9 @@ class AgentClient:
     # --- calls ---
 
     @property
-    def uses_tools(self) -> bool:
-        """May requests carry tools, for all that is known of the server?"""
-        return not self._launcher.plain
-
-    @property
-    def replies_by_text(self) -> bool:
-        """Are structured replies asked for in the prompt, for all that is known of the server?"""
-        return self._launcher.plain or self._launcher.by_text
+    def replies(self) -> Replies:
+        """How structured replies come, for all that is known of the server."""
+        return self._launcher.replies
 
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
@@ -194,9 +188,9 @@ class AgentClient:
         bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
         self._calls.add(call)
         try:
-            if isinstance(self._slots, asyncio.Semaphore) and self._slots.locked():
+            if self.max_concurrent_sessions and isinstance(self._slots, asyncio.Semaphore) and self._slots.locked():
                 logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
-            async with self._slots, self._one_by_one:
+            async with self._slots:
                 return await self._ask(config, prompt, max_cost_usd, bill)
         except asyncio.CancelledError:
             if not bill.ends_later:
@@ -215,13 +209,12 @@ class AgentClient:
             left = None if cap is None else cap - bill.usd
             if left is not None and left <= 0:
                 raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
-            sends_tools, sends_schema = self._launcher.sends_tools(config), self._launcher.sends_schema(config)
+            expected = self.replies
             turn, outcome = await self._attempt(config, prompt + again if again else prompt, left, bill)
-            if sends_tools:
-                self._learn_of_tools(config, turn, outcome)
+            self._learn_of_tools(config, turn, outcome)
             if isinstance(outcome, AgentReply):  # its price is that of all attempts
                 return outcome.model_copy(update={"cost_usd": bill.usd, "seconds": time.monotonic() - started})
-            if (sends_tools, sends_schema) != (self._launcher.sends_tools(config), self._launcher.sends_schema(config)):
+            if self.replies != expected:
                 continue
             if outcome.reason == "unparseable":
                 level = logging.WARNING if self.config.letter else logging.DEBUG
@@ -238,14 +231,15 @@ class AgentClient:
 
     def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: AgentReply | Failure) -> None:
         """A server that refuses tools is sent none from now on; one that overlooks that for replies, all others."""
+        launcher = self._launcher
         if turn.structured is not None:
             self._tools_work = True
-        elif self._tools_work or self._launcher.proxy is None or self._launcher.proxy.is_first_party:
+        elif self._tools_work or launcher.proxy is None or launcher.proxy.is_first_party:
             return  # only of a gateway or a server of the user's nothing is known
-        elif refuses_tools(turn, outcome):
-            self._launcher.do_without_tools()
-        elif self._launcher.sends_schema(config) and answers_in_text(config, turn, outcome):
-            self._launcher.take_replies_as_text()
+        elif launcher.sends_tools(config) and refuses_tools(turn, outcome):
+            launcher.expect("plain")
+        elif launcher.sends_schema(config) and answers_in_text(turn, outcome):
+            launcher.expect("text")
 
     async def _wait(self, agent: str, failure: Failure, seconds: float) -> None:
         what = "the service is busy" if failure.reason == "rate_limit" else "the connection failed"
@@ -260,7 +254,7 @@ class AgentClient:
         """One call on one client; one that may spend `cap` and no more serves no other call."""
         key = self._launcher.key(config, bill.label) if self._launcher.reuse and cap is None else ""
         try:
-            worker = await self._pool.acquire(key, lambda: self._make_worker(config, bill.label, cap))
+            worker = await self._pool.acquire(key, lambda key: self._make_worker(key, config, bill.label, cap))
         except Exception as error:
             return Turn(error=error), outcome_of(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, bill)
@@ -279,12 +273,13 @@ class AgentClient:
         agent, loop = config.agent_type.value, asyncio.get_running_loop()
         deadline = loop.time() + self.config.agent_timeout_seconds
 
-        def on_wait(status: int | None, seconds: float, attempt: int, attempts: int) -> None:
+        def on_wait(retry: dict[str, Any]) -> None:
             nonlocal deadline
+            status, seconds = retry.get("error_status"), (retry.get("retry_delay_ms") or 0) / 1000
             if status in _BUSY_WORDS:
                 deadline += seconds
-                busy = f"{_BUSY_WORDS[status]} ({status})"
-                self._notify(f"{agent}: {busy}, waiting {seconds:.1f} s (attempt {attempt} of {attempts})")
+                attempt = f"attempt {retry.get('attempt')} of {retry.get('max_retries')}"
+                self._notify(f"{agent}: {_BUSY_WORDS[status]} ({status}), waiting {seconds:.1f} s ({attempt})")
 
         done = worker.start(config, self._launcher.prompt(config, prompt), bill.label, on_wait)
         try:
@@ -311,9 +306,9 @@ class AgentClient:
         bill.usd += turn.cost_usd
         self.state.add_cost(turn.cost_usd, bill.label)
 
-    def _make_worker(self, config: AgentConfig, label: str, cap: float | None) -> Worker:
+    def _make_worker(self, key: str, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.sdk.connection import Worker
 
         site, tariff = CallSite(config.agent_type.value, label), self._tariff.asked_for(self._launcher.model(config))
         options = self._launcher.options(config, site, tariff.as_the_cli_counts(cap))
-        return Worker(options, site, tariff, self._launcher.proxy)
+        return Worker(key, options, site, tariff, self._launcher.proxy)

@@ -1,14 +1,23 @@
-"""The connected clients of a run, each in a task of its own that opens it, uses it and closes it."""
+"""The connected clients of a run, each in a task of its own that opens, uses and closes it; none outlives the run."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from claude_agent_sdk import (
     AssistantMessage,
     ClaudeSDKClient,
@@ -19,14 +28,13 @@ from claude_agent_sdk import (
     ToolUseBlock,
 )
 
-from mle_star.method.continuation import joined
+from mle_star.method.codeblocks import joined
 from mle_star.models import AgentConfig
 from mle_star.prompts import Prompt
 from mle_star.sdk.credentials import MARKER
 from mle_star.sdk.definitions import STRUCTURED_TOOL
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.meter import Tariff
-from mle_star.sdk.processes import kill_marked
 from mle_star.sdk.replies import Turn
 
 if TYPE_CHECKING:
@@ -41,44 +49,43 @@ CLEAR_SECONDS = 30.0
 ABORT_SECONDS = 2.0
 CLOSE_SECONDS = 4.0
 
-OnWait = Callable[[int | None, float, int, int], None]
-"""Told when the CLI waits before it tries again: HTTP status, seconds, attempt, attempts at most."""
+_PREFIX = "mle-star-cli-"
+_SWEEP_AFTER_SECONDS = 2 * 86400
+
+OnWait = Callable[[dict[str, Any]], None]
+"""Told when the CLI waits before it tries again, in the CLI's own words."""
 
 
 @dataclass
 class _Job:
-    """A prompt to send; None stands for `/clear`."""
+    """A prompt to send, and what comes of it."""
 
-    prompt: str | None = None
-    on_wait: OnWait = lambda *_: None
+    prompt: str
+    on_wait: OnWait
     turn: Turn = field(default_factory=Turn)
     done: asyncio.Future[Turn] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Worker:
-    """Connects as soon as it is made. Serves one call at a time; `clear()` makes it fit for another one."""
+    """Connects as soon as it is made. Serves one call at a time; one with a key forgets it, for the next one."""
 
     def __init__(
-        self, options: ClaudeAgentOptions, site: CallSite, tariff: Tariff, proxy: CredentialProxy | None
+        self, key: str, options: ClaudeAgentOptions, site: CallSite, tariff: Tariff, proxy: CredentialProxy | None
     ) -> None:
-        self.key = ""
-        self.site = site
+        self.key, self.site = key, site
         self.failure: Exception | None = None
-        self.closed = False
         self._options = options
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
         self._free = asyncio.Event()
         self._client: ClaudeSDKClient | None = None
         self._current: _Job | None = None
-        self._billed: dict[str, float] = {}
-        self._tariff = tariff
-        self._proxy, self._api_key = proxy, options.env.get("ANTHROPIC_API_KEY", "")
+        self._tariff, self._proxy, self._api_key = tariff, proxy, options.env.get("ANTHROPIC_API_KEY", "")
         self._task = asyncio.create_task(self._own(), name=f"agent-client-{site.agent}")
 
     @property
     def usable(self) -> bool:
         """May a call still be given to it?"""
-        return self.failure is None and not self.closed and not self._task.done()
+        return self.failure is None and not self._task.done()
 
     async def ready(self) -> None:
         """Wait until it is connected and idle; raise what went wrong."""
@@ -89,18 +96,12 @@ class Worker:
     def start(self, config: AgentConfig, prompt: str, label: str, on_wait: OnWait) -> asyncio.Future[Turn]:
         """Send a prompt to an agent, verbatim; the future gets what came of it and never an exception."""
         self.site.agent, self.site.label = config.agent_type.value, label
+        job = self._current = _Job(prompt, on_wait)
         if self._proxy is not None:
-            self._proxy.rename(self._api_key, config.agent_type.value, config.variant)
+            self._proxy.assign(self._api_key, config.agent_type.value, config.variant, job.turn.passed)
         self._free.clear()
-        job = _Job(prompt, on_wait)
-        self._current = job
         self._jobs.put_nowait(job)
         return job.done
-
-    def clear(self) -> None:
-        """Forget the conversation, in the background."""
-        self._free.clear()
-        self._jobs.put_nowait(_Job())
 
     async def abort(self) -> Turn:
         """End the running call and learn what it has cost so far."""
@@ -119,7 +120,6 @@ class Worker:
 
     async def close(self) -> None:
         """Disconnect, by force when it does not go by itself."""
-        self.closed = True
         self._jobs.put_nowait(None)
         if not self._free.is_set() and self._client is None:
             self.kill()  # still connecting: nobody will need it
@@ -144,28 +144,24 @@ class Worker:
         self._free.set()
         try:
             while (job := await self._jobs.get()) is not None:
-                if job.prompt is None:
+                await self._turn(client, job)
+                job.done.set_result(await self._priced(job.turn))
+                if self.key and job.turn.result is not None:
                     await self._clear(client)
-                else:
-                    job.done.set_result(await self._priced(await self._turn(client, job.prompt, job)))
         finally:
             self._free.set()
             with suppress(Exception):
                 await client.disconnect()
 
-    async def _turn(self, client: ClaudeSDKClient, prompt: str, job: _Job) -> Turn:
-        turn = job.turn
-        if self._proxy is not None:
-            self._proxy.listen(self._api_key, turn.passed)
+    async def _turn(self, client: ClaudeSDKClient, job: _Job) -> None:
         try:
-            await client.query(_message(prompt, verbatim=True))
+            await client.query(_message(job.prompt, verbatim=True))
             async for message in client.receive_response():
-                self._take(message, turn, job)
+                self._take(message, job.turn, job.on_wait)
         except Exception as error:  # whatever breaks a client, the call learns of it as a value
-            turn.error = error
-        return turn
+            job.turn.error = error
 
-    def _take(self, message: object, turn: Turn, job: _Job) -> None:
+    def _take(self, message: object, turn: Turn, on_wait: OnWait) -> None:
         if isinstance(message, StreamEvent):
             turn.meter.stream(message.event, message.parent_tool_use_id)
             if message.parent_tool_use_id is None:
@@ -180,9 +176,7 @@ class Worker:
             turn.api_error = message.error
             turn.structured = calls.get(STRUCTURED_TOOL, turn.structured)
         elif isinstance(message, SystemMessage) and message.subtype == "api_retry":
-            data = message.data
-            seconds = float(data.get("retry_delay_ms") or 0) / 1000
-            job.on_wait(data.get("error_status"), seconds, data.get("attempt") or 0, data.get("max_retries") or 0)
+            on_wait(message.data)
         elif isinstance(message, SystemMessage) and message.subtype.startswith("model_refusal"):
             turn.refused = True
         elif isinstance(message, ResultMessage):
@@ -190,7 +184,7 @@ class Worker:
 
     async def _priced(self, turn: Turn) -> Turn:
         """The turn with its cost: what its result says; where there is none, and for what broke off, what streamed."""
-        reported = None if turn.result is None else self._difference(turn.result)
+        reported = None if turn.result is None else turn.result.total_cost_usd  # of its session, which serves one call
         if reported is None or turn.cut_off:
             if self._proxy is not None:
                 await self._proxy.usage_complete(self._api_key)
@@ -200,18 +194,11 @@ class Worker:
         if self._tariff.is_own(turn.meter):
             turn.meter.add(turn.passed)  # searches and the like, which the CLI makes beside the conversation
             turn.cost_usd = self._tariff.cost(turn.meter)
-            return turn
-        streamed = self._tariff.cost(turn.meter) if reported is None or turn.cut_off or turn.meter.broken_off else 0.0
-        turn.cost_usd = max(reported or 0.0, streamed)
+        elif reported is None or turn.cut_off or turn.meter.broken_off:
+            turn.cost_usd = max(reported or 0.0, self._tariff.cost(turn.meter))
+        else:
+            turn.cost_usd = reported
         return turn
-
-    def _difference(self, result: ResultMessage) -> float | None:
-        """What this call added to the cost of its session: results report the sum so far."""
-        if result.total_cost_usd is None:
-            return None
-        before = self._billed.get(result.session_id, 0.0)
-        self._billed[result.session_id] = result.total_cost_usd
-        return max(result.total_cost_usd - before, 0.0)
 
     async def _clear(self, client: ClaudeSDKClient) -> None:
         try:
@@ -261,14 +248,13 @@ class Pool:
         self._busy: set[Worker] = set()
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, key: str, make: Callable[[], Worker]) -> Worker:
+    async def acquire(self, key: str, make: Callable[[str], Worker]) -> Worker:
         """A connected client, which must come back by `release`, `distrust` or `discard`."""
         if self.closed:
             raise RuntimeError("the clients are closed")
         worker = next((one for one in self._idle if one.key == key and one.usable), None)
         if worker is None:
-            worker = make()
-            worker.key = key
+            worker = make(key)
         else:
             self._idle.remove(worker)
         self._busy.add(worker)
@@ -280,12 +266,11 @@ class Pool:
         return worker
 
     def release(self, worker: Worker) -> None:
-        """A call ended well: the client is cleared for the next one, or has done its work."""
+        """A call ended well: the client waits for the next one, or has done its work."""
         if not worker.key or self.closed or not worker.usable:
             self.discard(worker)
             return
         self._busy.discard(worker)
-        worker.clear()
         self._idle.append(worker)
         if len(self._idle) > MAX_IDLE:
             self.discard(self._idle.pop(0))
@@ -322,3 +307,68 @@ async def _see_off(worker: Worker, running: Callable[[Worker], Awaitable[object]
         await worker.close()
     except Exception:  # closing must not hide what went wrong before
         logger.warning("closing a client failed", exc_info=True)
+
+
+# --- processes and folders ---------------------------------------------------------------------------------
+
+
+class ProcessKeeper:
+    """Knows the processes of a run by a variable in their environment, and owns their home."""
+
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+        # Short, because the path of a socket below it may have no more than about a hundred characters.
+        self.home = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{marker[:6]}"
+
+    def watch(self) -> None:
+        """Make the home; catch SIGTERM where nobody else does, for its default would leave the CLIs running."""
+        _sweep()
+        self.home.mkdir(parents=True, mode=0o700)  # transcripts are nobody else's business
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if on_main_thread and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._die)
+
+    def _die(self, number: int, frame: FrameType | None) -> None:
+        self.end()
+        os.kill(os.getpid(), number)
+
+    def end(self) -> None:
+        """End what is left, and clean up."""
+        kill_marked(self.marker)
+        if signal.getsignal(signal.SIGTERM) == self._die:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the homes of runs that were killed and could not do it themselves.
+
+    Not at once: in a folder that containers share, the process may live where we cannot see it.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        owner = folder.name[len(_PREFIX) :].partition("-")[0]
+        with suppress(OSError):
+            old = time.time() - folder.stat().st_mtime > _SWEEP_AFTER_SECONDS
+            if old and owner.isdigit() and not psutil.pid_exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def marked_processes(marker: str) -> list[psutil.Process]:
+    """The CLI processes of a run (`marker`) or of one client (`marker.number`), with everything they started.
+
+    All processes are looked at: what an agent's shell puts into the background is soon no child of ours.
+    """
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            mark = process.environ().get(MARKER, "")
+            if mark == marker or mark.startswith(f"{marker}."):
+                found.update((one.pid, one) for one in (*process.children(recursive=True), process))
+    return list(found.values())
+
+
+def kill_marked(marker: str) -> None:
+    """End these processes now."""
+    for process in marked_processes(marker):
+        with suppress(psutil.Error):
+            process.kill()

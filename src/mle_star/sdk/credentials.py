@@ -44,7 +44,7 @@ _INHERITED = re.compile(
 )
 # Besides, where the proxy cannot hold the credential: what a login, a cloud or the way to it consists of.
 _CREDENTIAL = re.compile(
-    r"HOME|ANTHROPIC_(API_KEY|AUTH_TOKEN|BASE_URL|BEDROCK_.*|VERTEX_.*|FOUNDRY_.*|AWS_.*)"
+    r"HOME|CLAUDE_CONFIG_DIR|ANTHROPIC_(API_KEY|AUTH_TOKEN|BASE_URL|BEDROCK_.*|VERTEX_.*|FOUNDRY_.*|AWS_.*)"
     r"|CLAUDE_CODE_(OAUTH_TOKEN|USE_(BEDROCK|VERTEX|FOUNDRY)|SKIP_(BEDROCK|VERTEX|FOUNDRY)_AUTH"
     r"|CLIENT_(CERT|KEY|KEY_PASSPHRASE))|(AWS|AZURE|GOOGLE|GCLOUD|CLOUDSDK|VERTEX)_.*|CLOUD_ML_REGION|XDG_\w+"
 )
@@ -118,17 +118,14 @@ class Credential:
     description: str
 
 
-def login_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the CLI keeps its own login."""
-    home = environ.get("CLAUDE_CONFIG_DIR") or str(Path(environ.get("HOME") or Path.home()) / ".claude")
-    return Path(home) / ".credentials.json"
-
-
 def find_credentials(environ: Mapping[str, str] = os.environ) -> list[Credential]:
     """Every credential that the CLI would accept, the one it prefers first."""
-    found = [Credential(name, "cloud", what) for name, what in _CLOUDS.items() if _is_on(environ.get(name))]
-    found += [Credential(name, "secret", what) for name, what in _SECRETS.items() if environ.get(name, "").strip()]
-    login = login_file(environ)
+    given = {name: value for name in (*_CLOUDS, *_SECRETS) if (value := environ.get(name, "").strip())}
+    off = ("0", "false", "no", "off")
+    found = [Credential(name, "cloud", _CLOUDS[name]) for name in _CLOUDS if given.get(name, "off").lower() not in off]
+    found += [Credential(name, "secret", _SECRETS[name]) for name in _SECRETS if name in given]
+    home = environ.get("CLAUDE_CONFIG_DIR") or Path(environ.get("HOME") or Path.home()) / ".claude"
+    login = Path(home) / ".credentials.json"
     if login.is_file():
         found.append(Credential(str(login), "login", "login of the claude command"))
     return found
@@ -147,15 +144,11 @@ def require_credentials(config: PipelineConfig, environ: Mapping[str, str] = os.
             f"ANTHROPIC_BASE_URL and ANTHROPIC_AUTH_TOKEN), the embedded one with --model {OFFLINE}"
         )
     names = ", ".join((*_SECRETS, *_CLOUDS))
+    cli = shlex.quote(str(bundled_cli()[0] or "claude"))  # that of the SDK is on nobody's PATH
     raise CredentialError(
-        f"no credential for the model {config.model!r}: set one of {names}, log in with `{login_command()}`, "
+        f"no credential for the model {config.model!r}: set one of {names}, log in with `{cli} auth login`, "
         f"or choose the embedded model with --model {OFFLINE}"
     )
-
-
-def login_command() -> str:
-    """What to type in order to log in: the CLI of the SDK is on nobody's PATH."""
-    return f"{shlex.quote(str(bundled_cli()[0] or 'claude'))} auth login"
 
 
 def find_upstream(environ: Mapping[str, str] = os.environ, base_url: str | None = None) -> Upstream | None:
@@ -177,27 +170,16 @@ def find_upstream(environ: Mapping[str, str] = os.environ, base_url: str | None 
 
 
 def client_environment(
-    home: Path,
-    named: Mapping[str, str],
-    proxy: tuple[str, str] | None,
-    first_party: bool = False,
-    environ: Mapping[str, str] = os.environ,
+    home: Path, named: Mapping[str, str], proxied: Mapping[str, str] | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """What a CLI process gets; what it must not inherit is blank.
 
-    `named`: the headers that name its agent; `proxy`: its address, and this agent's key for it.
+    `named`: the headers that name its agent; `proxied`: what leads it to the proxy, or None.
     """
-    env = {name: "" for name in environ if not is_inherited(name, direct=proxy is None)}
-    if proxy is None:
-        env.update(_direct(home, named, environ))
-    else:
-        local = ",".join(filter(None, [environ.get("NO_PROXY") or environ.get("no_proxy"), "127.0.0.1", "localhost"]))
-        env.update(HOME=str(home), CLAUDE_CONFIG_DIR=str(home / "c"), NO_PROXY=local, no_proxy=local)
-        env.update(ANTHROPIC_BASE_URL=proxy[0], ANTHROPIC_API_KEY=proxy[1])
-        if first_party:  # the proxy's address hides it, and the CLI asks gateways for less
-            env["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] = "1"
+    own = {"HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "c")}
     return {
-        **env,
+        **{name: "" for name in environ if not is_inherited(name, direct=proxied is None)},
+        **({**own, **proxied} if proxied is not None else _direct(own, named, environ)),
         "CLAUDE_CODE_TMPDIR": str(home.parent / "t"),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1",
@@ -222,19 +204,11 @@ def agent_headers(agent: str, variant: str | None) -> dict[str, str]:
     return {"x-mle-star-agent": agent, **({} if variant is None else {"x-mle-star-variant": variant})}
 
 
-def _direct(home: Path, named: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """For a CLI that holds the credential itself: the agent's name in its headers, its own settings where possible."""
-    given = environ.get("ANTHROPIC_CUSTOM_HEADERS", "").strip()
-    headers = [*([given] if given else []), *(f"{name}: {value}" for name, value in named.items())]
-    env = {"ANTHROPIC_CUSTOM_HEADERS": "\n".join(headers)}
+def _direct(own: Mapping[str, str], named: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """For a CLI that holds the credential itself: the agent's name in its headers, `own` settings where possible."""
+    lines = [environ.get("ANTHROPIC_CUSTOM_HEADERS", "").strip(), *(f"{name}: {named[name]}" for name in named)]
+    env = {"ANTHROPIC_CUSTOM_HEADERS": "\n".join(filter(None, lines))}
     kinds = {credential.kind for credential in find_credentials(environ)}
     if "cloud" in kinds:  # ~/.aws and ~/.config/gcloud are the credential
-        return {**env, "CLAUDE_CONFIG_DIR": str(home / "c")}
-    if "secret" in kinds:
-        return {**env, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "c")}
-    own = environ.get("CLAUDE_CONFIG_DIR")
-    return {**env, "CLAUDE_CONFIG_DIR": own} if own else env
-
-
-def _is_on(value: str | None) -> bool:
-    return (value or "").strip().lower() not in ("", "0", "false", "no", "off")
+        return {**env, "CLAUDE_CONFIG_DIR": own["CLAUDE_CONFIG_DIR"]}
+    return {**env, **own} if "secret" in kinds else env

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from rich.filesize import decimal
 
 from mle_star.data.place import DataFolder
 from mle_star.method.scores import parse_score
@@ -138,30 +139,27 @@ def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:
     return [tool for tool in tools if profile == "full" or tool not in WRITING_TOOLS]
 
 
-def tool_names(config: AgentConfig, profile: ToolProfile, *, mcp: bool) -> list[str]:
-    """All names in an agent's tool list; an agent without tools gets the one for structured replies at most."""
-    tools = effective_tools(config, profile)
-    names = [*tools, *(MCP_TOOLS if mcp and tools else ())]  # every agent that has tools has ours, too
-    return [*names, STRUCTURED_TOOL] if config.output_schema is not None else names
-
-
 def build_definitions(
-    running: AgentConfig, system_prompt: str, profile: ToolProfile, *, mcp: bool, plain: bool = False
+    running: AgentConfig,
+    system_prompt: str,
+    profile: ToolProfile,
+    server: McpSdkServerConfig | None = None,
+    plain: bool = False,
 ) -> dict[str, AgentDefinition]:
     """All fourteen agents; `running` has the whole system prompt, the others, which nobody calls, their duty.
 
-    `plain`: none has a tool.
+    Agents that have tools have those of `server`, too; `plain`: none has a tool.
     """
     from claude_agent_sdk import AgentDefinition
 
-    configs = build_default_agent_configs(profile)
-    configs[running.agent_type] = running
     definitions = {}
-    for agent, config in configs.items():
+    for agent, config in {**build_default_agent_configs(profile), running.agent_type: running}.items():
         prompt = system_prompt if agent is running.agent_type else f"{PERSONA}\n\n{config.description}"
         entry = config.model_copy(update={"system_prompt": prompt}).to_agent_definition()
+        tools = effective_tools(config, profile)
+        more = [*(MCP_TOOLS if server and tools else ()), *([STRUCTURED_TOOL] if config.output_schema else ())]
         # An SDK definition without a tool list inherits every tool: no tools must be said.
-        entry["tools"] = [] if plain else tool_names(config, profile, mcp=mcp)
+        entry["tools"] = [] if plain else [*tools, *more]
         definitions[agent.value] = AgentDefinition(**entry)
     return definitions
 
@@ -205,29 +203,18 @@ def _data(folder: Path, place: Path) -> str:
     try:
         with os.scandir(folder) as found:
             data = DataFolder(folder)
-            kept = [entry.name for entry in found if not data.leaves_out(entry)]
+            names = sorted(entry.name for entry in found if not data.leaves_out(entry))
     except OSError:
         return first
-    entries = [folder / name for name in sorted(kept)]
-    lines = [_data_line(entry) for entry in entries]
-    if len(lines) > MAX_LISTED:
-        lines = [*lines[:MAX_LISTED], f"- and {len(entries) - MAX_LISTED} more"]
-    return "\n".join([first, "", *lines])
+    lines = [_data_line(folder / name) for name in names[:MAX_LISTED]]
+    more = [f"- and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
+    return "\n".join([first, "", *lines, *more])
 
 
 def _data_line(path: Path) -> str:
     """A name comes from outside: none may begin a line of its own, and with it a heading."""
-    name = printable(path.name)
-    return f"- `{name}/`" if path.is_dir() else f"- `{name}` ({_size(path)})"
-
-
-def _size(path: Path) -> str:
-    size = float(path.stat().st_size) if path.exists() else 0.0
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GB"
+    size = path.stat().st_size if path.exists() else 0
+    return f"- `{printable(path.name)}/`" if path.is_dir() else f"- `{printable(path.name)}` ({decimal(size)})"
 
 
 def _hardware(facts: EnvironmentFacts) -> str:

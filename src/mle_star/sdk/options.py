@@ -7,21 +7,20 @@ import itertools
 import json
 import logging
 import os
-import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
 from mle_star.models.texts import digest_of
-from mle_star.sdk.credentials import MARKER, agent_headers, bundled_cli, client_environment, is_inherited, secret_names
+from mle_star.sdk.credentials import MARKER, agent_headers, bundled_cli, client_environment, secret_names
 from mle_star.sdk.definitions import MCP_SERVER, MCP_TOOLS, WRITING_TOOLS, build_definitions, effective_tools
-from mle_star.sdk.hooks import CallSite, Hooks, HookState
-from mle_star.sdk.permissions import Guard
+from mle_star.sdk.hooks import CallSite, Guard, Hooks, HookState
+from mle_star.seccomp import shell_filter
 
 if TYPE_CHECKING:
     from claude_agent_sdk import CanUseTool, ClaudeAgentOptions, McpSdkServerConfig, PermissionMode
@@ -33,14 +32,11 @@ logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 64 * 2**20
 _SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
-_SANDBOX_PROBE = (
-    "bwrap --new-session --die-with-parent --unshare-user --unshare-pid --unshare-net "
-    "--ro-bind / / --dev /dev --proc /proc --ro-bind /proc/sys /proc/sys true"
-)
-"""As the CLI starts it for a shell, with our addition."""
+_SANDBOX_TRIAL = "--new-session --die-with-parent --unshare-user --unshare-pid --unshare-net --ro-bind / /"
+_SANDBOX_TRIAL += " --dev /dev --proc /proc true"  # as the CLI starts bubblewrap for a shell
 _SHIM = """\
 #!/bin/sh
-# bubblewrap as the CLI calls it, with what it leaves open to root: the kernel's settings.
+# bubblewrap as the CLI calls it, without what it leaves open to root: the kernel's settings, and set-uid programs.
 for word; do
     shift
     set -- "$@" "$word"
@@ -48,7 +44,7 @@ for word; do
         --ro-bind-try /proc/sysrq-trigger /proc/sysrq-trigger
     before=$word
 done
-exec {bwrap} "$@"
+exec {bwrap} --seccomp 9 "$@" 9<{filter}
 """
 _JSON_REQUEST = """\
 # Form of the reply
@@ -61,13 +57,8 @@ Reply with one JSON value and nothing else. It must fit this schema:
 _READING_TOOLS = frozenset({"Read", "WebSearch", "WebFetch", *MCP_TOOLS})
 
 
-def is_root() -> bool:
-    """Does this process run as root?"""
-    return hasattr(os, "geteuid") and os.geteuid() == 0
-
-
-async def missing_for_a_shell() -> str:
-    """What keeps the CLI from confining an agent's shell here, and what to do; an empty text when it can."""
+async def prepare_shell(folder: Path) -> str:
+    """Make `folder/bwrap`, which confines an agent's shell, and try it; what keeps it from that, or an empty text."""
     if sys.platform == "darwin":
         return ""
     if not sys.platform.startswith("linux"):
@@ -76,7 +67,15 @@ async def missing_for_a_shell() -> str:
     if absent:
         names = " and ".join(absent)
         return f"{names} {'are' if len(absent) > 1 else 'is'} not installed (apt, dnf or pacman install {names})"
-    for package, command in (("bubblewrap", _SANDBOX_PROBE), ("socat", "socat -V")):
+    shim, program = folder / "bwrap", folder / "calls.bpf"
+    try:
+        program.write_bytes(shell_filter())
+    except OSError as error:
+        return f"set-uid programs cannot be forbidden ({error})"
+    words = {"bwrap": str(shutil.which("bwrap")), "filter": str(program)}
+    shim.write_text(_SHIM.format(**{name: shlex.quote(word) for name, word in words.items()}), encoding="utf-8")
+    shim.chmod(0o700)
+    for package, command in (("bubblewrap", f"{shlex.quote(str(shim))} {_SANDBOX_TRIAL}"), ("socat", "socat -V")):
         nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_shell(command, stdin=nothing, stdout=nothing, stderr=pipe)
         _, stderr = await process.communicate()
@@ -84,6 +83,21 @@ async def missing_for_a_shell() -> str:
             lines = stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {process.returncode}"]
             return f"{package} does not work here ({lines[-1]})"
     return ""
+
+
+Replies = Literal["tools", "text", "plain"]
+"""How structured replies come: by a tool; in the text, of a model that overlooks that tool; without any tool."""
+_LEARNT = {
+    "text": "the model gives structured replies as text: they are asked for in the prompt",
+    "plain": "the model's server knows no tools: structured replies are asked for as text, the web is not searched",
+}
+
+
+def _thinking(chosen: int | str | None) -> ThinkingConfig | None:
+    """Whether an agent thinks before it answers, as the SDK says it; None leaves it to the model."""
+    if isinstance(chosen, int):
+        return {"type": "enabled", "budget_tokens": chosen}
+    return {"type": "adaptive"} if chosen == "adaptive" else {"type": "disabled"} if chosen == "disabled" else None
 
 
 @dataclass
@@ -104,8 +118,7 @@ class Launcher:
     can_use_tool: CanUseTool | None = None
     hidden: tuple[str, ...] = ()  # what no shell may read: the labels, and the records of runs
     notify: Callable[[str], None] = lambda message: None
-    plain: bool = False  # the server knows no tools
-    by_text: bool = False  # the model overlooks the tool for structured replies
+    replies: Replies = "tools"
     _warned: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
 
@@ -132,15 +145,15 @@ class Launcher:
 
     def tools(self, config: AgentConfig) -> list[str]:
         """The built-in tools of an agent."""
-        return [] if self.plain else effective_tools(config, self.config.tool_profile)
+        return [] if self.replies == "plain" else effective_tools(config, self.config.tool_profile)
 
     def sends_tools(self, config: AgentConfig) -> bool:
         """Do an agent's requests carry tools, the one for structured replies among them?"""
-        return not self.plain and bool(self.tools(config) or self.sends_schema(config))
+        return bool(self.tools(config)) or self.sends_schema(config)
 
     def sends_schema(self, config: AgentConfig) -> bool:
         """Does a tool take an agent's structured reply?"""
-        return config.output_schema is not None and not (self.plain or self.by_text)
+        return config.output_schema is not None and self.replies == "tools"
 
     def prompt(self, config: AgentConfig, prompt: str) -> str:
         """The prompt as it is sent: where no tool takes a structured reply, the text asks for it.
@@ -157,35 +170,34 @@ class Launcher:
         """A digest of all that shapes a reply besides the prompt."""
         schema = None if config.output_schema is None else config.output_schema.model_json_schema()
         tools = effective_tools(config, self.config.tool_profile)  # not what was found out on the way
-        parts = [self.model(config), self.essence, tools, schema, config.max_turns]
-        if self.config.tool_use == "none":
-            parts.append("plain")
         role = self.config.role(config.agent_type)
-        if role.effort is not None or role.thinking is not None:
-            parts += [role.effort, role.thinking]
-        return digest_of(json.dumps(parts))
+        parts = [self.model(config), self.essence, tools, schema, config.max_turns, role.effort, role.thinking]
+        return digest_of(json.dumps([*parts, self.config.tool_use]))
 
     def key(self, config: AgentConfig, label: str) -> str:
         """Calls with equal keys can use the same client; those that write have one per path, in its folder."""
         if self.shares_client:
             return self.config.model
         place = label if WRITING_TOOLS & set(self.tools(config)) else ""
-        kind = "plain" if self.plain else "text" if self.by_text else "tools"
-        return "/".join((config.agent_type.value, config.variant or "", place, kind, self.fingerprint(config)))
+        return "/".join((config.agent_type.value, config.variant or "", place, self.replies, self.fingerprint(config)))
 
     def options(self, config: AgentConfig, site: CallSite, cap_usd: float | None) -> ClaudeAgentOptions:
         """The SDK's options for a client of one agent that may spend `cap_usd` per session."""
         from claude_agent_sdk import ClaudeAgentOptions
 
-        agent, tools = config.agent_type.value, self.tools(config)
-        shown = config if self.sends_schema(config) else config.model_copy(update={"output_schema": None})
+        plain, profile = self.replies == "plain", self.config.tool_profile
+        agent, tools, role = config.agent_type.value, self.tools(config), self.config.role(config.agent_type)
+        if not self.sends_schema(config):
+            config = config.model_copy(update={"output_schema": None})
         server = self.tool_server if tools else None
-        work_dir = self._folder(site.label) if WRITING_TOOLS & set(tools) else self.work_dir
+        work_dir = self.work_dir
+        if WRITING_TOOLS & set(tools) and site.label != "main":  # apart from the scripts of its path
+            work_dir = self.work_dir / "agents" / site.label
+            work_dir.mkdir(parents=True, exist_ok=True)
         guard = Guard(work_dir, readable=[Path(self.task.data_dir)], blocked=self.config.blocked_commands)
+        env = self._environment(config)
         return ClaudeAgentOptions(
-            agents=build_definitions(
-                shown, self.system_prompt, self.config.tool_profile, mcp=server is not None, plain=self.plain
-            ),
+            agents=build_definitions(config, self.system_prompt, profile, server, plain),
             extra_args={"agent": agent},
             model=self.model(config),
             tools=list(tools),
@@ -194,14 +206,14 @@ class Launcher:
             setting_sources=[],
             verbatim_prompts=not self.reuse,
             include_partial_messages=True,  # the usage of a reply is told at its end, long before the call's result
-            output_format=config.to_output_format() if self.sends_schema(config) else None,
+            output_format=None if config.output_schema is None else config.to_output_format(),
             max_turns=config.max_turns,
-            effort=self.config.role(config.agent_type).effort,
-            thinking=self._thinking(config),
+            effort=role.effort,
+            thinking=_thinking(role.thinking),
             max_budget_usd=cap_usd,
             cwd=work_dir,
-            cli_path=self._cli_apart(),
-            env=self._environment(config),
+            cli_path=self._cli_apart(env),
+            env=env,
             hooks=Hooks(site, self.state, guard).by_event(),
             can_use_tool=self.can_use_tool,
             max_buffer_size=MAX_REPLY_BYTES,
@@ -209,56 +221,47 @@ class Launcher:
             **self._permissions([*tools, *(MCP_TOOLS if server is not None else ())]),
         )
 
-    def _thinking(self, config: AgentConfig) -> ThinkingConfig | None:
-        """Whether an agent thinks before it answers, as the SDK says it; None leaves it to the model."""
-        chosen = self.config.role(config.agent_type).thinking
-        if isinstance(chosen, int):
-            return {"type": "enabled", "budget_tokens": chosen}
-        if chosen == "adaptive":
-            return {"type": "adaptive"}
-        return {"type": "disabled"} if chosen == "disabled" else None
-
-    def _cli_apart(self) -> Path | None:
+    def _cli_apart(self, env: Mapping[str, str]) -> Path | None:
         """The CLI with our environment only, in a session of its own.
 
-        The SDK hands on every variable of ours; blanks hide their values, this their names. And Ctrl-C in a terminal is
-        meant for the run, which still needs its clients. None, where that cannot be had, leaves it to the SDK to find
-        the CLI.
+        The SDK hands on every variable of ours; blanks in `env` hide their values, this their names. And Ctrl-C in a
+        terminal is meant for the run, which still needs its clients. None, where that cannot be had, leaves it to the
+        SDK to find the CLI.
         """
         (cli, _), setsid = bundled_cli(), shutil.which("setsid")
         if setsid is None or cli is None:
             return None
         script = self.home / "claude"
         if not script.exists():
-            foreign = [name for name in os.environ if not is_inherited(name, direct=self.proxy is None)]
-            blank = " ".join(name for name in foreign if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII))
-            drop = f'for name in {blank}; do eval "[ -n \\"\\${{$name}}\\" ] || unset $name"; done\n' if blank else ""
-            start = f'exec {shlex.quote(setsid)} {shlex.quote(str(cli))} "$@"\n'
-            script.write_text(f"#!/bin/sh\n{drop}{start}", encoding="utf-8")
+            foreign = [f"-u{name}" for name, value in env.items() if not value]
+            words = shlex.join(["env", *foreign, setsid, str(cli)])
+            script.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
             script.chmod(0o700)
         return script if os.access(script, os.X_OK) else None  # not on a file system that forbids it
-
-    def _folder(self, label: str) -> Path:
-        """Where an agent works: apart from the scripts of its path, each of which gets a fresh folder."""
-        folder = self.work_dir if label == "main" else self.work_dir / "agents" / label
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
 
     def _environment(self, config: AgentConfig) -> dict[str, str]:
         agent, variant = config.agent_type.value, config.variant
         home = self.home / (agent if variant is None else f"{agent}-{variant}")
         for folder in (home, self.home / "t"):
             folder.mkdir(parents=True, exist_ok=True)
-        proxy = None if self.proxy is None else (self.proxy.base_url, self.proxy.key(agent, variant))
-        first_party = self.proxy is not None and self.proxy.is_first_party
-        env = client_environment(home, agent_headers(agent, variant), proxy, first_party)
-        env[MARKER] = f"{self.marker}.{next(self._serial)}"
-        return {**env, "CLAUDE_CODE_MAX_RETRIES": str(self.cli_retries), "PATH": self._path()}
+        proxied = None if self.proxy is None else self.proxy.environment(agent, variant)
+        return {
+            **client_environment(home, agent_headers(agent, variant), proxied),
+            MARKER: f"{self.marker}.{next(self._serial)}",
+            "CLAUDE_CODE_MAX_RETRIES": str(self.cli_retries),
+            "PATH": f"{self.programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",  # first the shell's sandbox
+        }
+
+    @property
+    def programs(self) -> Path:
+        """Where our own programs lie that the CLI finds."""
+        return self.home / "bin"
 
     def _permissions(self, tools: list[str]) -> dict[str, Any]:
         """Mode, tools allowed without asking, and the sandbox for a shell."""
         mode: PermissionMode = self.config.permission_mode
-        if mode == "bypassPermissions" and is_root() and os.environ.get("IS_SANDBOX") != "1":
+        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+        if mode == "bypassPermissions" and is_root and os.environ.get("IS_SANDBOX") != "1":
             mode = "dontAsk"
             if tools:
                 self.warn_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
@@ -289,29 +292,10 @@ class Launcher:
             "credentials": {"envVars": [{"name": name, "mode": "deny"} for name in secret_names()]},
         }
 
-    def _path(self) -> str:
-        """Where the CLI looks for programs: first where its sandbox is fixed."""
-        path, bwrap = os.environ.get("PATH", os.defpath), shutil.which("bwrap")
-        if bwrap is None:
-            return path
-        shim = self.home / "bin" / "bwrap"
-        if not shim.exists():
-            shim.parent.mkdir()
-            shim.write_text(_SHIM.format(bwrap=shlex.quote(bwrap)), encoding="utf-8")
-            shim.chmod(0o700)
-        return f"{shim.parent}{os.pathsep}{path}" if os.access(shim, os.X_OK) else path
-
-    def do_without_tools(self) -> None:
-        """The server refuses tools: ask for JSON in the text from now on, and send none."""
-        self.plain = True
-        self.warn_once(
-            "the model's server knows no tools: structured replies are asked for as text, the web is not searched"
-        )
-
-    def take_replies_as_text(self) -> None:
-        """The model overlooks the tool for structured replies: ask for JSON in the text, and send the other tools."""
-        self.by_text = True
-        self.warn_once("the model gives structured replies as text: they are asked for in the prompt")
+    def expect(self, replies: Replies) -> None:
+        """Ask for structured replies in another way from now on."""
+        self.replies = replies
+        self.warn_once(_LEARNT[replies])
 
     def warn_once(self, message: str) -> None:
         """Warn of something that holds for the whole run."""

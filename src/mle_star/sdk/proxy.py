@@ -7,7 +7,6 @@ passes here, so what one has used is known even where the CLI dies before it can
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from mle_star.serving import LoopbackServer, api_error, header
 CONNECT_SECONDS = 30.0
 LAST_WORD_SECONDS = 0.5
 """How long a reply that may be on its way is waited for when the CLI has hung up: it is paid for."""
+_LOCAL = ("127.0.0.1", "localhost")
 _PATHS = re.compile(r"POST /v1/messages(/count_tokens)?|GET /v1/models(/[\w.:@-]+)?")
 """What the agents' CLIs need of the API; everything else ends here."""
 _OF_ONE_CONNECTION = "connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade"
@@ -71,13 +71,16 @@ class CredentialProxy:
         self._callers[key] = _Caller(agent_headers(agent, variant))
         return key
 
-    def rename(self, key: str, agent: str, variant: str | None) -> None:
-        """From now on requests with this key go out under the name of another agent."""
-        self._callers[key].named = agent_headers(agent, variant)
+    def environment(self, agent: str, variant: str | None) -> dict[str, str]:
+        """What leads a new CLI of an agent here; our address would hide from it that the service is Anthropic's."""
+        local = ",".join(filter(None, [self._environ.get("NO_PROXY") or self._environ.get("no_proxy"), *_LOCAL]))
+        here = {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": self.key(agent, variant)}
+        first_party = {"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"} if self.is_first_party else {}
+        return {**here, **first_party, "NO_PROXY": local, "no_proxy": local}
 
-    def listen(self, key: str, meter: Meter) -> None:
-        """Let `meter` hear what the replies to one CLI use that it asks for from now on."""
-        self._callers[key].meter = meter
+    def assign(self, key: str, agent: str, variant: str | None, meter: Meter) -> None:
+        """From now on requests with this key go out under this agent's name, and `meter` hears what replies use."""
+        self._callers[key].named, self._callers[key].meter = agent_headers(agent, variant), meter
 
     async def usage_complete(self, key: str) -> None:
         """Wait, briefly, until no reply to a CLI that has ended is on its way any more."""
@@ -200,12 +203,12 @@ class _UsageReader:
 
 def _client(upstream: Upstream, environ: Mapping[str, str]) -> httpx2.AsyncClient:
     """A client for one service: with the machine's proxies and certificates, unless the service is on this machine."""
-    local = _is_local(upstream.url)
+    local = re.fullmatch(r"localhost|127(\.\d+){3}|::1", urlsplit(upstream.url).hostname or "")
     verify = _certificates(environ) if upstream.url.lower().startswith("https:") else False
     try:
         return httpx2.AsyncClient(
             verify=verify,
-            trust_env=not local,
+            trust_env=local is None,
             timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # how long an answer may take, the CLI says
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
         )
@@ -227,11 +230,3 @@ def _certificates(environ: Mapping[str, str]) -> ssl.SSLContext:
         names = "NODE_EXTRA_CA_CERTS, CLAUDE_CODE_CLIENT_CERT and CLAUDE_CODE_CLIENT_KEY"
         raise ConfigError(f"the certificates of {names} cannot be read: {error.strerror or error}") from None
     return context
-
-
-def _is_local(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -81,11 +81,11 @@ def refuses_tools(turn: Turn, outcome: AgentReply | Failure) -> bool:
     return turn.result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
 
 
-def answers_in_text(config: AgentConfig, turn: Turn, outcome: AgentReply | Failure) -> bool:
+def answers_in_text(turn: Turn, outcome: AgentReply | Failure) -> bool:
     """Did the server give in plain text what a tool was to take?"""
     if turn.result is None or (isinstance(outcome, Failure) and outcome.reason != "unparseable"):
         return False
-    return config.output_schema is not None and turn.structured is None and turn.result.structured_output is None
+    return turn.structured is None and turn.result.structured_output is None
 
 
 def _reply(turn: Turn, text: str, structured: Any = None) -> AgentReply:
@@ -164,17 +164,14 @@ def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> AgentRep
         return Failure("budget", words)
     if result.subtype == "error_max_structured_output_retries" and config.output_schema is not None:
         return _structured(config.output_schema, turn, turn.text, turn.structured)
-    if turn.api_error == "max_output_tokens":
-        return Failure("too_long", words)
-    if status in _BUSY_STATUS or turn.api_error == "rate_limit":
-        return Failure("rate_limit", words)
-    if status in _AUTH_STATUS or turn.api_error in ("authentication_failed", "billing_error"):
-        return Failure("auth", words)
-    if status is not None and (status < 500 or status == 501) and status != 408:
-        return Failure("other", words)
-    if result.terminal_reason == "api_error" or result.subtype == "error_during_execution":
-        return Failure("transport", words)
-    return Failure("other", words)
+    reasons: tuple[tuple[bool, AgentFailure], ...] = (
+        (turn.api_error == "max_output_tokens", "too_long"),
+        (status in _BUSY_STATUS or turn.api_error == "rate_limit", "rate_limit"),
+        (status in _AUTH_STATUS or turn.api_error in ("authentication_failed", "billing_error"), "auth"),
+        (status is not None and (status < 500 or status == 501) and status != 408, "other"),
+        (result.terminal_reason == "api_error" or result.subtype == "error_during_execution", "transport"),
+    )
+    return Failure(next((reason for holds, reason in reasons if holds), "other"), words)
 
 
 def _json_in(text: str) -> Iterator[Any]:
