@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -16,19 +17,10 @@ from hypothesis import settings as hypothesis_settings
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from tests.execution.machines import cluster as cluster
 
-SECRET_PREFIXES = (
-    "ANTHROPIC_",
-    "CLAUDE_",
-    "AWS_",
-    "AZURE_",
-    "GOOGLE_",
-    "OPENAI_",
-    "KAGGLE_",
-    "HF_",
-    "WANDB_",
-    "MLE_STAR_",
+SECRET = re.compile(
+    r"(ANTHROPIC|CLAUDE|AWS|AZURE|GOOGLE|OPENAI|KAGGLE|HF|WANDB|MLE_STAR)_"
+    r"|.*_(API_KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PROXY)$"
 )
-SECRET_SUFFIXES = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS", "_PROXY")
 OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
 """Not secret, but they change what the program does, or how long its hundreds of processes take to start."""
 KEPT = ("MLE_STAR_SOAK",)  # asks for the long versions of some tests
@@ -42,11 +34,8 @@ MODES = {
 
 def _strip_environment() -> None:
     """Take out whatever could let a test act as the person who runs it; children inherit what is left."""
-    for name in list(os.environ):
-        upper = name.upper()
-        if name not in KEPT and (
-            upper.startswith(SECRET_PREFIXES) or upper.endswith(SECRET_SUFFIXES) or upper in OTHERS
-        ):
+    for name in set(os.environ) - set(KEPT):
+        if SECRET.match(name.upper()) or name.upper() in OTHERS:
             del os.environ[name]
 
 
@@ -161,18 +150,23 @@ def data_dir(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def task(data_dir: Path) -> TaskDescription:
-    """The task that `data_dir` holds."""
+def small_task(data_dir: Path, name: str, description: str) -> TaskDescription:
+    """A task of two classes in a table."""
     return TaskDescription(
-        competition_id="sizes",
+        competition_id=name,
         task_type=TaskType.classification,
         data_modality=DataModality.tabular,
         evaluation_metric="accuracy",
         metric_direction=MetricDirection.maximize,
-        description="Predict `label` (0 or 1) of the rows of test.csv. Submit `id` and `label`.",
+        description=description,
         data_dir=str(data_dir),
     )
+
+
+@pytest.fixture
+def task(data_dir: Path) -> TaskDescription:
+    """The task that `data_dir` holds."""
+    return small_task(data_dir, "sizes", "Predict `label` (0 or 1) of the rows of test.csv. Submit `id` and `label`.")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

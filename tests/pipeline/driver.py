@@ -14,23 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
-from mle_star.models import AgentConfig, DataModality, FinalResult, MetricDirection, TaskDescription, TaskType
+from mle_star.models import AgentConfig, FinalResult
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.events import AgentReply
+from tests.conftest import small_task
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents, MindBrain
 
 CONFIG = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet")
 CALL_USD = 0.003  # what the CLI charges for the mind's token counts; the same run costs the same either way
-
-
-def crash_task(data_dir: Path) -> TaskDescription:
-    """The task of the runs that are killed."""
-    return TaskDescription(
-        competition_id="crash", task_type=TaskType.classification, data_modality=DataModality.tabular,
-        evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `label`.",
-        data_dir=str(data_dir),
-    )  # fmt: skip
 
 
 def note(log: Path, agent: str) -> None:
@@ -68,7 +60,7 @@ class LoggingBrain(MindBrain):
 
 async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> FinalResult:
     """Run or resume."""
-    log, task = run_dir.parent / "calls.log", crash_task(data_dir)
+    log, task = run_dir.parent / "calls.log", small_task(data_dir, "crash", "Predict `label`.")
     if not real:
         agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log, paths_alike=True)
         return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)

@@ -25,8 +25,8 @@ from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal
+from tests.conftest import small_task
 from tests.pipeline.conftest import settings
-from tests.pipeline.driver import crash_task
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
 CONFIG = settings(M=2, T=1, K=1, L=2, R=1)
@@ -88,8 +88,9 @@ async def one(folder: Path, data: Path, disk: Disk, *, resume: bool) -> FinalRes
     """Run, or go on."""
     config = CONFIG.model_copy(update={"log_file": str(folder / "log.txt")})
     executor = WritingExecutor() if disk.mode == "script" else LevelExecutor()
+    task = small_task(data, "disk", "Predict `label`.")
     return await run_pipeline(
-        crash_task(data), config, agents=disk.agents, executor=executor, run_dir=folder / "run", resume=resume,
+        task, config, agents=disk.agents, executor=executor, run_dir=folder / "run", resume=resume,
         listeners=[] if resume else [disk], console=False,
     )  # fmt: skip
 

@@ -1,0 +1,234 @@
+"""Whatever runs out, dies or is spoilt: a run by the real CLI ends in time with its best, and names all its money."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+import pytest
+
+from mle_star.engineer.server import Brain, BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
+from mle_star.errors import PipelineError, PipelineTimeoutError
+from mle_star.models import FinalResult, TaskDescription
+from mle_star.orchestrator import run_pipeline
+from mle_star.run import events as ev
+from mle_star.run.journal import read_journal
+from mle_star.testing import FaultyBrain
+from tests.pipeline.conftest import clients_left, events, settings, submitted
+from tests.pipeline.mind import MindBrain, levels
+
+pytestmark = pytest.mark.long
+
+SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
+USD_PER_TOKEN = {"sonnet": (2e-6, 10e-6)}
+"""Input and output, as the price list says it: a second opinion on what the program counts."""
+CALL_USD = 0.003
+WHOLE_USD = 26 * CALL_USD
+USUAL_SECONDS = 20.0
+"""How long an undisturbed run takes on a quiet machine: the soak measures that where it runs."""
+LATE_SECONDS = 30.0 if SOAK else 240.0
+"""What a run may take beyond its time limit, and what a busy machine adds."""
+
+
+class KillingBrain(MindBrain):
+    """Answers as the mind does, but a share of the calls loses its CLI, after a paid turn where the agent has tools."""
+
+    def __init__(self, share: float, seed: int, file: Path) -> None:
+        super().__init__(delay=0.05)
+        self._share, self._random, self._file = share, Random(seed), str(file)
+        self.killed = 0
+        self._doomed = False
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer, or kill whoever asks."""
+        if not request.tool_results:
+            self._doomed = self._random.random() < self._share
+        if not self._doomed:
+            return await super().reply(request)
+        if "Read" in request.tools and not request.tool_results:
+            look = ToolCall("Read", {"file_path": self._file})
+            return BrainReply(tool=look, input_tokens=1000, output_tokens=100)
+        self.killed += kill_clients(request.agent)
+        return BrainReply(fault=Fault("hang"))
+
+
+def kill_clients(agent: str) -> int:
+    """Kill the CLI processes of an agent that this process started."""
+    victims = [child for child in psutil.Process().children(recursive=True) if agent in _words(child)]
+    for victim in victims:
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+    return len(victims)
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        words = process.cmdline()
+        return words if "--agent" in words else []
+    return []
+
+
+def check_money(run_dir: Path, result: FinalResult | None, charges: float) -> None:
+    """The same amount wherever one looks."""
+    calls: list[Any] = [*events(run_dir, ev.AgentFinished), *events(run_dir, ev.AgentFailed)]
+    amounts: list[float | None] = [sum(call.cost_usd for call in calls), events(run_dir, ev.RunFinished)[-1].cost_usd]
+    if result is not None:
+        written = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+        amounts += [result.total_cost_usd, written["total_cost_usd"], written["cost_breakdown"]["total_cost_usd"]]
+    assert amounts == [pytest.approx(charges, abs=1e-9)] * len(amounts)
+
+
+def check_best(run_dir: Path, result: FinalResult | None) -> None:
+    """The best that had a score is submitted; never nothing where something was saved."""
+    scripts = [event.result for event in events(run_dir, ev.ScriptFinished) if event.purpose == "solution"]
+    scores = [script.score for script in scripts if script.score is not None and not script.is_error]
+    if scores or events(run_dir, ev.SubmissionKept):
+        assert result is not None and submitted(result)
+        assert not scores or result.final_solution.score == pytest.approx(max(scores))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run came to its end, and what the API charged."""
+
+    result: FinalResult | None
+    error: PipelineError | None
+    charges: float
+    seconds: float
+
+
+async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: bool = False, **changes: Any) -> Ended:
+    """A run by the real CLI, which says how it ended, and leaves no process."""
+    config = settings(**{**dict.fromkeys("MTKLR", 1), "client_reuse": "clear", "model": "sonnet", **changes})
+    result, error, started = None, None, time.monotonic()
+    async with MessagesServer(brain) as server:
+        try:
+            result = await run_pipeline(
+                task, config, base_url=server.base_url, run_dir=run_dir, resume=resume, console=False
+            )  # fmt: skip
+        except PipelineError as caught:
+            error = caught
+        seconds = time.monotonic() - started
+        charges = 0.0
+        for charge in server.charges:
+            (price,) = [price for part, price in USD_PER_TOKEN.items() if part in charge.model]
+            charges += charge.input_tokens * price[0] + charge.output_tokens * price[1]
+    assert events(run_dir, ev.RunFinished)[-1].state == ("failed" if error else "completed")
+    assert clients_left() == []
+    return Ended(result, error, charges, seconds)
+
+
+@pytest.mark.req("REQ-OR-027", "REQ-OR-029", "REQ-OR-030")
+@pytest.mark.parametrize("seed", range(50) if SOAK else [0])
+async def test_at_any_limit_the_best_is_submitted_and_all_that_was_charged_is_named(
+    task: TaskDescription, tmp_path: Path, seed: int
+) -> None:
+    limit = (Random(seed).uniform(0.02, 0.6) if SOAK else 0.25) * WHOLE_USD
+    run = await run_it(task, MindBrain(delay=0.05), tmp_path / "run", M=1 + SOAK, L=2, max_budget_usd=limit)
+    check_money(tmp_path / "run", run.result, run.charges)
+    check_best(tmp_path / "run", run.result)
+    assert run.charges <= limit * 1.1 + 2 * CALL_USD  # the reserve of finalization, and the last reply of each path
+
+
+@pytest.mark.req("REQ-OR-027", "REQ-OR-052")
+@pytest.mark.parametrize("seed", range(50) if SOAK else [4])
+async def test_with_every_fifth_client_killed_all_that_was_charged_is_named(
+    task: TaskDescription, tmp_path: Path, seed: int
+) -> None:
+    """One call at a time, so that only the client dies that asked."""
+    limit = (Random(seed).uniform(0.05, 0.9) if SOAK else 0.2) * WHOLE_USD
+    brain = KillingBrain(0.2, seed, Path(task.data_dir) / "train.csv")
+    run = await run_it(task, brain, tmp_path / "run", K=1 + SOAK, max_budget_usd=limit)
+    assert brain.killed or SOAK
+    check_money(tmp_path / "run", run.result, run.charges)
+    check_best(tmp_path / "run", run.result)
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-042", "REQ-OR-043")
+@pytest.mark.parametrize("seed", range(40) if SOAK else [1])
+async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
+    task: TaskDescription, tmp_path: Path, seed: int
+) -> None:
+    """Of the faults of the soak some are calls that hang: each takes its whole time."""
+    brain, run_dir, limit = FaultyBrain(MindBrain(), rate=0.2, seed=seed), tmp_path / "run", 300 if SOAK else 900
+    letters: dict[str, Any] = {"M": 1 + SOAK, "L": 1 + (SOAK and seed % 2)}
+    run = await run_it(
+        task, brain, run_dir, agent_timeout_seconds=30 if SOAK else 240, time_limit_seconds=limit, **letters
+    )
+    assert brain.injected, "no fault was injected"
+    assert run.seconds < limit + 120
+    kept = events(run_dir, ev.SubmissionKept)
+    if run.result is not None:
+        assert run.result.phase1.initial_solution.content
+        assert Path(run.result.submission_path).is_file() or (run.result.submission_path, kept) == ("", [])
+    else:
+        assert not kept, "a submission had been saved"
+        assert run.error is not None
+        assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(run.error.diagnostics)
+    assert [*events(run_dir, ev.AgentFinished), *events(run_dir, ev.AgentFailed)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, float]:
+    """How long a run takes that has all the time it wants, once it was measured."""
+    return {} if SOAK else {"seconds": USUAL_SECONDS}
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-043")
+@pytest.mark.parametrize("share", [Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK else [0.4])
+async def test_a_run_that_is_cut_short_ends_in_time_with_the_best_it_knew(
+    task: TaskDescription, tmp_path: Path, undisturbed: dict[str, float], share: float
+) -> None:
+    letters: dict[str, Any] = {"M": 1 + SOAK, "K": 1 + SOAK, "R": 1 + SOAK, "L": 2}
+    brain = MindBrain(delay=0.2)  # so that limits, which are whole seconds, fall into different places
+    if not undisturbed:
+        whole = await run_it(task, brain, tmp_path / "undisturbed", **letters)
+        assert whole.result is not None and len(whole.result.phases_completed) == 4
+        undisturbed["seconds"] = whole.seconds
+    limit, run_dir = max(1, round(share * undisturbed["seconds"])), tmp_path / "run"
+    run = await run_it(task, brain, run_dir, time_limit_seconds=limit, **letters)
+    check_money(run_dir, run.result, run.charges)
+    assert run.seconds < limit + LATE_SECONDS
+    tried = (ev.CandidateEvaluated, ev.MergeTried, ev.RefinementTried, ev.EnsembleTried)
+    found = [event.score for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, tried)]
+    best = max([score for score in found if score is not None], default=None)
+    if run.result is None:
+        assert isinstance(run.error, PipelineTimeoutError) and best is None
+        assert run.error.diagnostics["reason"] == "time" and run.error.diagnostics["candidate_scores"] == {}
+        return
+    answer = float(submitted(run.result).splitlines()[-1].split(",")[1])
+    assert answer == pytest.approx(levels(run.result.final_solution.content)[-1])
+    assert best is not None and min(answer, run.result.final_solution.score or 0.0) >= best - 1e-9
+
+
+class HangingBrain(MindBrain):
+    """A_test begins its work, which is paid for, and never comes to an end."""
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer everybody else."""
+        if request.agent != "test":
+            return await super().reply(request)
+        if "Read" in request.tools and not request.tool_results:
+            return BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=100)
+        return BrainReply(fault=Fault("hang"))
+
+
+@pytest.mark.req("REQ-OR-027", "REQ-OR-036")
+@pytest.mark.skipif(not SOAK, reason="two runs by the real CLI; `make soak`")
+async def test_a_call_that_the_end_of_time_cuts_off_is_in_the_result_and_so_it_is_after_resume(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    """On a machine so busy that the time is up earlier, the sums must agree all the same."""
+    cut = await run_it(task, HangingBrain(), tmp_path / "run", time_limit_seconds=15)
+    check_money(tmp_path / "run", cut.result, cut.charges)
+    check_best(tmp_path / "run", cut.result)
+    later = await run_it(task, MindBrain(), tmp_path / "run", resume=True)
+    assert later.result is not None and "finalization" in later.result.phases_completed
+    check_money(tmp_path / "run", later.result, cut.charges + later.charges)
