@@ -95,7 +95,7 @@ async def simulated(root: Path, data: Path, table: Table, scale: float) -> None:
     started = time.monotonic()
     run_dir = root / "simulated"
     result = await run_pipeline(
-        small_task(data, "crash", "Predict `label`."), config, agents=agents, executor=executor, run_dir=run_dir, console=False
+        small_task(data), config, agents=agents, executor=executor, run_dir=run_dir, console=False
     )  # fmt: skip
     wall, critical = time.monotonic() - started, critical_path(run_dir)
     inside = result.total_duration_seconds
@@ -107,7 +107,7 @@ async def simulated(root: Path, data: Path, table: Table, scale: float) -> None:
 
 async def replayed(root: Path, data: Path, table: Table) -> None:
     """A finished run of default size, taken up again."""
-    task, config, run_dir = small_task(data, "crash", "Predict `label`."), PipelineConfig(**PRINTED), root / "default"
+    task, config, run_dir = small_task(data), PipelineConfig(**PRINTED), root / "default"
     agents = MindAgents(Wordy())
     await run_pipeline(task, config, agents=agents, executor=LevelExecutor(), run_dir=run_dir, console=False)
     size = (run_dir / "journal.jsonl").stat().st_size / 1e6
@@ -126,7 +126,7 @@ async def through_the_sdk(root: Path, data: Path) -> None:
     config = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet", **PRINTED)
     async with MessagesServer(MindBrain()) as server:
         await run_pipeline(
-            small_task(data, "crash", "Predict `label`."), config, base_url=server.base_url, run_dir=root / "real", console=False
+            small_task(data), config, base_url=server.base_url, run_dir=root / "real", console=False
         )  # fmt: skip
 
 

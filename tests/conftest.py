@@ -150,15 +150,15 @@ def data_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def small_task(data_dir: Path, name: str, description: str) -> TaskDescription:
+def small_task(data_dir: Path) -> TaskDescription:
     """A task of two classes in a table."""
     return TaskDescription(
-        competition_id=name,
+        competition_id="sizes",
         task_type=TaskType.classification,
         data_modality=DataModality.tabular,
         evaluation_metric="accuracy",
         metric_direction=MetricDirection.maximize,
-        description=description,
+        description="Predict `label` (0 or 1) of the rows of test.csv. Submit `id` and `label`.",
         data_dir=str(data_dir),
     )
 
@@ -166,7 +166,7 @@ def small_task(data_dir: Path, name: str, description: str) -> TaskDescription:
 @pytest.fixture
 def task(data_dir: Path) -> TaskDescription:
     """The task that `data_dir` holds."""
-    return small_task(data_dir, "sizes", "Predict `label` (0 or 1) of the rows of test.csv. Submit `id` and `label`.")
+    return small_task(data_dir)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -60,7 +60,7 @@ class LoggingBrain(MindBrain):
 
 async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> FinalResult:
     """Run or resume."""
-    log, task = run_dir.parent / "calls.log", small_task(data_dir, "crash", "Predict `label`.")
+    log, task = run_dir.parent / "calls.log", small_task(data_dir)
     if not real:
         agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log, paths_alike=True)
         return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)

@@ -88,7 +88,7 @@ async def one(folder: Path, data: Path, disk: Disk, *, resume: bool) -> FinalRes
     """Run, or go on."""
     config = CONFIG.model_copy(update={"log_file": str(folder / "log.txt")})
     executor = WritingExecutor() if disk.mode == "script" else LevelExecutor()
-    task = small_task(data, "disk", "Predict `label`.")
+    task = small_task(data)
     return await run_pipeline(
         task, config, agents=disk.agents, executor=executor, run_dir=folder / "run", resume=resume,
         listeners=[] if resume else [disk], console=False,
