@@ -58,9 +58,7 @@ TESTS = {
         f"{PIPELINE}forecast.py::test_a_forecast_is_told_at_first_and_after_what_took_time_or_money",
         f"{PIPELINE}whole.py",
     ],
-    "phase1": [
-        f"{METHOD}{name}.py" for name in ("phase1", "phase1_time", "leaking", "contract", "reference", "rich_prompts")
-    ],
+    "phase1": [f"{METHOD}{name}.py" for name in ("phase1", "leaking", "contract", "reference", "rich_prompts")],
     "phase2_inner": [
         f"{METHOD}{name}.py" for name in ("phase2_inner", "leaking", "contract", "reference", "rich_prompts")
     ],

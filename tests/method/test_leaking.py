@@ -29,8 +29,10 @@ from .conftest import (
     ScriptedCall,
     ScriptedExecutor,
     ScriptedRun,
+    by_step,
     fenced,
     leaky,
+    quick,
     script,
     scripted_run,
     settings,
@@ -50,13 +52,21 @@ def flags(*levels: float) -> object:
     return reply
 
 
-def unmended(run: ScriptedRun, *levels: float) -> None:
+def unfixed(run: ScriptedRun, *levels: float) -> None:
     run.agents.always("leakage-detection", flags(*levels))
     run.agents.always("leakage-correction", "I cannot.")
+    run.agents.always("leakage-rewrite", "Nor can I.")
+
+
+def found_at_last(run: ScriptedRun, level: float, correction: object) -> None:
+    """A leak that only the last check of Phase 1 finds."""
+    leaks = by_step(leakage=leaky(f"level = {level}"), otherwise=NO_LEAKAGE)
+    run.agents.always("leakage-detection", leaks)
+    run.agents.always("leakage-correction", correction)
 
 
 async def test_a_leaking_candidate_is_passed_over(quick_run: ScriptedRun) -> None:
-    unmended(quick_run, 0.99)
+    unfixed(quick_run, 0.99)
     config = stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,))
     result = await run_phase1(quick_run.task, config)
     assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
@@ -69,50 +79,51 @@ async def test_a_leaking_candidate_is_passed_over(quick_run: ScriptedRun) -> Non
 async def test_where_every_candidate_leaks_the_best_stands_in_and_anything_clean_replaces_it(
     quick_run: ScriptedRun,
 ) -> None:
-    unmended(quick_run, 0.98, 0.99)
+    unfixed(quick_run, 0.98, 0.99)
     result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.7, False), "a clean merge beats it"
     assert result.merge_attempts[0]["accepted"] is True
     assert any("every candidate leaks" in notice.message for notice in quick_run.events(Notice))
 
 
-async def test_a_leak_that_only_the_last_check_finds_gives_way_to_the_next_candidate(quick_run: ScriptedRun) -> None:
-    quick_run.agents.always(
-        "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
-    )
-    quick_run.agents.always("leakage-correction", "I cannot.")
-    result = await run_phase1(quick_run.task, stage(quick_run, 0.9, 0.5, merges=(0.4,)))
-    assert (result.initial_score, result.initial_solution.leaking) == (0.5, False)
-    assert [(one.score, one.leaking) for one in result.candidate_solutions] == [(None, True), (0.5, False)]
-    words = "the initial solution leaks; the next best takes its place"
-    (told,) = quick_run.events(Notice)
-    assert (told.level, told.message) == ("warning", f"data leakage that could not be fixed: {words}")
-    run = quick_run.context
-    assert run.ledger.kept is not None
-    assert (best_score(run), run.ledger.kept.score) == (0.5, 0.5), "nothing rests on the leak any more"
-    seen = RunStory.from_events(quick_run.context.journal.events)
-    assert seen.chosen_candidate is not None
-    assert (seen.score, seen.chosen_candidate.index, seen.candidates[0].score) == (0.5, 1, None)
-    assert "level = 0.5" in seen.best_script and seen.candidates[0].error == LEAKS
-    cut = Stages(quick_run.context, {}).scored_beyond(None, "phase1/candidate-")
-    assert cut is not None and cut.score == 0.5
-    assert "level = 0.5" in RunFolder(quick_run.run_dir).best_solution.read_text(encoding="utf-8")
+CRASHES = fenced("raise ValueError('x')")
+NEXT, STANDS_IN = "the next best takes its place", "it stands in until a clean script has a score"
 
 
-@pytest.mark.req("REQ-P1-031")
-@pytest.mark.parametrize(("levels", "initial", "leaking"), [((0.9, 0.5), 0.5, False), ((0.9,), 0.9, True)])
-async def test_a_leak_that_only_the_last_check_finds_gives_way_when_its_correction_does_not_run(
-    quick_run: ScriptedRun, levels: tuple[float, ...], initial: float, leaking: bool
+@pytest.mark.req("REQ-P1-031", "REQ-SF-023")
+@pytest.mark.parametrize(
+    ("levels", "correction", "initial", "leaking", "words"),
+    [
+        ((0.9, 0.5), "I cannot.", 0.5, False, NEXT), ((0.9, 0.5), CRASHES, 0.5, False, NEXT),
+        ((0.9,), CRASHES, 0.9, True, STANDS_IN), ((0.9,), fenced("level = 0.8"), 0.8, False, ""),
+        pytest.param((0.9, 0.5), CRASHES, 0.9, False, "", marks=pytest.mark.modes("letter")),
+    ],
+)  # fmt: skip
+async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction_or_to_the_next_candidate(
+    levels: tuple[float, ...], correction: object, initial: float, leaking: bool, words: str, quick_run: ScriptedRun
 ) -> None:
-    quick_run.agents.always(
-        "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
-    )
-    quick_run.agents.always("leakage-correction", fenced("raise ValueError('x')"))
+    found_at_last(quick_run, 0.9, correction)
     quick_run.agents.always("debugger", "No.")
     result = await run_phase1(quick_run.task, stage(quick_run, *levels, merges=(0.4,) * (len(levels) - 1)))
     assert (result.initial_score, result.initial_solution.leaking) == (initial, leaking)
-    (told,) = quick_run.events(Notice)
-    assert told.level == "warning" and "the initial solution leaks" in told.message
+    told = [(event.level, event.message) for event in quick_run.events(Notice)]
+    message = f"data leakage that could not be fixed: the initial solution leaks; {words}"
+    assert told == ([("warning", message)] if words else [])
+    letter, run = quick_run.config.letter, quick_run.context
+    first = (None if words else 0.9, not letter)
+    assert [(one.score, one.leaking) for one in result.candidate_solutions] == [first, (0.5, False)][: len(levels)]
+    assert run.ledger.kept is not None and run.ledger.kept.score == initial
+    assert f"level = {initial}" in RunFolder(quick_run.run_dir).best_solution.read_text(encoding="utf-8")
+    if leaking or letter:
+        return
+    assert best_score(run) == initial, "nothing rests on the leak any more"
+    seen = RunStory.from_events(run.journal.events)
+    assert seen.score == initial and f"level = {initial}" in seen.best_script
+    if words:
+        assert seen.chosen_candidate is not None
+        assert (seen.chosen_candidate.index, seen.candidates[0].score, seen.candidates[0].error) == (1, None, LEAKS)
+        cut = Stages(run, {}).scored_beyond(None, "phase1/candidate-")
+        assert cut is not None and cut.score == 0.5
 
 
 @pytest.mark.req("REQ-OR-043")
@@ -120,7 +131,7 @@ async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean
     quick_run: ScriptedRun,
 ) -> None:
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
-    unmended(quick_run, 0.99)
+    unfixed(quick_run, 0.99)
     run, stages = quick_run.context, Stages(quick_run.context, {})
     stand_in = await run_phase1(quick_run.task, stage(quick_run, 0.99))
     assert stand_in.initial_solution.leaking
@@ -140,7 +151,7 @@ async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean
 
 @pytest.mark.req("REQ-P2I-030")
 async def test_in_the_inner_loop_a_leak_never_wins_and_a_leaking_base_always_loses(quick_run: ScriptedRun) -> None:
-    unmended(quick_run, 0.99)
+    unfixed(quick_run, 0.99)
     quick_run.agents.reply("coder", *fenced("level = 0.99", "level = 0.3"))
     base = base_solution(0.5)
     kept = await run_phase2_inner_loop(base, block(), "plan", 0.5, quick_run.task, settings(K=2))
@@ -196,14 +207,13 @@ async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_on
     ran: int,
     quick_path: Path,
 ) -> None:
-    config = settings(K=len(levels), leakage_checks="promising")
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
+    with quick(quick_path, K=len(levels), leakage_checks="promising") as run:
         run.agents.reply("coder", *fenced(*(f"level = {level}" for level in levels)))
         run.agents.reply("leakage-detection", *verdicts)
         run.agents.reply("leakage-correction", *corrections)
         run.agents.always("debugger", "no code")
         start = solution(script(0.5), score=0.5)
-        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
+        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, run.config)
         steps = [call.step for call in run.agents.calls("leakage-detection")]
         assert steps == ["check/leakage-detection", "check/leakage-detection-2"][:asked]
         assert len(run.executor.scripts) == ran
@@ -224,13 +234,11 @@ async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_lea
     leaking: tuple[float, ...], best: float, improved: bool, quick_path: Path
 ) -> None:
     """No check has seen a refined script yet: the flag of what it was made from says nothing of it."""
-    config = settings(K=2, leakage_checks="promising")
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
-        unmended(run, *leaking)
-        run.agents.always("leakage-rewrite", "Nor can I.")
+    with quick(quick_path, K=2, leakage_checks="promising") as run:
+        unfixed(run, *leaking)
         run.agents.reply("coder", *fenced("level = 0.2", "level = 0.3"))
         start = solution(script(0.9), score=0.9).model_copy(update={"leaking": True})
-        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.9"), "p", 0.9, run.task, config)
+        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.9"), "p", 0.9, run.task, run.config)
         assert [(attempt.score, attempt.was_improvement) for attempt in found.attempts] == [(0.2, True), (0.3, True)]
         assert (found.best_score, found.improved, found.best_solution.leaking) == (best, improved, not improved)
 
@@ -238,17 +246,15 @@ async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_lea
 @pytest.mark.parametrize("fixed", [False, True])
 async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(fixed: bool, quick_path: Path) -> None:
     """The winner of an inner loop is checked when it has run already: its submission was the best until then."""
-    config = settings(K=2, leakage_checks="promising")
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
-        unmended(run, 0.99)
+    with quick(quick_path, K=2, leakage_checks="promising") as run:
+        unfixed(run, 0.99)
         if fixed:
             run.agents.always("leakage-correction", fenced("level = 0.6"))
-        run.agents.always("leakage-rewrite", "Nor can I.")
         run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))
         with scope("phase1", "candidate-0"):
-            start = (await evaluate_checked(solution(script(0.5)), run.task, config)).script
+            start = (await evaluate_checked(solution(script(0.5)), run.task, run.config)).script
         with scope("phase2", "path-0"):
-            await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
+            await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, run.config)
         ledger, folder = run.context.ledger, RunFolder(run.run_dir)
         assert ledger.kept is not None
         assert (best_score(run.context), ledger.kept.score) == (0.7, 0.7)
@@ -259,9 +265,8 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
 
 
 async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_keeps_it(quick_path: Path) -> None:
-    config = settings(leakage_checks="promising")
-    with scripted_run(quick_path, executor=ScriptedExecutor(), config=config) as run:
-        unmended(run, 0.99)
+    with quick(quick_path, leakage_checks="promising") as run:
+        unfixed(run, 0.99)
         ledger, shared = run.context.ledger, run.context.shared
         tasks: list[asyncio.Future[Any]] = []
 
@@ -271,32 +276,18 @@ async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_
 
         with scope("phase2", "path-0"):
             for level in (0.7, 0.99):
-                await evaluate_checked(solution(script(level)), run.task, config)
+                await evaluate_checked(solution(script(level)), run.task, run.config)
         async with shared.scripts.locks["keeping"]:  # what is kept waits to be put in order after the leak
             with scope("phase2", "path-0"):
                 tasks.append(asyncio.create_task(check_and_fix_leakage(solution(script(0.99)))))
             await asyncio.wait_for(until(lambda: best_score(run.context) == 0.7), 120)
             with scope("phase2", "path-1"):
-                tasks.append(asyncio.create_task(evaluate_checked(solution(script(0.6)), run.task, config)))
+                tasks.append(asyncio.create_task(evaluate_checked(solution(script(0.6)), run.task, run.config)))
             await asyncio.wait_for(until(lambda: ledger.best("phase2/path-1/") is not None), 120)
         await asyncio.gather(*tasks)
         bests = [ledger.best(f"phase2/path-{index}/") for index in (0, 1)]
         assert [one and one.score for one in bests] == [0.7, 0.6]
         assert (best_score(run.context), ledger.kept and ledger.kept.score) == (0.7, 0.7)
-
-
-async def test_what_stands_in_gives_way_to_the_first_clean_script(quick_run: ScriptedRun) -> None:
-    """Where nothing else has run, what is kept rests on the leaking script for want of another, and no longer."""
-    quick_run.agents.always(
-        "leakage-detection", lambda call: leaky("level = 0.95") if "phase1/leakage" in call.step else NO_LEAKAGE
-    )
-    quick_run.agents.always("leakage-correction", fenced("level = 0.8"))
-    result = await run_phase1(quick_run.task, stage(quick_run, 0.95))
-    run, kept = quick_run.context, RunFolder(quick_run.run_dir).best_solution
-    assert run.ledger.kept is not None
-    assert (result.initial_score, best_score(run), run.ledger.kept.score) == (0.8, 0.8, 0.8)
-    assert "level = 0.8" in kept.read_text(encoding="utf-8")
-    assert [script.leaking for script in result.candidate_solutions] == [True]
 
 
 STOP = BudgetExceeded(limit="money", message="the money is spent")
@@ -319,10 +310,7 @@ class Stopping(ScriptedExecutor):
 async def test_a_leak_is_one_although_the_end_comes_before_it_is_mended(cut: str, quick_path: Path) -> None:
     with scripted_run(quick_path, executor=Stopping(0.8), config=settings(M=1)) as run:
         config = stage(run, 0.9)
-        run.agents.always(
-            "leakage-detection", lambda call: leaky("level = 0.9") if "phase1/leakage" in call.step else NO_LEAKAGE
-        )
-        run.agents.always("leakage-correction", STOP if cut == "correction" else fenced("level = 0.8"))
+        found_at_last(run, 0.9, STOP if cut == "correction" else fenced("level = 0.8"))
         with pytest.raises(BudgetExceeded):
             await run_phase1(run.task, config)
         found = partial_phase1()

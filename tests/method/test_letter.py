@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,13 @@ from mle_star.errors import AgentError, PipelineTimeoutError
 from mle_star.method.codeblocks import extract_code_block, replacement
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase
 from mle_star.orchestrator import run_pipeline
-from mle_star.phase1 import retrieve_models, run_phase1
+from mle_star.phase1 import retrieve_models
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.run.budget import Budget
 from mle_star.run.events import AgentReply
-from mle_star.safety import check_and_evaluate, make_debug_callback, parse_data_agent_response
+from mle_star.safety import check_and_evaluate, make_debug_callback
 from tests.method.conftest import (
     NO_LEAKAGE,
     ScriptedAgents,
@@ -145,19 +143,6 @@ def test_the_first_hit_is_replaced_to_the_letter() -> None:
     assert replacement(lost, "    a = 1\n    b = 2", "c = 3\nd = 4", first=True)[1] == "    c = 3\n    d = 4"
 
 
-@BOTH
-@pytest.mark.req("REQ-SF-028", "REQ-SF-039")
-def test_the_sentence_and_the_whole_reply_count_to_the_letter(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
-    original, letter = solution(script(0.5)), quick_run.config.letter
-    denied = f"Not all the provided information is used. {fenced(script(0.9))}"
-    assert (parse_data_agent_response(denied, original) is original) == letter
-    parse_data_agent_response(f"I do not know. {'x' * 300}", original)
-    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any("x" * 300 in line for line in warned) == letter
-
-
 @LETTER
 @pytest.mark.req("REQ-P1-019", "REQ-P1-003", "REQ-DM-015")
 async def test_the_retriever_is_asked_once(quick_run: ScriptedRun) -> None:
@@ -166,22 +151,6 @@ async def test_the_retriever_is_asked_once(quick_run: ScriptedRun) -> None:
         await retrieve_models(quick_run.task, quick_run.config)
     (call,) = quick_run.agents.calls("retriever")
     assert call.config.output_schema is not None and list(call.config.output_schema.model_fields) == ["models"]
-
-
-@BOTH
-@pytest.mark.req("REQ-P1-034", "REQ-P1-035")
-async def test_candidates_come_one_after_another_to_the_letter(quick_run: ScriptedRun) -> None:
-    begun: list[str] = []
-
-    async def slow(call: ScriptedCall) -> str:
-        begun.append(call.step)
-        await asyncio.sleep(0.05)
-        begun.append("done")
-        return str(fenced(script(0.5)))
-
-    quick_run.agents.always("init", slow)
-    await run_phase1(quick_run.task, quick_run.config)
-    assert (begun[1] == "done") == quick_run.config.letter
 
 
 # --- debugger and leakage ------------------------------------------------------------------------------------
@@ -214,22 +183,6 @@ async def test_a_leak_that_stays_counts_to_the_letter(quick_run: ScriptedRun) ->
     assert trial.script.score == (0.8 if letter else None) and trial.script.leaking != letter
     asked = [name for name in quick_run.agents.names if name != "leakage-detection"]
     assert asked == ["leakage-correction" if letter else "leakage-rewrite"]
-
-
-@BOTH
-@pytest.mark.req("REQ-P1-031")
-async def test_an_initial_solution_stays_when_the_fix_of_its_leak_does_not_run_to_the_letter(
-    quick_run: ScriptedRun,
-) -> None:
-    scripts = {"candidate_0": fenced(script(0.7, note="a")), "otherwise": fenced(script(0.5, note="b"))}
-    quick_run.agents.always("init", by_step(**scripts))
-    quick_run.agents.always("merger", "No.")
-    quick_run.agents.always("leakage-detection", lambda call: leaky("level = 0.7") if "/leakage/" in call.step else
-                            NO_LEAKAGE)  # fmt: skip
-    quick_run.agents.always("leakage-correction", fenced("raise RuntimeError('no')"))
-    quick_run.agents.always("debugger", "I cannot.")
-    result = await run_phase1(quick_run.task, quick_run.config)
-    assert result.initial_score == (0.7 if quick_run.config.letter else 0.5)
 
 
 # --- time ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
-"""Phase 1: retrieval, candidates, ranking, merges and the checks after them, with real scripts in the real harness."""
+"""Phase 1: retrieval, candidates, ranking, merges and the checks after them; and all that in the time it has."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,25 +13,28 @@ import pytest
 
 from mle_star import phase1
 from mle_star.errors import AgentError, AgentFailure, BudgetExceeded, Phase1Error
-from mle_star.execution import LocalExecutor, evaluate_solution
-from mle_star.models import ExecutionRawResult, PipelineConfig, RetrievedModel
-from mle_star.phase1 import find_models, retrieve_models, run_phase1
-from mle_star.run.context import Executor, ScriptRequest
+from mle_star.models import ExecutionRawResult, PhaseTimeBudget, PipelineConfig
+from mle_star.phase1 import IN_TIME, find_models, partial_phase1, retrieve_models, run_phase1
+from mle_star.run.context import ScriptRequest
 from mle_star.run.events import (
     CandidateEvaluated,
     DataUsageChecked,
+    Decided,
     MergeTried,
     ModelsRetrieved,
     Notice,
     SubmissionKept,
 )
 from tests.ledgers import best_score
-from tests.method.conftest import (
+
+from .conftest import (
     GARBAGE,
     NO_LEAKAGE,
     ScriptedCall,
+    ScriptedExecutor,
     ScriptedRun,
     broken_script,
+    by_step,
     fenced,
     leaky,
     models,
@@ -37,62 +42,63 @@ from tests.method.conftest import (
     scripted_run,
     settings,
 )
-from tests.method.loops import CheckedFirst
+from .loops import CheckedFirst
 
-pytestmark = pytest.mark.modes("delivered", "letter")
+BOTH = pytest.mark.modes("delivered", "letter")
+TIMES: dict[str, Any] = {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
 
-MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
 
+def candidates(run: ScriptedRun, *scripts: Any) -> PipelineConfig:
+    """Models m0, m1, ... with these scripts, or coroutine functions that give one; settings that ask for as many."""
+    run.agents.always("retriever", models(*(f"m{i}" for i in range(len(scripts)))))
 
-def by_model(**codes: str) -> Any:
-    """An init agent that writes the script of the model it is asked for; candidates are asked for side by side."""
-
-    def reply(call: ScriptedCall) -> str:
+    async def write(call: ScriptedCall) -> str:
         name = call.prompt.split("# Model\n\n")[1].split("\n")[0]
-        return str(fenced(codes[name]))
+        code = scripts[int(name[1:])]
+        return str(fenced(code if isinstance(code, str) else await code()))
 
-    return reply
-
-
-def scored(*scores: float) -> dict[str, str]:
-    """One script for each of the models m0, m1, ..."""
-    return {f"m{i}": script(score, note=f"m{i}") for i, score in enumerate(scores)}
+    run.agents.always("init", write)
+    return settings(M=len(scripts))
 
 
 def stage(run: ScriptedRun, *scores: float, merges: tuple[float, ...] = ()) -> PipelineConfig:
     """Candidates and merges with these scores; the configuration that asks for as many."""
-    run.agents.always("retriever", models(*(f"m{i}" for i in range(len(scores)))))
-    run.agents.always("init", by_model(**scored(*scores)))
     run.agents.reply("merger", *(fenced(script(score, note=f"merge {i}")) for i, score in enumerate(merges, 1)))
-    return settings(M=len(scores))
+    return candidates(run, *(script(score, note=f"m{i}") for i, score in enumerate(scores)))
 
 
-@pytest.mark.modes("delivered")
+# --- retrieval -------------------------------------------------------------------------------------------
+
+NAMELESS = {"models": [{"model_name": "", "example_code": "x"}]}
+REASONS = [reason for reason in get_args(AgentFailure) if reason != "auth"]
+
+
+@pytest.mark.req("REQ-P1-005", "REQ-P1-006")
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "message"),
     [
-        "I know no models.",
-        {"models": [{"model_name": "", "example_code": "x"}]},
-        *(AgentError("no", agent="retriever", reason=reason) for reason in get_args(AgentFailure) if reason != "auth"),
+        ("I know no models.", "cannot be used"), (NAMELESS, r"^A_retriever returned zero models$"),
+        *((AgentError("no", agent="retriever", reason=reason), "no") for reason in REASONS),
     ],
     ids=str,
-)
-async def test_a_retriever_that_gives_nothing_usable_is_replaced_by_what_everybody_knows(
-    quick_run: ScriptedRun, reply: str | dict[str, Any] | AgentError
+)  # fmt: skip
+async def test_a_retriever_that_gives_nothing_usable_twice_is_replaced_by_what_everybody_knows(
+    quick_run: ScriptedRun, reply: Any, message: str
 ) -> None:
     quick_run.agents.always("retriever", reply)
     found = await find_models(quick_run.task, settings(M=2))
-    assert len(found) == 2 and all("sklearn" in model.example_code for model in found)
+    assert len(found) == 2 == len(quick_run.agents.log) and all("sklearn" in model.example_code for model in found)
     names = [model.model_name for model in found]
     assert [event.names for event in quick_run.events(ModelsRetrieved)] == [names]
     assert "the retriever gave nothing usable" in quick_run.events(Notice)[-1].message
-    with pytest.raises((ValueError, AgentError)):
+    with pytest.raises((ValueError, AgentError), match=message):
         await find_models(quick_run.task, settings(M=2, briefing=()))
     quick_run.agents.always("retriever", AgentError("refused", agent="retriever", reason="auth"))
     with pytest.raises(AgentError, match="refused"):
         await find_models(quick_run.task, settings(M=2))
 
 
+@BOTH
 @pytest.mark.req("REQ-P1-003", "REQ-P1-005", "REQ-P1-006", "REQ-P1-007")
 @pytest.mark.parametrize(
     ("entries", "wanted", "found"),
@@ -113,24 +119,19 @@ async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wante
     assert f"list {wanted} of them" in quick_run.agents.log[0].prompt
 
 
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-P1-005", "REQ-P1-006")
-@pytest.mark.parametrize("bad", [GARBAGE, "", {"models": []}, AgentError("down", agent="retriever")])
-async def test_one_bad_reply_of_the_retriever_is_forgiven_two_are_not(quick_run: ScriptedRun, bad: object) -> None:
-    quick_run.agents.reply("retriever", bad)
-    result = await run_phase1(quick_run.task, quick_run.config)
-    assert quick_run.agents.names[:3] == ["retriever", "retriever", "init"] and len(result.retrieved_models) == 2
-    quick_run.agents.always("retriever", {"models": [{"model_name": "", "example_code": "x"}]})
-    with pytest.raises(ValueError, match=r"^A_retriever returned zero models$"):
-        await retrieve_models(quick_run.task, quick_run.config)
+# --- the algorithm ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-032", "REQ-P1-041")
+@BOTH
+@pytest.mark.req(
+    "REQ-P1-014", "REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-024", "REQ-P1-025", "REQ-P1-032", "REQ-P1-041"
+)
 async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
-    config = stage(run, 0.7, 0.9, 0.8, 0.6, merges=(0.91, 0.95, 0.92))
+    scores = [0.7, 0.9, 0.8, 0.6, 0.5]
+    config = stage(run, *scores, merges=(0.91, 0.95, 0.92))  # the last beats the candidates, not the merge before
     result = await run_phase1(run.task, config)
-    assert [model.model_name for model in result.retrieved_models] == ["m0", "m1", "m2", "m3"]
-    assert result.candidate_scores == [0.7, 0.9, 0.8, 0.6] == [s.score for s in result.candidate_solutions]
+    assert [model.model_name for model in result.retrieved_models] == ["m0", "m1", "m2", "m3", "m4"]
+    assert result.candidate_scores == scores == [s.score for s in result.candidate_solutions]
     assert result.initial_score == 0.95 == result.initial_solution.score
     assert result.initial_solution.content == script(0.95, note="merge 2")
     assert result.merge_attempts == [
@@ -138,56 +139,39 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
         {"source_model": "m0", "score": 0.95, "accepted": True, "reason": ""},
         {"source_model": "m3", "score": 0.92, "accepted": False, "reason": "0.92 does not reach 0.95"},
     ]
+    assert [event.base_score for event in run.events(MergeTried)] == [0.9, 0.91, 0.95]
+    merged = [("m1", "m2"), ("merge 1", "m0"), ("merge 2", "m3")]  # what is best so far, and the next by rank
+    for (base, reference), call in zip(merged, run.agents.calls("merger"), strict=True):
+        assert 0 < call.prompt.find(f"# {base}\n") < call.prompt.find(f"# {reference}\n")
     assert run.agents.names[0] == "retriever" and run.agents.names.count("retriever") == 1
-    assert run.agents.names[9:] == [*["merger", "leakage-detection"] * 3, "data", "leakage-detection"]
-    assert [call.step for call in run.agents.log if call.step.startswith("phase1/candidate-1")] == [
-        "phase1/candidate-1/init", "phase1/candidate-1/leakage-detection"
-    ]  # fmt: skip
-    place = "phase1/candidate-1/"
-    steps = [e.step.removeprefix(place) for e in run.journal.events if e.step.startswith(place)]
-    order = [steps.index(name) for name in ("init", "leakage-detection", "script")]
-    assert order == sorted(order)
-    assert sorted((e.index, e.model_name, e.score) for e in run.events(CandidateEvaluated)) == [
-        (0, "m0", 0.7), (1, "m1", 0.9), (2, "m2", 0.8), (3, "m3", 0.6)
-    ]  # fmt: skip
+    assert run.agents.names[11:] == [*["merger", "leakage-detection"] * 3, "data", "leakage-detection"]
+    steps = [e.step.removeprefix("phase1/candidate-1/") for e in run.journal.events if "/candidate-1/" in e.step]
+    assert [name for name in dict.fromkeys(steps) if "holdout" not in name] == ["init", "leakage-detection", "script"]
+    events = sorted((e.index, e.model_name, e.score) for e in run.events(CandidateEvaluated))
+    assert events == [(index, f"m{index}", score) for index, score in enumerate(scores)]
 
 
-@pytest.mark.req("REQ-P1-024", "REQ-P1-025", "REQ-P1-014")
-async def test_merges_go_by_rank_from_the_best_until_one_loses(quick_run: ScriptedRun) -> None:
-    config = stage(quick_run, 0.8, 0.9, 0.85, merges=(0.95, 0.92))
-    result = await run_phase1(quick_run.task, config)
-    first, second = (call.prompt for call in quick_run.agents.calls("merger"))
-    assert first.index("level = 0.9\n") < first.index("level = 0.85"), "the best candidate is the base"
-    assert second.index("level = 0.95") < second.index("level = 0.8\n"), "then what the first merge left"
-    assert [m["accepted"] for m in result.merge_attempts] == [True, False], "0.92 beats the candidates, not the merge"
-    assert result.initial_score == 0.95 == result.initial_solution.score
-    assert [event.base_score for event in quick_run.events(MergeTried)] == [0.9, 0.95]
-
-
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-P1-021", "REQ-P1-029", "REQ-P1-032")
 async def test_failed_candidates_are_kept_in_place_but_never_merged(run: ScriptedRun) -> None:
-    config = stage(run, 0.1, 0.7, 0.1, 0.1, 0.1)
-    crash_after_score = "print('Final Validation Performance: 0.99')\nraise RuntimeError('late')"
-    codes = {**scored(0, 0.7), "m0": broken_script("early"), "m2": crash_after_score, "m3": "print('no score')"}
-    written = by_model(**codes)
-    run.agents.always("init", lambda call: GARBAGE if "candidate-4" in call.step else written(call))
+    late = "print('Final Validation Performance: 0.99')\nraise RuntimeError('late')"
+    codes = [broken_script("early"), script(0.7), late, "print('no score')", ""]
+    config = candidates(run, *codes)
     run.agents.always("debugger", GARBAGE)
     result = await run_phase1(run.task, config)
     assert result.candidate_scores == [None, 0.7, None, None, None] and result.initial_score == 0.7
-    assert [s.source_model for s in result.candidate_solutions] == ["m0", "m1", "m2", "m3", "m4"]
-    assert [s.is_executable for s in result.candidate_solutions] == [False, True, False, False, False]
-    assert [s.content for s in result.candidate_solutions] == [*(codes[f"m{n}"] for n in range(4)), ""]
+    assert [(s.source_model, s.is_executable, s.content) for s in result.candidate_solutions] == [
+        (f"m{n}", n == 1, code) for n, code in enumerate(codes)
+    ]
     assert run.agents.calls("merger") == []
     assert {e.index: e.error for e in run.events(CandidateEvaluated)} == {
         0: "RuntimeError: early", 1: "", 2: "RuntimeError: late", 3: "no score was printed", 4: "no code in the reply",
     }  # fmt: skip
 
 
+@BOTH
 @pytest.mark.req("REQ-P1-022")
 async def test_when_every_candidate_fails_there_is_no_phase_1(quick_run: ScriptedRun) -> None:
-    stage(quick_run, 1, 2, 3)
-    quick_run.agents.always("init", by_model(**{f"m{i}": broken_script(f"b{i}") for i in range(3)}))
+    candidates(quick_run, *(broken_script(f"b{i}") for i in range(3)))
     quick_run.agents.always("debugger", GARBAGE)
     with pytest.raises(RuntimeError, match=r"^Phase 1 failed: all 3 candidates produced execution errors$") as caught:
         await run_phase1(quick_run.task, settings(M=5))  # three were tried, whatever was wanted
@@ -195,70 +179,52 @@ async def test_when_every_candidate_fails_there_is_no_phase_1(quick_run: Scripte
     assert caught.value.errors == {f"m{i}": f"RuntimeError: b{i}" for i in range(3)}
 
 
-@pytest.mark.req("REQ-P1-029", "REQ-P1-030", "REQ-P1-031")
-async def test_a_single_candidate_is_never_merged(quick_run: ScriptedRun) -> None:
-    result = await run_phase1(quick_run.task, stage(quick_run, 0.5))
-    assert quick_run.agents.names == ["retriever", "init", "leakage-detection", "data", "leakage-detection"]
-    assert quick_run.agents.log[-1].step == "phase1/leakage/leakage-detection"
-    assert result.initial_score == 0.5 and result.initial_solution.source_model == "m0"
-
-
-@pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-030")
-async def test_a_data_revision_counts_even_when_it_scores_worse(quick_run: ScriptedRun) -> None:
-    config = stage(quick_run, 0.5)
-    quick_run.agents.reply("data", fenced(script(0.3, note="uses all")))
-    result = await run_phase1(quick_run.task, config)
-    assert len(quick_run.agents.calls("data")) == 1
-    assert result.initial_solution.content == script(0.3, note="uses all") and result.initial_score == 0.3
-    assert result.data_usage_changed and [(e.changed, e.score) for e in quick_run.events(DataUsageChecked)] == [
-        (True, 0.3)
-    ]
-    checked = [call.prompt for call in quick_run.agents.calls("leakage-detection")]
-    assert sum("uses all" in prompt for prompt in checked) == 2, "before its run and at the end"
-
-
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-P1-030", "REQ-P1-033", "REQ-SF-008")
-@pytest.mark.parametrize("revision", [broken_script("no such file"), "print('all data is used')", script("'1,5'")])
-async def test_a_data_revision_that_never_has_a_score_is_given_up(run: ScriptedRun, revision: str) -> None:
+@pytest.mark.req(
+    "REQ-P1-029", "REQ-P1-030", "REQ-P1-031", "REQ-P1-033", "REQ-SF-008", "REQ-SF-029", "REQ-SF-030", "REQ-SF-046"
+)
+@pytest.mark.parametrize(
+    ("revision", "score"),
+    [
+        ("", None), (script(0.3, note="uses all"), 0.3), (broken_script("no such file"), None),
+        ("print('all data is used')", None), (script("'1,5'"), None),
+        pytest.param(script(0.3, note="uses all"), 0.3, marks=pytest.mark.modes("letter")),
+    ],
+)  # fmt: skip
+async def test_a_data_revision_counts_even_when_it_scores_worse_unless_it_never_has_a_score(
+    run: ScriptedRun, revision: str, score: float | None
+) -> None:
     config = stage(run, 0.5)
-    run.agents.reply("data", fenced(revision))
+    if revision:
+        run.agents.reply("data", fenced(revision))
     run.agents.always("debugger", GARBAGE)
     result = await run_phase1(run.task, config)
-    assert result.initial_solution.content == script(0.5, note="m0") and result.initial_score == 0.5
-    assert not result.data_usage_changed
-    assert len(run.agents.calls("debugger")) == config.max_debug_attempts
+    checked = ["leakage-detection", *["debugger"] * (config.max_debug_attempts if score is None else 0)]
+    asked = ["retriever", "init", "leakage-detection", "data", *(checked if revision else []), "leakage-detection"]
+    assert run.agents.names == asked
+    assert "no such file" not in revision or "Error: no such file" in run.agents.calls("debugger")[0].prompt
+    assert run.agents.log[-1].step == "phase1/leakage/leakage-detection", "at the end, whoever wrote it"
+    best = result.initial_solution
+    assert (best.content, best.score) == ((revision, 0.3) if score else (script(0.5, note="m0"), 0.5))
+    assert (best.source_model, result.initial_score) == ("m0", best.score)
+    events = [(e.changed, e.score) for e in run.events(DataUsageChecked)]
+    assert events == [(result.data_usage_changed, best.score)] == [(score is not None, best.score)]
 
 
-@pytest.mark.req("REQ-P1-031", "REQ-P1-033", "REQ-SF-023")
-async def test_a_leak_that_flattered_the_score_is_gone_at_the_end(run: ScriptedRun) -> None:
-    config = stage(run, 0.95)
-    run.agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.95"))  # found at the second look only
-    run.agents.reply("leakage-correction", fenced("level = 0.8"))
-    result = await run_phase1(run.task, config)
-    assert result.candidate_scores == [0.95] and result.initial_score == 0.8 == result.initial_solution.score
-    again = await evaluate_solution(result.initial_solution, run.task, settings(use_cache=False))
-    assert again.score == result.initial_score
-
-
+@BOTH
 @pytest.mark.req("REQ-P1-042", "REQ-SF-022")
 @pytest.mark.parametrize("checks", ["all", "promising"])
 async def test_every_script_that_ran_was_checked_for_leakage_first(quick_run: ScriptedRun, checks: str) -> None:
     run = quick_run
-    config = stage(run, 0.5, 0.6).model_copy(update={"leakage_checks": checks})
+    config = candidates(run, broken_script("m0"), script(0.6)).model_copy(update={"leakage_checks": checks})
     run.executor.inner = witness = CheckedFirst(run.agents, run.executor.inner)
-    run.agents.always("init", by_model(m0=broken_script("m0"), m1=script(0.6, note="m1")))
-    repairs = {
-        place: (broken_script("half", note=f"half {place}"), script(score, note=f"fixed {place}"))
-        for place, score in (("candidate", 0.5), ("merge", 0.65), ("data", 0.7), ("leakage", 0.68))
-    }
-    run.agents.reply("debugger", *fenced(*(code for pair in repairs.values() for code in pair)))
+    places = {"candidate": 0.5, "merge": 0.65, "data": 0.7, "leakage": 0.68}
+    for place, score in places.items():
+        half, whole = broken_script("half", note=f"half {place}"), script(score, note=f"fixed {place}")
+        run.agents.reply("debugger", *fenced(half, whole))
     run.agents.reply("merger", fenced(broken_script("merge")))
     run.agents.reply("data", fenced(broken_script("all data")))
-    leaks = leaky("level = 0.7")
-    run.agents.always(
-        "leakage-detection", lambda call: leaks if call.step == "phase1/leakage/leakage-detection" else NO_LEAKAGE
-    )
+    leaks = {"phase1/leakage/leakage-detection": leaky("level = 0.7")}
+    run.agents.always("leakage-detection", lambda call: leaks.get(call.step, NO_LEAKAGE))
     run.agents.reply("leakage-correction", fenced("raise RuntimeError('corrected')"))
     result = await run_phase1(run.task, config)
     assert result.initial_solution.content == script(0.68, note="fixed leakage"), "repaired after the correction"
@@ -267,55 +233,60 @@ async def test_every_script_that_ran_was_checked_for_leakage_first(quick_run: Sc
         corrected = script(0.7, note="fixed data").replace("level = 0.7", "raise RuntimeError('corrected')")
         assert witness.unchecked == [corrected], "a correction is what the check itself gave"
     last = [call.prompt for call in run.agents.calls("leakage-detection") if "phase1/leakage/" in call.step]
-    seen = [next(note for note in ("fixed data", "half leakage", "fixed leakage") if note in prompt) for prompt in last]
-    assert seen == ["fixed data", "half leakage", "fixed leakage"], "the final script, whoever wrote it"
+    notes = ("fixed data", "half leakage", "fixed leakage")
+    assert [next(note for note in notes if note in prompt) for prompt in last] == [*notes], "the final script, too"
 
 
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-P1-034")
-async def test_candidates_are_written_side_by_side(quick_run: ScriptedRun) -> None:
-    config, second_asked = stage(quick_run, 0.5, 0.6), asyncio.Event()
-    write = quick_run.agents._standing["init"]
+# --- side by side ----------------------------------------------------------------------------------------
 
-    async def wait_for_the_other(call: ScriptedCall) -> Any:
-        if "candidate-1" in call.step:
-            second_asked.set()
-        await asyncio.wait_for(second_asked.wait(), 120)
-        return write(call)
 
-    quick_run.agents.always("init", wait_for_the_other)
-    assert (await run_phase1(quick_run.task, config)).candidate_scores == [0.5, 0.6]
+@BOTH
+@pytest.mark.req("REQ-P1-034", "REQ-P1-035")
+async def test_candidates_are_written_side_by_side_and_to_the_letter_one_after_another(quick_run: ScriptedRun) -> None:
+    begun: list[str] = []
+
+    async def slow() -> str:
+        begun.append("begun")
+        await asyncio.sleep(0.05)
+        begun.append("done")
+        return script(0.5)
+
+    await run_phase1(quick_run.task, candidates(quick_run, slow, slow))
+    assert begun == (["begun", "done"] * 2 if quick_run.config.letter else ["begun", "begun", "done", "done"])
     assert "independent" in (inspect.getdoc(phase1._try_candidates) or "")
 
 
-class _Together:
-    """Lets no script run before `count` of them are there."""
+class _Together(ScriptedExecutor):
+    """Lets no script run before `count` of them are there, and the second end first."""
 
-    def __init__(self, inner: Executor, count: int) -> None:
-        self.inner, self.count, self.here, self.all_here = inner, count, 0, asyncio.Event()
+    def __init__(self, count: int) -> None:
+        self.count, self.here, self.all_here = count, 0, asyncio.Event()
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         self.here += 1
         if self.here >= self.count:
             self.all_here.set()
         await asyncio.wait_for(self.all_here.wait(), 120)
-        return await self.inner.run(request)
+        await asyncio.sleep(0.1 if "candidate-0" in request.working_dir else 0)
+        return await super().run(request)
 
 
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-P1-035")
-async def test_candidates_run_side_by_side_as_the_harness_has_room(tmp_path: Path) -> None:
-    config = settings(M=3, max_concurrent_scripts=2)
-    with scripted_run(tmp_path, config=config, executor=_Together(LocalExecutor(config), 2)) as run:
-        stage(run, 0.5, 0.6, 0.7)
-        run.agents.always("merger", GARBAGE)
-        result = await run_phase1(run.task, config)
-        assert run.executor.most_at_once == 2, "two and never three"
-        assert result.candidate_scores == [0.5, 0.6, 0.7]
-        assert len({request.working_dir for request in run.executor.requests}) == 3
+@pytest.mark.req("REQ-P1-034", "REQ-P1-035")
+async def test_side_by_side_as_the_harness_has_room_and_one_after_another_give_the_same(quick_path: Path) -> None:
+    results, journals = [], []
+    for slots in (1, 2, 3):
+        config = settings(M=3, max_concurrent_scripts=slots, briefing=())
+        with scripted_run(quick_path / str(slots), config=config, executor=_Together(slots)) as run:
+            stage(run, 0.5, 0.9, 0.7, merges=(0.9, 0.4))
+            results.append((await run_phase1(run.task, config)).model_dump(exclude=TIMES))
+            journals.append(_recorded(run))
+            assert run.executor.most_at_once == slots and best_score(run.context) == 0.9
+            assert run.events(SubmissionKept)[-1].score == 0.9
+            assert len({request.working_dir for request in run.executor.requests[:3]}) == 3
+    assert results[0] == results[1] == results[2] and journals[0] == journals[1] == journals[2]
 
 
-def _said(run: ScriptedRun) -> dict[str, list[str]]:
+def _recorded(run: ScriptedRun) -> dict[str, list[str]]:
     """What the journal says about each place, in order, apart from times, shares of memory and the running best."""
     said: dict[str, list[str]] = {}
     for event in run.journal.events:
@@ -326,55 +297,153 @@ def _said(run: ScriptedRun) -> dict[str, list[str]]:
     return said
 
 
-@pytest.mark.req("REQ-P1-035", "REQ-P1-034")
-async def test_side_by_side_and_one_after_another_give_the_same(tmp_path: Path) -> None:
-    results, journals = [], []
-    for slots, name in ((1, "one"), (3, "all")):
-        config = settings(M=3, max_concurrent_scripts=slots, briefing=())
-        with scripted_run(tmp_path / name, config=config) as run:
-            stage(run, 0.5, 0.9, 0.7, merges=(0.9, 0.4))
-            slow_first = script(0.5, note="m0").replace("level", "import time; time.sleep(0.3)\nlevel", 1)
-            run.agents.always("init", by_model(**{**scored(0.5, 0.9, 0.7), "m0": slow_first}))
-            results.append((await run_phase1(run.task, config)).model_dump(exclude=_times()))
-            journals.append(_said(run))
-            assert run.executor.most_at_once <= slots
-            assert best_score(run.context) == 0.9
-            assert run.events(SubmissionKept)[-1].score == 0.9
-    assert results[0] == results[1] and journals[0] == journals[1]
-
-
-def _times() -> dict[str, Any]:
-    return {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
-
-
-@pytest.mark.modes("delivered")  # to the letter candidates come one after another
 async def test_one_candidate_that_hits_the_limit_stops_the_others(quick_run: ScriptedRun) -> None:
-    config, cancelled = stage(quick_run, 0.5, 0.6), asyncio.Event()
+    cancelled = asyncio.Event()
 
-    async def first_waits_second_stops(call: ScriptedCall) -> str:
-        if "candidate-1" in call.step:
-            raise BudgetExceeded(limit="money", used=2, allowed=1)
+    async def waits() -> str:
         try:
-            await asyncio.sleep(60)
+            return await never()
         finally:
             cancelled.set()
-        return ""
 
-    quick_run.agents.always("init", first_waits_second_stops)
+    async def stops() -> str:
+        raise BudgetExceeded(limit="money", used=2, allowed=1)
+
     with pytest.raises(BudgetExceeded):
-        await run_phase1(quick_run.task, config)
+        await run_phase1(quick_run.task, candidates(quick_run, waits, stops))
     assert cancelled.is_set()
 
 
-async def test_a_run_that_is_to_finish_merges_no_more(quick_run: ScriptedRun) -> None:
-    config = stage(quick_run, 0.9, 0.8, 0.7, merges=(0.95, 0.99))
-    merge = fenced(script(0.95, note="merge 1"))
+# --- the phase's time ------------------------------------------------------------------------------------
 
-    def finish(call: ScriptedCall) -> str:
-        quick_run.context.budget.finish_requested = True
-        return str(merge)
+CONFIG = settings(M=3, time_limit_seconds=1000)
+SHARE = 100.0  # of Phase 1; finalization's begins at 900
+THREE = [script(0.5, note="m0"), script(0.6, note="m1"), script(0.4, note="m2")]
 
-    quick_run.agents._queues["merger"] = [finish]
-    result = await run_phase1(quick_run.task, config)
-    assert len(quick_run.agents.calls("merger")) == 1 and result.initial_score == 0.95
-    assert quick_run.agents.names[-2:] == ["data", "leakage-detection"], "what makes the result honest is still done"
+
+class Clock:
+    """A clock that the test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Late(ScriptedExecutor):
+    """The share is used up when a script ends here."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Let everybody see what ended before, move the clock, and score."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.clock.now = SHARE + 1
+        return await super().run(request)
+
+
+@contextmanager
+def timed_run(root: Path, clock: Clock, shares: PhaseTimeBudget | None = None) -> Iterator[ScriptedRun]:
+    """A run of three models that has just opened Phase 1."""
+    config = CONFIG.model_copy(update={"phase_time_budget": shares})
+    with scripted_run(root, config=config, executor=ScriptedExecutor(), clock=clock) as run:
+        run.context.budget.open_phase("phase1")
+        yield run
+
+
+async def evaluated(run: ScriptedRun, count: int) -> None:
+    """Wait until so many candidates are recorded."""
+    while len(run.events(CandidateEvaluated)) < count:
+        await asyncio.sleep(0.001)
+
+
+async def never() -> str:
+    """An answer that does not come."""
+    await asyncio.sleep(3600)
+    raise AssertionError("nobody cancelled this")
+
+
+def passed(run: ScriptedRun) -> list[str]:
+    """The units that the journal says were passed over."""
+    return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(Decided) if e.name == IN_TIME and not e.value]
+
+
+@pytest.mark.req("REQ-OR-025")
+async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_and_so_does_a_resumed_run(
+    quick_path: Path,
+) -> None:
+    """A resumed run has time again, but what was paid for later was built on two candidates and no merge."""
+    clock = Clock()
+    with timed_run(quick_path, clock) as run:
+
+        async def second() -> str:
+            await evaluated(run, 1)
+            run.executor.inner = Late(clock)
+            return THREE[1]
+
+        candidates(run, THREE[0], second, never)
+        result = await run_phase1(run.task, CONFIG)
+        assert result.candidate_scores == [0.5, 0.6, None] and result.initial_score == 0.6
+        assert [script.source_model for script in result.candidate_solutions] == ["m0", "m1", "m2"]
+        assert passed(run) == ["phase1/candidate-2", "phase1/merge-1"]
+        assert {e.index: e.error for e in run.events(CandidateEvaluated)}[2].startswith("Phase 1's share")
+        assert run.agents.calls("merger") == []
+        assert run.agents.names[-2:] == ["data", "leakage-detection"], "the checks have one more share"
+    with timed_run(quick_path, Clock()) as run:
+        again = await run_phase1(run.task, CONFIG)
+        assert run.agents.log == [] and run.executor.scripts == []
+    assert again.model_dump(exclude=TIMES) == result.model_dump(exclude=TIMES)
+
+
+async def test_as_long_as_no_candidate_has_a_score_phase_1_goes_on(quick_path: Path) -> None:
+    clock = Clock()
+    with timed_run(quick_path, clock) as run:
+
+        async def much_later() -> str:
+            await evaluated(run, 1)
+            clock.now = 5 * SHARE
+            return script(0.4, note="m1")
+
+        candidates(run, broken_script(note="m0"), much_later, never)
+        run.agents.always("debugger", "no idea")
+        result = await run_phase1(run.task, CONFIG)
+        assert result.candidate_scores == [None, 0.4, None] and result.initial_score == 0.4
+
+
+@pytest.mark.parametrize(
+    ("agent", "unit"), [("merger", "merge-1"), ("data", "data-use"), ("leakage-detection", "leakage")]
+)
+async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_was(
+    quick_path: Path, agent: str, unit: str
+) -> None:
+    """The share is a tenth of a second, since the wait for its end is real; by the clock it ends in that call."""
+    clock, shares = Clock(), PhaseTimeBudget(phase1=0.0001, phase2=0.5, phase3=0.3, finalization=0.1999)
+    with timed_run(quick_path, clock, shares) as run:
+        candidates(run, *THREE)
+        run.agents.always("merger", fenced(script(0.1)))
+
+        async def hang(call: ScriptedCall) -> str:
+            clock.now = 500
+            return await never()
+
+        run.agents.always(agent, by_step(**{unit.replace("-", "_"): hang, "otherwise": run.agents._standing[agent]}))
+        result = await asyncio.wait_for(run_phase1(run.task, CONFIG), 240)
+        assert result.initial_score == 0.6 and len(result.merge_attempts) == (unit != "merge-1")
+        assert passed(run)[0] == f"phase1/{unit}"
+
+
+async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: Path) -> None:
+    with timed_run(quick_path, Clock()) as run:
+        assert partial_phase1() is None
+        candidates(run, *THREE[:2], never)
+        phase = asyncio.create_task(run_phase1(run.task, CONFIG))
+        await evaluated(run, 2)
+        phase.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await phase
+        assert sorted((e.index, e.score) for e in run.events(CandidateEvaluated)) == [(0, 0.5), (1, 0.6)]
+        found = partial_phase1()
+        assert found is not None and found.candidate_scores == [0.5, 0.6, None]
+        assert found.initial_score == 0.6 and found.initial_solution.source_model == "m1"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import Any
 
 import pytest
 
 from mle_star.execution import evaluate_with_retry
-from mle_star.models import AgentType, EvaluationResult, LeakageDetectionOutput, SolutionPhase
+from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.models.texts import digest_of
 from mle_star.prompts import PromptRegistry, render
 from mle_star.run.context import scope
@@ -28,14 +30,13 @@ from mle_star.safety import (
     fall_back,
     make_debug_callback,
     parse_data_agent_response,
-    synthetic_traceback,
     with_score_line,
 )
 from tests.ledgers import check
 
 from .conftest import GARBAGE, NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, script, settings, solution
 
-pytestmark = pytest.mark.modes("delivered", "letter")
+BOTH = pytest.mark.modes("delivered", "letter")
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
 HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
@@ -44,17 +45,27 @@ HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validat
 # --- the debugger ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-SF-006")
-async def test_a_first_fix_that_runs_takes_one_call_and_needs_no_score(run: ScriptedRun) -> None:
+@BOTH
+@pytest.mark.req("REQ-SF-004", "REQ-SF-006", "REQ-SF-035")
+async def test_a_first_fix_that_runs_takes_one_call_needs_no_score_and_keeps_phase_and_model(run: ScriptedRun) -> None:
     silent = f"if False:\n    {script(0.7).splitlines()[-1]}\nprint('done')"
-    run.agents.reply("debugger", *fenced(script(0.7), silent))
-    fixed, result = await debug_solution(solution(broken_script()), TRACEBACK, run.task, run.config)
-    assert (fixed.content, fixed.score, fixed.is_executable, result.score) == (script(0.7), 0.7, True, 0.7)
-    fixed, result = await debug_solution(solution(broken_script()), TRACEBACK, run.task, run.config)
-    assert (result.is_error, fixed.score, result.stdout) == (False, None, "done\n"), "left to whoever asked"
-    assert len(run.agents.calls("debugger")) == 2 == len(run.executor.scripts)
+    broken = solution(broken_script(), score=0.2, phase=SolutionPhase.merged).model_copy(
+        update={"source_model": "alpha", "is_executable": False}
+    )
+    before = broken.model_dump()
+    run.agents.reply("debugger", *fenced(script(0.7), silent, script(0.6)))
+    for code, score, stdout in ((script(0.7), 0.7, "Final Validation Performance: 0.7\n"), (silent, None, "done\n")):
+        fixed, result = await debug_solution(broken, TRACEBACK, run.task, run.config)
+        assert (fixed.content, fixed.score, fixed.is_executable) == (code, score, True)
+        assert (result.is_error, result.score, result.stdout) == (False, score, stdout), "left to whoever asked"
+        assert (fixed.phase, fixed.source_model) == ("merged", "alpha") and fixed is not broken
+    fixed = await make_debug_callback(run.task, run.config)(broken, "it was killed")
+    assert (fixed.content, fixed.score, fixed.is_executable) == (script(0.6), None, True)
+    assert "it was killed" in run.agents.calls("debugger")[-1].prompt and broken.model_dump() == before
+    assert len(run.agents.calls("debugger")) == 3 and len(run.executor.scripts) == 2
 
 
+@BOTH
 @pytest.mark.req("REQ-SF-006", "REQ-SF-008", "REQ-SF-003", "REQ-SF-007", "REQ-P1-020", "REQ-P2I-031", "REQ-P3-028")
 async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(quick_run: ScriptedRun) -> None:
     agents, config = quick_run.agents, settings(max_debug_attempts=3)
@@ -68,23 +79,8 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
         assert "# v\n" not in prompt and TRACEBACK not in prompt
     assert result.is_error and (failed.score, failed.is_executable) == (None, False) and "still 2" in failed.content
     errors = [(event.step, event.error, event.accepted) for event in quick_run.events(DebugAttempted)]
-    assert errors == [
-        ("debugger", "RuntimeError: broken", True), ("debugger-2", "RuntimeError: still 0", True),
-        ("debugger-3", "RuntimeError: still 1", True),
-    ]  # fmt: skip
-
-
-@pytest.mark.req("REQ-SF-004", "REQ-SF-035")
-async def test_a_fix_keeps_phase_and_model_and_leaves_the_input_alone(quick_run: ScriptedRun) -> None:
-    quick_run.agents.reply("debugger", fenced(script(0.7)))
-    broken = solution(broken_script(), score=0.2, phase=SolutionPhase.merged).model_copy(
-        update={"source_model": "alpha", "is_executable": False}
-    )
-    before = broken.model_dump()
-    fixed = await make_debug_callback(quick_run.task, quick_run.config)(broken, "it was killed")
-    assert broken.model_dump() == before and fixed is not broken
-    assert fixed.content == script(0.7) and "it was killed" in quick_run.agents.calls("debugger")[0].prompt
-    assert (fixed.phase, fixed.source_model, fixed.score, fixed.is_executable) == ("merged", "alpha", None, True)
+    steps, causes = ["debugger", "debugger-2", "debugger-3"], ["broken", "still 0", "still 1"]
+    assert errors == [(step, f"RuntimeError: {why}", True) for step, why in zip(steps, causes, strict=True)]
 
 
 @pytest.mark.req("REQ-SF-008")
@@ -94,13 +90,11 @@ def test_the_last_script_that_worked_comes_back(run: ScriptedRun) -> None:
     assert fall_back(broken, [first, working, broken], attempts=3) is working
     alone = fall_back(solution("a = 3", score=0.9), [broken, solution("a = 4")], attempts=3)
     assert (alone.content, alone.is_executable, alone.score) == ("a = 3", False, None)
-    assert synthetic_traceback("KeyError: 'a'") == "Traceback (most recent call last):\nKeyError: 'a'"
 
 
 UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-010")
 @pytest.mark.parametrize(
     ("code", "expected"),
@@ -124,7 +118,6 @@ def test_the_score_line_goes_to_the_end_or_before_the_main_part(
     assert with_score_line(code) == (expected or code)
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-006", "REQ-SF-007", "REQ-SF-010")
 @pytest.mark.parametrize("purpose", ["solution", "ablation", "submission"])
 async def test_a_repair_is_one_call_and_one_event_and_only_solutions_need_a_score(
@@ -146,7 +139,6 @@ async def test_a_repair_is_one_call_and_one_event_and_only_solutions_need_a_scor
     assert checks == (0 if purpose == "ablation" else 3), "ablations are run, not evaluated"
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-040", "REQ-SF-005")
 @pytest.mark.parametrize("reply", [GARBAGE, "Run this:\n```bash\npip install lightgbm\n```\nand try once more."])
 async def test_a_reply_without_code_uses_up_an_attempt(quick_run: ScriptedRun, reply: str) -> None:
@@ -174,25 +166,28 @@ def becomes(*changes: tuple[str, str]) -> str:
     return text
 
 
-@pytest.mark.req("REQ-SF-014", "REQ-SF-017", "REQ-SF-018", "REQ-SF-020", "REQ-SF-035", "REQ-SF-037", "REQ-SF-045")
+@BOTH
+@pytest.mark.req(
+    "REQ-SF-014", "REQ-SF-015", "REQ-SF-017", "REQ-SF-018", "REQ-SF-020", "REQ-SF-035", "REQ-SF-037", "REQ-SF-045"
+)
 @pytest.mark.parametrize(
-    ("content", "flagged", "corrections", "fixed"),
+    ("content", "flagged", "corrections", "fixed", "form"),
     [
-        (LEAKY, [ONE], ["level = 0.7"], becomes((ONE, "level = 0.7"))),
-        (LEAKY, [ONE, TWO], ["level = 0.7", "scaled = 4"], becomes((ONE, "level = 0.7"), (TWO, "scaled = 4"))),
+        (LEAKY, [ONE], ["level = 0.7"], becomes((ONE, "level = 0.7")), list),  # a bare list is an answer, too
+        (LEAKY, [ONE, TWO], ["level = 0.7", "scaled = 4"], becomes((ONE, "level = 0.7"), (TWO, "scaled = 4")), dict),
         (INDENTED, ["    level = 0.9\n    x = 1"], ["level = 0.7\nx = 2"],
-         INDENTED.replace("0.9", "0.7").replace("x = 1", "x = 2")),
+         INDENTED.replace("0.9", "0.7").replace("x = 1", "x = 2"), str),
     ],
 )  # fmt: skip
 async def test_each_leaking_block_is_rewritten_in_turn_and_nothing_else(
-    content: str, flagged: list[str], corrections: list[str], fixed: str, quick_run: ScriptedRun
+    content: str, flagged: list[str], corrections: list[str], fixed: str, form: type, quick_run: ScriptedRun
 ) -> None:
     agents, leaking = quick_run.agents, solution(content, score=0.9)
     before = leaking.model_dump()
     answers = [*NO_LEAKAGE["answers"], *leaky(*flagged)["answers"]]  # only answers that say yes count
-    agents.reply("leakage-detection", answers)  # a bare list is an answer, too
-    for code in corrections:
-        agents.reply("leakage-correction", fenced(code))
+    forms: dict[type, Any] = {list: answers, dict: {"answers": answers}, str: json.dumps({"answers": answers})}
+    agents.reply("leakage-detection", forms[form])
+    agents.reply("leakage-correction", *map(fenced, corrections))
     checked = await check_and_fix_leakage(leaking)
     assert (checked.content, checked.leaking) == (fixed, False) and leaking.model_dump() == before
     detection, *asked = agents.log
@@ -206,7 +201,6 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_nothing_else(
 CANNOT = "I cannot."
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-019", "REQ-SF-020", "REQ-SF-021")
 @pytest.mark.parametrize(
     ("flagged", "corrections", "rewrite", "fixed", "leaking", "count"),
@@ -227,6 +221,8 @@ CANNOT = "I cannot."
         ([ONE], [CANNOT], fenced(LEAKY), LEAKY, True, 0),
         ([ONE], [CANNOT], fenced("level = ("), LEAKY, True, 0),
         ([ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", False, 1),
+        # a script that does not compile may be rewritten to one that does not either
+        (["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{SCORE_LINE}\n", False, 1),
     ],
 )
 async def test_a_leak_that_no_correction_removes_stays_or_is_rewritten(
@@ -238,15 +234,15 @@ async def test_a_leak_that_no_correction_removes_stays_or_is_rewritten(
     count: int,
     quick_run: ScriptedRun,
 ) -> None:
-    agents, ledger, before = quick_run.agents, quick_run.context.ledger, solution(LEAKY, score=0.9)
+    content = flagged[0] if flagged[0].endswith("((0.9") else LEAKY
+    agents, ledger, before = quick_run.agents, quick_run.context.ledger, solution(content, score=0.9)
     check(quick_run.context, "another", leaking=True)
     agents.reply("leakage-detection", leaky(*flagged))
     agents.reply("leakage-correction", *corrections)
     agents.reply("leakage-rewrite", rewrite)
     checked = await check_and_fix_leakage(before)
     assert (checked.content, checked.leaking) == (fixed, leaking) and not before.leaking
-    assert checked.score == (None if fixed not in (LEAKY, becomes((TWO, "scaled = 4")), becomes((ONE, "level = 0.7")))
-                             else 0.9)  # fmt: skip
+    assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or SCORE_LINE in fixed else 0.9)
     told = quick_run.events(LeakageChecked)[-1]
     assert (told.found, told.fixed) == (len(flagged), count)
     asked = agents.calls("leakage-rewrite")
@@ -254,23 +250,11 @@ async def test_a_leak_that_no_correction_removes_stays_or_is_rewritten(
     if asked:
         stays = [block for block in flagged if block not in (ONE, TWO)] or flagged[:1]
         assert all(block in asked[0].prompt for block in stays)
-    leaks = {LEAKY, fixed} if leaking else {LEAKY} - {fixed}
+    leaks = {content, fixed} if leaking else {content} - {fixed}
     assert ledger.leaking == set(map(digest_of, {"another", *leaks}))
     assert ledger.is_checked(digest_of(fixed)) != leaking
 
 
-@pytest.mark.modes("delivered")
-async def test_a_script_that_does_not_compile_may_be_rewritten_to_one_that_does_not_either(
-    quick_run: ScriptedRun,
-) -> None:
-    quick_run.agents.reply("leakage-detection", leaky("level = ((0.9"))
-    quick_run.agents.reply("leakage-correction", CANNOT)
-    quick_run.agents.reply("leakage-rewrite", fenced("level = ("))
-    checked = await check_and_fix_leakage(solution("level = ((0.9"))
-    assert (checked.content, checked.leaking) == (f"level = (\n{SCORE_LINE}\n", False)
-
-
-@pytest.mark.modes("delivered")
 async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_nothing(run: ScriptedRun) -> None:
     agents, ledger = run.agents, run.context.ledger
     agents.reply("leakage-detection", leaky("level = 0.99"), GARBAGE, NO_LEAKAGE)
@@ -283,6 +267,7 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
     assert ledger.leaks(digest_of(script(0.99))) and not (await check_and_fix_leakage(scored)).leaking
 
 
+@BOTH
 @pytest.mark.req("REQ-SF-013", "REQ-SF-018", "REQ-SF-020", "REQ-SF-037", "REQ-SF-038")
 @pytest.mark.parametrize(
     "reply", [NO_LEAKAGE, "{oops", "", GARBAGE, {"answers": []}, {"answers": [{"leakage_status": "Maybe"}]}]
@@ -301,7 +286,6 @@ async def test_a_clean_verdict_and_an_unreadable_one_leave_the_script_as_it_is(
     assert [event.found for event in quick_run.events(LeakageChecked)] == [0]
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-010")
 async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: ScriptedRun) -> None:
     quick_run.agents.always("leakage-detection", leaky("not in it"))
@@ -313,17 +297,6 @@ async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: Script
     assert ["Final Validation Performance" in prompt for prompt in asked] == [False, True]
 
 
-@pytest.mark.req("REQ-SF-014", "REQ-SF-015")
-async def test_a_verdict_is_read_as_text_as_well_and_a_third_status_is_none(quick_run: ScriptedRun) -> None:
-    verdict = LeakageDetectionOutput.model_validate(leaky(TWO)).model_dump_json()
-    quick_run.agents.reply("leakage-detection", verdict)
-    quick_run.agents.reply("leakage-correction", fenced("scaled = 4"))
-    assert "scaled = 4" in (await check_and_fix_leakage(solution(LEAKY))).content
-    with pytest.raises(ValueError, match="leakage_status"):
-        LeakageDetectionOutput.model_validate({"answers": [{"leakage_status": "Maybe", "code_block": "x"}]})
-
-
-@pytest.mark.modes("delivered")
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
     agents, run = quick_run.agents, quick_run.context
     later, best = settings(leakage_checks="promising"), solution(script(0.9), score=0.9)
@@ -365,7 +338,6 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
 # --- evaluation ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.parametrize(
     ("content", "becomes", "score", "error"),
     [
@@ -394,7 +366,6 @@ async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     assert trial == Trial(nothing, never_ran, "no code in the reply")
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-SF-033")
 @pytest.mark.parametrize("remark", ["", "Mind the gap."])
 async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str, quick_run: ScriptedRun) -> None:
@@ -412,33 +383,33 @@ async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str,
 
 # --- data use --------------------------------------------------------------------------------------------
 
+REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Performance: 0.8')"
 
-@pytest.mark.req("REQ-SF-027", "REQ-SF-030", "REQ-SF-031", "REQ-SF-035", "REQ-SF-039")
-async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(quick_run: ScriptedRun) -> None:
-    revised = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Performance: 0.8')"
-    original = solution(script(0.5), score=0.5, phase=SolutionPhase.merged)
-    before = original.model_dump()
-    quick_run.agents.reply("data", fenced(revised))
+
+@BOTH
+@pytest.mark.req("REQ-SF-027", "REQ-SF-028", "REQ-SF-030", "REQ-SF-031", "REQ-SF-035", "REQ-SF-039")
+@pytest.mark.parametrize(
+    ("reply", "content"),
+    [
+        (fenced(REVISED), REVISED), (ALL_USED, ""), (f"{ALL_USED.upper()}\n{fenced('b = 1')}", ""), ("", ""),
+        (f"Not {ALL_USED.lower()} Here it is:\n{fenced('b = 1')}", "b = 1"),  # to the letter the sentence wins
+        (f"I do not know. {'x' * 300}", ""), (fenced("def f(:\n  pass"), ""), (GARBAGE, ""),
+    ],
+)  # fmt: skip
+async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(
+    reply: str, content: str, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = {"source_model": "TabPFN v2", "is_executable": False, "leaking": True}
+    original = solution(script(0.5), score=0.5, phase=SolutionPhase.merged).model_copy(update=odd)
+    before, letter = original.model_dump(), quick_run.config.letter
+    quick_run.agents.reply("data", reply)
     changed = await check_data_usage(original, quick_run.task)
-    assert (changed.content, changed.phase) == (revised, SolutionPhase.merged) and original.model_dump() == before
-    assert original.content in quick_run.agents.log[0].prompt
-    for reply in (ALL_USED, "I am not sure", "", fenced("def f(:\n  pass"), GARBAGE):
-        quick_run.agents.reply("data", reply)
-        assert await check_data_usage(original, quick_run.task) is original, reply
-
-
-@pytest.mark.modes("delivered")
-@pytest.mark.req("REQ-SF-028")
-def test_the_sentence_wins_over_code_in_any_case(quick_run: ScriptedRun) -> None:
-    original = solution("a = 1", score=0.5, phase=SolutionPhase.merged).model_copy(
-        update={"source_model": "TabPFN v2", "is_executable": False, "leaking": True}
-    )
-    assert parse_data_agent_response(ALL_USED, original) is original
-    assert parse_data_agent_response(f"{ALL_USED.upper()}\n{fenced('b = 1')}", original) is original
-    denied = parse_data_agent_response(f"Not {ALL_USED.lower()} Here it is:\n{fenced('b = 1')}", original)
-    assert denied.content == "b = 1"
-    revised = parse_data_agent_response(fenced("import pandas as pd"), original)
-    assert revised == original.model_copy(update={"content": "import pandas as pd"}), "all but the content stays"
+    stays = not content or (letter and reply.startswith("Not"))
+    assert (changed is original) == stays and changed == parse_data_agent_response(reply, original)
+    assert stays or changed == original.model_copy(update={"content": content}), "all but the content stays"
+    assert original.model_dump() == before and original.content in quick_run.agents.log[0].prompt
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any("x" * 300 in line for line in warned) == (letter and "xxx" in reply), "to the letter all of it"
 
 
 @pytest.mark.req("REQ-SF-026")
@@ -448,12 +419,3 @@ async def test_the_data_check_needs_a_script_and_a_description(
 ) -> None:
     given, task = solution(content), quick_run.task.model_copy(update={"description": description})
     assert await check_data_usage(given, task) is given and quick_run.agents.log == []
-
-
-@pytest.mark.req("REQ-SF-046", "REQ-SF-029")
-async def test_an_error_in_a_data_revision_reaches_the_debugger(run: ScriptedRun) -> None:
-    run.agents.reply("data", fenced("open('./input/nowhere.xyz')\nprint('Final Validation Performance: 0.8')"))
-    revised = await check_data_usage(solution(script(0.5)), run.task)
-    await evaluate_with_retry(revised, run.task, run.config, make_debug_callback(run.task, run.config))
-    (asked,) = run.agents.calls("debugger")
-    assert "nowhere.xyz" in asked.prompt and "FileNotFoundError" in asked.prompt

@@ -15,17 +15,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from mle_star.cli import plain
 from mle_star.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, with_settings
-from mle_star.cli.printing import plain
-from mle_star.errors import (
-    AgentError,
-    BudgetExceeded,
-    ExecutionError,
-    MleStarError,
-    Phase1Error,
-    PipelineError,
-    RunInterrupted,
-)
+from mle_star.errors import ConfigError, CredentialError, JournalError, MleStarError, RunInterrupted
 
 # The modules and their commands, each the name of a function, in the order of the help. A module is loaded when one of
 # its commands is called. To add a command: write a typer function (`Annotated[..., typer.Option(...)]` in its
@@ -39,6 +31,7 @@ MODULES = {
     "integrations": "sweep kaggle mlebench mlflow",
     "doctor": "doctor",
 }
+ERROR = "mle-star: error"
 COMMANDS = {name: module for module, names in MODULES.items() for name in names.split()}
 
 # The base of typer's usage errors has no public name of its own in all versions.
@@ -131,8 +124,7 @@ def exit_code(error: BaseException) -> int:
     """The exit code that an error ends the command with."""
     if isinstance(error, RunInterrupted):
         return EXIT_INTERRUPTED
-    failed = isinstance(error, PipelineError | Phase1Error | ExecutionError | AgentError | BudgetExceeded)
-    return EXIT_FAILED if failed else EXIT_WRONG_INPUT
+    return EXIT_WRONG_INPUT if isinstance(error, ConfigError | CredentialError | JournalError) else EXIT_FAILED
 
 
 def _explain(error: Exception) -> int:
@@ -141,17 +133,15 @@ def _explain(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context is not None else ""
         return _fail(formatted.format_message() + hint, EXIT_WRONG_INPUT)
-    if isinstance(error, RunInterrupted):
-        return _fail(str(error), EXIT_INTERRUPTED, prefix="mle-star")
     if isinstance(error, MleStarError):
-        return _fail(str(error), exit_code(error))
+        return _fail(str(error), exit_code(error), "mle-star" if isinstance(error, RunInterrupted) else ERROR)
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror}", EXIT_WRONG_INPUT)
     return _fail(f"unexpected {type(error).__name__}: {error} (`--debug` shows where)", EXIT_FAILED)
 
 
-def _fail(message: str, code: int, prefix: str = "mle-star: error") -> int:
+def _fail(message: str, code: int, prefix: str = ERROR) -> int:
     """One line, whatever the message holds: names of files and columns come from outside."""
     sys.stderr.write(f"{prefix}: {' '.join(plain(message).split())}\n")
     return code

@@ -21,7 +21,7 @@ from mle_star.cli.options import EXIT_WRONG_INPUT, NO_SETTINGS, Given, takes_set
 from mle_star.data.guess import guess_task
 from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialError, MleStarError
 from mle_star.execution import detect_gpu, inspect_interpreter, sandbox
-from mle_star.models import AgentConfig, AgentType, PipelineConfig, agent_config
+from mle_star.models import AgentType, PipelineConfig, agent_config
 from mle_star.prompts import render
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts, find_credentials, require_credentials
 from mle_star.sdk.credentials import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
@@ -81,11 +81,26 @@ def diagnose(config: PipelineConfig, *, call: bool = False) -> Iterator[Finding]
     yield from _sdk()
     yield _credentials(config)
     yield from _interpreter(config)
-    yield _gpus()
-    yield from _sandboxes(config)
-    yield _disk(Path(config.work_dir))
+    gpu, on_the_cpu = detect_gpu(), "scripts will train on the CPU; nothing to do for tables"
+    none = "" if gpu["gpu_count"] else "none found by nvidia-smi"
+    yield _unless(none, "GPUs", f"{gpu['gpu_count']}: {', '.join(gpu['gpu_names'])}", on_the_cpu, "note")
+    found = sandbox.find_sandbox()
+    remedy = f"{seccomp.INSTALL_HINT if found.kind else sandbox.INSTALL_HINT}, or run mle-star in a container"
+    missing = f"{found.name}: scripts run {found.missing}" if found.missing else ""
+    yield _unless(missing, "script sandbox", found.name, remedy, "problem" if config.require_sandbox else "note")
+    if config.tool_profile == "full":
+        remedy = "install it, or leave tool_profile at minimal: a run is refused as it is"
+        with tempfile.TemporaryDirectory() as folder:
+            missing = asyncio.run(prepare_shell(Path(folder)))
+        yield _unless(missing, "agents' shell", "confined by the CLI's sandbox", remedy)
+    yield _disk(Path(config.work_dir).absolute())
     if call:
         yield from asyncio.run(_calls(config))
+
+
+def _unless(wrong: str, topic: str, fine: str, remedy: str, state: State = "problem") -> Finding:
+    """What is `fine`, unless something is `wrong`."""
+    return Finding(topic, state, wrong, remedy) if wrong else Finding(topic, "ok", fine)
 
 
 def _sdk() -> Iterator[Finding]:
@@ -97,12 +112,12 @@ def _sdk() -> Iterator[Finding]:
         yield Finding("Claude Agent SDK", "problem", version or "not installed", str(error).rsplit(": ", 1)[-1])
         return
     path, number = bundled_cli()
-    if path is not None:
-        yield Finding("its CLI", "ok", f"{number or 'version unknown'}, {path}")
-    elif (other := shutil.which("claude")) is not None:
+    other = shutil.which("claude")
+    if path is None and other is not None:
         yield Finding("its CLI", "note", f"{other}, not the one of the SDK", "its version must be 2.1.248 or later")
     else:
-        yield Finding("its CLI", "problem", "not found", "install a wheel of claude-agent-sdk for this platform")
+        remedy, missing = "install a wheel of claude-agent-sdk for this platform", "not found" if path is None else ""
+        yield _unless(missing, "its CLI", f"{number or 'version unknown'}, {path}", remedy)
 
 
 def _credentials(config: PipelineConfig) -> Finding:
@@ -111,9 +126,8 @@ def _credentials(config: PipelineConfig) -> Finding:
         require_credentials(config)
     except CredentialError as error:
         return Finding("credentials", "problem", f"none for the model {config.model}", str(error).split(": ", 1)[-1])
-    if config.traits.is_free:
-        return Finding("credentials", "ok", f"not needed for the model {config.model}; found: {found or 'none'}")
-    return Finding("credentials", "ok", found)
+    free = f"not needed for the model {config.model}; found: {found or 'none'}"
+    return Finding("credentials", "ok", free if config.traits.is_free else found)
 
 
 def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
@@ -127,45 +141,17 @@ def _interpreter(config: PipelineConfig) -> Iterator[Finding]:
     have = {plain_name(name) for name, _ in packages}
     missing = [name for name in ESSENTIAL if name not in have]
     text = ", ".join(f"{name} {version}" for name, version in packages) or "none"
-    if missing:
-        install = f"{shlex.quote(info.path)} -m pip install {' '.join(missing)}"
-        remedy = f"{install}, or choose an interpreter that has them with --python PATH"
-        yield Finding("ML packages", "problem", f"{text}; missing: {', '.join(missing)}", remedy)
-    else:
-        yield Finding("ML packages", "ok", text)
-
-
-def _gpus() -> Finding:
-    gpu, remedy = detect_gpu(), "scripts will train on the CPU; nothing to do for tables"
-    if gpu["gpu_count"]:
-        return Finding("GPUs", "ok", f"{gpu['gpu_count']}: {', '.join(gpu['gpu_names'])}")
-    return Finding("GPUs", "note", "none found by nvidia-smi", remedy)
-
-
-def _sandboxes(config: PipelineConfig) -> Iterator[Finding]:
-    found = sandbox.find_sandbox()
-    if not found.missing:
-        yield Finding("script sandbox", "ok", found.name)
-    else:
-        state: State = "problem" if config.require_sandbox else "note"
-        hint = seccomp.INSTALL_HINT if found.kind else sandbox.INSTALL_HINT
-        remedy = f"{hint}, or run mle-star in a container"
-        yield Finding("script sandbox", state, f"{found.name}: scripts run {found.missing}", remedy)
-    if config.tool_profile == "full":
-        with tempfile.TemporaryDirectory() as folder:
-            missing = asyncio.run(prepare_shell(Path(folder)))
-        remedy = "install it, or leave tool_profile at minimal: a run is refused as it is"
-        fine = Finding("agents' shell", "ok", "confined by the CLI's sandbox")
-        yield Finding("agents' shell", "problem", missing, remedy) if missing else fine
+    install = f"{shlex.quote(info.path)} -m pip install {' '.join(missing)}"
+    remedy = f"{install}, or choose an interpreter that has them with --python PATH"
+    yield _unless(f"{text}; missing: {', '.join(missing)}" if missing else "", "ML packages", text, remedy)
 
 
 def _disk(folder: Path) -> Finding:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free / 2**30
-    text = f"{free:.1f} GB free below {existing}"
+    text, low = f"{free:.1f} GB free below {existing}", free < LOW_DISK_GB
     remedy = "make room, or set work_dir to another disk: each path keeps its own copy of what its scripts write"
-    state: State = "problem" if free < NO_DISK_GB else "note" if free < LOW_DISK_GB else "ok"
-    return Finding("disk", state, text, "" if state == "ok" else remedy)
+    return _unless(text if low else "", "disk", text, remedy, "problem" if free < NO_DISK_GB else "note")
 
 
 async def _calls(config: PipelineConfig) -> list[Finding]:
@@ -189,21 +175,15 @@ async def _calls(config: PipelineConfig) -> list[Finding]:
             client = AgentClient(task, config, EnvironmentFacts(), work_dir=folder, base_url=base_url, policy=policy)
             agents = await stack.enter_async_context(client)
             for topic, (agent, prompt) in questions.items():
-                findings.append(await _answer(agents, topic, agent_config(agent), prompt, config.model))
-                if findings[-1].state == "problem":
-                    return findings
+                try:
+                    reply = await agents.ask(agent_config(agent), prompt, label="doctor", max_cost_usd=None)
+                except AgentError as error:
+                    return [*findings, Finding(topic, "problem", str(error), _REMEDIES[error.reason])]
+                tokens = f"{reply.input_tokens} + {reply.output_tokens} tokens, ${reply.cost_usd:.4f}"
+                findings.append(Finding(topic, "ok", f"{config.model} answered in {reply.seconds:.1f} s: {tokens}"))
             return [*findings, _tools(agents)]
     except MleStarError as error:
         return [Finding("agent call", "problem", str(error), "see the findings above")]
-
-
-async def _answer(agents: AgentClient, topic: str, agent: AgentConfig, prompt: str, model: str) -> Finding:
-    try:
-        reply = await agents.ask(agent, prompt, label="doctor", max_cost_usd=None)
-    except AgentError as error:
-        return Finding(topic, "problem", str(error), _REMEDIES[error.reason])
-    tokens = f"{reply.input_tokens} + {reply.output_tokens} tokens"
-    return Finding(topic, "ok", f"{model} answered in {reply.seconds:.1f} s: {tokens}, ${reply.cost_usd:.4f}")
 
 
 def _tools(agents: AgentClient) -> Finding:

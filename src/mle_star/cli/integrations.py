@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mle_star.cli import note, tell
 from mle_star.cli.options import (
     EXIT_FAILED,
     EXIT_NO_SUBMISSION,
@@ -20,7 +21,6 @@ from mle_star.cli.options import (
     seconds_of,
     takes_settings,
 )
-from mle_star.cli.printing import note, tell
 from mle_star.data.folder import load_medals
 from mle_star.errors import ConfigError
 from mle_star.run.folder import RunFolder, find_run, first_line

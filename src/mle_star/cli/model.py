@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from mle_star.cli import console, in_words, note, table, tell
 from mle_star.cli.options import RUN_HELP, AsList, Force, Run, complete_run, complete_step, run_named
-from mle_star.cli.printing import console, in_words, note, table, tell
 from mle_star.data.tables import read_table
 from mle_star.errors import ConfigError
 from mle_star.run.folder import find_run, runs_folder, runs_in

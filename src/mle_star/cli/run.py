@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mle_star.cli import advise, note, plain, tell
 from mle_star.cli.options import (
     AS_USUAL,
     EXIT_NO_SUBMISSION,
@@ -26,7 +27,6 @@ from mle_star.cli.options import (
     run_named,
     takes_settings,
 )
-from mle_star.cli.printing import advise, note, plain, tell
 from mle_star.data.layout import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,11 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
+from mle_star.cli import console, table, tell
 from mle_star.cli.options import AsList, Open, Port, Run, complete_step
-from mle_star.cli.printing import console, table, tell
 from mle_star.errors import ConfigError
+from mle_star.models.texts import some_of
+from mle_star.run import events
 from mle_star.run.folder import RunFolder, runs_folder
 from mle_star.run.journal import read_journal
 from mle_star.serving import GuardedServer
@@ -175,8 +178,6 @@ def _serve(server: GuardedServer, *, open_it: bool) -> None:
 # --- steps -------------------------------------------------------------------------------------------------------
 
 
-CALL, SCRIPT = "call", "script"
-PARTS = {"agent_finished": CALL, "agent_failed": CALL, "script_finished": SCRIPT}
 TEXTS = {
     "agent_finished": {"prompt": "markdown", "text": "markdown", "structured": "json"},
     "agent_failed": {"prompt": "markdown", "message": ""},
@@ -188,84 +189,80 @@ TEXTS = {
 TITLES = {"text": "reply", "structured": "reply", "result.stdout": "output", "result.stderr": "errors"}
 
 
+@dataclass
 class StepRecord:
     """All that the journal says about one step: its call, its script, and other events by their kind."""
 
-    def __init__(self, step: str) -> None:
-        self.step = step
-        self.events: dict[str, Any] = {}
+    step: str
+    call: events.AgentFinished | events.AgentFailed | None = None
+    script: events.ScriptFinished | None = None
+    others: dict[str, events.AnyEvent] = field(default_factory=dict)
 
-    @property
-    def seconds(self) -> float | None:
-        """How long its script or call took."""
-        if SCRIPT in self.events:
-            return float(self.events[SCRIPT].result.duration_seconds)
-        return self.events[CALL].seconds if CALL in self.events else None
+    def hear(self, event: events.AnyEvent) -> None:
+        """One more event, or a later one in the place of an earlier."""
+        if isinstance(event, events.AgentFinished | events.AgentFailed):
+            self.call = event
+        elif isinstance(event, events.ScriptFinished):
+            self.script = event
+        else:
+            self.others[event.kind] = event
 
     @property
     def score(self) -> float | None:
         """The score of its script, or of the attempt that ended here."""
-        if SCRIPT not in self.events:
-            found: float | None = self._first("score")
-            return found
-        result = self.events[SCRIPT].result
-        return None if result.is_error else result.score
+        if self.script is not None:
+            return None if self.script.result.is_error else self.script.result.score
+        return next((event.score for event in self.others.values() if hasattr(event, "score")), None)
 
     @property
     def outcome(self) -> str:
         """How it ended, in a word or two."""
-        if SCRIPT in self.events:
-            result = self.events[SCRIPT].result
+        if self.script is not None:
+            result = self.script.result
             failed = "timed out" if result.timed_out else "failed"
             return failed if result.is_error else "not run again" if result.cached else "ran"
-        if CALL in self.events:
-            return "failed" if self.events[CALL].kind == "agent_failed" else "answered"
-        return {True: "accepted", False: "not accepted", None: ""}[self._first("accepted")]
+        if self.call is not None:
+            return "failed" if isinstance(self.call, events.AgentFailed) else "answered"
+        accepted = next((event.accepted for event in self.others.values() if hasattr(event, "accepted")), None)
+        return "" if accepted is None else "accepted" if accepted else "not accepted"
 
-    def _first(self, name: str) -> Any:
-        """What the first event that has such a field says."""
-        return next((value for one in self.events.values() if (value := getattr(one, name, None)) is not None), None)
-
-    def facts(self) -> dict[str, str]:
-        """Short facts by name."""
-        found: dict[str, str] = {}
-        if call := self.events.get(CALL):
-            found["agent"] = call.agent.value + (f" ({call.variant})" if call.variant else "")
-            found["cost"] = f"{text.money(call.cost_usd)}, {text.duration(call.seconds)}"
-            if call.kind == "agent_finished":
-                found["tokens"] = f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"
-        if script := self.events.get(SCRIPT):
-            result = script.result
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Short facts with their names."""
+        if call := self.call:
+            variant = f" ({call.variant})" if call.variant else ""
+            yield "agent", f"{call.agent.value}{variant}, {text.money(call.cost_usd)}, {text.duration(call.seconds)}"
+            if isinstance(call, events.AgentFinished):
+                yield "tokens", f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"
+        if self.script is not None:
+            result = self.script.result
             network = "no network" if result.isolation.network_blocked else "network open"
-            found["exit code"] = f"{result.exit_code} after {text.duration(result.duration_seconds)}"
-            found["isolation"] = f"{result.isolation.sandbox}, {network}"
+            yield "exit code", f"{result.exit_code} after {text.duration(result.duration_seconds)}"
+            yield "isolation", f"{result.isolation.sandbox}, {network}"
         if self.score is not None:
-            found["score"] = text.score(self.score)
-        others = [headline(event) for part, event in self.events.items() if part not in (CALL, SCRIPT)]
-        if any(others):
-            found["events"] = "; ".join(one.words for one in others if one)
-        return found
+            yield "score", text.score(self.score)
+        for news in filter(None, map(headline, self.others.values())):
+            yield "event", news.words
 
     def texts(self) -> Iterator[tuple[str, str, str]]:
         """Long texts as name, content and language."""
-        for event in self.events.values():
-            for field, language in TEXTS.get(event.kind, {}).items():
-                content = attrgetter(field)(event)
-                if field == "text" and event.structured is not None:
-                    continue
-                if field == "structured" and content is not None:
+        heard: list[Any] = [self.call, self.script, *self.others.values()]
+        for event in filter(None, heard):
+            for name, language in TEXTS.get(event.kind, {}).items():
+                content = attrgetter(name)(event)
+                if name == "structured" and content is not None:
                     content = json.dumps(content, indent=2, ensure_ascii=False)
-                if content and content.strip():
-                    yield TITLES.get(field, field), content, language
+                is_said_again = name == "text" and getattr(event, "structured", None) is not None
+                if content and content.strip() and not is_said_again:
+                    yield TITLES.get(name, name), content, language
 
 
 def read_steps(run_dir: Path) -> dict[str, StepRecord]:
     """The steps of a run in the order in which they ended; a step that was repeated shows its last time."""
     steps: dict[str, StepRecord] = {}
     for event in read_journal(RunFolder(run_dir).open().journal):
-        if event.step and event.kind not in ("agent_started", "script_started", "phase_started"):
+        if event.step and not event.kind.endswith("_started"):
             record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
-            record.events[PARTS.get(event.kind, event.kind)] = event
+            record.hear(event)
     return steps
 
 
@@ -279,34 +276,34 @@ def _named(records: Iterable[StepRecord], name: str) -> list[StepRecord]:
 def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
     """A script with its title: that of a step, or the last one below it; `best` and `final` are the run's."""
     if name in ("best", "final"):
-        story = RunStory.from_events(read_journal(RunFolder(run_dir).open().journal))
+        story = RunStory.of(run_dir)
         best = story.bests[-1].score if story.bests else None
         code, score = (story.final_script, story.score) if name == "final" else (story.best_script, best)
         if not code:
             raise ConfigError(f"{run_dir} has no {name} script yet")
         return f"{name} ({text.score(score)})", code
-    scripts = [record for record in read_steps(run_dir).values() if SCRIPT in record.events]
-    chosen = _named(scripts, name)
-    if not chosen:
-        some = ", ".join(record.step for record in scripts[:6]) + (" and more" if len(scripts) > 6 else "")
-        raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some or 'none'}")
-    return f"{chosen[-1].step} ({text.score(chosen[-1].score)})", chosen[-1].events[SCRIPT].script
+    scripts = [record for record in read_steps(run_dir).values() if record.script is not None]
+    chosen = _named(scripts, name)[-1:]
+    if not chosen or chosen[0].script is None:
+        raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some_of([s.step for s in scripts], 6)}")
+    return f"{chosen[0].step} ({text.score(chosen[0].score)})", chosen[0].script.script
 
 
 def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
     made = table("step", "outcome", "score>", "cost>", "time>")
     for one in steps:
         score = "" if one.score is None else text.score(one.score)
-        cost = text.money(one.events[CALL].cost_usd) if CALL in one.events else ""
-        time = "" if one.seconds is None else text.duration(one.seconds)
+        cost = "" if one.call is None else text.money(one.call.cost_usd)
+        seconds = one.script.result.duration_seconds if one.script else one.call.seconds if one.call else None
         style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
+        time = "" if seconds is None else text.duration(seconds)
         made.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
     screen.print(made)
 
 
 def _show_step(screen: Console, one: StepRecord) -> None:
     screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
-    for name, value in one.facts().items():
+    for name, value in one.facts():
         screen.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
     for name, content, kind in one.texts():
         screen.print(Rule(name, align="left", style="dim"), width=min(screen.width, RULE))

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from mle_star.cli import advise, in_words, plain, tell
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
-from mle_star.cli.printing import advise, in_words, plain, tell
 from mle_star.config import load_config
 from mle_star.data.folder import TASK_FILE, load_task, write_task
 from mle_star.data.guess import guess_task
