@@ -12,51 +12,27 @@ the same to type checkers.
 from importlib import import_module
 from typing import Any
 
-__all__ = [
-    "AgentError",
-    "ConfigError",
-    "CredentialError",
-    "DataModality",
-    "ExecutionError",
-    "FinalResult",
-    "Measure",
-    "MetricDirection",
-    "MleStarError",
-    "Model",
-    "PipelineConfig",
-    "PipelineError",
-    "RoleSettings",
-    "Run",
-    "RunInterrupted",
-    "SolutionScript",
-    "TaskDescription",
-    "TaskType",
-    "__version__",
-    "fit",
-    "load_config",
-    "load_model",
-    "load_task",
-    "run_pipeline",
-    "run_pipeline_sync",
-]
-"""What most people need. All other records and errors are attributes of the package, too."""
 _HOMES = {
-    "api": ("Model", "Run", "fit", "load_model"),
-    "config": ("load_config",),
-    "data.folder": ("load_task",),
-    "models": ("SCORE_PATTERN", "ToolProfile"),
-    "orchestrator": ("PipelineState", "run_pipeline", "run_pipeline_sync"),
-    "prompts": ("PromptRegistry",),
+    "api": "Model Run fit load_model",
+    "config": "load_config",
+    "data.folder": "load_task",
+    "errors": "AgentError ConfigError CredentialError ExecutionError MleStarError PipelineError RunInterrupted",
+    "models": "DataModality FinalResult Measure MetricDirection PipelineConfig RoleSettings SolutionScript "
+    "TaskDescription TaskType",
+    "orchestrator": "run_pipeline run_pipeline_sync",
 }
+"""What most people need, by the module it lives in. All other records and errors are attributes of the package, too."""
+_OTHERS = {"models": "SCORE_PATTERN ToolProfile", "orchestrator": "PipelineState", "prompts": "PromptRegistry"}
+__all__ = sorted(["__version__", *" ".join(_HOMES.values()).split()])
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module it lives in: one of `_HOMES`, or whatever models and errors define or offer."""
+    """A public name, from the module it lives in: one of the tables, or whatever models and errors define or offer."""
     if name == "__version__":
         return import_module("importlib.metadata").version("mle-star")
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is not None:
-        return getattr(import_module(f"{__name__}.{home}"), name)
+    for home, names in (*_HOMES.items(), *_OTHERS.items()):
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{home}"), name)
     for home in () if name.startswith("_") else ("models", "errors"):
         found = vars(import_module(f"{__name__}.{home}")).get(name)
         if getattr(found, "__module__", "").startswith(f"{__name__}."):

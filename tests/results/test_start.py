@@ -16,8 +16,7 @@ from mle_star.cli.run import _accompanied, _notify
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
-from mle_star.results.estimate import Estimate, estimate, in_words
-from mle_star.results.source import is_data_file, make_task, taken_in
+from mle_star.results.source import Estimate, estimate, in_words, is_data_file, make_task, taken_in
 from mle_star.run.folder import callable_name
 from tests.results.conftest import houses
 from tests.views.journals import Invented

@@ -24,8 +24,8 @@ from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor
 from mle_star.models import ExecutionRawResult
+from mle_star.results import complete, load_model
 from mle_star.results.finished import export_run, needs, promote
-from mle_star.results.model import complete, load_model
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import first_line, last_config

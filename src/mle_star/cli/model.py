@@ -55,7 +55,7 @@ def predict(
       mle-star predict latest new.csv --output predictions.csv
       mle-star predict houses-20260131 new.xlsx > predictions.csv
     """
-    from mle_star.results.model import load_model
+    from mle_star.results import load_model
 
     if output is not None:
         if output.exists() and not force:

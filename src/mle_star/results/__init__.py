@@ -1,1 +1,313 @@
-"""Before and after a run: data of any shape made into a task, and a finished run put to use."""
+"""The fitted model: new rows go through the solution's own script, in the sandbox, as its test file."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anyio.from_thread import start_blocking_portal
+from filelock import FileLock
+
+from mle_star.config import PREFIX, load_config
+from mle_star.data.columns import is_gap, is_number, moments_of
+from mle_star.data.layout import Layout, find_layout
+from mle_star.data.place import DataFolder
+from mle_star.data.tables import Form, Table
+from mle_star.errors import ConfigError, ExecutionError
+from mle_star.execution import (
+    LocalExecutor,
+    artifacts,
+    exception_line,
+    link_input_data,
+    prepare_path_directory,
+    write_script,
+)
+from mle_star.execution.environment import script_environment
+from mle_star.execution.submission import verify_submission
+from mle_star.execution.workspace import hidden_from, remove_entry, reset_working_directory
+from mle_star.holdout.views import link_rest
+from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
+from mle_star.models.texts import score, some_of
+from mle_star.results.rows import read_answers, read_new, texts_of, write_new
+from mle_star.run.context import Executor, ScriptRequest
+from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
+
+logger = logging.getLogger(__name__)
+
+TEST_NAME, SAMPLE_NAME = "test.csv", "sample_submission.csv"
+T = TypeVar("T")
+
+
+OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links", "require_sandbox")
+"""What decides what a script can reach: a run's folder may come from somebody else, so it does not say."""
+
+
+def load_model(run: str | Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
+    """The model of a finished run, by its folder, its name or `latest`; `settings` or the environment confine it."""
+    return Model.of(find_run(run), executor=executor, settings=settings)
+
+
+@dataclass(frozen=True, repr=False)
+class Model:
+    """The solution of a run, ready to predict. `config` is the run's, with the user's `OWN_SETTINGS`."""
+
+    run_dir: Path
+    result: FinalResult
+    layout: Layout
+    data_dir: Path
+    config: PipelineConfig
+    executor: Executor | None = None
+
+    @classmethod
+    def of(cls, run_dir: Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
+        """The solution of the run in `run_dir`; `settings` are the user's, by default those of the environment."""
+        result = read_result(run_dir)
+        data = Path(with_own_data(RunFolder(run_dir), result.task).data_dir)
+        if not data.is_dir():
+            raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
+        config = _with_own_settings(result.config, settings or load_config())
+        layout = find_layout(data, result.task.description)
+        return cls(run_dir.resolve(), result, layout, data.resolve(), config, executor)
+
+    @property
+    def features(self) -> list[str]:
+        """The columns that new rows must have, the key of a row aside, unless that is a date."""
+        unasked = {*self.targets} if self._is_dated else {*self.targets, self.layout.key}
+        return [name for name in self._asked.columns if name not in unasked]
+
+    @property
+    def _is_dated(self) -> bool:
+        """Are rows named by a moment, of which scripts make features?"""
+        key = self.layout.key
+        return key in self._asked.sample and bool(moments_of(self._asked.column(key), self._asked.sample[key]))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What is predicted."""
+        return self.layout.target.names
+
+    @property
+    def _asked(self) -> Table:
+        """The table whose rows are predicted: the test's, or the training table itself."""
+        return self.layout.test or self.layout.train
+
+    def predict(self, new: Any, *, timeout_seconds: float | None = None) -> Any:
+        """Predictions for new rows, a data frame or the path of a table, as a data frame in the same order."""
+        import pandas
+
+        is_file = isinstance(new, (str, Path))
+        frame = read_new(Path(new), self._asked) if is_file else texts_of(new, self._asked)
+        rows = self._checked(frame, str(new) if is_file else "the new rows")
+        with FileLock(str(self.run_dir / ".predict.lock")):
+            answers = complete(self._answers(rows, timeout_seconds))
+        key = self.layout.key
+        if key in answers.columns:
+            answers = answers.drop(columns=[key])
+            if key in frame.columns:
+                answers.insert(0, key, frame[key].to_numpy())
+        if isinstance(new, pandas.DataFrame):
+            answers.index = new.index
+        return answers
+
+    def __repr__(self) -> str:
+        return f"Model({self.run_dir.name!r}: {self._words()})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what it predicts from what, and how well."""
+        return f"<p><b>{html.escape(self.run_dir.name)}</b>: {html.escape(self._words())}</p>"
+
+    def _words(self) -> str:
+        what = f"predicts {some_of(list(self.targets), 5)} from {some_of(self.features, 8)}"
+        return f"{what}; {score_in_words(self.result)}"
+
+    @property
+    def usual_answer(self) -> dict[str, str]:
+        """The most frequent value of each target."""
+        return {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
+
+    def _labels(self, target: str) -> list[Any]:
+        """Values that a target has in the training rows."""
+        table = self.layout.target.table
+        return [] if table is None else table.sample[target]
+
+    # --- checks ---
+
+    def _checked(self, frame: Any, name: str) -> Any:
+        """The new rows with the columns of the training data, in their order, or one line that says what is wrong."""
+        if not len(frame):
+            raise ConfigError(f"{name}: there are no rows to predict")
+        if absent := [column for column in self.features if column not in frame.columns]:
+            known = some_of(self.features, 20)
+            raise ConfigError(f"{name} lacks {some_of(absent, 5)}; the model was trained on {known}")
+        for column in self.features:
+            self._check_kind(column, list(frame[column]), name)
+        key, wanted = self.layout.key, [column for column in self._asked.columns if column not in self.targets]
+        if key is not None and not self._is_dated and (key not in frame.columns or frame[key].duplicated().any()):
+            frame = frame.assign(**{key: [str(number) for number in range(len(frame))]})
+        if unknown := [column for column in frame.columns if column not in {*self._asked.columns, *self.targets}]:
+            logger.warning("%s: columns that the training data do not have are left out: %s", name, ", ".join(unknown))
+        return frame.reindex(columns=wanted, fill_value="")
+
+    def _check_kind(self, column: str, cells: list[str], name: str) -> None:
+        """Words where all training rows hold numbers are a mistake that a script would only choke on."""
+        if column not in self._asked.sample or self._asked.column(column).kind != "number":
+            return
+        wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_gap(cell) and not is_number(cell)]
+        if wrong:
+            number, cell = wrong[0]
+            count = f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
+            raise ConfigError(f"{name}, row {number}: {column} is {cell!r}, and all training rows hold numbers{count}")
+
+    # --- the script ---
+
+    async def _answers(self, rows: Any, timeout_seconds: float | None) -> Any:
+        shown = self.run_dir / "work" / "new"
+        await asyncio.to_thread(self._show, rows, shown)
+        try:
+            work = await self.execute(self.result.final_solution, shown, "predict", timeout_seconds)
+            return self._read(work, rows)
+        finally:
+            for left in (shown, self.run_dir / "work" / "predict"):
+                await asyncio.to_thread(remove_entry, left)
+
+    async def execute(
+        self, script: SolutionScript, shown: Path, label: str, timeout_seconds: float | None = None
+    ) -> Path:
+        """Run a script of this run on the data in `shown`, with what it fitted before; the folder in which it worked.
+
+        A script that fails with what it fitted before runs once more without it.
+        """
+        config, digest = (
+            self.config,
+            artifacts.fitted_digest(script.content, DataFolder(self.data_dir, ours=self.run_dir)),
+        )
+        work = Path(prepare_path_directory(self.run_dir / "work", label))
+        await asyncio.to_thread(reset_working_directory, str(work))
+        link_input_data(str(shown), str(work), ours=self.run_dir)
+        if (self.run_dir / "solution").is_dir():
+            shutil.copytree(self.run_dir / "solution", work / "solution", dirs_exist_ok=True)
+        recalled = artifacts.restore_fitted(self.run_dir, work, digest)
+        log = self.run_dir / "logs" / f"{label}.log"
+        log.parent.mkdir(exist_ok=True)
+        request = ScriptRequest(
+            script_path=write_script(script, str(work)),
+            working_dir=str(work),
+            timeout_seconds=timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds,
+            env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})),
+            input_dir=str(shown) if DataFolder(shown, ours=self.run_dir).is_whole else None,
+            hidden=hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
+            output_file=str(log),
+        )
+        raw = await (self.executor or LocalExecutor(config)).run(request)
+        if recalled and raw.exit_code != 0 and not raw.timed_out:
+            logger.warning("the script failed with what it had kept in ./%s: it is run again without", artifacts.STATE)
+            artifacts.forget_fitted(self.run_dir)
+            return await self.execute(script, shown, label, timeout_seconds)
+        if raw.timed_out:
+            raise ExecutionError(f"the script of {self.run_dir.name} took more than {request.timeout_seconds:g} s")
+        if raw.exit_code != 0:
+            why = exception_line(raw.stderr) or f"exit code {raw.exit_code}"
+            raise ExecutionError(f"the script of {self.run_dir.name} failed on these rows: {why}; see {log}")
+        if artifacts.listing(work / artifacts.STATE) != recalled:
+            artifacts.forget_fitted(self.run_dir)
+            artifacts.add_fitted(self.run_dir, work / artifacts.STATE)
+            artifacts.note_fitted(self.run_dir, digest)
+        return work
+
+    def _show(self, rows: Any, folder: Path) -> None:
+        """The data of the run with the new rows as its test file."""
+        test, sample = self.layout.test, self.layout.sample
+        link_rest(self.data_dir, folder, {table.name for table in (test, sample) if table is not None})
+        train = self.layout.train
+        if test is not None:
+            write_new(rows, folder / test.name, test.form, test, self.data_dir)
+        else:  # the views that the script was made for had one of separated values
+            write_new(rows, folder / TEST_NAME, train.form if train.form.kind == "csv" else Form(), train)
+        if sample is not None:
+            example = {name: cells[0] if cells else "" for name, cells in sample.sample.items()}
+            blank = rows.assign(**{n: value for n, value in example.items() if n not in rows.columns})
+            write_new(blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir)
+        elif test is None:
+            names = [*([self.layout.key] if self.layout.key else []), *self.targets]
+            write_new(rows.assign(**self.usual_answer)[names], folder / SAMPLE_NAME, Form())
+
+    def _read(self, work: Path, rows: Any) -> Any:
+        """The script's answers, one for each row, in their order."""
+        if not verify_submission(str(work)):
+            raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
+        separator = self.layout.sample.form.separator if self.layout.sample else ","
+        labels = {name: self._labels(name) for name in self.targets}
+        answers = read_answers(work / "final" / "submission.csv", separator, self.layout.key, labels)
+        if len(answers) != len(rows):
+            raise ExecutionError(f"the script gave {len(answers)} predictions for {len(rows)} rows")
+        key = self.layout.key
+        if key is not None and key in answers.columns:
+            place = {text: number for number, text in enumerate(answers[key])}
+            order = [place.get(str(value), -1) for value in rows[key]]
+            if -1 not in order and len(set(order)) == len(order):
+                answers = answers.iloc[order]
+        names = [name for name in answers.columns if name == key or name not in rows.columns]
+        return answers[names].reset_index(drop=True)
+
+
+def _with_own_settings(config: PipelineConfig, own: PipelineConfig) -> PipelineConfig:
+    """The settings of a run with those of the user's that decide what a script can reach; says what is ignored."""
+    usual = PipelineConfig()
+    chosen = {name: getattr(config, name) for name in OWN_SETTINGS}
+    ignored = {name: value for name, value in chosen.items() if value not in (getattr(own, name), getattr(usual, name))}
+    if ignored:
+        words = ", ".join(f"{name}={value!r}" for name, value in ignored.items())
+        names = ", ".join(f"{PREFIX}{name.upper()}" for name in ignored)
+        logger.warning("of the run's settings, %s are ignored: to allow them, set %s yourself", words, names)
+    return config.model_copy(update={name: getattr(own, name) for name in OWN_SETTINGS})
+
+
+def read_result(run_dir: Path) -> FinalResult:
+    """The result of a run; `ConfigError` when it has none yet."""
+    path = RunFolder(run_dir).result
+    try:
+        result = FinalResult.model_validate_json(path.read_bytes())
+    except OSError:
+        if is_running(run_dir):
+            raise ConfigError(f"{run_dir.name} is still running; wait for its end") from None
+        raise ConfigError(f"{run_dir} has no result yet; `mle-star resume {run_dir.name}` continues it") from None
+    except ValueError:
+        raise ConfigError(f"{path} is damaged; `mle-star resume {run_dir.name}` writes it again") from None
+    if not result.final_solution.content.strip():
+        raise ConfigError(f"{run_dir} has no solution")
+    return result
+
+
+def score_in_words(result: FinalResult) -> str:
+    """The score of a result, the interval, and who measured it."""
+    task, expected = result.task, result.expected
+    words = (
+        f"{task.evaluation_metric} {score(result.final_solution.score)} ({task.metric_direction.better_word} is better)"
+    )
+    if expected is not None and expected.low is not None and expected.high is not None:
+        words += f", between {score(expected.low)} and {score(expected.high)}"
+    if expected is None or expected.measured != "harness":
+        return f"{words}, self-reported"
+    return f"{words}, measured on hidden rows" + (f" ({expected.rows:,})" if expected.rows else "")
+
+
+def script_of(content: str, score: float | None = None) -> SolutionScript:
+    """A script as the final solution of a run."""
+    return SolutionScript(content=content, phase=SolutionPhase.final, score=score)
+
+
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for a coroutine, also where an event loop is running, as in a notebook.
+
+    When a cell is interrupted nothing of it continues, or is paid for.
+    """
+    with start_blocking_portal(name="mle-star") as thread:
+        outcome: T = thread.call(lambda: work)
+        return outcome

@@ -18,7 +18,7 @@ from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results.model import SAMPLE_NAME, TEST_NAME, Model, complete, read_result, score_in_words, script_of
+from mle_star.results import SAMPLE_NAME, TEST_NAME, Model, complete, read_result, score_in_words, script_of
 from mle_star.run.folder import RunFolder, is_running, place_copy
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import ScriptRun

@@ -6,20 +6,11 @@ import io
 from pathlib import Path
 from typing import Any
 
+from mle_star.data import tables
 from mle_star.data.columns import is_gap, is_number
+from mle_star.data.place import make_room
 from mle_star.data.rows import Unsupported, read_rows
-from mle_star.data.tables import (
-    Form,
-    Table,
-    as_cell,
-    comma_columns,
-    flatten,
-    json_records,
-    read_table,
-    table_form,
-    told_apart,
-    with_point,
-)
+from mle_star.data.tables import Form, Table
 from mle_star.errors import ConfigError
 
 
@@ -30,7 +21,7 @@ def texts_of(frame: Any, like: Table) -> Any:
     if not hasattr(frame, "columns") or not hasattr(frame, "map"):
         raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
     frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
-    frame.columns = told_apart([str(name) for name in frame.columns])[0]
+    frame.columns = tables.told_apart([str(name) for name in frame.columns])[0]
     for name in frame.columns:
         if pandas.api.types.is_datetime64_any_dtype(frame[name]):
             date_format = like.column(name).date_format if name in like.sample else ""
@@ -58,22 +49,22 @@ def read_new(path: Path, like: Table) -> Any:
 
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
-    if table_form(path) is None:
+    if tables.table_form(path) is None:
         raise ConfigError(f"{path}: not a table; wanted are .csv, .tsv, .json, .parquet or .xlsx")
-    table = read_table(path)
+    table = tables.read_table(path)
     if isinstance(table, str):
         raise ConfigError(table)
     kind = table.form.kind
     if kind == "csv":
         return _read_separated(table, path, like)
     if kind == "parquet":
-        return texts_of(pandas.read_parquet(path), like)
-    if kind == "excel":
+        frame = pandas.read_parquet(path)
+    elif kind == "excel":
         sheets = pandas.read_excel(path, dtype=object, sheet_name=None).values()
-        sheet = max(sheets, key=lambda one: len({*map(str, one.columns)} & {*like.columns}))
-        return texts_of(sheet.infer_objects(), like)
-    rows = list(map(flatten, json_records(path)[1]))
-    return pandas.DataFrame({name: [as_cell(row.get(name)) for row in rows] for name in table.columns})
+        frame = max(sheets, key=lambda one: len({*map(str, one.columns)} & {*like.columns})).infer_objects()
+    else:
+        frame = pandas.DataFrame(list(map(tables.flatten, tables.json_records(path)[1])), dtype=object)
+    return texts_of(frame, like)
 
 
 def _read_separated(table: Table, path: Path, like: Table) -> Any:
@@ -85,12 +76,12 @@ def _read_separated(table: Table, path: Path, like: Table) -> Any:
         raise ConfigError(str(error)) from None
     names, has_header = list(table.columns), table.form.has_header
     if not has_header:  # the names of the training data may look like numbers
-        names = told_apart([cell for (cell,) in rows.values(table.columns, [0])])[0]
+        names = tables.told_apart([cell for (cell,) in rows.values(table.columns, [0])])[0]
         if not {*names} & {*like.columns}:
             raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
     cells = rows.values(table.columns, range(not has_header, rows.count))
-    for place in comma_columns(cells, table.form.separator):
-        cells[place] = list(map(with_point, cells[place]))
+    for place in tables.comma_columns(cells, table.form.separator):
+        cells[place] = list(map(tables.with_point, cells[place]))
     return pandas.DataFrame(dict(zip((n if n in like.columns else n.strip() for n in names), cells, strict=True)))
 
 
@@ -99,26 +90,21 @@ def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, fol
 
     What lies there, perhaps as a second name of somebody's file, is replaced and never written to.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+    make_room(path)
     try:
-        _write(frame, path, form, like, folder)
+        if form.kind != "csv" and like is not None and folder is not None:
+            rows = read_rows(like, folder)
+            cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}
+            new = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+            rows.write(path, range(rows.count, rows.count + len(new)), new)
+            return
+        if form.decimal == "," and like is not None:
+            numbers = [name for name in like.columns if name in frame and like.column(name).numeric]
+            frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
+        frame.to_csv(path, sep=form.separator, encoding=form.encoding, index=False, header=form.has_header)
     except ValueError as error:
         why = f"{type(error).__name__}: {error}"
         raise ConfigError(f"the new rows cannot be written in the form of the training data ({why})") from None
-
-
-def _write(frame: Any, path: Path, form: Form, like: Table | None, folder: Path | None) -> None:
-    if form.kind == "csv" or like is None or folder is None:
-        numbers = [] if like is None else [c for c in like.columns if c in frame and like.column(c).numeric]
-        if form.decimal == ",":
-            frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
-        frame.to_csv(path, sep=form.separator, encoding=form.encoding, index=False, header=form.has_header)
-    else:
-        rows = read_rows(like, folder)
-        cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}
-        new = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-        rows.write(path, range(rows.count, rows.count + len(new)), new)
 
 
 def read_answers(path: Path, separator: str, key: str | None, labels: dict[str, list[Any]]) -> Any:
