@@ -130,10 +130,10 @@ def test_a_model_family_of_the_engineer_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "input" / "test.csv").write_text("id,rooms\n60,3\n61,5\n", encoding="utf-8")
     code = (
         "import os, runpy\nfrom pathlib import Path\n"
-        "from mle_star.engineer import catalogue, design, planning, profile\n"
+        "from mle_star.engineer import design, planning, profile\n"
         f"os.chdir({str(tmp_path)!r})\n"
         "seen = profile.look('rmse', Path('input'), 'Predict `price`.', ('sklearn',))\n"
-        "family = next(one for one in catalogue.fitting_families(seen) if one.name == 'Ridge')\n"
+        "family = next(one for one in design.fitting_families(seen) if one.name == 'Ridge')\n"
         "Path('solution.py').write_text(design.assemble(planning.first_design(seen, family, None)))\n"
         "runpy.run_path('solution.py', run_name='__main__')"
     )

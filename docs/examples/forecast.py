@@ -437,27 +437,38 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
 
 
 def build_features(
-    fit: Rows,
-    y: np.ndarray,
-    others: list[Rows],
-    columns: dict[str, Any],
-    steps: dict[str, Any],
-    settings: Settings,
-    job: Job,
+    fit: Rows, y: np.ndarray, others: list[Rows], columns: Settings, steps: Settings, settings: Settings, job: Job
 ) -> tuple[list[Rows], dict[str, list[str]]]:
     """The features of `fit` and of `others`, learned from `fit` alone; and which columns came from which step."""
     rows = [fit, *others]
     made = [encode([part.frame for part in rows], columns["numbers"], columns["categories"])]
     origin: dict[str, list[str]] = dict(columns.get("steps", {}))
     for name, step in steps.items():
-        added = step(rows, y, settings[name], job)
-        origin[name] = [str(column) for column in added[0].columns]
-        made.append(added)
-    frames = [
-        pd.concat([piece.set_axis(part.frame.index) for piece in pieces], axis=1)
-        for part, *pieces in zip(rows, *made, strict=True)
-    ]
-    return [Rows(frame, part.words) for frame, part in zip(frames, rows, strict=True)], origin
+        made.append([as_table(table, name) for table in step(rows, y, settings[name], job)])
+        origin[name] = [str(column) for column in made[-1][0].columns]
+    built = []
+    for part, *pieces in zip(rows, *made, strict=True):
+        frame = pd.concat([piece.set_axis(part.frame.index) for piece in pieces], axis=1)
+        built.append(Rows(frame, part.words))
+    return built, origin
+
+
+def as_table(made: Any, name: str) -> pd.DataFrame:
+    """What a step has made as a table: columns of an array are numbered."""
+    table = pd.DataFrame(made)
+    return table.add_prefix(f"{name} ") if isinstance(made, np.ndarray) else table
+
+
+def cross_fitted(model: Any, tables: list[Any], truth: np.ndarray, folds: int, job: Job) -> list[np.ndarray]:
+    """Predictions for each table by a model of the first: for that one's own rows by models that have not seen them."""
+    from sklearn.model_selection import KFold
+
+    first, *others = tables
+    own = np.zeros(truth.shape)
+    for fit, held in KFold(folds, shuffle=True, random_state=job.seed).split(first):
+        own[held] = job.memory.hold(model.fit, first[fit], truth[fit]).predict(first[held])
+    model = job.memory.hold(model.fit, first, truth)
+    return [own, *(model.predict(table) for table in others)]
 
 
 def without(rows: Rows, names: list[str]) -> Rows:
@@ -611,7 +622,7 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
 
 def count_phrases(texts: list[str], longest: int, size: int) -> Any:
     """Counts of words, of signs, and of phrases of up to so many of them."""
-    row, word, distinct = told_apart(texts, re.compile(r"\b\w+\b|[^\w\s]").findall)
+    row, word, distinct = words_in(texts, re.compile(r"\b\w+\b|[^\w\s]").findall)
     single = np.array([zlib.crc32(text.encode()) for text in distinct], dtype="uint64")[word]
     keys, rows, phrase = [single], [row], single
     for more in range(1, longest):
@@ -626,7 +637,7 @@ def count_pieces(texts: list[str], longest: int, size: int) -> Any:
     """Counts of the pieces that words consist of, two to so many characters: each word is taken apart once."""
     from scipy import sparse
 
-    row, word, distinct = told_apart(texts, str.split)
+    row, word, distinct = words_in(texts, str.split)
     padded = [f" {text} " for text in distinct]
     places = [[(k, k + n) for n in range(2, longest + 1) for k in range(len(text) - n + 1)] for text in padded]
     keys = [zlib.crc32(text[a:b].encode()) for text, spans in zip(padded, places, strict=True) for a, b in spans]
@@ -635,7 +646,7 @@ def count_pieces(texts: list[str], longest: int, size: int) -> Any:
     return held @ counts_of(inside, np.array(keys, dtype="uint64"), len(distinct), size)
 
 
-def told_apart(texts: list[str], split: Callable[[str], list[str]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def words_in(texts: list[str], split: Callable[[str], list[str]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """All words of the texts in order: the text that each stands in, its number, and the word of each number."""
     found = [split(text) for text in texts]
     row: np.ndarray = np.repeat(np.arange(len(found)), [len(words) for words in found])
@@ -676,7 +687,7 @@ SCORE, DECIDE = smape, decide_as_said
 
 
 # --- features -------------------------------------------------------------------------------------
-FEATURES = {"dates": {"columns": ["date"]}, "lags": {"date": "date", "group": "page", "horizon": None}}
+FEATURES = {"dates": {"columns": ["date"]}, "lags": {"columns": ["date"], "group": "page", "horizon": None}}
 
 
 def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
@@ -691,9 +702,9 @@ def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     return pd.DataFrame(made, index=frame.index).astype("float32")
 
 
-def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
+def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """What the target of a series was before: all lags reach back beyond the last row to be answered."""
-    when, group, horizon = settings["date"], settings["group"], settings["horizon"]
+    (when,), group, horizon = settings["columns"], settings["group"], settings["horizon"]
     day = [part.frame[when].dt.normalize() for part in rows]
     name = [part.frame[group].astype(str) if group else pd.Series("all", index=part.frame.index) for part in rows]
     truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
@@ -703,23 +714,17 @@ def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) ->
     if horizon is None:
         horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
     past = grid.shift(horizon)
-    made: dict[str, pd.DataFrame] = {}
-    for window in (7, 28, 91, 364):
-        made[f"mean of {window} days"] = past.rolling(window, min_periods=1).mean()
-    made["median of 28 days"] = past.rolling(28, min_periods=1).median()
+    lags = {f"mean of {size} days": past.rolling(size, min_periods=1).mean() for size in (7, 28, 91, 364)}
+    lags["median of 28 days"] = past.rolling(28, min_periods=1).median()
     weeks = -(-horizon // 7) * 7
     same = [grid.shift(weeks + 7 * back) for back in range(4)]
-    made["same weekday"] = pd.concat(same).groupby(level=0).median()
+    lags["same weekday"] = pd.concat(same).groupby(level=0).median()
     if len(days) > 364 + horizon:
         year = -(-max(horizon, 350) // 364) * 364
-        made["a year ago"] = grid.shift(year).rolling(7, center=True, min_periods=1).mean()
-    stacked = {label: lag.stack() for label, lag in made.items()}
-    answers = []
-    for part, d, n in zip(rows, day, name, strict=True):
-        keys = pd.MultiIndex.from_arrays([d, n])
-        columns = {label: lag.reindex(keys).to_numpy() for label, lag in stacked.items()}
-        answers.append(pd.DataFrame(columns, index=part.frame.index).astype("float32"))
-    return answers
+        lags["a year ago"] = grid.shift(year).rolling(7, center=True, min_periods=1).mean()
+    stacked = {label: lag.stack() for label, lag in lags.items()}
+    keys = [pd.MultiIndex.from_arrays([d, n]) for d, n in zip(day, name, strict=True)]
+    return [{label: lag.reindex(key).to_numpy("float32") for label, lag in stacked.items()} for key in keys]
 
 
 ROW_STEPS = {"dates": add_dates}

@@ -438,27 +438,38 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
 
 
 def build_features(
-    fit: Rows,
-    y: np.ndarray,
-    others: list[Rows],
-    columns: dict[str, Any],
-    steps: dict[str, Any],
-    settings: Settings,
-    job: Job,
+    fit: Rows, y: np.ndarray, others: list[Rows], columns: Settings, steps: Settings, settings: Settings, job: Job
 ) -> tuple[list[Rows], dict[str, list[str]]]:
     """The features of `fit` and of `others`, learned from `fit` alone; and which columns came from which step."""
     rows = [fit, *others]
     made = [encode([part.frame for part in rows], columns["numbers"], columns["categories"])]
     origin: dict[str, list[str]] = dict(columns.get("steps", {}))
     for name, step in steps.items():
-        added = step(rows, y, settings[name], job)
-        origin[name] = [str(column) for column in added[0].columns]
-        made.append(added)
-    frames = [
-        pd.concat([piece.set_axis(part.frame.index) for piece in pieces], axis=1)
-        for part, *pieces in zip(rows, *made, strict=True)
-    ]
-    return [Rows(frame, part.words) for frame, part in zip(frames, rows, strict=True)], origin
+        made.append([as_table(table, name) for table in step(rows, y, settings[name], job)])
+        origin[name] = [str(column) for column in made[-1][0].columns]
+    built = []
+    for part, *pieces in zip(rows, *made, strict=True):
+        frame = pd.concat([piece.set_axis(part.frame.index) for piece in pieces], axis=1)
+        built.append(Rows(frame, part.words))
+    return built, origin
+
+
+def as_table(made: Any, name: str) -> pd.DataFrame:
+    """What a step has made as a table: columns of an array are numbered."""
+    table = pd.DataFrame(made)
+    return table.add_prefix(f"{name} ") if isinstance(made, np.ndarray) else table
+
+
+def cross_fitted(model: Any, tables: list[Any], truth: np.ndarray, folds: int, job: Job) -> list[np.ndarray]:
+    """Predictions for each table by a model of the first: for that one's own rows by models that have not seen them."""
+    from sklearn.model_selection import KFold
+
+    first, *others = tables
+    own = np.zeros(truth.shape)
+    for fit, held in KFold(folds, shuffle=True, random_state=job.seed).split(first):
+        own[held] = job.memory.hold(model.fit, first[fit], truth[fit]).predict(first[held])
+    model = job.memory.hold(model.fit, first, truth)
+    return [own, *(model.predict(table) for table in others)]
 
 
 def without(rows: Rows, names: list[str]) -> Rows:
@@ -612,7 +623,7 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
 
 def count_phrases(texts: list[str], longest: int, size: int) -> Any:
     """Counts of words, of signs, and of phrases of up to so many of them."""
-    row, word, distinct = told_apart(texts, re.compile(r"\b\w+\b|[^\w\s]").findall)
+    row, word, distinct = words_in(texts, re.compile(r"\b\w+\b|[^\w\s]").findall)
     single = np.array([zlib.crc32(text.encode()) for text in distinct], dtype="uint64")[word]
     keys, rows, phrase = [single], [row], single
     for more in range(1, longest):
@@ -627,7 +638,7 @@ def count_pieces(texts: list[str], longest: int, size: int) -> Any:
     """Counts of the pieces that words consist of, two to so many characters: each word is taken apart once."""
     from scipy import sparse
 
-    row, word, distinct = told_apart(texts, str.split)
+    row, word, distinct = words_in(texts, str.split)
     padded = [f" {text} " for text in distinct]
     places = [[(k, k + n) for n in range(2, longest + 1) for k in range(len(text) - n + 1)] for text in padded]
     keys = [zlib.crc32(text[a:b].encode()) for text, spans in zip(padded, places, strict=True) for a, b in spans]
@@ -636,7 +647,7 @@ def count_pieces(texts: list[str], longest: int, size: int) -> Any:
     return held @ counts_of(inside, np.array(keys, dtype="uint64"), len(distinct), size)
 
 
-def told_apart(texts: list[str], split: Callable[[str], list[str]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def words_in(texts: list[str], split: Callable[[str], list[str]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """All words of the texts in order: the text that each stands in, its number, and the word of each number."""
     found = [split(text) for text in texts]
     row: np.ndarray = np.repeat(np.arange(len(found)), [len(words) for words in found])
@@ -683,8 +694,6 @@ def pair_share(is_it: np.ndarray, chance: np.ndarray) -> float:
 
 
 roc_auc = partial(one_against_rest, figure=pair_share)
-
-
 SCORE, DECIDE = roc_auc, decide_as_said
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mle_star.engineer import planning
-from mle_star.engineer.catalogue import families, fitting_families
-from mle_star.engineer.design import Design
-from mle_star.engineer.profile import Profile, look
-from mle_star.engineer.reading import Question
+from mle_star.engineer.brain import Question
+from mle_star.engineer.design import Design, families, fitting_families
+from mle_star.engineer.profile import Profile
+from mle_star.engineer.server import BrainRequest
 from tests.engineer.small_tasks import SmallTask
 
 Run = Callable[[str], str]
@@ -39,8 +39,12 @@ def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def profile_of(task: SmallTask) -> Profile:
     """What the engineer sees of a small task."""
-    asked = Question.of("init", None, task.system, "")
-    return look(asked.metric, asked.folder, asked.description, asked.packages)
+    return question(task.system).profile
+
+
+def question(system: str, prompt: str = "") -> Question:
+    """What an agent is asked."""
+    return Question.of(BrainRequest("init", None, system, prompt))
 
 
 def quick(profile: Profile, *keys: str) -> Design:

@@ -13,10 +13,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mle_star.engineer import moves, planning, studies
-from mle_star.engineer.catalogue import families, fitting_families, fitting_steps
+from mle_star.engineer import moves, planning
 from mle_star.engineer.checks import foreign_block, leaks
-from mle_star.engineer.design import Design, assemble, literal, recover, sections_of, settings_in
+from mle_star.engineer.design import (
+    Design,
+    assemble,
+    families,
+    fitting_families,
+    fitting_steps,
+    literal,
+    recover,
+    sections_of,
+    settings_in,
+)
 from mle_star.engineer.profile import Profile, look
 from tests.engineer.conftest import profile_of
 from tests.engineer.small_tasks import TASKS
@@ -40,7 +49,7 @@ def test_scripts_are_clean_and_formatted(seen: Profile, tmp_path: Path) -> None:
     design = everything(seen)
     (tmp_path / "all.py").write_text(assemble(design))
     (tmp_path / "first.py").write_text(assemble(planning.first_design(seen, fitting_families(seen)[0], None)))
-    (tmp_path / "study.py").write_text(assemble(studies.study(design, "", 0)))
+    (tmp_path / "study.py").write_text(assemble(planning.study(design, "", 0)))
     rules = ["--isolated", "--line-length", "120", "--target-version", "py310"]
     for command in (["check", "--select", "E,F,W,I,B,UP,SIM,C4,PIE,RET"], ["format", "--check"]):
         done = subprocess.run(
@@ -155,7 +164,7 @@ def example_scripts(folder: Path) -> dict[str, str]:
         "text.py": assemble(first["text"]),
         "joined_tables.py": assemble(first["with_extra_table"]),
         "ensemble.py": assemble(pooled),
-        "study.py": assemble(studies.study(pooled, "", 0)),
+        "study.py": assemble(planning.study(pooled, "", 0)),
     }
 
 

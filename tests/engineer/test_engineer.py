@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from mle_star.engineer import planning, studies
+from mle_star.engineer import planning
 from mle_star.engineer.brain import ALL_USED, NO_SUBSAMPLING, EngineerBrain
-from mle_star.engineer.catalogue import fitting_families
-from mle_star.engineer.design import Design, assemble, recover, sections_of
+from mle_star.engineer.design import Design, assemble, fitting_families, recover, sections_of
 from mle_star.engineer.moves import actions, named_in
 from mle_star.engineer.server import BrainRequest
 from mle_star.method.codeblocks import extract_code_block
@@ -123,7 +122,7 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
     said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
     most, least = said.split("has the most impact")[0], said.split("has the least impact")[0]
     assert most.rstrip().endswith("`No OneHotEncoder`") and least.rstrip().endswith("`No Imputation`")
-    baseline, losses = studies.findings_in(said)
+    baseline, losses = planning.findings_in(said)
     assert baseline == 0.8196 and losses["No OneHotEncoder"] == pytest.approx(0.031)
     for printed in ("Baseline: 0.8, scaler: 0.8", "Baseline: 0.8, scaler: 0.81", "Baseline: 0.8, a: 0.81, b: 0.9"):
         said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
@@ -133,7 +132,7 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
     assert "`scaler` has the most impact" in said and "`encoder` has the least impact" not in said
     assert said.count("`scaler` has") == 1
     said = await table_desk.ask(AgentType.summarize, ablation_code="", raw_result="Baseline: 0.123456789012, a: 0.1")
-    assert "scores 0.12346 " in said and studies.findings_in(said)[0] == 0.123456789012
+    assert "scores 0.12346 " in said and planning.findings_in(said)[0] == 0.123456789012
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:
@@ -164,7 +163,7 @@ async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None
     block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))
     first = actions(block, desk.profile)[0]
     better, worse = (0.9, 0.1) if desk.profile.recipe.metric.higher_is_better else (0.1, 0.9)
-    plans, scores = [f"{first.title}. {first.why}"], [better]
+    plans, scores = [first.plan], [better]
     for step in range(3):
         plan = await desk.ask(AgentType.planner, code_block=block, plans=plans, scores=scores)
         named = [action.title for action in named_in(plan, block, desk.profile)]

@@ -10,8 +10,7 @@ import pytest
 
 from mle_star.engineer import planning, profile
 from mle_star.engineer.brain import serve
-from mle_star.engineer.catalogue import families, fitting_families
-from mle_star.engineer.design import assemble, recover
+from mle_star.engineer.design import assemble, families, fitting_families, recover
 from tests.engineer.conftest import Run, profile_of, quick
 from tests.engineer.small_tasks import TASKS, table, write
 

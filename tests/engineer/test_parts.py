@@ -18,25 +18,25 @@ import pytest
 from mle_star.data import formulas
 from mle_star.data import metrics as known_metrics
 from mle_star.engineer import parts
-from mle_star.engineer.catalogue import all_blends, families, steps
-from mle_star.engineer.design import Design, assemble
+from mle_star.engineer.design import Design, all_blends, assemble, families, steps
 from mle_star.engineer.moves import ANCHOR, changed
 from mle_star.engineer.parts import core, deciding
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, Settings, few_rows, grow, inner_split
-from mle_star.engineer.parts.encoding import build_features, encode
+from mle_star.engineer.parts.deciding import RECIPES
+from mle_star.engineer.parts.encoding import as_table, build_features, encode
 from mle_star.engineer.parts.matrices import fit_kernel
 from mle_star.engineer.parts.texts import count_words
 from mle_star.engineer.parts.trees import train_catboost
 from mle_star.engineer.parts.validation import Course, cross_validate, make_folds, plan_of, spread, with_found
 from mle_star.engineer.parts.validation import search_settings as search
 from mle_star.engineer.planning import metric_settings
-from mle_star.engineer.recipes import RECIPES
 
 DICE = np.random.default_rng(5)
 COLUMNS = {
     **{key: ["when", "then"] for key in ("dates", "calendar", "spans")},
     **{key: ["kind"] for key in ("counts", "target_means", "deviations", "code_parts")},
     **{key: ["text"] for key in ("text_sizes", "style")},
+    **{key: ["when"] for key in ("lags", "neighbours_in_time")},
 }
 WORDS = {"words": 2, "pieces": 3, "bits": 12, "longest": 500}
 
@@ -156,7 +156,7 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
     rows = Rows(frame, count_words(frame, ["text"], WORDS))
     settings: dict[str, Any] = {
         "columns": COLUMNS.get(key, ["n0", "n1"]),
-        "pairs": 2, "numbers": ["n0"], "count": 2, "products": True, "alpha": 1.0, "date": "when", "group": "kind",
+        "pairs": 2, "numbers": ["n0"], "count": 2, "alpha": 1.0, "group": "kind",
         "horizon": 7,
     }  # fmt: skip
     if not step.learns:
@@ -166,7 +166,11 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
         return
     fit, held = np.arange(100), np.arange(100, 160)
     one, two = (
-        step.add([rows.take(fit), rows.take(held[:n])], signal[fit], settings, job("regression")) for n in (60, 20)
+        [
+            as_table(made, key)
+            for made in step.add([rows.take(fit), rows.take(held[:n])], signal[fit], settings, job("regression"))
+        ]
+        for n in (60, 20)
     )
     assert list(one[0].columns) == list(one[1].columns) and len(one[1]) == 60
     pd.testing.assert_frame_equal(one[0], two[0])
@@ -177,7 +181,7 @@ def test_no_training_row_sees_its_own_target_in_a_mean() -> None:
     frame = pd.DataFrame({"kind": [f"k{n // 2}" for n in range(300)]})
     noise = DICE.normal(size=300)
     made = steps()["target_means"].add([Rows(frame)], noise, {"columns": ["kind"], "pairs": 0}, job("regression"))
-    assert abs(np.corrcoef(made[0].iloc[:, 0], noise)[0, 1]) < 0.3
+    assert abs(np.corrcoef(made[0][:, 0], noise)[0, 1]) < 0.3
 
 
 def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() -> None:
@@ -186,7 +190,7 @@ def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() ->
     y = np.repeat(np.arange(300.0), 4) + np.tile([0.0, 200, 400, 600], 300)
     later = pd.DataFrame({"when": np.repeat(pd.date_range(days[-1], periods=31)[1:], 4), "page": list("abcd") * 30})
     fit: Any = lambda rows, y, others, settings, job: [np.full(len(part.frame), y.mean()) for part in others]  # noqa: E731
-    settings = {"lags": {"date": "when", "group": "page", "horizon": None}}
+    settings = {"lags": {"columns": ["when"], "group": "page", "horizon": None}}
     columns = {"numbers": [], "categories": ["page"]}
     folds = make_folds(frame, y, {"kind": "time", "count": 1, "column": "when", "share": 0.1}, 1)
     errors = []

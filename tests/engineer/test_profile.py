@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from mle_star.data.columns import EPOCH
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import TICK_NS, _looked_at
-from mle_star.engineer.brain import serve
-from mle_star.engineer.catalogue import fitting_families
+from mle_star.engineer.brain import parts_of, serve
+from mle_star.engineer.design import fitting_families
+from mle_star.engineer.parts.deciding import recipe_for
 from mle_star.engineer.parts.reading import read_data
 from mle_star.engineer.profile import look
-from mle_star.engineer.reading import Question, parts_of
-from mle_star.engineer.recipes import recipe_for
 from mle_star.holdout.split import find_rule
-from tests.engineer.conftest import profile_of
+from tests.engineer.conftest import profile_of, question
 from tests.engineer.shop import system_prompt, write_shop
 from tests.engineer.small_tasks import TASKS
 
@@ -44,20 +43,19 @@ def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, 
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
-    asked = Question.of("init", None, write_shop(tmp_path / "input"), "")
+    asked = question(write_shop(tmp_path / "input"))
     for path in asked.folder.iterdir():  # a file that has just changed is read anew each time
         os.utime(path)
     time.sleep(2 * TICK_NS / 1e9)
     serve.look_ahead(asked.folder, asked.description)
     before = _looked_at.cache_info().misses
-    look(asked.metric, asked.folder, asked.description, asked.packages)
+    assert asked.profile.rows
     assert _looked_at.cache_info().misses == before
     serve.look_ahead(tmp_path / "nowhere", "")
 
 
 def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
-    asked = Question.of("init", None, write_shop(tmp_path / "input"), "")
-    seen = look(asked.metric, asked.folder, asked.description, asked.packages)
+    seen = question(write_shop(tmp_path / "input")).profile
     assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
     assert seen.data["amounts"] == ["price"] and list(seen.dates) == ["joined"]
     assert {"age", "income", "visits"} <= set(seen.data["numbers"]) and "city" in seen.categories
@@ -99,10 +97,7 @@ def test_gini_sorts_classes_and_amounts(tmp_path: Path) -> None:
 def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
     system = TASKS["auc"](tmp_path / "input").system
     bare = "\n".join(line for line in system.splitlines() if not line.startswith(("catboost", "lightgbm", "xgb")))
-    few, every = (
-        {family.key for family in fitting_families(look(q.metric, q.folder, q.description, q.packages))}
-        for q in (Question.of("init", None, text, "") for text in (bare, system))
-    )
+    few, every = ({family.key for family in fitting_families(question(text).profile)} for text in (bare, system))
     assert few < every and len(few) >= 3 and not few & {"lightgbm", "xgboost", "catboost"}
 
 
@@ -125,7 +120,7 @@ def test_any_prompt_can_be_taken_apart(text: str) -> None:
 
 def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Path) -> None:
     task = "Predict `y`.\n\n# Data\n\nSee below.\n\n# Metric\n\nWhatever you like."
-    asked = Question.of("init", None, system_prompt(tmp_path, "mae", "minimize", task), "")
+    asked = question(system_prompt(tmp_path, "mae", "minimize", task))
     assert (asked.metric, asked.folder, asked.description) == ("mae", tmp_path.resolve(), task)
     assert "lightgbm" in asked.packages and "sklearn" in asked.packages and "torch" not in asked.packages
 
@@ -133,7 +128,7 @@ def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Pat
 def test_facts_and_a_history_with_failures_are_read() -> None:
     facts = {"metric": "rmse", "scores": [0.5, None]}
     text = "# Tried\n\n## Plan: one\ntwo lines\n## Score: 0.5\n\n## Plan: other\n## Score: N/A (evaluation failed)\n"
-    asked = Question.of("planner", None, "", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
+    asked = question("", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
     assert asked.metric == "rmse"
     assert [(plan.strip(), score) for plan, score in asked.tried] == [("one\ntwo lines", 0.5), ("other", None)]
 

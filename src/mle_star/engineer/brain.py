@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -17,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.layout import find_layout
-from mle_star.engineer import checks, moves, planning, studies
-from mle_star.engineer.catalogue import definition_of, fitting_families
-from mle_star.engineer.design import assemble, recover
-from mle_star.engineer.profile import Profile, look, refuse
-from mle_star.engineer.reading import Question, fenced
+from mle_star.engineer import checks, moves, planning
+from mle_star.engineer.design import assemble, definition_of, fitting_families, recover, settings_in
+from mle_star.engineer.profile import LIBRARIES, Profile, look, refuse
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.errors import ConfigError
 
@@ -30,6 +30,12 @@ NO_SUBSAMPLING = "There is no subsampling."
 ROWS = 30_000
 _CORE = {"ablation": ("Python solution",), "extractor": ("Python solution",), "debugger": ("Script", "Error")}
 """What makes two questions of an agent the same, whatever times are named beside it."""
+_HEADING = re.compile(r"^(#{1,4})[ \t]+(.+?)[ \t]*$")
+_FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*([\w+-]*)[ \t]*$")
+_FOLDER = "The data folder is `"
+Known = tuple[float | None, tuple[str, ...]]
+"""What is known of the script that a block comes from: its score, and the models that it trains."""
+Answer = str | dict[str, Any]
 
 
 class Served:
@@ -54,85 +60,172 @@ class Served:
 serve = Served()
 
 
-@dataclass
-class _Memory:
-    """What is remembered of a question: how often it was asked, and which sections were chosen for it."""
-
-    asked: int = 0
-    chosen: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What is known of the script that a block comes from: its score, and the models that it trains."""
-
-    baseline: float | None = None
-    models: tuple[str, ...] = ()
-
-
 class EngineerBrain:
     """Answers by rule. A question asked twice gets another answer where there is one, so that parallel paths differ."""
 
     def __init__(self) -> None:
-        self._memories: defaultdict[str, _Memory] = defaultdict(_Memory)
-        self._blocks: dict[str, _Known] = {}
+        self._asked: Counter[str] = Counter()
+        self._chosen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._known: dict[str, Known] = {}
         self._answering = threading.Lock()
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The answer of the agent that is asked."""
-        question = Question.of(request.agent, request.variant, request.system, request.prompt)
+        question = Question.of(request)
         same = "\0".join(map(question.block, _CORE.get(request.agent, ()))) or request.prompt
-        memory = self._memories[hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()]
-        desk = _Desk(question, memory, self._blocks, memory.asked)
-        memory.asked += 1
-        answer = await asyncio.to_thread(self._answer_alone, desk)
+        key = hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()
+        question.turn, question.chosen, question.known = self._asked[key], self._chosen[key], self._known
+        self._asked[key] += 1
+        answer = await asyncio.to_thread(self._answer_alone, question)
         return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
 
-    def _answer_alone(self, desk: _Desk) -> str | dict[str, Any]:
+    def _answer_alone(self, question: Question) -> Answer:
         """One answer at a time: tables are looked at once, paths are not told the same, and `ast.parse` is never run
         by two threads, which some versions of Python end with a SystemError (gh-106905)."""
         with self._answering:
-            if desk.question.agent not in AGENTS:
-                return f"There is no agent called {desk.question.agent!r}."
+            if question.agent not in AGENTS:
+                return f"There is no agent called {question.agent!r}."
             try:
-                return AGENTS[desk.question.agent](desk)
+                return AGENTS[question.agent](question)
             except ConfigError as error:
                 return f"The embedded engineer works on tables and texts: {error}."
 
 
-@dataclass
-class _Desk:
-    """A question with what belongs to it."""
+# --- reading: the headed parts of a prompt, its fenced blocks, its facts, the system prompt --------------
 
-    question: Question
-    memory: _Memory
-    blocks: dict[str, _Known]
-    turn: int
+
+@dataclass(frozen=True)
+class Part:
+    """What stands under one heading: its text without fenced blocks, and those blocks."""
+
+    heading: str
+    text: str
+    blocks: tuple[str, ...]
+
+
+def parts_of(prompt: str) -> list[Part]:
+    """The parts of a prompt in order; headings inside fenced blocks do not count. Text above the first has none."""
+    parts: list[Part] = []
+    heading, text, blocks = "", list[str](), list[str]()
+    lines = iter(prompt.splitlines())
+    for line in lines:
+        fence, title = _FENCE.match(line), _HEADING.match(line)
+        if fence:
+            inside = []
+            while (inner := next(lines, fence[1])).strip() != fence[1]:
+                inside.append(inner)
+            blocks.append("\n".join(inside))
+        elif title:
+            parts.append(Part(heading, "\n".join(text).strip(), tuple(blocks)))
+            heading, text, blocks = title[2], [], []
+        else:
+            text.append(line)
+    return [*parts, Part(heading, "\n".join(text).strip(), tuple(blocks))]
+
+
+@dataclass
+class Question:
+    """A request taken apart, with how often it was asked before, which sections were chosen for it then, and what is
+    known of blocks that were chosen."""
+
+    agent: str
+    variant: str
+    system: str
+    parts: list[Part]
+    facts: dict[str, Any]
+    turn: int = 0
+    chosen: Counter[str] = field(default_factory=Counter)
+    known: dict[str, Known] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, request: BrainRequest) -> Question:
+        """The question behind a request; without a section of facts there are none."""
+        parts = parts_of(request.prompt)
+        facts = [block for part in parts if part.heading == "Facts" for block in part.blocks]
+        return cls(request.agent, request.variant or "", request.system, parts, json.loads(facts[-1]) if facts else {})
+
+    def block(self, *headings: str) -> str:
+        """The first fenced block, or else the text, under the first heading that begins so."""
+        part = next((part for part in self.parts if part.heading.startswith(headings)), None)
+        return "" if part is None else part.blocks[0] if part.blocks else part.text
+
+    def blocks(self, ending: str) -> list[str]:
+        """Every block under headings that end so, or begin so."""
+        wanted = (part for part in self.parts if part.heading.endswith(ending) or part.heading.startswith(ending))
+        return [block for part in wanted for block in part.blocks]
+
+    @property
+    def tried(self) -> list[tuple[str, float | None]]:
+        """The plans that were tried, with their scores; None for one that did not run."""
+        parts = (part for part in self.parts if part.heading.startswith("Plan:"))
+        plans = [part.heading.removeprefix("Plan:") + "\n" + part.text for part in parts]
+        scores = self.facts.get("scores") or [None] * len(plans)
+        return list(zip(plans[-len(scores) :], scores, strict=False))
+
+    @property
+    def before(self) -> list[str]:
+        """How the plans begin that earlier steps of the path have tried."""
+        return [str(plan) for plan in self.facts.get("tried") or ()]
+
+    # --- the system prompt ---
+
+    @property
+    def metric(self) -> str:
+        """The metric as the task names it."""
+        return str(self.facts.get("metric") or self._section("Metric").partition("`")[2].partition("`")[0])
+
+    @property
+    def folder(self) -> Path:
+        """Where the data lies."""
+        return Path(self.system.rpartition(_FOLDER)[2].partition("`")[0] if _FOLDER in self.system else "./input")
 
     @property
     def profile(self) -> Profile:
         """What the data looks like."""
-        return look(self.question.metric, self.question.folder, self.question.description, self.question.packages)
+        return look(self.metric, self.folder, self.description, self.packages)
+
+    @property
+    def description(self) -> str:
+        """What the task's author wrote: from the first heading of that name to the last of the next."""
+        _, found, rest = f"\n{self.system}".partition("\n# Task\n")
+        return rest.rpartition("\n# Metric\n")[0].strip() if found else ""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What scripts may import, by the names that they import."""
+        lines = [line for line in self._section("Python").splitlines() if "==" in line]
+        names = [line.partition("==")[0].strip("- ").lower() for line in lines]
+        return tuple(sorted({LIBRARIES.get(name, name.replace("-", "_")) for name in names}))
+
+    def _section(self, title: str) -> str:
+        return f"\n{self.system}".rpartition(f"\n# {title}\n")[2].partition("\n# ")[0]
+
+
+def fenced(code: str) -> str:
+    """Code as the one block of a reply, in a fence that nothing inside can close."""
+    longest = max((len(run) for run in re.findall("`{3,}", code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}python\n{code.rstrip()}\n{fence}"
 
 
 # --- Phase 1 ---------------------------------------------------------------------------------------------
 
 
-def _retrieve(desk: _Desk) -> dict[str, Any]:
-    chosen = fitting_families(desk.profile)[: int(desk.question.facts.get("count") or 4)]
+def _retrieve(question: Question) -> Answer:
+    chosen = fitting_families(question.profile)[: int(question.facts.get("count") or 4)]
     return {"models": [{"model_name": f.name, "example_code": definition_of(f.fit).source} for f in chosen]}
 
 
-def _init(desk: _Desk) -> str:
-    name = str(desk.question.facts.get("model") or desk.question.block("Model"))
-    rows = int(desk.question.facts.get("rows") or ROWS)
-    profile = desk.profile
+def _init(question: Question) -> Answer:
+    name = str(question.facts.get("model") or question.block("Model"))
+    rows = int(question.facts.get("rows") or ROWS)
+    profile = question.profile
     return fenced(assemble(planning.first_design(profile, planning.family_named(name, profile), rows)))
 
 
-def _merge(desk: _Desk) -> str:
-    base, reference = desk.question.block("Base"), desk.question.block("Reference")
-    mine, other = recover(base), recover(reference)
+def _merge(question: Question) -> Answer:
+    base = question.block("Base")
+    mine, other = recover(base), recover(question.block("Reference"))
     if mine is None or other is None:
         return fenced(base)
     return fenced(assemble(planning.united([mine, other], "careful" if len(mine.models) > 1 else "mean")))
@@ -141,82 +234,84 @@ def _merge(desk: _Desk) -> str:
 # --- Phase 2 ---------------------------------------------------------------------------------------------
 
 
-def _ablate(desk: _Desk) -> str:
-    code = desk.question.block("Python solution")
+def _ablate(question: Question) -> Answer:
+    code = question.block("Python solution")
     design = recover(code)
-    if design is None or not studies.parts_of(design):
+    if design is None or not planning.variants_of(design):
         return fenced(checks.foreign_study(code))
-    previous = "\n".join(desk.question.blocks("Study"))
-    return fenced(assemble(studies.study(design, previous, desk.turn)))
+    return fenced(assemble(planning.study(design, "\n".join(question.blocks("Study")), question.turn)))
 
 
-def _summarize(desk: _Desk) -> str:
-    higher = desk.question.facts.get("direction", "maximize") == "maximize"
-    return studies.summarize(desk.question.block("Printed output"), higher=higher, metric=desk.question.metric)
+def _summarize(question: Question) -> Answer:
+    higher = question.facts.get("direction", "maximize") == "maximize"
+    return planning.summarize(question.block("Printed output"), higher=higher, metric=question.metric)
 
 
-def _extract(desk: _Desk) -> dict[str, Any]:
-    code, summary = desk.question.block("Python solution"), desk.question.block("Ablation summary")
-    previous = desk.question.blocks("Block ")
-    chosen = planning.choose_blocks(code, summary, previous, desk.profile, desk.memory.chosen, desk.question.before)
-    design = recover(code)
-    known = _Known(studies.findings_in(summary)[0], () if design is None else tuple(design.models))
-    desk.blocks.update({block: known for block, _ in chosen})
+def _extract(question: Question) -> Answer:
+    code, summary = question.block("Python solution"), question.block("Ablation summary")
+    previous, before = question.blocks("Block "), question.before
+    chosen = planning.choose_blocks(code, summary, previous, question.profile, question.chosen, before)
+    known = planning.findings_in(summary)[0], tuple(settings_in(code).get("models", ()))
+    question.known.update({block: known for block, _ in chosen})
     chosen = chosen or [checks.foreign_block(code, previous)]
     return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
 
-def _plan(desk: _Desk) -> str:
-    question, block = desk.question, desk.question.block("Code block")
-    known = desk.blocks.get(block, _Known())
-    return planning.next_plan(block, question.tried, desk.profile, known.baseline, question.before, known.models)
+def _plan(question: Question) -> Answer:
+    block = question.block("Code block")
+    baseline, models = question.known.get(block, (None, ()))
+    return planning.next_plan(block, question.tried, question.profile, baseline, question.before, models)
 
 
-def _code(desk: _Desk) -> str:
-    return fenced(moves.apply(desk.question.block("Plan"), desk.question.block("Code block"), desk.profile))
+def _code(question: Question) -> Answer:
+    return fenced(moves.apply(question.block("Plan"), question.block("Code block"), question.profile))
 
 
 # --- Phase 3 ---------------------------------------------------------------------------------------------
 
 
-def _ensemble(desk: _Desk) -> str:
-    solutions = desk.question.blocks("Python Solution")
-    return fenced(planning.ensemble(solutions, desk.question.block("Ensemble plan"), desk.profile))
+def _plan_ensemble(question: Question) -> Answer:
+    return planning.next_ensemble_plan(question.tried, question.profile)
+
+
+def _ensemble(question: Question) -> Answer:
+    solutions = question.blocks("Python Solution")
+    return fenced(planning.ensemble(solutions, question.block("Ensemble plan"), question.profile))
 
 
 # --- safety and finalization -----------------------------------------------------------------------------
 
 
-def _debug(desk: _Desk) -> str:
-    return fenced(checks.repair(desk.question.block("Script"), desk.question.block("Error"), desk.profile, desk.turn))
+def _debug(question: Question) -> Answer:
+    script, error = question.block("Script"), question.block("Error")
+    return fenced(checks.repair(script, error, question.profile, question.turn))
 
 
-def _check_leakage(desk: _Desk) -> str | dict[str, Any]:
-    code = desk.question.block("Script")
-    if desk.question.variant == "correction":
-        return fenced(desk.question.block("Flagged block", "Leaking block") or code)
-    if desk.question.variant == "rewrite":
+def _check_leakage(question: Question) -> Answer:
+    code = question.block("Script")
+    if question.variant == "correction":
+        return fenced(question.block("Flagged block", "Leaking block") or code)
+    if question.variant == "rewrite":
         return fenced(code)
     found = checks.leaks(code)
-    if not found:
-        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": checks.preparation(code)}]}
-    return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in found]}
+    status, blocks = ("Yes Data Leakage", found) if found else ("No Data Leakage", [checks.preparation(code)])
+    return {"answers": [{"leakage_status": status, "code_block": block} for block in blocks]}
 
 
-def _test(desk: _Desk) -> str | dict[str, Any]:
-    code, variant = desk.question.block("Python solution"), desk.question.variant
+def _test(question: Question) -> Answer:
+    code, variant = question.block("Python solution"), question.variant
     if variant == "subsampling_extract":
         cap = checks.capped_rows(code)
         return fenced(cap) if cap else NO_SUBSAMPLING
     if variant == "subsampling_remove":
         return fenced("ROWS = None")
     if variant == "contamination":
-        return {"verdict": checks.verdict(desk.question.block("Reference"), code)}
+        return {"verdict": checks.verdict(question.block("Reference"), code)}
     design = recover(code)
     return fenced(code if design is None else assemble(planning.final(design)))
 
 
-AGENTS: dict[str, Callable[[_Desk], str | dict[str, Any]]] = {
+AGENTS: dict[str, Callable[[Question], Answer]] = {
     "retriever": _retrieve,
     "init": _init,
     "merger": _merge,
@@ -225,10 +320,10 @@ AGENTS: dict[str, Callable[[_Desk], str | dict[str, Any]]] = {
     "extractor": _extract,
     "planner": _plan,
     "coder": _code,
-    "ens_planner": lambda desk: planning.next_ensemble_plan(desk.question.tried, desk.profile),
+    "ens_planner": _plan_ensemble,
     "ensembler": _ensemble,
     "debugger": _debug,
     "leakage": _check_leakage,
-    "data": lambda desk: ALL_USED,  # scripts of ours read every table that shares a key; of others' nothing is known
+    "data": lambda question: ALL_USED,  # our scripts read every table that shares a key; of others' nothing is known
     "test": _test,
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from mle_star.engineer.catalogue import families, fitting_families, steps
-from mle_star.engineer.design import Design, assemble, parsed, recover, sections_of
+from mle_star.engineer.design import Design, assemble, families, fitting_families, parsed, recover, sections_of, steps
 from mle_star.engineer.profile import Profile
 
 _LEARNING = {"fit", "fit_transform", "fit_resample"}

@@ -1,32 +1,158 @@
-"""A design: the settings and parts of a script. Scripts are assembled from it, and it is read back from them."""
+"""A design: the settings and parts of a script. Scripts are assembled from it, and it is read back from them.
+
+Parts are found by looking into their folder; a script carries the sources of those that it needs.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
 from mle_star.data.metrics import FORMULAS
-from mle_star.engineer.catalogue import (
-    Definition,
-    all_blends,
-    definition_of,
-    families,
-    import_lines,
-    module_of,
-    needed,
-    steps,
-)
+from mle_star.engineer import parts
 from mle_star.engineer.parts import core, encoding, reading, solving, validation
+from mle_star.engineer.parts.blending import BLENDS
+from mle_star.engineer.parts.deciding import RECIPES
+from mle_star.engineer.parts.describe import Blend, Family, Step
 from mle_star.engineer.parts.texts import count_words
-from mle_star.engineer.recipes import RECIPES
+from mle_star.engineer.profile import Profile
 
 WIDTH = 120
 MARK = "# --- "
+PACKAGE = "mle_star."
 _ALWAYS = (core.__name__, encoding.__name__)
+_BLOCKS = ("def ", "class ", "@")
+
+# --- the parts that there are ----------------------------------------------------------------------------
+
+
+def _described() -> list[Any]:
+    """What the modules of the parts define, module by module."""
+    names = sorted(module.name for module in pkgutil.iter_modules(parts.__path__, f"{parts.__name__}."))
+    return [value for name in names for value in vars(importlib.import_module(name)).values()]
+
+
+@cache
+def families() -> dict[str, Family]:
+    """The model families by key."""
+    found = {value.key: value for value in _described() if isinstance(value, Family)}
+    return dict(sorted(found.items()))
+
+
+@cache
+def steps() -> dict[str, Step]:
+    """The feature steps by key."""
+    tables = (value for value in _described() if isinstance(value, tuple))
+    return {step.key: step for table in tables for step in table if isinstance(step, Step)}
+
+
+def all_blends() -> dict[str, Blend]:
+    """The ways to combine models by key."""
+    return {blend.key: blend for blend in BLENDS}
+
+
+def fitting_families(profile: Profile) -> list[Family]:
+    """The families that scripts can import and that suit a task, the most promising first."""
+    able = [family for family in families().values() if family.package in (*profile.packages, "sklearn")]
+    return sorted((f for f in able if f.worth(profile) > 0), key=lambda family: -family.worth(profile))
+
+
+def fitting_steps(profile: Profile, *, first: bool = False) -> list[Step]:
+    """The steps that suit a task, the most promising first; those of the first script in the order of the folder."""
+    able = [step for step in steps().values() if step.worth(profile) > 0 and (step.first or not first)]
+    return able if first else sorted(able, key=lambda step: -step.worth(profile))
+
+
+def fitting_blends(profile: Profile) -> list[Blend]:
+    """The ways to combine models that suit a task, the most promising first."""
+    return sorted((b for b in BLENDS if b.worth(profile) > 0), key=lambda blend: -blend.worth(profile))
+
+
+# --- sources ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """A function, a class or an alias of a part."""
+
+    module: str
+    name: str
+    source: str
+    mentions: tuple[tuple[str, str], ...]  # module and name of what may be ours
+    imports: frozenset[str]  # the lines that import the rest
+
+
+@cache
+def definitions_of(module: str) -> dict[str, Definition]:
+    """The definitions of a module by name, in order."""
+    text = inspect.getsource(importlib.import_module(module))
+    lines, found = text.splitlines(), dict[str, Definition]()
+    ours, imports = dict[str, tuple[str, str]](), dict[str, str]()
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            place = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                bound = alias.asname or alias.name
+                if place.startswith(PACKAGE):
+                    ours[bound] = place, alias.name
+                elif place != "__future__":
+                    line = ast.ImportFrom(place, [alias], 0) if place else ast.Import([alias])
+                    imports[bound] = ast.unparse(line)
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        title = getattr(node, "name", "") or getattr(target, "id", "")
+        if title:
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+            source = "\n".join(lines[first - 1 : node.end_lineno]).replace("  # type: ignore[misc]", "")
+            names = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)})
+            mentions = tuple(ours.get(name, (module, name)) for name in names)
+            needs = frozenset(imports[name] for name in names if name in imports)
+            found[title] = Definition(module, title, source, mentions, needs)
+    return found
+
+
+def definition_of(function: Callable[..., Any]) -> Definition:
+    """The definition of a function of a part."""
+    return definitions_of(function.__module__)[function.__name__]
+
+
+def needed(roots: Iterable[Definition]) -> list[Definition]:
+    """The roots and all of our definitions that they need, in the order in which modules define them."""
+    found, waiting = dict[Definition, None](), list(roots)
+    while waiting:
+        definition = waiting.pop()
+        if definition not in found:
+            found[definition] = None
+            mentioned = (definitions_of(module).get(name) for module, name in definition.mentions)
+            waiting += filter(None, mentioned)
+    modules = dict.fromkeys(definition.module for definition in found)
+    return [d for module in modules for d in definitions_of(module).values() if d in found]
+
+
+def import_lines(definitions: Iterable[Definition]) -> str:
+    """The imports that definitions need, as people order them: the standard library first."""
+    lines = {line for each in definitions for line in each.imports}
+    plain = sorted(line for line in lines if line.startswith("import "))
+    names: dict[str, list[str]] = {}
+    for line in sorted(lines - set(plain)):
+        _, place, _, name = line.split(" ")
+        names.setdefault(place, []).append(name)
+    together = [*plain, *(f"from {place} import {', '.join(names[place])}" for place in sorted(names))]
+    standard = [line for line in together if line.split(" ")[1].split(".")[0] in sys.stdlib_module_names]
+    others = [line for line in together if line not in standard]
+    return "\n\n".join("\n".join(group) for group in (standard, others) if group)
+
+
+# --- designs ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,85 +183,77 @@ class Design:
 def assemble(design: Design) -> str:
     """The script of a design: self-contained, its parts in full."""
     roots = [definition_of(solving.study if design.variants else solving.solve)]
-    roots += [d for name in _ALWAYS for d in module_of(name).definitions.values()]
+    roots += [d for name in _ALWAYS for d in definitions_of(name).values()]
     roots += [definition_of(steps()[key].add) for key in design.features]
     roots += [definition_of(families()[own["family"]].fit) for own in design.models.values()]
     roots += [definition_of(all_blends()[design.blend].combine), *_scoring(design.metric)]
     definitions = needed(roots)
 
     def shared(title: str, module: ModuleType) -> str:
-        return section(title, _sources([d for d in definitions if d.module == module.__name__]))
+        return section(title, *(d.source for d in definitions if d.module == module.__name__))
 
-    head = f'"""{design.doc}"""\n\nfrom __future__ import annotations\n\n{import_lines(definitions)}'
-    parts = [
-        f"{head}\n\n{section('settings', _settings(design))}",
+    names = ["data", "folds", "rows", "seconds", *(["variants"] if design.variants else [])]
+    score, decide = _scoring(design.metric)
+    call = "study(solution, VARIANTS)" if design.variants else "solve(solution)"
+    start = "".join(f"        {each.name}={each.name.upper()},\n" for each in fields(solving.Solution))
+    sections = [
+        section("settings", *(f"{name.upper()} = {literal(getattr(design, name))}" for name in names)),
         target_section(design.targets),
         shared("rows and time", core),
         shared("reading", reading),
         shared("encoding", encoding),
         words_section(design.words),
-        section("metric", _metric(design.metric)),
+        section(
+            "metric",
+            f"METRIC = {literal(design.metric)}",
+            *_sources(score, decide),
+            f"SCORE, DECIDE = {score.name}, {decide.name}",
+        ),
         features_section(design.features),
         section("models", "MODELS = {}"),
         *(model_section(name, own) for name, own in design.models.items()),
         blend_section(design.blend),
         shared("cross-validation", validation),
         shared("course", solving),
-        _start(design),
+        section("start", f'if __name__ == "__main__":\n    solution = Solution(\n{start}    )\n    {call}'),
     ]
-    return "\n\n\n".join(parts) + "\n"
+    head = f'"""{design.doc}"""\n\nfrom __future__ import annotations\n\n{import_lines(definitions)}'
+    return f"{head}\n\n" + "\n\n\n".join(sections) + "\n"
 
 
-def section(title: str, body: str) -> str:
+def section(title: str, *statements: str) -> str:
     """A piece of a script under its title."""
-    return f"{MARK}{title} ".ljust(WIDTH - 20, "-") + f"\n{body}"
-
-
-def _sources(definitions: list[Definition]) -> str:
-    text = definitions[0].source if definitions else ""
-    for before, each in pairwise(definitions):
-        text += ("\n\n\n" if _is_block(before) or _is_block(each) else "\n") + each.source
+    text = f"{MARK}{title} ".ljust(WIDTH - 20, "-")
+    for before, each in pairwise(["", *statements]):
+        apart = before and (before.startswith(_BLOCKS) or each.startswith(_BLOCKS))
+        text += ("\n\n\n" if apart else "\n") + each
     return text
 
 
-def _is_block(definition: Definition) -> bool:
-    return definition.source.startswith(("def ", "class ", "@"))
-
-
-def _settings(design: Design) -> str:
-    names = ["data", "folds", "rows", "seconds", *(["variants"] if design.variants else [])]
-    return "\n".join(f"{name.upper()} = {literal(getattr(design, name))}" for name in names)
+def _sources(*roots: Definition) -> list[str]:
+    """What the roots need beside that which every script has."""
+    return [d.source for d in needed(roots) if d.module not in _ALWAYS]
 
 
 def _scoring(metric: Mapping[str, Any]) -> tuple[Definition, Definition]:
     """The formula of the metric, and how its answers are decided."""
     recipe = RECIPES[metric["name"]]
-    return module_of(FORMULAS).definitions[str(recipe.metric.formula)], definition_of(recipe.decide)
-
-
-def _metric(metric: Mapping[str, Any]) -> str:
-    score, decide = _scoring(metric)
-    own = [d for d in needed([score, decide]) if _is_own(d)]
-    ends = f"SCORE, DECIDE = {score.name}, {decide.name}"
-    return f"METRIC = {literal(metric)}\n" + _gap(own) + f"{_sources(own)}\n\n\n{ends}"
-
-
-def _gap(definitions: list[Definition]) -> str:
-    return "\n\n" if definitions and _is_block(definitions[0]) else ""
+    return definitions_of(FORMULAS)[str(recipe.metric.formula)], definition_of(recipe.decide)
 
 
 def features_section(features: Mapping[str, dict[str, Any]]) -> str:
     """The section of the feature steps: their settings, their code, and which of them learn inside the folds."""
     chosen = {key: steps()[key] for key in features}
-    own = [d for step in chosen.values() for d in needed([definition_of(step.add)]) if _is_own(d)]
-    own = list({d.name: d for d in own}.values())
     by_row, in_fold = (
-        {key: _Name(step.add.__name__) for key, step in chosen.items() if step.learns is learns}
-        for learns in (False, True)
+        {key: step.add for key, step in chosen.items() if step.learns is learns} for learns in (False, True)
     )
-    head = f"FEATURES = {literal(dict(features))}"
-    ends = f"ROW_STEPS = {literal(by_row, room=14)}\nFOLD_STEPS = {literal(in_fold, room=14)}"
-    return section("features", f"{head}\n\n\n{_sources(own)}\n\n\n{ends}" if own else f"{head}\n{ends}")
+    return section(
+        "features",
+        f"FEATURES = {literal(dict(features))}",
+        *_sources(*(definition_of(step.add) for step in chosen.values())),
+        f"ROW_STEPS = {literal(by_row, room=14)}",
+        f"FOLD_STEPS = {literal(in_fold, room=14)}",
+    )
 
 
 def target_section(targets: list[dict[str, Any]]) -> str:
@@ -145,8 +263,7 @@ def target_section(targets: list[dict[str, Any]]) -> str:
 
 def words_section(words: Mapping[str, Any]) -> str:
     """The section of the words: how texts and lists are read."""
-    own = [d for d in needed([definition_of(count_words)]) if d.module == count_words.__module__]
-    return section("words", f"WORDS = {literal(dict(words))}\n\n\n{_sources(own)}")
+    return section("words", f"WORDS = {literal(dict(words))}", *_sources(definition_of(count_words)))
 
 
 def model_section(name: str, own: Mapping[str, Any]) -> str:
@@ -154,32 +271,19 @@ def model_section(name: str, own: Mapping[str, Any]) -> str:
     family = families()[own["family"]]
     settings = {key: value for key, value in own.items() if key != "family"}
     constant = "".join(c if c.isalnum() else "_" for c in name).upper()
-    code = _sources([d for d in needed([definition_of(family.fit)]) if _is_own(d)])
     last = f"MODELS[{literal(name)}] = ({family.fit.__name__}, {constant}, {family.timed})"
-    return section(f"model: {name}", f"{constant} = {literal(settings)}\n\n\n{code}\n\n\n{last}")
+    code = _sources(definition_of(family.fit))
+    return section(f"model: {name}", f"{constant} = {literal(settings)}", *code, last)
 
 
 def blend_section(blend: str) -> str:
     """The section of the combination."""
-    combine = all_blends()[blend].combine
-    own = [d for d in needed([definition_of(combine)]) if _is_own(d)]
-    return section("blend", f"BLEND = {literal(blend)}\n{_gap(own)}{_sources(own)}\n\n\nCOMBINE = {combine.__name__}")
-
-
-def _is_own(definition: Definition) -> bool:
-    """Does it belong into the section, rather than to what every script has?"""
-    return definition.module not in _ALWAYS
-
-
-def _start(design: Design) -> str:
-    inner = "".join(f"        {each.name}={each.name.upper()},\n" for each in fields(solving.Solution))
-    run = "study(solution, VARIANTS)" if design.variants else "solve(solution)"
-    lines = 'if __name__ == "__main__":\n'
-    return section("start", f"{lines}    solution = Solution(\n{inner}    )\n    {run}")
+    combine = definition_of(all_blends()[blend].combine)
+    return section("blend", f"BLEND = {literal(blend)}", *_sources(combine), f"COMBINE = {combine.name}")
 
 
 def literal(value: Any, indent: int = 0, room: int = 12) -> str:
-    """A value as Python, broken into lines where it is too long for one."""
+    """A value as Python, a function by its name, broken into lines where it is too long for one."""
     flat = _flat(value)
     if len(flat) + indent + room <= WIDTH or not isinstance(value, (dict, list)) or not value:
         return flat
@@ -197,11 +301,7 @@ def _flat(value: Any) -> str:
         return "{" + ", ".join(f"{quoted(key)}: {_flat(v)}" for key, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_flat, value)) + "]"
-    return quoted(value) if isinstance(value, str) and not isinstance(value, _Name) else str(value)
-
-
-class _Name(str):
-    """A name of a function among values."""
+    return quoted(value) if isinstance(value, str) else getattr(value, "__name__", str(value))
 
 
 def quoted(text: str) -> str:

@@ -1,21 +1,34 @@
-"""Decides: the first design, which section to refine, the next plan, how solutions become one."""
+"""Decides: the first design, what to study, which section to refine, the next plan, how solutions become one."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from mle_star.engineer.catalogue import families, fitting_blends, fitting_families, fitting_steps
-from mle_star.engineer.design import Design, assemble, quoted, recover, sections_of
+from mle_star.engineer.design import (
+    Design,
+    assemble,
+    families,
+    fitting_blends,
+    fitting_families,
+    fitting_steps,
+    quoted,
+    recover,
+    sections_of,
+    settings_in,
+)
 from mle_star.engineer.moves import Action, actions, named_in, titles_of
+from mle_star.engineer.parts.deciding import Recipe
 from mle_star.engineer.parts.describe import Family
 from mle_star.engineer.profile import Profile
-from mle_star.engineer.recipes import Recipe
-from mle_star.engineer.studies import findings_in
 
+PARTS_A_STUDY = 3
 WANTED_SECONDS = 90.0
 MANY_CELLS = 4_000_000
 MANY_FAMILIES = 3
@@ -35,19 +48,14 @@ def family_named(name: str, profile: Profile) -> Family:
 
 def first_design(profile: Profile, family: Family, most_rows: int | None) -> Design:
     """A simple solution around one family."""
-    better = "higher" if profile.recipe.metric.higher_is_better else "lower"
-    targets = " and ".join(one_line(target["name"]) for target in profile.targets)
-    doc = (
-        f"Predict {targets} with {family.name}, scored by {profile.metric} ({better} is better).\n\n"
-        "Whatever is learned from data is learned inside each fold, from its training rows alone.\n"
-    )
+    metric = metric_settings(profile.recipe)
     chosen = [step for step in fitting_steps(profile, first=True) if not (family.reads and step.key == "reading")]
     capped = most_rows if most_rows is not None and profile.rows > most_rows else None
     return Design(
-        doc=doc,
+        doc=_doc(profile.targets, metric, [family.name]),
         data=profile.data,
         targets=[{key: value for key, value in target.items() if key != "rarest"} for target in profile.targets],
-        metric=metric_settings(profile.recipe),
+        metric=metric,
         folds=fold_settings(profile, most_rows),
         rows=capped,
         seconds=WANTED_SECONDS,
@@ -57,9 +65,16 @@ def first_design(profile: Profile, family: Family, most_rows: int | None) -> Des
     )
 
 
-def one_line(text: str) -> str:
-    """A name as prose may hold it."""
-    return quoted(text).replace('"""', "'''").replace("\\", "/")
+def _doc(targets: list[dict[str, Any]], metric: dict[str, Any], models: Collection[str]) -> str:
+    """What a script says of itself."""
+    names = " and ".join(quoted(target["name"]) for target in targets).replace('"""', "'''").replace("\\", "/")
+    listed = " and ".join(models) if len(models) < 3 else f"{len(models)} models"
+    more = "\n" + textwrap.fill("Its models: " + ", ".join(models) + ".", 110) + "\n" if len(models) > 2 else ""
+    better = "higher" if metric["higher"] else "lower"
+    return (
+        f"Predict {names} with {listed}, scored by {metric['name']} ({better} is better).\n\n"
+        f"Whatever is learned from data is learned inside each fold, from its training rows alone.\n{more}"
+    )
 
 
 def metric_settings(recipe: Recipe) -> dict[str, Any]:
@@ -99,23 +114,95 @@ def united(designs: list[Design], blend: str) -> Design:
     models: dict[str, dict[str, Any]] = {}
     for number, design in enumerate(designs, start=1):
         for name, own in design.models.items():
-            seen = own.get("only", list(design.features))
+            seen = own.get("only", design.features)
             own = {key: value for key, value in own.items() if key != "only"}
             own |= {} if set(seen) == set(features) else {"only": [key for key in features if key in seen]}
-            if own in models.values():
-                continue
-            models[name if name not in models else f"{name} {number}"] = own
-    return first.changed(doc=_doc(first, models), features=features, models=models, blend=blend)
+            if own not in models.values():
+                models[name if name not in models else f"{name} {number}"] = own
+    return first.changed(doc=_doc(first.targets, first.metric, models), features=features, models=models, blend=blend)
 
 
-def _doc(design: Design, models: dict[str, Any]) -> str:
-    before, found, _ = design.doc.partition(" with ")
-    scored = design.doc.partition(", scored by ")[2]
-    listed = " and ".join(models) if len(models) < 3 else f"{len(models)} models"
-    told = textwrap.fill(f"Its models: {', '.join(models)}.", 110)
-    scored = scored.partition("\n\nIts models:")[0].rstrip()
-    more = f"\n\n{told}\n" if len(models) > 2 else "\n"
-    return f"{before} with {listed}, scored by {scored}{more}" if found and scored else design.doc
+# --- studies ---------------------------------------------------------------------------------------------
+
+
+def variants_of(design: Design) -> dict[str, dict[str, Any]]:
+    """What can be varied, features and models in turn: by name, as a variant."""
+    by_step = {f"features / {key}": {"drop": [key]} for key in design.features}
+    several = design.models if len(design.models) > 1 else {}
+    by_model: dict[str, Any] = {f"model / {name}": {"drop": [name]} for name in several}
+    for name, own in design.models.items():
+        for part, change in families()[own["family"]].ablations.items():
+            by_model[f"{name} / {part}"] = {"change": {name: dict(change)}}
+    scaled = any(target.get("scale", "plain") != "plain" for target in design.targets)
+    other = {"target / scale": {"target": {"scale": "plain"}}} if scaled else {}
+    turns = itertools.zip_longest(by_step.items(), by_model.items(), other.items())
+    return dict(part for turn in turns for part in turn if part is not None)
+
+
+def study(design: Design, previous: str, turn: int) -> Design:
+    """A study of parts that no earlier summary names; of those that one does when none is left."""
+    parts = variants_of(design)
+    fresh = [name for name in parts if f"`{name}`" not in previous] or list(parts)
+    start = turn % len(fresh) if len(fresh) > PARTS_A_STUDY else 0
+    chosen = (fresh[start:] + fresh[:start])[:PARTS_A_STUDY]
+    about = f"Ablation study: {', '.join(chosen)}.\n\n"
+    return design.changed(
+        doc=f"{about}Each variation changes one part; everything else stays as it is.\n",
+        data={**design.data, "test": None, "sample": None, "answers": []},
+        folds={**design.folds, "count": min(2, design.folds["count"]), "repeats": 1},
+        variants={name: parts[name] for name in chosen},
+        seconds=round(max(3.0, design.seconds / 3), 1),
+    )
+
+
+# --- results ---------------------------------------------------------------------------------------------
+
+
+def printed_scores(output: str) -> dict[str, float]:
+    """The scores that a study printed, by name: `Ablation name: score`, or pairs between commas."""
+    scores: dict[str, float] = {}
+    for piece in output.replace(",", "\n").splitlines():
+        name, _, number = piece.strip().rpartition(":")
+        with suppress(ValueError):
+            scores[name.removeprefix("Ablation ").strip()] = float(number)
+    scores.pop("", None)  # numbers without a name
+    return scores
+
+
+def summarize(output: str, *, higher: bool, metric: str) -> str:
+    """What a study found, in a few sentences, and once more as JSON; most and least important parts by name."""
+    scores = printed_scores(output)
+    baseline = next((name for name in scores if name.lower() == "baseline"), None)
+    if not scores:
+        return "The study printed no scores, so nothing can be said about the parts of the solution."
+    if baseline is None:
+        return "The study printed no baseline. " + " ".join(f"`{n}` scores {v:.10g}." for n, v in scores.items())
+    base = scores.pop(baseline)
+    if not scores:
+        return f"The baseline scores {base:.10g}; no part was varied."
+    losses = {name: (base - value) if higher else (value - base) for name, value in scores.items()}
+    order = sorted(losses, key=lambda name: -losses[name])
+    better = "higher" if higher else "lower"
+    sentences = [f"The baseline scores {base:.5g} ({metric or 'score'}, {better} is better)."]
+    for name in order:
+        change = f"{abs(losses[name]):.3g} {'worse' if losses[name] > 0 else 'better'}" if losses[name] else "no change"
+        sentences.append(f"Without `{name}` the score is {scores[name]:.5g}, {change}.")
+    most, *others = order
+    if losses[most] <= 0:
+        sentences.append("No part is worth its place: leaving any of them out costs nothing.")
+    else:
+        sentences.append(f"`{most}` has the most impact: leaving it out costs most.")
+        least = min(others, key=lambda name: abs(losses[name]), default=most)
+        if abs(losses[least]) < losses[most]:
+            sentences.append(f"`{least}` has the least impact.")
+    return " ".join(sentences) + "\n" + json.dumps({"baseline": base, "losses": losses})
+
+
+def findings_in(summary: str) -> tuple[float | None, dict[str, float]]:
+    """The baseline and the losses that a summary of ours tells, from its JSON."""
+    lines = (line for line in reversed(summary.splitlines()) if line.startswith('{"baseline": '))
+    found = json.loads(next(lines, '{"baseline": null, "losses": {}}'))
+    return found["baseline"], found["losses"]
 
 
 # --- which section, and how ------------------------------------------------------------------------------
@@ -128,33 +215,29 @@ def choose_blocks(
 
     What plans `before` have tried in vain comes last.
     """
-    design = recover(script)
-    if design is None:
-        return []
-    baseline, losses = findings_in(summary)
+    (baseline, losses), models = findings_in(summary), settings_in(script).get("models", {})
     luck = random.Random(script + summary + "".join(previous))
+    refined = {title for block in previous for title in titles_of(block)}
+    top = max((abs(loss) for loss in losses.values()), default=0.0)
     found: list[tuple[int, float, str, str, list[Action]]] = []
     for title, block in sections_of(script).items():
-        if not titles_of(block) or (title == "blend" and len(design.models) < 2):
+        if not titles_of(block) or (title == "blend" and len(models) < 2):
             continue
-        options = with_luck([a for a in actions(block, profile) if _is_new(a, design.models)], luck)
+        options = with_luck([a for a in actions(block, profile) if _is_new(a, models)], luck)
         options = _unspent(options, before) or options
         if not options:
             continue
         part = title.removeprefix("model: ")
-        top = max((abs(loss) for loss in losses.values()), default=0.0)
         mine = [abs(loss) for name, loss in losses.items() if part in name.split(" / ")]
         impact = max(mine, default=0.3 * top) / top if top else 0.5
-        refined = any(title == old for block_before in previous for old in titles_of(block_before))
-        expected = options[0].worth * (0.5 + 0.5 * impact) * (0.35 if refined else 1.0)
+        expected = options[0].worth * (0.5 + 0.5 * impact) * (0.35 if title in refined else 1.0)
         found.append((given[title], -expected, title, block, options))
     found.sort(key=lambda entry: entry[:3])
-    chosen = []
-    for times, _, _, block, options in found[:3]:
-        score = [] if baseline is None else [f"The script scores {baseline:.10g} now."]
-        chosen.append((block, plan_text([options[min(times, len(options) - 1)]], *score)))
     given.update(title for _, _, title, _, _ in found[:1])
-    return chosen
+    score = [] if baseline is None else [f"The script scores {baseline:.10g} now."]
+    return [
+        (block, plan_text([options[min(times, len(options) - 1)]], *score)) for times, _, _, block, options in found[:3]
+    ]
 
 
 def _unspent(options: list[Action], before: Sequence[str]) -> list[Action]:
@@ -175,10 +258,9 @@ def with_luck(found: list[Action], luck: random.Random) -> list[Action]:
 def plan_text(chosen: list[Action], *more: str) -> str:
     """A few sentences that name the actions and why."""
     first, *rest = chosen
-    sentences = [f"{first.title}. {first.why}"]
-    sentences += [f"Then, on top of that: {action.title}. {action.why}" for action in rest]
-    sentences.append("Everything else stays as it is, and whatever is learned is learned from the training rows alone.")
-    return " ".join([*sentences, *more])
+    then = (f"Then, on top of that: {action.plan}" for action in rest)
+    last = "Everything else stays as it is, and whatever is learned is learned from the training rows alone."
+    return " ".join([first.plan, *then, last, *more])
 
 
 def next_plan(
@@ -233,7 +315,7 @@ def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) 
     gone = " ".join(plan for plan, _ in tried)
     chosen = next((blend for blend in ranked if blend.title not in gone), ranked[len(tried) % len(ranked)])
     return (
-        f"Pool the models of all solutions, with promising ones that none of them has. {chosen.title}. {chosen.why} "
+        f"Pool the models of all solutions, with promising ones that none of them has. {chosen.plan} "
         "All models are trained on the same folds, "
         "each with the features of its own solution, and the combination is learned from out-of-fold predictions alone."
     )
@@ -259,7 +341,7 @@ def completed(design: Design, profile: Profile) -> Design:
     first = next(iter(design.models.values()))
     alike = {"only": first["only"]} if "only" in first else {}
     models = design.models | {f.name: {"family": f.key, **f.usual(profile), **alike} for f in missing}
-    return design.changed(doc=_doc(design, models), models=models)
+    return design.changed(doc=_doc(design.targets, design.metric, models), models=models)
 
 
 def final(design: Design) -> Design:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from mle_star.data.columns import Column, comes_later, is_apart, is_id_name, moments_beside, moments_of
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout, find_layout, labels_of
-from mle_star.engineer.recipes import Recipe, recipe_for
+from mle_star.engineer.parts.deciding import Recipe, recipe_for
 from mle_star.engineer.settings import cells_of, data_settings, looked_up, lookups_of, never_negative, target_settings
 from mle_star.errors import ConfigError
 
@@ -103,30 +103,18 @@ def _look(
     recipe, layout, targets = _understood(metric, folder, description)
     columns = list(_columns(layout))
     _check_columns(folder, layout, columns)
-    lookups = lookups_of(layout)
-    taken = set(layout.train.columns)
-    for lookup in lookups:
-        columns += looked_up(lookup, taken)
-    data = data_settings(layout, columns, targets, lookups)
-    later, mixed = _order_in_time(layout, data["dates"])
-    numbers = [c.name for c in columns if c.kind in ("number", "messy number")]
-    categories = [c.name for c in columns if c.kind == "category"]
-    texts = [c for c in columns if c.kind == "text"]
-    reading = [*data["texts"], *data["lists"]]
+    lookups, taken = lookups_of(layout), set(layout.train.columns)
+    for table, lookup in lookups:
+        columns += looked_up(table, lookup, taken)
+    later, mixed = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
+    groups = "" if later else _groups(layout, columns)
+    kept = [c for c in columns if c.name != groups or c.kind == "date"]
+    data = data_settings(layout, kept, targets, [lookup for _, lookup in lookups])
+    rows, reading, texts = layout.train.rows, [*data["texts"], *data["lists"]], [c for c in columns if c.kind == "text"]
     classes = max((len(target.get("classes", [])) for target in targets), default=0)
     kind: Kind = "regression" if recipe.kind in ("number", "grade") else "binary" if classes <= 2 else "multiclass"
-    long = [c for c in texts if c.words >= 8] or data["lists"]
-    rows, groups = layout.train.rows, "" if later else _groups(layout, columns)
-    for column in [groups] if groups and groups not in data["dates"] else []:
-        categories, numbers = ([name for name in names if name != column] for names in (categories, numbers))
-        data["categories"] = categories
-        data["numbers"] = None if data["numbers"] is None else [n for n in data["numbers"] if n != column]
-        data["ignored"].append(column)
-    characters = sum(c.characters for c in texts) + 40.0 * len(data["lists"])
-    words: dict[str, Any] = {}
-    if reading:
-        total = characters * min(rows, 40_000)
-        words = {"words": 2, "pieces": 4 if total < 4e5 else 0, "bits": 18, "longest": 2000}
+    characters = (sum(c.characters for c in texts) + 40.0 * len(data["lists"])) * min(rows, 40_000)
+    words = {"words": 2, "pieces": 4 if characters < 4e5 else 0, "bits": 18, "longest": 2000} if reading else {}
     return Profile(
         recipe=recipe,
         kind=kind,
@@ -134,19 +122,19 @@ def _look(
         data=data,
         targets=targets,
         packages=packages or ("sklearn",),
-        numbers=numbers,
-        categories=categories,
-        many_levels=[c.name for c in columns if c.name in categories and c.distinct > MANY_LEVELS],
+        numbers=[c.name for c in kept if c.kind in ("number", "messy number")],
+        categories=data["categories"],
+        many_levels=[c.name for c in kept if c.kind == "category" and c.distinct > MANY_LEVELS],
         dates=data["dates"],
-        texts=[c.name for c in texts],
+        texts=data["texts"],
         reading=reading,
         gappy=[c.name for c in columns if c.gaps > 0.02 and c.kind in ("number", "category")],
         location=_location(columns),
         later=later,
         mixed=mixed,
         groups=groups,
-        series=_series(layout, columns) if later else "",
-        mostly_text=bool(long) and len(columns) - len(reading) <= 3,
+        series=_series(columns) if later else "",
+        mostly_text=(bool(data["lists"]) or any(c.words >= 8 for c in texts)) and len(columns) - len(reading) <= 3,
         class_count=classes if kind != "regression" else 0,
         rarest=min((target["rarest"] for target in targets if "rarest" in target), default=0),
         width=max(1, len(columns)),
@@ -215,7 +203,7 @@ def _check_columns(folder: Path, layout: Layout, columns: list[Column]) -> None:
 # --- time, groups, places --------------------------------------------------------------------------------
 
 
-def _order_in_time(layout: Layout, dates: dict[str, str]) -> tuple[str, str]:
+def _order_in_time(layout: Layout, dates: list[str]) -> tuple[str, str]:
     """The date column by which every test row comes after training, and the one by which the two are mixed."""
     for name in dates if layout.test is not None else ():
         column, sides = layout.train.column(name), _sides(layout, name)
@@ -238,7 +226,7 @@ def _groups(layout: Layout, columns: list[Column]) -> str:
     return next((column.name for column in columns if is_apart(column, *_sides(layout, column.name))), "")
 
 
-def _series(layout: Layout, columns: list[Column]) -> str:
+def _series(columns: list[Column]) -> str:
     """The column that tells series of one date column apart: the category with most levels that keep repeating."""
     fitting = [c for c in columns if c.kind == "category" and 2 <= c.distinct <= 2000 and c.count >= 8 * c.distinct]
     return max(fitting, key=lambda c: c.distinct).name if fitting else ""

@@ -21,7 +21,7 @@ from mle_star.data.columns import (
 )
 from mle_star.data.layout import Layout, labels_of
 from mle_star.data.rows import read_rows
-from mle_star.engineer.recipes import Recipe
+from mle_star.engineer.parts.deciding import Recipe
 from mle_star.errors import ConfigError
 
 NAMED_COLUMNS = 60
@@ -66,12 +66,8 @@ def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> 
         numbers = [float(label) for label in labels if is_number(label)]
         if len(numbers) < 0.9 * len(labels):
             raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
-        skewed = recipe.loss == "absolute" and describe(name, labels).skew > 1
-        return {
-            "name": name,
-            "kind": "number",
-            "scale": "log" if min(numbers) >= 0 and (recipe.log or skewed) else "plain",
-        }
+        long = recipe.log or (recipe.loss == "absolute" and describe(name, labels).skew > 1)
+        return {"name": name, "kind": "number", "scale": "log" if min(numbers) >= 0 and long else "plain"}
     if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
         raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
     counts = Counter(labels)
@@ -85,8 +81,7 @@ def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> 
         classes.reverse()
     scale = layout.train.rows / max(len(cells), 1)
     kind = "grade" if recipe.kind == "grade" else "classes"
-    found: dict[str, Any] = {"name": name, "kind": kind, "classes": classes}
-    return {**found, "rarest": int(scale * min(counts.values()))}
+    return {"name": name, "kind": kind, "classes": classes, "rarest": int(scale * min(counts.values()))}
 
 
 def never_negative(layout: Layout, targets: list[dict[str, Any]]) -> bool:
@@ -102,23 +97,19 @@ def data_settings(
     layout: Layout, columns: list[Column], targets: list[dict[str, Any]], lookups: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """How scripts read the data, and what each column is."""
-    names = {
-        kind: [c.name for c in columns if c.kind == kind]
-        for kind in ("number", "messy number", "category", "text", "list")
-    }
+    kinds = ("number", "messy number", "category", "text", "list")
+    names = {kind: [c.name for c in columns if c.kind == kind] for kind in kinds}
     spelt = [layout.key] if layout.key else []
     labels = [target["name"] for target in targets if target["kind"] != "number"]
-    blank = sorted(
-        {str(cell) for name in layout.target.names for cell in cells_of(layout, name)}
-        - {label for name in layout.target.names for label in labels_of(cells_of(layout, name))}
-    )
+    cells = [cells_of(layout, name) for name in layout.target.names]
+    blank = {str(cell) for each in cells for cell in each} - {label for each in cells for label in labels_of(each)}
     data: dict[str, Any] = {
         "train": table_settings(layout.train, [*spelt, *labels]),
         "test": None if layout.test is None else table_settings(layout.test, spelt),
         "sample": None if layout.sample is None else table_settings(layout.sample, spelt),
         "id": layout.key,
         "targets": list(layout.target.names),
-        "unlabelled": blank,
+        "unlabelled": sorted(blank),
         "answers": _answers(layout, targets),
         "numbers": names["number"],
         "amounts": names["messy number"],
@@ -131,7 +122,7 @@ def data_settings(
     if layout.labels is not None:
         data["labels"] = {"table": table_settings(layout.labels, [*spelt, *labels]), "on": layout.labels_key}
     if lookups:
-        data["lookups"] = [{key: lookup[key] for key in ("table", "on", "many")} for lookup in lookups]
+        data["lookups"] = lookups
     if len(names["number"]) > NAMED_COLUMNS and not lookups:
         used = {*layout.target.names, *(c.name for c in columns)}
         data["ignored"] = [name for name in layout.train.columns if name not in used]
@@ -186,9 +177,9 @@ def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, An
 # --- other tables ----------------------------------------------------------------------------------------
 
 
-def lookups_of(layout: Layout) -> list[dict[str, Any]]:
-    """Tables that say more about a column of the training rows, each with that column."""
-    found: list[dict[str, Any]] = []
+def lookups_of(layout: Layout) -> list[tuple[files.Table, dict[str, Any]]]:
+    """Tables that say more about a column of the training rows, and how scripts look them up by it."""
+    found: list[tuple[files.Table, dict[str, Any]]] = []
     for table in layout.others:
         shared = [c for c in table.columns if c in layout.train.columns and c not in layout.target.names]
         shared = [c for c in shared if layout.test is None or c in layout.test.columns]
@@ -196,23 +187,19 @@ def lookups_of(layout: Layout) -> list[dict[str, Any]]:
             theirs, ours = set(map(str, table.sample[key])), list(map(str, layout.train.sample[key]))
             if len(shared) < len(table.columns) and sum(cell in theirs for cell in ours) > 0.3 * len(ours):
                 many = len(theirs) < 0.99 * len(table.sample[key])
-                found.append({"table": table_settings(table), "on": key, "many": many, "source": table})
+                found.append((table, {"table": table_settings(table), "on": key, "many": many}))
                 break
     return found[:5]
 
 
-def looked_up(lookup: dict[str, Any], taken: set[str]) -> list[Column]:
+def looked_up(table: files.Table, lookup: dict[str, Any], taken: set[str]) -> list[Column]:
     """The columns that a table adds, as they are called in scripts; from then on their names are `taken`."""
-    table, key, stem = lookup["source"], lookup["on"], Path(lookup["source"].name).stem
-    found = list[Column]()
-    for name in table.columns:
-        if name == key:
-            continue
-        column = table.column(name)
+    stem, found = Path(table.name).stem, list[Column]()
+    for column in (table.column(name) for name in table.columns if name != lookup["on"]):
         if lookup["many"] and column.kind == "number":
-            found += [replace(column, name=f"{stem} {name} {what}") for what in ("mean", "most")]
+            found += [replace(column, name=f"{stem} {column.name} {what}") for what in ("mean", "most")]
         elif column.kind in ("number", "category"):
-            found.append(replace(column, name=f"{stem} {name}" if name in taken else name))
+            found.append(replace(column, name=f"{stem} {column.name}") if column.name in taken else column)
     found += [Column(f"{stem} rows", "number")] if lookup["many"] else []
     taken.update(table.columns, (column.name for column in found))
     return found

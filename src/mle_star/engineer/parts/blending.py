@@ -81,44 +81,42 @@ def combine_median(y: np.ndarray, known: Predictions, others: list[Predictions],
 
 BLENDS = (
     Blend(
-        "Weigh the models by their out-of-fold predictions",
+        "Weigh the models by their out-of-fold predictions. "
         "A plain mean treats the strong and the weak alike; weights found on held-out rows do not.",
         combine_weights,
         lambda p: 0.85 if p.rows > 300 else 0.4,
     ),
     Blend(
-        "Weigh the models, half way to the plain mean",
+        "Weigh the models, half way to the plain mean. "
         "Fitted weights overrate what was lucky on the validation rows; half way back they keep most of the gain.",
         combine_careful,
         lambda p: 0.8,
     ),
     Blend(
-        "Stack the models with a linear model on top",
+        "Stack the models with a linear model on top. "
         "A linear model on out-of-fold predictions learns how much to trust each, and corrects what they share.",
         combine_stack,
         lambda p: 0.0 if p.class_count > 20 else 0.6 if p.rows > 1000 else 0.2,
     ),
     Blend(
-        "Average the ranks of the predictions",
+        "Average the ranks of the predictions. "
         "The metric looks at the order alone, and ranks make the scales of different models comparable.",
         combine_ranks,
         lambda p: 0.65 if p.metric in ("roc_auc", "gini", "average_precision") and p.kind == "binary" else 0.0,
     ),
     Blend(
-        "Take the geometric mean of the chances",
+        "Take the geometric mean of the chances. "
         "On the log scale a confident model counts for more, which suits losses on the log scale.",
         combine_geometric,
         lambda p: 0.0 if p.kind == "regression" else 0.5 if p.metric == "log_loss" else 0.3,
     ),
     Blend(
-        "Take the median of the predictions",
-        "The median shrugs off a model that is far off on a row.",
+        "Take the median of the predictions. The median shrugs off a model that is far off on a row.",
         combine_median,
         lambda p: 0.3 if p.kind == "regression" and p.recipe.loss == "absolute" else 0.15,
     ),
     Blend(
-        "Take the plain mean of the predictions",
-        "With few rows, weights that are learned do more harm than good.",
+        "Take the plain mean of the predictions. With few rows, weights that are learned do more harm than good.",
         combine_mean,
         lambda p: 0.3 if p.small else 0.1,
     ),

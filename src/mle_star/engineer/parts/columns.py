@@ -1,7 +1,11 @@
-"""Steps on columns: categories as numbers, dates taken apart, numbers combined. What they learn is of training rows."""
+"""Steps on columns: categories as numbers, dates taken apart, numbers combined, what the target was before and around.
+
+What they learn is of training rows. One that learns gives for each part of the rows a table, or an array without names.
+"""
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -9,46 +13,45 @@ import pandas as pd
 
 from mle_star.engineer.parts.core import Job, Rows, Settings
 from mle_star.engineer.parts.describe import Step
+from mle_star.engineer.parts.encoding import cross_fitted
 
 # --- categories ------------------------------------------------------------------------------------------
 
 
-def learn_counts(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
+def learn_counts(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """How often each level occurs among the training rows."""
-    made = [pd.DataFrame(index=part.frame.index) for part in rows]
+    made: list[dict[str, Any]] = [{} for _ in rows]
     for name in settings["columns"]:
         counts = rows[0].frame[name].value_counts()
-        for frame, part in zip(made, rows, strict=True):
-            frame[f"{name} count"] = np.log1p(part.frame[name].map(counts).astype(float).fillna(0))
+        for table, part in zip(made, rows, strict=True):
+            table[f"{name} count"] = np.log1p(part.frame[name].map(counts).astype(float).fillna(0))
     return made
 
 
-def learn_target_means(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
+def learn_target_means(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """The target's mean by level and by pairs of levels, smoothed; cross-fitted, so that no row sees its own target."""
     from sklearn.preprocessing import TargetEncoder
 
     names = settings["columns"]
     levels = [part.frame[names].astype(str) for part in rows]
     small = [name for name in names if levels[0][name].nunique() <= 60][: settings["pairs"]]
-    pairs = [(a, b) for place, a in enumerate(small) for b in small[place + 1 :]]
     for level in levels:
-        for a, b in pairs:
+        for a, b in combinations(small, 2):
             level[f"{a} & {b}"] = level[a] + " & " + level[b]
     kind = "continuous" if job.numeric else "binary" if y.max() == 1 else "multiclass"
     encoder = TargetEncoder(target_type=kind, random_state=job.seed, cv=3 if len(y) < 100 else 5)
-    means = [encoder.fit_transform(levels[0], y), *(encoder.transform(level) for level in levels[1:])]
-    columns = [f"target mean {number}" for number in range(means[0].shape[1])]
-    return [pd.DataFrame(mean, part.frame.index, columns) for mean, part in zip(means, rows, strict=True)]
+    return [encoder.fit_transform(levels[0], y), *(encoder.transform(level) for level in levels[1:])]
 
 
-def learn_deviations(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
+def learn_deviations(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """Numbers against their mean among the training rows of the same category."""
-    made = [pd.DataFrame(index=part.frame.index) for part in rows]
+    made: list[dict[str, Any]] = [{} for _ in rows]
     for name in settings["columns"]:
-        for number in settings["numbers"]:
-            means = rows[0].frame.groupby(name)[number].mean()
-            for frame, part in zip(made, rows, strict=True):
-                frame[f"{number} against {name}"] = part.frame[number] - part.frame[name].map(means).astype(float)
+        means = rows[0].frame.groupby(name)[settings["numbers"]].mean()
+        for table, part in zip(made, rows, strict=True):
+            for number in means:
+                usual = part.frame[name].map(means[number]).astype(float)
+                table[f"{number} against {name}"] = part.frame[number] - usual
     return made
 
 
@@ -95,10 +98,8 @@ def add_calendar(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 def add_spans(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """The days between each two dates of a row."""
-    names, made = settings["columns"][:6], {}
-    for place, first in enumerate(names):
-        for second in names[place + 1 :]:
-            made[f"{first} to {second}"] = (frame[second] - frame[first]).dt.total_seconds() / 86400
+    pairs = combinations(settings["columns"][:6], 2)
+    made = {f"{a} to {b}": (frame[b] - frame[a]).dt.total_seconds() / 86400 for a, b in pairs}
     return pd.DataFrame(made, index=frame.index).astype("float32")
 
 
@@ -110,27 +111,25 @@ def strongest_numbers(frame: pd.DataFrame, y: np.ndarray, names: list[str], coun
     some = np.random.default_rng(0).permutation(len(y))[:5000]
     ranks = frame[names].iloc[some].rank()
     truth = pd.Series(y[some], index=ranks.index).rank()
-    strength = ranks.corrwith(truth).abs().fillna(0)
-    chosen = set(strength.nlargest(count).index)
+    chosen = set(ranks.corrwith(truth).abs().fillna(0).nlargest(count).index)
     return [name for name in names if name in chosen]
 
 
-def learn_ratios(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
-    """Quotients and products of the numbers that move with the target most."""
+def learn_ratios(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
+    """Quotients, products and sums of the numbers that move with the target most."""
     names = strongest_numbers(rows[0].frame, y, settings["columns"], settings["count"])
-    made: list[dict[str, Any]] = [{} for _ in rows]
-    for place, a in enumerate(names):
-        for b in names[place + 1 :]:
-            for columns, part in zip(made, rows, strict=True):
-                first, second = part.frame[a], part.frame[b]
-                columns[f"{a} / {b}"] = first / second.where(second != 0)
-                if settings["products"]:
-                    columns[f"{a} * {b}"], columns[f"{a} + {b}"] = first * second, first + second
-    frames = [pd.DataFrame(columns, index=part.frame.index) for columns, part in zip(made, rows, strict=True)]
-    return [frame.replace([np.inf, -np.inf], np.nan).clip(-1e12, 1e12) for frame in frames]
+    made = []
+    for part in rows:
+        table: dict[str, Any] = {}
+        for a, b in combinations(names, 2):
+            first, second = part.frame[a], part.frame[b]
+            table[f"{a} / {b}"] = first / second.where(second != 0)
+            table[f"{a} * {b}"], table[f"{a} + {b}"] = first * second, first + second
+        made.append(pd.DataFrame(table).replace([np.inf, -np.inf], np.nan).clip(-1e12, 1e12))
+    return made
 
 
-def learn_components(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
+def learn_components(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """The main directions of the scaled numbers."""
     from sklearn.decomposition import PCA
     from sklearn.impute import SimpleImputer
@@ -142,126 +141,176 @@ def learn_components(rows: list[Rows], y: np.ndarray, settings: Settings, job: J
     steps = (SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     directions = make_pipeline(*steps, PCA(size, svd_solver="randomized", random_state=job.seed))
     directions.fit(rows[0].frame[names].iloc[:20000])
-    columns = [f"component {number}" for number in range(size)]
-    return [pd.DataFrame(directions.transform(part.frame[names]), part.frame.index, columns) for part in rows]
+    return [directions.transform(part.frame[names]) for part in rows]
 
 
 def add_gaps(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Which values are missing, and how many."""
-    made = {f"{name} missing": frame[name].isna().astype("float32") for name in settings["columns"]}
-    gaps = frame[settings["columns"]].isna().sum(axis=1).astype("float32")
-    return pd.DataFrame({**made, "gaps": gaps}, index=frame.index)
+    gaps = frame[settings["columns"]].isna()
+    return gaps.add_suffix(" missing").assign(gaps=gaps.sum(axis=1)).astype("float32")
 
 
-def learn_places(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[pd.DataFrame]:
-    """The target's mean around each place: smoothed over cells of a grid, finer and coarser, cross-fitted."""
-    from sklearn.model_selection import KFold
+def learn_places(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
+    """The target's mean around each place: smoothed over near and less near rows, cross-fitted; and turned axes."""
     from sklearn.neighbors import KNeighborsRegressor
 
     names = settings["columns"]
     truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
     places = [part.frame[names].fillna(rows[0].frame[names].median()).to_numpy() for part in rows]
-    made = [pd.DataFrame(index=part.frame.index) for part in rows]
+    made: list[dict[str, Any]] = [{} for _ in rows]
     for count in (5, 20):
         near = KNeighborsRegressor(min(count, max(1, len(y) // 4)), weights="distance")
-        own = np.zeros(len(y))
-        for fit, held in KFold(5, shuffle=True, random_state=job.seed).split(places[0]):
-            own[held] = near.fit(places[0][fit], truth[fit]).predict(places[0][held])
-        near.fit(places[0], truth)
-        given = [own, *(near.predict(place) for place in places[1:])]
-        for frame, values in zip(made, given, strict=True):
-            frame[f"mean of {count} around"] = values
-    for frame, place in zip(made, places, strict=True):
+        for table, mean in zip(made, cross_fitted(near, places, truth, 5, job), strict=True):
+            table[f"mean of {count} around"] = mean
+    for table, place in zip(made, places, strict=True):
         for angle in (15, 30, 45, 60, 75):
             turn = np.deg2rad(angle)
-            frame[f"turned by {angle}"] = place[:, 0] * np.cos(turn) + place[:, 1] * np.sin(turn)
+            table[f"turned by {angle}"] = place[:, 0] * np.cos(turn) + place[:, 1] * np.sin(turn)
+    return made
+
+
+# --- rows in time ----------------------------------------------------------------------------------------
+
+
+def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
+    """What the target of a series was before: all lags reach back beyond the last row to be answered."""
+    (when,), group, horizon = settings["columns"], settings["group"], settings["horizon"]
+    day = [part.frame[when].dt.normalize() for part in rows]
+    name = [part.frame[group].astype(str) if group else pd.Series("all", index=part.frame.index) for part in rows]
+    truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
+    days = pd.date_range(day[0].min(), max(d.max() for d in day))
+    table = pd.DataFrame({"day": day[0], "name": name[0], "y": truth})
+    grid = table.pivot_table(index="day", columns="name", values="y").reindex(days)
+    if horizon is None:
+        horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
+    past = grid.shift(horizon)
+    lags = {f"mean of {size} days": past.rolling(size, min_periods=1).mean() for size in (7, 28, 91, 364)}
+    lags["median of 28 days"] = past.rolling(28, min_periods=1).median()
+    weeks = -(-horizon // 7) * 7
+    same = [grid.shift(weeks + 7 * back) for back in range(4)]
+    lags["same weekday"] = pd.concat(same).groupby(level=0).median()
+    if len(days) > 364 + horizon:
+        year = -(-max(horizon, 350) // 364) * 364
+        lags["a year ago"] = grid.shift(year).rolling(7, center=True, min_periods=1).mean()
+    stacked = {label: lag.stack() for label, lag in lags.items()}
+    keys = [pd.MultiIndex.from_arrays([d, n]) for d, n in zip(day, name, strict=True)]
+    return [{label: lag.reindex(key).to_numpy("float32") for label, lag in stacked.items()} for key in keys]
+
+
+def learn_neighbours_in_time(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
+    """The target of the training rows just before and after; a training row does not see itself."""
+    truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
+    stamps = [part.frame[settings["columns"][0]].astype("int64").to_numpy() for part in rows]
+    order = np.argsort(stamps[0], kind="stable")
+    known = stamps[0][order]
+    values: np.ndarray = np.append(truth[order], np.nan)
+    made = []
+    for number, stamp in enumerate(stamps):
+        own = number == 0
+        place: Any = np.searchsorted(known, stamp)
+        if own:
+            place[order] = np.arange(len(order))
+        table = pd.DataFrame()
+        for step in (1, 2, 3):
+            before, after = place - step, place + (step if own else step - 1)
+            table[f"{step} before"] = values[np.where(before >= 0, before, len(known))]
+            table[f"{step} after"] = values[np.minimum(after, len(known))]
+        made.append(table.assign(around=table.mean(axis=1)).astype("float32"))
     return made
 
 
 STEPS = (
     Step(
-        "Add how often each category occurs",
-        "How common a level is often says as much as the level itself.",
+        "Add how often each category occurs. How common a level is often says as much as the level itself.",
         learn_counts,
-        lambda p: 0.6 if p.many_levels else 0.3 if p.categories else 0.0,
-        settings=lambda p: {"columns": p.categories[:40]},
+        lambda p: p.categories[:40],
+        lambda p: 0.6 if p.many_levels else 0.3,
     ),
     Step(
-        "Encode categories by the target's mean",
+        "Encode categories by the target's mean. "
         "Smoothed and cross-fitted inside the training rows, the mean says in one number what many levels hide.",
         learn_target_means,
-        lambda p: (
-            0.0
-            if not p.categories or (p.kind == "multiclass" and p.class_count > 8)
-            else 0.85
-            if p.many_levels
-            else 0.55
-        ),
-        settings=lambda p: {"columns": p.categories[:40], "pairs": 5},
+        lambda p: p.categories[:40],
+        lambda p: 0.0 if p.kind == "multiclass" and p.class_count > 8 else 0.85 if p.many_levels else 0.55,
+        more=lambda p: {"pairs": 5},
     ),
     Step(
-        "Compare each number with its group",
+        "Compare each number with its group. "
         "What counts is often not the value but its distance from the usual value of the same category.",
         learn_deviations,
-        lambda p: 0.35 if p.few_levels and p.numbers else 0.0,
-        settings=lambda p: {"columns": p.few_levels[:3], "numbers": p.numbers[:8]},
+        lambda p: p.few_levels[:3],
+        lambda p: 0.35 if p.numbers else 0.0,
+        more=lambda p: {"numbers": p.numbers[:8]},
     ),
     Step(
-        "Take codes with many levels apart",
+        "Take codes with many levels apart. "
         "A code that hardly repeats still tells by its first letter, its number and its pieces what it belongs to.",
         add_code_parts,
-        lambda p: 0.8 if p.many_levels else 0.0,
-        settings=lambda p: {"columns": p.many_levels[:10]},
+        lambda p: p.many_levels[:10],
+        0.8,
     ),
     Step(
-        "Take the dates apart",
-        "Seasons, weekdays and the trend become visible.",
+        "Take the dates apart. Seasons, weekdays and the trend become visible.",
         add_dates,
-        lambda p: 1.0 if p.dates else 0.0,
+        lambda p: p.dates,
+        1.0,
         first=True,
-        settings=lambda p: {"columns": list(p.dates)},
     ),
     Step(
-        "Join the hours, weekdays and seasons",
+        "Join the hours, weekdays and seasons. "
         "Demand follows the hour of the week and the week of the year, not hour and weekday apart.",
         add_calendar,
-        lambda p: 0.6 if p.dates else 0.0,
-        settings=lambda p: {"columns": list(p.dates)},
+        lambda p: p.dates,
+        0.6,
     ),
     Step(
-        "Measure the time between the dates",
-        "How long something took often says more than when it was.",
+        "Measure the time between the dates. How long something took often says more than when it was.",
         add_spans,
+        lambda p: p.dates,
         lambda p: 0.7 if len(p.dates) > 1 else 0.0,
         first=True,
-        settings=lambda p: {"columns": list(p.dates)},
     ),
     Step(
-        "Add ratios and products of the numbers",
+        "Add ratios and products of the numbers. "
         "Trees cut one column at a time; a quotient of two columns is a boundary that they cannot draw by themselves.",
         learn_ratios,
+        lambda p: p.numbers[:200],
         lambda p: 0.0 if len(p.numbers) < 2 else 0.7 if p.kind != "multiclass" else 0.35,
-        settings=lambda p: {"columns": p.numbers[:200], "count": 6, "products": True},
+        more=lambda p: {"count": 6},
     ),
     Step(
-        "Look at the rows around each place",
-        "Neighbours on the map share what the columns do not say.",
+        "Look at the rows around each place. Neighbours on the map share what the columns do not say.",
         learn_places,
-        lambda p: 0.95 if p.location and p.kind != "multiclass" else 0.0,
-        settings=lambda p: {"columns": list(p.location or ())},
+        lambda p: p.location or (),
+        lambda p: 0.95 if p.kind != "multiclass" else 0.0,
     ),
     Step(
-        "Flag the gaps",
-        "That a value is missing can say more than the value would.",
+        "Flag the gaps. That a value is missing can say more than the value would.",
         add_gaps,
-        lambda p: 0.4 if p.gappy else 0.0,
-        settings=lambda p: {"columns": p.gappy[:30]},
+        lambda p: p.gappy[:30],
+        0.4,
     ),
     Step(
-        "Add the main directions of the numbers",
+        "Add the main directions of the numbers. "
         "Many correlated columns share a few directions, which single columns show only in part.",
         learn_components,
+        lambda p: p.numbers,
         lambda p: 0.45 if p.width >= 15 and len(p.numbers) >= 10 else 0.0,
-        settings=lambda p: {"columns": p.numbers if len(p.numbers) <= 60 else [], "count": 12},
+        more=lambda p: {"count": 12, **({"columns": []} if len(p.numbers) > 60 else {})},
+    ),
+    Step(
+        "Look back in time. The test rows come later: what a series did before is the best guess of what it will do.",
+        learn_lags,
+        lambda p: [p.later] if p.later else [],
+        lambda p: 1.0 if p.kind == "regression" else 0.0,
+        first=True,
+        more=lambda p: {"group": p.series, "horizon": None},
+    ),
+    Step(
+        "Look at the training rows just before and after. "
+        "Rows to predict lie between training rows in time, so the target of the nearest ones is a good first guess.",
+        learn_neighbours_in_time,
+        lambda p: [p.mixed] if p.mixed else [],
+        lambda p: 0.8 if p.kind == "regression" else 0.0,
     ),
 )

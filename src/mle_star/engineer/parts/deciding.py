@@ -1,13 +1,21 @@
-"""From a prediction to the answer that the metric wants. Each function learns on the rows whose truth is known."""
+"""From a prediction to the answer that a metric wants: how it is decided, and by which loss and scale to learn.
+
+Each function learns on the rows whose truth is known.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 
 from mle_star.data.formulas import f_score
+from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
 from mle_star.engineer.parts.core import Score
+from mle_star.errors import ConfigError
 
 
 def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
@@ -71,3 +79,58 @@ def decide_cut_points(y: np.ndarray, known: np.ndarray, others: list[np.ndarray]
 def decide_not_negative(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
     """Numbers that the metric is defined for: none below zero."""
     return [np.clip(p, 0, None) for p in others]
+
+
+# --- what each metric asks of a script -------------------------------------------------------------------
+
+AnswerKind = Literal["chances", "label", "grade", "number", "ranking", "set"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How scripts serve a metric. With `log` numbers are learned on the log scale."""
+
+    metric: Metric
+    kind: AnswerKind
+    decide: Callable[..., Any]
+    log: bool
+    loss: Literal["squared", "absolute"]
+
+
+_KINDS: dict[str, tuple[AnswerKind, Callable[..., Any]]] = {
+    "probabilities": ("chances", decide_as_said),
+    "labels": ("label", decide_most_probable),
+    "grades": ("grade", decide_cut_points),
+    "numbers": ("number", decide_as_said),
+    "rankings": ("ranking", decide_as_said),
+    "label sets": ("set", decide_label_cut),
+}
+_DECIDED_BY: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("f1", "f2", "f0.5", "matthews_corrcoef"), decide_best_cut),
+    **dict.fromkeys(("f1_macro", "f1_weighted"), decide_class_factors),
+    "balanced_accuracy": decide_by_share,
+}
+_NOT_NEGATIVE = {"rmsle", "msle", "mcrmsle", "mean_poisson_deviance", "mean_gamma_deviance"}
+_BY_LOG = {"mape", "smape", "rmspe", *_NOT_NEGATIVE}
+_ABSOLUTE = {"mae", "median_absolute_error", "pinball_loss", "wape", "mape", "smape"}
+
+
+def _recipe(metric: Metric) -> Recipe:
+    # hamming loss: the mean over labels that are each scored by themselves
+    kind, usual = _KINDS["labels" if metric.name == "hamming_loss" else metric.needs]
+    if metric.name == "gini":
+        kind = "chances"  # of two classes; the profile knows where it is one of amounts
+    decide = decide_not_negative if metric.name in _NOT_NEGATIVE else _DECIDED_BY.get(metric.name, usual)
+    return Recipe(metric, kind, decide, metric.name in _BY_LOG, "absolute" if metric.name in _ABSOLUTE else "squared")
+
+
+RECIPES = {metric.name: _recipe(metric) for metric in METRICS if metric.needs in _KINDS}
+
+
+def recipe_for(words: str) -> Recipe:
+    """The metric that a task's words mean; one that scripts here cannot compute is refused, never replaced."""
+    told = None if find_metric(words) else metric_in_prose(f"Metric: {words}")
+    metric = told[0] if told else known_metric(words)
+    if metric.name not in RECIPES:
+        raise ConfigError(f"it cannot compute {metric.name}; it knows {', '.join(RECIPES)}")
+    return RECIPES[metric.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,42 +21,49 @@ class Setting:
     high: float
     meaning: str
 
+
+@dataclass(frozen=True)
+class Choice:
+    """Something that can be done, as a plan says it: the first sentence names it, the next ones say why."""
+
+    plan: str
+
     @property
-    def whole(self) -> bool:
-        """Is it a whole number?"""
-        return isinstance(self.usual, int)
+    def title(self) -> str:
+        """The sentence that names it."""
+        return self.plan.partition(". ")[0]
 
 
 @dataclass(frozen=True)
-class Move:
+class Move(Choice):
     """A change of settings worth trying: a text `*2` multiplies, anything else replaces.
 
-    `small` is what it is worth where rows are few, if that differs; where `when` says no, it is worth nothing.
+    `small` is its worth where rows are few, if that differs from `usual`; where `when` says no, it is worth nothing.
     """
 
-    title: str
-    why: str
     changes: Mapping[str, Any]
-    worth: float
+    usual: float
     small: float | None = None
     when: Callable[[Profile], Any] = lambda profile: True
 
-    def worth_for(self, profile: Profile) -> float:
+    def worth(self, profile: Profile) -> float:
         """Its worth for a task."""
-        worth = self.small if self.small is not None and profile.small else self.worth
+        worth = self.small if self.small is not None and profile.small else self.usual
         return worth if self.when(profile) else 0.0
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step that adds columns. `add` gets one frame, or, where it learns, the training rows with their truth."""
+class Step(Choice):
+    """A step that adds columns. `add` gets one frame, or, where it learns, the training rows with their truth.
 
-    title: str
-    why: str
+    `on` gives the columns that it is for: where there are none, it is worth nothing.
+    """
+
     add: Callable[..., Any]
-    worth: Worth
+    on: Callable[[Profile], Iterable[str]]
+    usual: float | Worth
     first: bool = False
-    settings: Callable[[Profile], dict[str, Any]] = lambda profile: {}
+    more: Callable[[Profile], dict[str, Any]] = lambda profile: {}
 
     @property
     def key(self) -> str:
@@ -67,6 +74,15 @@ class Step:
     def learns(self) -> bool:
         """Does it learn from training rows, so that it belongs inside the folds?"""
         return self.add.__name__.startswith("learn_")
+
+    def worth(self, profile: Profile) -> float:
+        """Its worth for a task."""
+        usual = self.usual(profile) if callable(self.usual) else self.usual
+        return usual if self.on(profile) else 0.0
+
+    def settings(self, profile: Profile) -> dict[str, Any]:
+        """Its settings for a task."""
+        return {"columns": list(self.on(profile)), **self.more(profile)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +116,9 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Blend:
+class Blend(Choice):
     """A way to make one prediction of several."""
 
-    title: str
-    why: str
     combine: Callable[..., Any]
     worth: Worth
 

@@ -42,15 +42,12 @@ LINEAR = Family(
     cheap={"bins": 0, "rounds": 40},
     ablations={"bins": {"bins": 0}},
     moves=(
-        Move("Loosen the linear model", "A weaker penalty lets rare words and levels speak.", {"strength": "*5"}, 0.5),
+        Move("Loosen the linear model. A weaker penalty lets rare words and levels speak.", {"strength": "*5"}, 0.5),
+        Move("Tighten the linear model. A stronger penalty trusts no rare word or level.", {"strength": "*0.2"}, 0.45),
         Move(
-            "Tighten the linear model", "A stronger penalty trusts no rare word or level.", {"strength": "*0.2"}, 0.45
-        ),
-        Move(
-            "Cut the numbers of the linear model into bins",
-            "Bins let a line bend.",
+            "Cut the numbers of the linear model into bins. Bins let a line bend.",
             {"bins": 16},
-            worth=0.5,
+            0.5,
             when=lambda p: p.numbers,
         ),
     ),
@@ -85,8 +82,8 @@ NBSVM = Family(
     cheap={"strength": 0.5},
     ablations={"strength": {"strength": 0.02}},
     moves=(
-        Move("Loosen NB-SVM", "A weaker penalty lets rare words speak.", {"strength": "*4"}, 0.4),
-        Move("Tighten NB-SVM", "A stronger penalty trusts no rare word.", {"strength": "*0.25"}, 0.4),
+        Move("Loosen NB-SVM. A weaker penalty lets rare words speak.", {"strength": "*4"}, 0.4),
+        Move("Tighten NB-SVM. A stronger penalty trusts no rare word.", {"strength": "*0.25"}, 0.4),
     ),
     reads=True,
 )
@@ -112,8 +109,8 @@ NEIGHBOURS = Family(
     cheap={"count": 5},
     ablations={"count": {"count": 1}},
     moves=(
-        Move("Ask more neighbours", "More neighbours are steadier.", {"count": "*2.5"}, 0.35),
-        Move("Ask fewer neighbours", "The nearest rows know best.", {"count": "*0.4"}, 0.35),
+        Move("Ask more neighbours. More neighbours are steadier.", {"count": "*2.5"}, 0.35),
+        Move("Ask fewer neighbours. The nearest rows know best.", {"count": "*0.4"}, 0.35),
     ),
 )
 
@@ -146,10 +143,8 @@ KERNEL = Family(
     cheap={"strength": 1.0},
     ablations={"strength": {"strength": 0.05}},
     moves=(
-        Move(
-            "Loosen the support vector machine", "A weaker penalty bends closer to the rows.", {"strength": "*4"}, 0.4
-        ),
-        Move("Tighten the support vector machine", "A stronger penalty is smoother.", {"strength": "*0.25"}, 0.4),
+        Move("Loosen the support vector machine. A weaker penalty bends closer to the rows.", {"strength": "*4"}, 0.4),
+        Move("Tighten the support vector machine. A stronger penalty is smoother.", {"strength": "*0.25"}, 0.4),
     ),
 )
 
@@ -196,8 +191,8 @@ NETWORK = Family(
     cheap={"width": 32, "rounds": 6},
     ablations={"rounds": {"rounds": 2}},
     moves=(
-        Move("Train the network for longer", "More rounds follow the rows more closely.", {"rounds": "*2"}, 0.4),
-        Move("Give the network a stronger penalty", "Smaller weights are smoother.", {"decay": "*30"}, 0.4),
+        Move("Train the network for longer. More rounds follow the rows more closely.", {"rounds": "*2"}, 0.4),
+        Move("Give the network a stronger penalty. Smaller weights are smoother.", {"decay": "*30"}, 0.4),
     ),
     timed=True,
 )

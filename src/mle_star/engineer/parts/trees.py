@@ -17,20 +17,24 @@ from mle_star.engineer.parts.encoding import as_codes, as_ranks, with_plain_name
 def larger_trees(name: str, worth: float, small: float, **changes: str) -> Move:
     """Larger trees, by their leaves or by their depth."""
     size, what = ("larger", "More leaves") if "leaves" in changes else ("deeper", "Deeper trees")
-    return Move(f"Give {name} {size} trees", f"{what} see interactions of more columns.", changes, worth, small)
+    return Move(f"Give {name} {size} trees. {what} see interactions of more columns.", changes, worth, small)
 
 
 def smaller_steps(name: str, worth: float, **changes: str) -> Move:
     """Smaller steps, and more of them."""
-    title = f"Give {name} smaller steps and more trees"
-    return Move(title, "Smaller steps end nearer to the best, if later.", changes, worth)
+    plan = f"Give {name} smaller steps and more trees. Smaller steps end nearer to the best, if later."
+    return Move(plan, changes, worth)
+
+
+def stricter_trees(name: str, why: str, worth: float, small: float, **changes: str) -> Move:
+    """Smaller trees on fewer columns."""
+    return Move(f"Give {name} stricter trees. {why}", {**changes, "column_share": "*0.7", "l2": "*4"}, worth, small)
 
 
 def absolute_errors(name: str) -> Move:
     """The errors that some metrics count."""
-    why = "The metric counts them, and rare large ones do not matter."
-    title = f"Let {name} learn absolute errors"
-    return Move(title, why, {"absolute": 1}, 0.3, when=lambda p: p.recipe.loss == "absolute")
+    plan = f"Let {name} learn absolute errors. The metric counts them, and rare large ones do not matter."
+    return Move(plan, {"absolute": 1}, 0.3, when=lambda p: p.recipe.loss == "absolute")
 
 
 # --- LightGBM --------------------------------------------------------------------------------------------
@@ -100,13 +104,7 @@ LIGHTGBM = Family(
     moves=(
         larger_trees("LightGBM", 0.55, 0.3, leaves="*2.5", leaf_rows="*0.8", rate="*0.8"),
         smaller_steps("LightGBM", 0.5, rate="*0.4", rounds="*2.5", patience="*1.5"),
-        Move(
-            "Give LightGBM stricter trees",
-            "Fewer leaves and fewer columns a tree overfit less.",
-            {"leaves": "*0.4", "column_share": "*0.7", "l2": "*4"},
-            worth=0.4,
-            small=0.55,
-        ),
+        stricter_trees("LightGBM", "Fewer leaves and fewer columns a tree overfit less.", 0.4, 0.55, leaves="*0.4"),
     ),
     search=("leaves", "leaf_rows", "column_share", "l2", "rate"),
     timed=True,
@@ -181,13 +179,7 @@ XGBOOST = Family(
     moves=(
         larger_trees("XGBoost", 0.5, 0.3, depth="*1.5", leaf_weight="*2", rate="*0.7"),
         smaller_steps("XGBoost", 0.45, rate="*0.4", rounds="*2.5", patience="*1.5"),
-        Move(
-            "Give XGBoost stricter trees",
-            "Shallow trees on fewer columns overfit less.",
-            {"depth": "*0.6", "column_share": "*0.7", "l2": "*4"},
-            worth=0.35,
-            small=0.5,
-        ),
+        stricter_trees("XGBoost", "Shallow trees on fewer columns overfit less.", 0.35, 0.5, depth="*0.6"),
         absolute_errors("XGBoost"),
     ),
     search=("depth", "leaf_weight", "column_share", "l2", "rate"),
@@ -269,10 +261,9 @@ CATBOOST = Family(
         larger_trees("CatBoost", 0.5, 0.3, depth="*1.34", l2="*1.5"),
         smaller_steps("CatBoost", 0.5, rate="*0.5", rounds="*2", patience="*1.5"),
         Move(
-            "Let CatBoost weigh categories by the target",
-            "Levels that are no column each are told by their target.",
+            "Let CatBoost weigh categories by the target. Levels that are no column each are told by their target.",
             {"one_hot": 2},
-            worth=0.5,
+            0.5,
             when=lambda p: p.categories,
         ),
         absolute_errors("CatBoost"),
@@ -350,17 +341,10 @@ def grow_extra_trees(x: np.ndarray, y: np.ndarray, settings: Settings, job: Job)
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
     kind = ExtraTreesRegressor if job.numeric else ExtraTreesClassifier
-    few = 20
-    model = kind(
-        few,
-        min_samples_leaf=int(settings["leaf_rows"]),
-        max_features=settings["column_share"],
-        warm_start=True,
-        random_state=job.seed,
-        n_jobs=job.threads,
-    )
-    able = rounds_in_time(model, x, y, few, job)
-    model.set_params(n_estimators=int(max(few, min(settings["trees"], able))))
+    cuts = {"min_samples_leaf": int(settings["leaf_rows"]), "max_features": settings["column_share"]}
+    model = kind(20, **cuts, warm_start=True, random_state=job.seed, n_jobs=job.threads)
+    able = rounds_in_time(model, x, y, 20, job)
+    model.set_params(n_estimators=int(max(20, min(settings["trees"], able))))
     return model.fit(x, y)
 
 
@@ -382,15 +366,13 @@ EXTRA_TREES = Family(
     ablations={"depth": {"leaf_rows": 20}},
     moves=(
         Move(
-            "Give ExtraTrees finer leaves",
-            "Leaves of one row see what is particular.",
+            "Give ExtraTrees finer leaves. Leaves of one row see what is particular.",
             {"leaf_rows": "*0.5", "trees": "*1.5"},
             0.3,
         ),
-        Move("Give ExtraTrees coarser leaves", "Leaves of more rows are steadier.", {"leaf_rows": "*3"}, 0.35),
+        Move("Give ExtraTrees coarser leaves. Leaves of more rows are steadier.", {"leaf_rows": "*3"}, 0.35),
         Move(
-            "Let ExtraTrees try more columns",
-            "With many weak columns, more must be tried for a good cut.",
+            "Let ExtraTrees try more columns. With many weak columns, more must be tried for a good cut.",
             {"column_share": "*2"},
             0.35,
         ),
