@@ -1,4 +1,4 @@
-"""What the tests of the method share: scripted agents, a run around them, tiny real scripts."""
+"""What the tests of the method share: scripted agents, executors, and a run around them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ from mle_star.errors import AgentError
 from mle_star.execution import LocalExecutor, link_input_data, setup_working_directory
 from mle_star.models import (
     AgentConfig,
-    AgentType,
     DataModality,
     ExecutionRawResult,
     MetricDirection,
     PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
     TaskDescription,
     TaskType,
 )
@@ -38,93 +35,16 @@ from mle_star.run.events import AgentReply, AgentStarted, Event
 from mle_star.run.journal import Journal
 from tests.conftest import LETTERS, mode_settings
 
+from .replies import GARBAGE, NO_LEAKAGE, Reply, ScriptedCall, fenced, models, script
+
 E = TypeVar("E", bound=Event)
 Fault = Literal["empty", "garbage", "raises"]
 AGENT_FAULTS: tuple[Fault, ...] = ("empty", "garbage", "raises")
 ScriptFault = Literal["crash", "timeout"]
 SCRIPT_FAULTS: tuple[ScriptFault, ...] = ("crash", "timeout")
-GARBAGE = "I am not sure about this one: {oops, and no code either."
-
-Reply = Any
-"""Text, a structured value (dict, list, model), an `AgentReply`, an exception to raise, or a callable of the call
-(`ScriptedCall`) that gives one of these."""
-
-
-# --- scripts ---------------------------------------------------------------------------------------------
-
-
-def fenced(*codes: str) -> Any:
-    """Code as an agent sends it; several codes give a tuple of replies."""
-    replies = tuple(f"Here it is.\n\n```python\n{code}\n```\n" for code in codes)
-    return replies[0] if len(replies) == 1 else replies
-
-
-def script(score: float | str, *, note: str = "") -> str:
-    """A tiny real script that prints `score` and leaves a submission; `note` tells two of them apart."""
-    lines = [
-        "from pathlib import Path",
-        f"level = {score}",
-        "Path('final').mkdir(exist_ok=True)",
-        "Path('final/submission.csv').write_text('id,target\\n1,0\\n2,1\\n')",
-        "print(f'Final Validation Performance: {level}')",
-    ]
-    return "\n".join([f"# {note}", *lines] if note else lines)
-
-
-def broken_script(message: str = "broken", *, note: str = "") -> str:
-    """A real script that raises before it has a score."""
-    lines = ["level = 0.0", f"raise RuntimeError({message!r})", "print(f'Final Validation Performance: {level}')"]
-    return "\n".join([f"# {note}", *lines] if note else lines)
-
-
-def solution(content: str, *, score: float | None = None, phase: SolutionPhase = SolutionPhase.init) -> SolutionScript:
-    """A script as the phases hand it around."""
-    return SolutionScript(content=content, phase=phase, score=score)
 
 
 # --- agents ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ScriptedCall:
-    """One call as the agents' protocol saw it."""
-
-    index: int
-    agent: AgentType
-    variant: str | None
-    step: str
-    config: AgentConfig
-    prompt: str
-    label: str
-    max_cost_usd: float | None
-
-    @property
-    def name(self) -> str:
-        """`leakage-correction`, as in step names."""
-        return self.agent.value if self.variant is None else f"{self.agent.value}-{self.variant}"
-
-
-def by_step(**replies: Reply) -> Callable[[ScriptedCall], Reply]:
-    """A reply by the place that asks: `by_step(candidate_0=..., merge_1=..., otherwise=...)`."""
-
-    def choose(call: ScriptedCall) -> Reply:
-        places = [place for place in replies if place.replace("_", "-") in call.step.split("/")]
-        return replies[places[0] if places else "otherwise"]
-
-    return choose
-
-
-NO_LEAKAGE = {"answers": [{"leakage_status": "No Data Leakage", "code_block": "x = 1"}]}
-
-
-def leaky(*blocks: str) -> dict[str, Any]:
-    """A detection reply that flags each of `blocks`."""
-    return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in blocks]}
-
-
-def models(*names: str) -> dict[str, Any]:
-    """A retriever's reply."""
-    return {"models": [{"model_name": name, "example_code": f"{name}()"} for name in names]}
 
 
 def _calm_replies() -> dict[str, Reply]:
@@ -307,38 +227,13 @@ def settings(**changes: Any) -> PipelineConfig:
     return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
 
 
-@dataclass
 class ScriptedRun:
     """A run with scripted agents, entered for the whole test."""
 
-    context: RunContext
-    agents: ScriptedAgents
-    executor: RecordingExecutor
-
-    @property
-    def task(self) -> TaskDescription:
-        """The run's task."""
-        return self.context.task
-
-    @property
-    def config(self) -> PipelineConfig:
-        """The run's configuration."""
-        return self.context.config
-
-    @property
-    def journal(self) -> Journal:
-        """The run's journal, a real one."""
-        return self.context.journal
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        return self.context.run_dir
-
-    @property
-    def work_dir(self) -> Path:
-        """Where scripts run."""
-        return self.context.work_dir
+    def __init__(self, context: RunContext, agents: ScriptedAgents, executor: RecordingExecutor) -> None:
+        self.context, self.agents, self.executor = context, agents, executor
+        self.task, self.config, self.journal = context.task, context.config, context.journal
+        self.run_dir, self.work_dir = context.run_dir, context.work_dir
 
     def events(self, kind: type[E]) -> list[E]:
         """What the journal holds of one kind."""

@@ -12,37 +12,14 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mle_star.models import CodeBlock, ExecutionRawResult, SolutionPhase, SolutionScript
+from mle_star.models import ExecutionRawResult
 from mle_star.run.context import Executor, ScriptRequest
 
-from .conftest import ScriptedAgents, ScriptedCall, broken_script, fenced, script
+from .conftest import ScriptedAgents
+from .replies import broken_script, fenced, part, plans, script
 
-BLOCK = "level = 0.5"
 Outcome = float | str
 T = TypeVar("T")
-
-
-def base_script(level: float = 0.5, blocks: int = 0) -> str:
-    """A real script that scores `level`, with `blocks` lines that later blocks can replace."""
-    lines = [
-        "from pathlib import Path",
-        f"level = {level}",
-        *(f"part_{t} = 0" for t in range(blocks)),
-        "Path('final').mkdir(exist_ok=True)",
-        "Path('final/submission.csv').write_text('id,target\\n1,0\\n2,1\\n')",
-        "print(f'Final Validation Performance: {level}')",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def base_solution(level: float = 0.5, blocks: int = 0) -> SolutionScript:
-    """The script that a loop starts from."""
-    return SolutionScript(content=base_script(level, blocks), phase=SolutionPhase.merged, score=level)
-
-
-def block(content: str = BLOCK, t: int | None = 0) -> CodeBlock:
-    """The block that an outer step chose."""
-    return CodeBlock(content=content, outer_step=t)
 
 
 def code_for(outcome: Outcome, mark: str, before: str = "") -> str:
@@ -78,31 +55,10 @@ def section(prompt: str, heading: str) -> str:
     return "\n".join(found[heading][1:])
 
 
-def then(*steps: Callable[[ScriptedCall], None], reply: Any) -> Callable[[ScriptedCall], Any]:
-    """A reply that does something first."""
-
-    def answer(call: ScriptedCall) -> Any:
-        for step in steps:
-            step(call)
-        return reply
-
-    return answer
-
-
 # --- a whole path ----------------------------------------------------------------------------------------
 
 Step = Sequence[Outcome] | str
 """What happens in one outer step: the outcomes of its attempts, or `skip` when no block is found."""
-
-
-def part(t: int) -> str:
-    """The line that outer step `t` refines."""
-    return f"part_{t} = 0"
-
-
-def plans(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """An extractor's reply: blocks with their plans."""
-    return {"plans": [{"code_block": code, "plan": plan} for code, plan in pairs]}
 
 
 def play_steps(agents: ScriptedAgents, steps: Sequence[Step]) -> None:

@@ -28,8 +28,9 @@ from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen, De
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.testing import ScriptedBrain
 
-from .conftest import NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, models, script, scripted_run, settings
-from .loops import base_solution, part, plans, section
+from .conftest import ScriptedRun, scripted_run, settings
+from .loops import section
+from .replies import NO_LEAKAGE, base_solution, broken_script, fenced, leaky, models, part, plans, script
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MLE_STAR_SOAK"), reason="the real CLI of each agent; `make soak`")
 

@@ -30,27 +30,33 @@ from mle_star.safety import check_and_fix_leakage
 
 from .conftest import (
     AGENT_FAULTS,
-    GARBAGE,
-    NO_LEAKAGE,
     SCRIPT_FAULTS,
     Fault,
-    Reply,
     ScriptedAgents,
-    ScriptedCall,
     ScriptedExecutor,
     ScriptedRun,
     ScriptFault,
+    scripted_run,
+    settings,
+)
+from .loops import CheckedFirst, measured
+from .replies import (
+    GARBAGE,
+    NO_LEAKAGE,
+    Reply,
+    ScriptedCall,
+    base_solution,
+    block,
     broken_script,
     by_step,
     fenced,
     leaky,
     models,
+    part,
+    plans,
     script,
-    scripted_run,
-    settings,
     solution,
 )
-from .loops import CheckedFirst, base_solution, block, measured, part, plans
 
 Outcome = Any
 """What came out, in a form that can be compared at a glance."""

@@ -34,19 +34,8 @@ from mle_star.run.context import current_run, scope
 from mle_star.run.events import AgentFinished, AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.safety import FIXED_AT_LAST, UNCHECKED
 from tests.ledgers import best_score, check
-from tests.method.conftest import (
-    GARBAGE,
-    ScriptedCall,
-    ScriptedExecutor,
-    ScriptedRun,
-    broken_script,
-    fenced,
-    quick,
-    script,
-    scripted_run,
-    settings,
-    solution,
-)
+from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
+from tests.method.replies import GARBAGE, ScriptedCall, broken_script, fenced, script, solution
 
 BOTH = pytest.mark.modes("delivered", "letter")
 

@@ -24,21 +24,8 @@ from mle_star.search.stages import Stages
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
 
-from .conftest import (
-    NO_LEAKAGE,
-    ScriptedCall,
-    ScriptedExecutor,
-    ScriptedRun,
-    by_step,
-    fenced,
-    leaky,
-    quick,
-    script,
-    scripted_run,
-    settings,
-    solution,
-)
-from .loops import BLOCK, base_solution, block
+from .conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
+from .replies import BLOCK, NO_LEAKAGE, ScriptedCall, base_solution, block, by_step, fenced, leaky, script, solution
 from .test_phase1 import stage
 
 

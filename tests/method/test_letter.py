@@ -19,22 +19,20 @@ from mle_star.phase3 import run_phase3
 from mle_star.run.budget import Budget
 from mle_star.run.events import AgentReply
 from mle_star.safety import check_and_evaluate, make_debug_callback
-from tests.method.conftest import (
+from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, write_data
+
+from .replies import (
     NO_LEAKAGE,
-    ScriptedAgents,
     ScriptedCall,
-    ScriptedExecutor,
-    ScriptedRun,
+    base_solution,
+    block,
     broken_script,
     by_step,
     fenced,
     leaky,
-    make_task,
     script,
     solution,
-    write_data,
 )
-from tests.method.loops import base_solution, block
 
 LETTER = pytest.mark.modes("letter")
 BOTH = pytest.mark.modes("delivered", "letter")

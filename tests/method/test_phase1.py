@@ -27,22 +27,9 @@ from mle_star.run.events import (
 )
 from tests.ledgers import best_score
 
-from .conftest import (
-    GARBAGE,
-    NO_LEAKAGE,
-    ScriptedCall,
-    ScriptedExecutor,
-    ScriptedRun,
-    broken_script,
-    by_step,
-    fenced,
-    leaky,
-    models,
-    script,
-    scripted_run,
-    settings,
-)
+from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .loops import CheckedFirst
+from .replies import GARBAGE, NO_LEAKAGE, ScriptedCall, broken_script, by_step, fenced, leaky, models, script
 
 BOTH = pytest.mark.modes("delivered", "letter")
 TIMES: dict[str, Any] = {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}

@@ -13,8 +13,9 @@ from mle_star.run.context import path_context, scope
 from mle_star.run.events import PLANNER_FAILED, AgentFinished, RefinementTried, ScriptFinished
 from mle_star.run.prompt_context import MARK
 
-from .conftest import NO_LEAKAGE, ScriptedRun, fenced, leaky, settings
-from .loops import BLOCK, base_solution, block, measured, play_attempts, section
+from .conftest import ScriptedRun, settings
+from .loops import measured, play_attempts, section
+from .replies import BLOCK, NO_LEAKAGE, base_solution, block, fenced, leaky
 
 BOTH = pytest.mark.modes("delivered", "letter")
 FAILED = "N/A (evaluation failed)"

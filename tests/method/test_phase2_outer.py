@@ -41,8 +41,9 @@ from mle_star.run.events import (
 from mle_star.safety import evaluate_checked
 from tests.ledgers import ran
 
-from .conftest import Fault, ScriptedExecutor, ScriptedRun, fenced, quick, scripted_run, settings, solution
-from .loops import BLOCK, base_solution, part, plans, play_steps, section
+from .conftest import Fault, ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
+from .loops import play_steps, section
+from .replies import BLOCK, base_solution, fenced, part, plans, solution
 
 BOTH, LETTER = pytest.mark.modes("delivered", "letter"), pytest.mark.modes("letter")
 

@@ -12,8 +12,9 @@ from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.context import scope
 from mle_star.run.events import AgentFinished, EnsembleTried
 
-from .conftest import NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, quick, script, settings, solution
+from .conftest import ScriptedRun, quick, settings
 from .loops import play_rounds, section
+from .replies import NO_LEAKAGE, broken_script, fenced, leaky, script, solution
 
 BOTH = pytest.mark.modes("delivered", "letter")
 

@@ -23,21 +23,22 @@ from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.events import PLANNER_FAILED, MergeTried
 
-from .conftest import (
+from .conftest import ScriptedRun, quick, settings
+from .loops import Outcome, Step, play_attempts, play_rounds, play_steps, section
+from .replies import (
     GARBAGE,
     NO_LEAKAGE,
-    ScriptedRun,
+    base_solution,
+    block,
     broken_script,
     by_step,
     fenced,
     leaky,
     models,
-    quick,
+    part,
     script,
-    settings,
     solution,
 )
-from .loops import Outcome, Step, base_solution, block, part, play_attempts, play_rounds, play_steps, section
 
 BOTH = pytest.mark.modes("delivered", "letter")
 EXAMPLES = 100 if os.environ.get("MLE_STAR_SOAK") else 25

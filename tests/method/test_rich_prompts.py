@@ -60,7 +60,8 @@ from mle_star.sdk import EnvironmentFacts, build_system_prompt
 from mle_star.sdk.definitions import ScriptShare
 from tests.ledgers import ran as note_run
 from tests.ledgers import script_finished
-from tests.method.conftest import ScriptedExecutor, ScriptedRun, leaky, quick, scripted_run, settings
+from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
+from tests.method.replies import leaky
 from tests.prompt_samples import NAMES, parts, sample
 
 SNAPSHOTS = Path(__file__).parent.parent / "snapshots" / "rich"

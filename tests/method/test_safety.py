@@ -34,7 +34,8 @@ from mle_star.safety import (
 )
 from tests.ledgers import check
 
-from .conftest import GARBAGE, NO_LEAKAGE, ScriptedRun, broken_script, fenced, leaky, script, settings, solution
+from .conftest import ScriptedRun, settings
+from .replies import GARBAGE, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
 
 BOTH = pytest.mark.modes("delivered", "letter")
 

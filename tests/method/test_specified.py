@@ -42,9 +42,10 @@ from mle_star.phase3 import invoke_ens_planner, invoke_ensembler, run_phase3
 from mle_star.prompts import PromptRegistry
 from mle_star.safety import debug_solution
 
-from .conftest import GARBAGE, ScriptedExecutor, ScriptedRun, broken_script, fenced, models, script, scripted_run
-from .conftest import solution as scripted
-from .loops import BLOCK, base_solution, section
+from .conftest import ScriptedExecutor, ScriptedRun, scripted_run
+from .loops import section
+from .replies import BLOCK, GARBAGE, base_solution, broken_script, fenced, models, script
+from .replies import solution as scripted
 
 pytestmark = pytest.mark.modes("delivered", "letter")
 

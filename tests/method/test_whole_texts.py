@@ -13,8 +13,8 @@ from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.prompts import PromptRegistry
 
-from .conftest import NO_LEAKAGE, ScriptedRun, by_step, fenced, leaky, script, scripted_run, settings, solution
-from .loops import plans
+from .conftest import ScriptedRun, scripted_run, settings
+from .replies import NO_LEAKAGE, by_step, fenced, leaky, plans, script, solution
 from .test_finalization import finalize
 
 LINES = 667
