@@ -137,42 +137,27 @@ async def test_at_any_limit_the_best_is_submitted_and_all_that_was_charged_is_na
     assert run.charges <= limit * 1.1 + 2 * CALL_USD  # the reserve of finalization, and the last reply of each path
 
 
-@pytest.mark.req("REQ-OR-027", "REQ-OR-052")
+@pytest.mark.req("REQ-OR-024", "REQ-OR-027", "REQ-OR-042", "REQ-OR-043", "REQ-OR-052")
 @pytest.mark.parametrize("seed", range(50) if SOAK else [4])
-async def test_with_every_fifth_client_killed_all_that_was_charged_is_named(
+async def test_with_replies_spoilt_and_clients_killed_a_run_ends_well_and_all_that_was_charged_is_named(
     task: TaskDescription, tmp_path: Path, seed: int
 ) -> None:
-    """One call at a time, so that only the client dies that asked."""
-    limit = (Random(seed).uniform(0.05, 0.9) if SOAK else 0.2) * WHOLE_USD
-    brain = KillingBrain(0.2, seed, Path(task.data_dir) / "train.csv")
-    run = await run_it(task, brain, tmp_path / "run", K=1 + SOAK, max_budget_usd=limit)
-    assert brain.killed or SOAK
-    check_money(tmp_path / "run", run.result, run.charges)
-    check_best(tmp_path / "run", run.result)
-
-
-@pytest.mark.req("REQ-OR-024", "REQ-OR-042", "REQ-OR-043")
-@pytest.mark.parametrize("seed", range(40) if SOAK else [1])
-async def test_with_every_fifth_reply_spoilt_a_run_still_ends_well(
-    task: TaskDescription, tmp_path: Path, seed: int
-) -> None:
-    """Of the faults of the soak some are calls that hang: each takes its whole time."""
-    brain, run_dir, limit = FaultyBrain(MindBrain(), rate=0.2, seed=seed), tmp_path / "run", 300 if SOAK else 900
-    letters: dict[str, Any] = {"M": 1 + SOAK, "L": 1 + (SOAK and seed % 2)}
-    run = await run_it(
-        task, brain, run_dir, agent_timeout_seconds=30 if SOAK else 240, time_limit_seconds=limit, **letters
-    )
-    assert brain.injected, "no fault was injected"
-    assert run.seconds < limit + 120
-    kept = events(run_dir, ev.SubmissionKept)
+    """One call at a time, so that only the client dies that asked. In the soak calls hang, too, for all their time."""
+    killing, run_dir = KillingBrain(0.12, seed, Path(task.data_dir) / "train.csv"), tmp_path / "run"
+    limits: dict[str, Any] = {"agent_timeout_seconds": 30, "time_limit_seconds": 300} if SOAK else {}
+    if SOAK and seed % 2:
+        limits["max_budget_usd"] = Random(seed).uniform(0.05, 0.9) * WHOLE_USD
+    brain = FaultyBrain(killing, rate=0.12, seed=seed)
+    run = await run_it(task, brain, run_dir, M=1 + SOAK, K=1 + SOAK, **limits)
+    assert (killing.killed and brain.injected) or SOAK
+    assert run.seconds < limits.get("time_limit_seconds", 900) + 120
+    check_money(run_dir, run.result, run.charges)
+    check_best(run_dir, run.result)
     if run.result is not None:
         assert run.result.phase1.initial_solution.content
-        assert Path(run.result.submission_path).is_file() or (run.result.submission_path, kept) == ("", [])
     else:
-        assert not kept, "a submission had been saved"
         assert run.error is not None
         assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(run.error.diagnostics)
-    assert [*events(run_dir, ev.AgentFinished), *events(run_dir, ev.AgentFailed)]
 
 
 @pytest.fixture(scope="module")

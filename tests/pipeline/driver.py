@@ -11,12 +11,10 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
-from mle_star.models import AgentConfig, FinalResult
+from mle_star.models import FinalResult
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AgentReply
 from tests.conftest import small_task
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents, MindBrain
@@ -30,20 +28,6 @@ def note(log: Path, agent: str) -> None:
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(handle, f"{agent}\n".encode())
     os.close(handle)
-
-
-@dataclass
-class LoggingAgents(MindAgents):
-    """The mind by protocol, every call on disk."""
-
-    log: Path = field(default_factory=Path)
-
-    async def ask(
-        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
-    ) -> AgentReply:
-        """Answer, with a line in the log."""
-        note(self.log, config.agent_type.value)
-        return await super().ask(config, prompt, label=label, max_cost_usd=max_cost_usd, **more)
 
 
 @dataclass
@@ -62,7 +46,11 @@ async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> F
     """Run or resume."""
     log, task = run_dir.parent / "calls.log", small_task(data_dir)
     if not real:
-        agents = LoggingAgents(cost_usd=CALL_USD, delay=0.02, log=log, paths_alike=True)
+
+        async def before(label: str, agent: str) -> None:
+            note(log, agent)
+
+        agents = MindAgents(cost_usd=CALL_USD, delay=0.02, before=before, paths_alike=True)
         return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)
     async with MessagesServer(LoggingBrain(log=log)) as server:
         url = server.base_url

@@ -26,6 +26,7 @@ from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal
 from tests.conftest import small_task
+from tests.method.conftest import crash
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
@@ -34,19 +35,15 @@ SCRIPT_BYTES = 2 << 20
 LEFT_BYTES = 1 << 20
 
 
-class WritingExecutor(LevelExecutor):
-    """Its scripts write much, and say what Python says when they cannot."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Write, remove what was written, and go on."""
-        model = Path(request.working_dir, "model.bin")
-        try:
-            model.write_bytes(b"\0" * SCRIPT_BYTES)
-        except OSError as error:
-            trace = f'Traceback (most recent call last):\n  File "solution.py", line 3\nOSError: {error}\n'
-            return ExecutionRawResult(stdout="", stderr=trace, exit_code=1, duration_seconds=0.1, timed_out=False)
-        model.unlink()
-        return await super().run(request)
+async def write_much(request: ScriptRequest) -> ExecutionRawResult | None:
+    """A script that writes much, and says what Python says when it cannot."""
+    model = Path(request.working_dir, "model.bin")
+    try:
+        model.write_bytes(b"\0" * SCRIPT_BYTES)
+    except OSError as error:
+        return crash(f"OSError: {error}")
+    model.unlink()
+    return None
 
 
 class Disk:
@@ -87,7 +84,7 @@ class Disk:
 async def one(folder: Path, data: Path, disk: Disk, *, resume: bool) -> FinalResult:
     """Run, or go on."""
     config = CONFIG.model_copy(update={"log_file": str(folder / "log.txt")})
-    executor = WritingExecutor() if disk.mode == "script" else LevelExecutor()
+    executor = LevelExecutor(before=write_much if disk.mode == "script" else None)
     task = small_task(data)
     return await run_pipeline(
         task, config, agents=disk.agents, executor=executor, run_dir=folder / "run", resume=resume,

@@ -26,6 +26,7 @@ from mle_star.run.events import AgentReply
 from tests.method.conftest import crash
 
 Answer = str | dict[str, Any]
+Rule = Answer | Callable[[str], Answer]
 Hook = Callable[[str, str], Awaitable[None]]
 """What happens before a call, by the label of its path and the agent."""
 
@@ -56,6 +57,22 @@ def levels(text: str) -> list[float]:
     return [float(found) for found in re.findall(r"^level = ([\d.]+)$", text, re.MULTILINE)]
 
 
+def ideas(text: str) -> list[int]:
+    """The numbers of the ideas that a prompt speaks of."""
+    return [int(number) for number in re.findall(r"idea (\d+)", text)]
+
+
+def model_of(text: str) -> int:
+    """The number of the model that a prompt is about."""
+    return int((re.findall(r"^model (\d)$", text, re.MULTILINE) or [0])[0])
+
+
+def extracted(block: str, plan: str) -> dict[str, Any]:
+    """A reply of A_extractor."""
+    return {"plans": [{"code_block": block, "plan": plan}]}
+
+
+STUDY = "print('Ablation baseline: {:.4f}')\nprint('Ablation no level: 0.1')"
 _CONTEXT = re.compile(
     r"\n# (?:Whole script|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
     r"|Where the errors are|What this run has tried|Repairs so far|Research notes|Limits|After the score"
@@ -69,86 +86,48 @@ _CONTEXT = re.compile(
 class Mind:
     """Answers by rule. `seconds`: how long its scripts run; `models`: how many it knows.
 
-    What it is told beyond the specification depends on times and on other paths: it looks away, unless `listens`.
+    What it is told beyond the specification depends on times and on other paths: it looks away.
     """
 
     seconds: float = 0.0
     models: int = 4
-    listens: bool = False
-    overrides: dict[str, Callable[[str], Answer]] = field(default_factory=dict)
+    overrides: dict[str, Rule] = field(default_factory=dict)
 
     def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
         """The reply to a prompt."""
-        name = agent if variant is None else f"{agent}-{variant}"
-        prompt = prompt if self.listens else _CONTEXT.sub("", prompt)
-        override = self.overrides.get(name) or self.overrides.get(agent)
-        if override is not None:
-            return override(prompt)
-        rule: Callable[[str], Answer] = getattr(self, "_" + name.replace("-", "_"), getattr(self, "_" + agent))
-        return rule(prompt)
+        names = [agent] if variant is None else [f"{agent}-{variant}", agent]
+        rule = next(rules[name] for rules in (self.overrides, self._rules()) for name in names if name in rules)
+        return rule if isinstance(rule, (str, dict)) else rule(_CONTEXT.sub("", prompt))
 
     def script(self, level: float, note: str) -> str:
         """A script in a fence."""
         return fenced(script(level, note=note, seconds=self.seconds))
 
-    def _retriever(self, prompt: str) -> Answer:
+    def _rules(self) -> dict[str, Rule]:
         names = [f"model {number}" for number in range(self.models)]
-        return {"models": [{"model_name": name, "example_code": f"use('{name}')"} for name in names]}
-
-    def _init(self, prompt: str) -> Answer:
-        found = re.search(r"^model (\d)$", prompt, re.MULTILINE)
-        number = int(found.group(1)) if found else 0
-        return self.script(0.50 + 0.01 * number, f"model {number}")
-
-    def _merger(self, prompt: str) -> Answer:
-        return self.script(max(levels(prompt)) + 0.005, f"merged of {len(levels(prompt))}")
-
-    def _leakage(self, prompt: str) -> Answer:
-        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": "level"}]}
-
-    def _leakage_correction(self, prompt: str) -> Answer:
-        return self.script(max(levels(prompt)), "corrected")
-
-    def _data(self, prompt: str) -> Answer:
-        return "All the provided information is used."
-
-    def _debugger(self, prompt: str) -> Answer:
-        return self.script(max([*levels(prompt), 0.4]), "repaired")
-
-    def _ablation(self, prompt: str) -> Answer:
-        level = max(levels(prompt))
-        return fenced(f"print('Ablation baseline: {level:.4f}')\nprint('Ablation no level: 0.1')")
-
-    def _summarize(self, prompt: str) -> Answer:
-        return "The level matters most."
-
-    def _extractor(self, prompt: str) -> Answer:
-        level = levels(prompt)[0]
-        return {"plans": [{"code_block": f"level = {level:.4f}", "plan": "raise the level, idea 0"}]}
-
-    def _planner(self, prompt: str) -> Answer:
-        return f"raise the level, idea {len(set(re.findall('idea [0-9]+', prompt)))}"
-
-    def _coder(self, prompt: str) -> Answer:
-        idea = int(re.findall(r"idea (\d+)", prompt)[-1])
-        step = 0.01 if idea % 2 == 0 else -0.005
-        return fenced(f"level = {levels(prompt)[0] + step:.4f}")
-
-    def _ens_planner(self, prompt: str) -> Answer:
-        return f"average them, idea {len(set(re.findall('idea [0-9]+', prompt)))}"
-
-    def _ensembler(self, prompt: str) -> Answer:
-        idea = int(re.findall(r"idea (\d+)", prompt)[-1])
-        return self.script(max(levels(prompt)) + 0.01 * (idea + 1), f"ensemble {idea}")
-
-    def _test(self, prompt: str) -> Answer:
-        return self.script(max(levels(prompt)), "for submission")
-
-    def _test_subsampling_extract(self, prompt: str) -> Answer:
-        return "There is no subsampling in this script."
-
-    def _test_contamination(self, prompt: str) -> Answer:
-        return {"verdict": "Novel"}
+        return {
+            "retriever": {"models": [{"model_name": name, "example_code": f"use('{name}')"} for name in names]},
+            "init": lambda prompt: self.script(0.50 + 0.01 * model_of(prompt), f"model {model_of(prompt)}"),
+            "merger": lambda prompt: self.script(max(levels(prompt)) + 0.005, f"merged of {len(levels(prompt))}"),
+            "leakage": {"answers": [{"leakage_status": "No Data Leakage", "code_block": "level"}]},
+            "leakage-correction": lambda prompt: self.script(max(levels(prompt)), "corrected"),
+            "data": "All the provided information is used.",
+            "debugger": lambda prompt: self.script(max([*levels(prompt), 0.4]), "repaired"),
+            "ablation": lambda prompt: fenced(STUDY.format(max(levels(prompt)))),
+            "summarize": "The level matters most.",
+            "extractor": lambda prompt: extracted(f"level = {levels(prompt)[0]:.4f}", "raise the level, idea 0"),
+            "planner": lambda prompt: f"raise the level, idea {len(set(ideas(prompt)))}",
+            "coder": lambda prompt: fenced(
+                f"level = {levels(prompt)[0] + (-0.005 if ideas(prompt)[-1] % 2 else 0.01):.4f}"
+            ),
+            "ens_planner": lambda prompt: f"average them, idea {len(set(ideas(prompt)))}",
+            "ensembler": lambda prompt: self.script(
+                max(levels(prompt)) + 0.01 * (ideas(prompt)[-1] + 1), f"ensemble {ideas(prompt)[-1]}"
+            ),
+            "test": lambda prompt: self.script(max(levels(prompt)), "for submission"),
+            "test-subsampling_extract": "There is no subsampling in this script.",
+            "test-contamination": {"verdict": "Novel"},
+        }
 
 
 def leaking(code: str, corrected: str = "I cannot.") -> dict[str, Any]:

@@ -1,88 +1,16 @@
-"""A mind that fails without context in its prompts: with all sections it reaches a high score, without them not."""
+"""What a run does beyond the specification: checks of promising scripts, paths that differ, limits that are known."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mle_star.models import ExecutionRawResult, PipelineConfig, TaskDescription
+from mle_star.models import ExecutionRawResult
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.sdk import build_system_prompt
-from mle_star.search.setup import gather_facts
 from tests.pipeline.conftest import QuickRun, settings
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, leaking, levels, script
-
-COLUMN = "depth_of_water"
-
-
-class NeedyMind(Mind):
-    """Does well only by what the prompt says: the data's columns, the limit, the code around a block, what failed."""
-
-    system: str = ""
-
-    def _init(self, prompt: str) -> Answer:
-        if re.search(r"^model 1$", prompt, re.MULTILINE):
-            return fenced(script(0.3, note="gauge = 1"))  # poor and quick
-        level = 0.5 if COLUMN in self.system else 0.3
-        text = script(level, note="gauge = 1")
-        return fenced(text if "is stopped after" in prompt else f"slow = True\n{text}")
-
-    def _merger(self, prompt: str) -> Answer:
-        return fenced(script(max(levels(prompt)), note="gauge = 1"))
-
-    def _planner(self, prompt: str) -> Answer:
-        tried = [int(number) for number in re.findall(r"idea (\d+)[^\n]*-> ", prompt)]
-        return f"idea {max(tried) + 1}" if tried else "idea 1"  # without a memory, the same again
-
-    def _coder(self, prompt: str) -> Answer:
-        if "gauge = 1" not in prompt:
-            return fenced("raise RuntimeError('gauge is not defined')")
-        idea = int(re.findall(r"# Plan\n\n```text\n.*?idea (\d+)", prompt, re.DOTALL)[0])
-        return fenced(f"level = {levels(prompt)[0] + 0.01 * idea:.4f}")
-
-    def _debugger(self, prompt: str) -> Answer:
-        code = re.findall(r"```python\n(.*?)\n```", prompt, re.DOTALL)[0]
-        return fenced(code)
-
-
-def needy(task: TaskDescription, config: PipelineConfig) -> MindAgents:
-    """The mind with the system prompt that a client would give it."""
-    mind = NeedyMind(models=2, listens=True)
-    mind.system = build_system_prompt(task, gather_facts(task, config, {}))
-    return MindAgents(mind, paths_alike=True)
-
-
-async def stop_slow_ones(request: ScriptRequest) -> ExecutionRawResult | None:
-    """A script whose author did not know of its limit runs into it."""
-    text = Path(request.script_path).read_text(encoding="utf-8")
-    if "slow = True" in text and "level = 0.5" in text:
-        return ExecutionRawResult(stdout="", stderr="", exit_code=-1, duration_seconds=9.0, timed_out=True)
-    return None
-
-
-async def best_of(quick: QuickRun, task: TaskDescription, name: str, **changes: Any) -> float:
-    """The best score of Phase 2."""
-    config = settings(M=2, T=1, K=3, L=1, **changes)
-    executor = LevelExecutor(before=stop_slow_ones)
-    result = await quick(config, name=name, task=task, agents=needy(task, config), executor=executor)
-    return max(path.best_score for path in result.phase2_results)
-
-
-async def test_a_mind_that_must_be_told_does_well_when_it_is(quick: QuickRun, task: TaskDescription) -> None:
-    data = Path(task.data_dir)
-    for name in ("train.csv", "test.csv"):
-        first, *rest = (data / name).read_text(encoding="utf-8").splitlines()
-        lines = [f"{first},{COLUMN}", *(f"{line},{number}" for number, line in enumerate(rest))]
-        (data / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert await best_of(quick, task, "nothing", briefing=(), diversity=()) <= 0.31
-    assert await best_of(quick, task, "all") >= 0.52
-    for part, most in (("data", 0.37), ("limits", 0.37), ("script", 0.51), ("memory", 0.515)):
-        left = tuple(name for name in PipelineConfig().briefing if name != part)
-        assert await best_of(quick, task, f"without-{part}", briefing=left) <= most, part
+from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, fenced, leaking, levels
 
 
 async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quick: QuickRun) -> None:

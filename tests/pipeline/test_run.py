@@ -10,7 +10,6 @@ import logging
 import os
 import time
 import tracemalloc
-from collections.abc import Callable
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from mle_star.run.context import ScriptRequest
 from mle_star.search.final_result import best_of
 from tests.method.loops import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, QuickRun, settings, story, submitted
-from tests.pipeline.mind import Answer, LevelExecutor, Mind, MindAgents, broken, failing, fenced, script
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
 
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
@@ -366,7 +365,7 @@ async def test_the_result_tells_costs_times_and_lineage(quick: QuickRun, caplog:
 async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task: TaskDescription) -> None:
     """The first candidate, the first path, the first try and the first round are the best ones."""
     rounds, tries = iter([0.1, 0.45]), iter([0.3, 0.4, 0.45, 0.35])
-    overrides: dict[str, Callable[[str], Answer]] = {
+    overrides: dict[str, Rule] = {
         "merger": lambda _: fenced(script(0.9)),
         "ensembler": lambda _: fenced(script(next(rounds))),
         "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
@@ -399,7 +398,7 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
 @pytest.mark.req("REQ-OR-039")
 @pytest.mark.parametrize("works", [True, False])
 async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun, works: bool) -> None:
-    overrides: dict[str, Callable[[str], Answer]] = {
+    overrides: dict[str, Rule] = {
         "test-subsampling_extract": lambda prompt: fenced("from pathlib import Path"),
         "test-subsampling_remove": lambda prompt: fenced("from pathlib import Path  # all rows"),
     }

@@ -53,6 +53,9 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
     prompt = build_system_prompt(task, gather_facts(task, PipelineConfig(), THERE))
     for line in ("CPU cores: 96", "Memory: 700 GB", "GPU memory: 15360 MiB", "24 cores and 157.5 GB of memory"):
         assert line in prompt
+    rich, bare = (gather_facts(task, PipelineConfig(**parts), THERE) for parts in ({}, {"briefing": ()}))
+    assert "size" in rich.brief and rich.knowledge and rich.share is not None
+    assert (bare.brief, bare.knowledge, bare.share) == ("", "", None), "each part can be switched off"
     prompts, asked = set[str](), set[str]()
     for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
         config = PipelineConfig(script_memory_gb=memory)

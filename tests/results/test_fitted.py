@@ -61,7 +61,7 @@ class Watching(LevelExecutor):
 def test_the_final_run_alone_has_a_folder_for_what_it_fits_and_the_run_keeps_it(
     asked: bool, label_run: Run, tmp_path: Path
 ) -> None:
-    agents, executor = MindAgents(Mind(listens=True)), Watching()
+    agents, executor = MindAgents(), Watching()
     parts = [name for name in PipelineConfig().briefing if asked or name != "model"]
     config = settings(M=1, T=1, K=1, L=1, briefing=parts)
     run_pipeline_sync(
