@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from mle_star.cli import plain
@@ -20,7 +21,7 @@ from mle_star.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from mle_star.errors import ConfigError, CredentialError, JournalError, MleStarError, RunInterrupted
 
 # The modules and their commands, each the name of a function, in the order of the help. A module is loaded when one of
-# its commands is called. To add a command: write a typer function (`Annotated[..., typer.Option(...)]` in its
+# its commands is called. To add a command: write a typer function (`Annotated[..., Option(...)]` in its
 # signature, docstring = help, first line = summary, an "Examples:" paragraph behind `\b`, `@takes_settings(...)` for
 # options of settings), raise `MleStarError` for what the user can fix, `typer.Exit(code)` for the exit codes.
 MODULES = {
@@ -157,11 +158,9 @@ def _show_version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+        bool, Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; works after a command, too.")
-    ] = False,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error, after a command, too.")] = False,
 ) -> None:
     """Give it a task and a folder of data; get back a checked submission, a readable script and a report.
 

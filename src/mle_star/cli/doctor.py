@@ -15,6 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer import Option
 
 from mle_star import seccomp
 from mle_star.cli.options import EXIT_WRONG_INPUT, NO_SETTINGS, Given, takes_settings
@@ -48,7 +49,7 @@ class Finding(NamedTuple):
 
 @takes_settings("python", "model", "base_url")
 def doctor(
-    call: Annotated[bool, typer.Option("--call", help="Make one real call of each kind; say what works.")] = False,
+    call: Annotated[bool, Option("--call", help="Make one real call of each kind; say what works.")] = False,
     given: Given = NO_SETTINGS,
 ) -> None:
     """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.

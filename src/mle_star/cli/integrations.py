@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from mle_star.cli import note, tell
 from mle_star.cli.options import (
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 @takes_settings("executor", "model")
 def sweep(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
+        list[Path] | None, Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of each task. [default: 1]")] = None,
-    at_once: Annotated[int | None, typer.Option("--at-once", min=1, help="Runs side by side. [default: 1]")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The campaign's folder.")] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Continue the campaign in this folder.")] = None,
-    max_budget: Annotated[float | None, typer.Option("--max-budget", help="US dollars for all runs.")] = None,
-    time_limit: Annotated[str | None, typer.Option("--time-limit", help="Start no run after this time.")] = None,
+    seeds: Annotated[int | None, Option("--seeds", min=1, help="Runs of each task. [default: 1]")] = None,
+    at_once: Annotated[int | None, Option("--at-once", min=1, help="Runs side by side. [default: 1]")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="The campaign's folder.")] = None,
+    resume: Annotated[Path | None, Option("--resume", help="Continue the campaign in this folder.")] = None,
+    max_budget: Annotated[float | None, Option("--max-budget", help="US dollars for all runs.")] = None,
+    time_limit: Annotated[str | None, Option("--time-limit", help="Start no run after this time.")] = None,
     given: Given = NO_SETTINGS,
 ) -> None:
     """Run many tasks, each with several seeds, within one budget; `--resume` continues whatever stopped it.
@@ -109,12 +110,12 @@ class KaggleAction(str, Enum):
 
 
 def kaggle(
-    action: Annotated[KaggleAction, typer.Argument(help="get a competition, submit a run, or ask for scores.")],
-    what: Annotated[str, typer.Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="get: the task folder to make.")] = None,
-    competition: Annotated[str, typer.Option(help="submit: where to; else the competition of the run's task.")] = "",
-    message: Annotated[str, typer.Option("--message", "-m", help="submit: what to say of it.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="submit: do not ask before sending.")] = False,
+    action: Annotated[KaggleAction, Argument(help="get a competition, submit a run, or ask for scores.")],
+    what: Annotated[str, Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run.")],
+    output: Annotated[Path | None, Option("--output", "-o", help="get: the task folder to make.")] = None,
+    competition: Annotated[str, Option(help="submit: where to; else the competition of the run's task.")] = "",
+    message: Annotated[str, Option("--message", "-m", help="submit: what to say of it.")] = "",
+    yes: Annotated[bool, Option("--yes", "-y", help="submit: do not ask before sending.")] = False,
 ) -> None:
     """Get a competition of Kaggle as a task folder, submit a run, see its public score beside the expected one.
 
@@ -171,14 +172,10 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool
 
 @takes_settings("time_limit_seconds", "model", "max_budget_usd")
 def mlebench(
-    data_dir: Annotated[Path, typer.Argument(metavar="DATA_DIR", help="The competition's data.")] = Path("/home/data"),
-    competition: Annotated[
-        str, typer.Option(envvar="COMPETITION_ID", help="The competition's id; else the folder's name.")
-    ] = "",
-    home: Annotated[Path, typer.Option(help="Where instructions.txt, submission/, code/ and logs/ lie.")] = Path(
-        "/home"
-    ),
-    validate_url: Annotated[str, typer.Option(help="The benchmark's server that checks a submission's form.")] = (
+    data_dir: Annotated[Path, Argument(metavar="DATA_DIR", help="The competition's data.")] = Path("/home/data"),
+    competition: Annotated[str, Option(envvar="COMPETITION_ID", help="Its id; else the folder's name.")] = "",
+    home: Annotated[Path, Option(help="With instructions.txt, submission/, code/, logs/.")] = Path("/home"),
+    validate_url: Annotated[str, Option(help="The benchmark's server that checks a submission's form.")] = (
         "http://localhost:5000/validate"
     ),
     given: Given = NO_SETTINGS,
@@ -213,9 +210,7 @@ def mlebench(
 
 def mlflow(
     run_folder: Run,
-    uri: Annotated[
-        str, typer.Argument(metavar="URI", help="A tracking server, or a database such as sqlite:///mlflow.db.")
-    ],
+    uri: Annotated[str, Argument(metavar="URI", help="A server, or a database such as sqlite:///mlflow.db.")],
 ) -> None:
     """Send a run, or what is missing of it, to an MLflow server.
 

@@ -9,20 +9,16 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from mle_star.cli import console, in_words, note, table, tell
-from mle_star.cli.options import RUN_HELP, AsList, Force, Run, complete_run, complete_step, run_named
+from mle_star.cli.options import NAMED, RUN_HELP, AsList, Force, Run, complete_run, complete_step
 from mle_star.data.tables import read_table
 from mle_star.errors import ConfigError
 from mle_star.run.folder import find_run, runs_folder, runs_in
 from mle_star.views import RunStory, text, write_report
 
-Other = Annotated[
-    Path,
-    typer.Argument(
-        metavar="OTHER", help="The run to compare it with.", callback=run_named, autocompletion=complete_run
-    ),
-]
+Other = Annotated[Path, Argument(metavar="OTHER", help="The run to compare it with.", **NAMED)]
 WRITTEN: dict[str, Callable[[Any, Path], object]] = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),
     ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
@@ -34,16 +30,12 @@ WRITTEN: dict[str, Callable[[Any, Path], object]] = {
 
 def predict(
     run_folder: Run,
-    new: Annotated[
-        Path, typer.Argument(metavar="NEW", help="A table of new rows: .csv, .tsv, .json, .parquet, .xlsx.")
-    ],
+    new: Annotated[Path, Argument(metavar="NEW", help="New rows: .csv, .tsv, .json, .parquet, .xlsx.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .csv, .tsv, .parquet or .xlsx file; standard output if not given."),
+        Option("--output", "-o", help="A .csv, .tsv, .parquet or .xlsx file; standard output if not given."),
     ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds that it may take; else those of the run.")
-    ] = None,
+    timeout: Annotated[float | None, Option(min=1, help="Seconds that it may take; else as in the run.")] = None,
     force: Force = False,
 ) -> None:
     """Predict new rows with the solution of a run: its own script, in the sandbox, with the rows as its test file.
@@ -72,7 +64,7 @@ def predict(
     tell(f"{len(answers)} predictions in {output}")
 
 
-def export(run_folder: Run, target: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")]) -> None:
+def export(run_folder: Run, target: Annotated[Path, Argument(metavar="DIR", help="A new folder.")]) -> None:
     """Write a folder that runs on its own: script, data, fitted state, requirements, Dockerfile, model card.
 
     \b
@@ -87,10 +79,10 @@ def export(run_folder: Run, target: Annotated[Path, typer.Argument(metavar="DIR"
 
 def leaderboard(
     run_folders: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help=RUN_HELP, autocompletion=complete_run)
+        list[str] | None, Argument(metavar="[RUN]...", help=RUN_HELP, autocompletion=complete_run)
     ] = None,
     as_json: AsList = False,
-    top: Annotated[int, typer.Option(min=1, help="So many lines of each task at most.")] = 20,
+    top: Annotated[int, Option(min=1, help="So many lines of each task at most.")] = 20,
 ) -> None:
     """Rank the scripts of one run or of several by their score; without a run, those of all runs, task by task.
 
@@ -156,9 +148,7 @@ def compare(run_folder: Run, other: Other) -> None:
 
 def promote(
     run_folder: Run,
-    step: Annotated[
-        str, typer.Argument(metavar="STEP", help="The step of a scored script.", autocompletion=complete_step)
-    ],
+    step: Annotated[str, Argument(metavar="STEP", help="The step of a scored script.", autocompletion=complete_step)],
 ) -> None:
     """Make another script the final solution of a finished run, with its result, submission and report.
 
@@ -177,7 +167,7 @@ def promote(
 
 def score(
     run_folder: Run,
-    answers: Annotated[Path | None, typer.Option("--answers", help="The labels of the test, in a .csv file.")] = None,
+    answers: Annotated[Path | None, Option("--answers", help="The labels of the test, in a .csv file.")] = None,
 ) -> None:
     """Score every submission of a run again: on its held-out rows and, with --answers, on the test.
 

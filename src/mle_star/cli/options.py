@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
+from typer import Argument, Option
 
 from mle_star.errors import ConfigError, MleStarError
 
@@ -69,22 +70,22 @@ class Given(NamedTuple):
 class Wanted(NamedTuple):
     """What the user says of the task."""
 
-    target: Annotated[str | None, typer.Option(help="The column to predict, or several: a,b.")] = None
-    metric: Annotated[str | None, typer.Option(help="Such as auc, rmse, logloss, or score.py:function.")] = None
-    maximize: Annotated[bool | None, typer.Option("--maximize/--minimize", help="Which way it is better.")] = None
+    target: Annotated[str | None, Option(help="The column to predict, or several: a,b.")] = None
+    metric: Annotated[str | None, Option(help="Such as auc, rmse, logloss, or score.py:function.")] = None
+    maximize: Annotated[bool | None, Option("--maximize/--minimize", help="Which way it is better.")] = None
 
 
 class Shown(NamedTuple):
     """How a run is shown while it goes, and who is told of it."""
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings, errors and the summary.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="One event a line, as JSON, on standard output.")] = False
-    display: Annotated[str, typer.Option(help="auto, rich (a moving screen), plain (lines), or a plugin's.")] = "auto"
-    serve: Annotated[bool, typer.Option("--serve", help="Serve a live page of the run to this machine.")] = False
-    mlflow: Annotated[str | None, typer.Option(metavar="URI", help="Mirror the run to an MLflow server.")] = None
-    notify: Annotated[
-        str | None, typer.Option(metavar="CMD", help="Run it at the end, with RUN, STATE and SCORE; `bell` rings.")
-    ] = None
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Only warnings, errors and the summary.")] = False
+    as_json: Annotated[bool, Option("--json", help="One event a line, as JSON, on standard output.")] = False
+    display: Annotated[str, Option(help="auto, rich (a moving screen), plain (lines), or a plugin's.")] = "auto"
+    serve: Annotated[bool, Option("--serve", help="Serve a live page of the run to this machine.")] = False
+    mlflow: Annotated[str | None, Option(metavar="URI", help="Mirror the run to an MLflow server.")] = None
+    notify: Annotated[str | None, Option(metavar="CMD", help="Call at the end, with RUN, STATE, SCORE; or `bell`.")] = (
+        None
+    )
 
     @property
     def mode(self) -> str:
@@ -141,9 +142,9 @@ def _settings_of(function: Callable[..., None]) -> dict[str, Any]:
     """The options that a command has for settings."""
     return {
         **{name: _option(name) for name in function.__dict__["settings"]},
-        "config": Annotated[Path | None, typer.Option("--config", help="A YAML file with settings.")],
+        "config": Annotated[Path | None, Option("--config", help="A YAML file with settings.")],
         "assignments": Annotated[
-            list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")
+            list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")
         ],
     }
 
@@ -158,7 +159,7 @@ def _option(name: str) -> Any:
     words = PipelineConfig.model_fields[name].description or ""
     choices = ["seconds", "90m", "12h", "1d"] if is_time else [one for one in kinds if isinstance(one, str)]
     words = f"{words} ({', '.join(choices)})" if choices else words
-    info = typer.Option(
+    info = Option(
         *FLAGS[name].split(),
         help=f"{words[:1].upper()}{words[1:]}.",
         metavar="TIME" if is_time else None,
@@ -227,9 +228,10 @@ def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 RUN_HELP = "A run: its name in runs/ or the beginning of it, its folder, or `latest`."
-Run = Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP, callback=run_named, autocompletion=complete_run)]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")]
-Open = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="A fixed port instead of a free one.")]
-AsList = Annotated[bool, typer.Option("--json", help="A list of objects, for programs.")]
+NAMED: dict[str, Any] = {"callback": run_named, "autocompletion": complete_run}
+Run = Annotated[Path, Argument(metavar="RUN", help=RUN_HELP, **NAMED)]
+Output = Annotated[Path | None, Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
+Force = Annotated[bool, Option("--force", help="Overwrite a file that exists.")]
+Open = Annotated[bool, Option("--open", help="Show it in the browser.")]
+Port = Annotated[int, Option(min=0, max=65535, help="A fixed port instead of a free one.")]
+AsList = Annotated[bool, Option("--json", help="A list of objects, for programs.")]

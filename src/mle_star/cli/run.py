@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from mle_star.cli import advise, note, plain, tell
 from mle_star.cli.options import (
     AS_USUAL,
     EXIT_NO_SUBMISSION,
     FLAGS,
+    NAMED,
     NO_SETTINGS,
     NOTHING_WANTED,
     Given,
@@ -23,8 +25,6 @@ from mle_star.cli.options import (
     Run,
     Shown,
     Wanted,
-    complete_run,
-    run_named,
     takes_settings,
 )
 from mle_star.data.layout import survey
@@ -49,23 +49,16 @@ if TYPE_CHECKING:
 @takes_settings(*FLAGS)
 def run(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="DATA", help="A table, a zip, a folder with data, or one with task.yaml.")
+        Path | None, Argument(metavar="DATA", help="A table, a zip, a folder with data, or one with task.yaml.")
     ] = None,
     wanted: Wanted = NOTHING_WANTED,
     output: Output = None,
     given: Given = NO_SETTINGS,
     parent: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="RUN",
-            help="Start from the recorded results of another run.",
-            callback=run_named,
-            autocompletion=complete_run,
-        ),
+        Path | None, Option("--from", metavar="RUN", help="Start from the recorded results of another run.", **NAMED)
     ] = None,
     view: Shown = AS_USUAL,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
 

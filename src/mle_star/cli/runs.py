@@ -14,20 +14,20 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
+from typer import Argument
 
 from mle_star.cli import console, table, tell
 from mle_star.cli.options import AsList, Open, Port, Run, complete_step
 from mle_star.errors import ConfigError
 from mle_star.models.texts import some_of
-from mle_star.run import events
 from mle_star.run.folder import RunFolder, runs_folder
 from mle_star.run.journal import read_journal
+from mle_star.run.log_lines import DEBUG, LINES
 from mle_star.serving import GuardedServer
 from mle_star.views import RunStory, text, write_report
-from mle_star.views.headlines import headline
 from mle_star.views.shelf import find_runs, glance, unified
 
-Folder = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
+Folder = Annotated[Path | None, Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
 MOST_STEPS = 12
 RULE = 100
 """Characters of a line across the page: a pipe has no width."""
@@ -80,9 +80,7 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
 
 def show(
     run_folder: Run,
-    step: Annotated[
-        str, typer.Argument(metavar="[STEP]", help="A step, or the beginning of one.", autocompletion=complete_step)
-    ] = "",
+    step: Annotated[str, Argument(metavar="[STEP]", help="Or its beginning.", autocompletion=complete_step)] = "",
 ) -> None:
     """Show one step of a run: prompt, reply, script, output, score. Without a step, list them.
 
@@ -109,8 +107,8 @@ def show(
 
 def diff(
     run_folder: Run,
-    before: Annotated[str, typer.Argument(metavar="A", help="A script's step, or its beginning; `best`, `final`.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="The script to compare it with.")],
+    before: Annotated[str, Argument(metavar="A", help="A script's step, or its beginning; `best`, `final`.")],
+    after: Annotated[str, Argument(metavar="B", help="The script to compare it with.")],
 ) -> None:
     """Compare two scripts of a run.
 
@@ -178,15 +176,22 @@ def _serve(server: GuardedServer, *, open_it: bool) -> None:
 # --- steps -------------------------------------------------------------------------------------------------------
 
 
+PARTS = {"agent_finished": "call", "agent_failed": "call", "script_finished": "script"}
+"""Events of a step of which the last one counts; of others, the last of each kind."""
+MORE = {
+    "agent_finished": "{0.agent.value}, {0.model}: {0.input_tokens} tokens in, {0.output_tokens} out",
+    "script_finished": "isolation: {0.result.isolation.sandbox}",
+}
+"""What the log leaves out of an event."""
 TEXTS = {
-    "agent_finished": {"prompt": "markdown", "text": "markdown", "structured": "json"},
+    "agent_finished": {"prompt": "markdown", "json_text": "markdown"},
     "agent_failed": {"prompt": "markdown", "message": ""},
     "script_finished": {"script": "python", "result.stdout": "", "result.stderr": ""},
     "refinement_tried": {"plan": "", "before": "python", "after": "python"},
     "ablation_finished": {"summary": ""},
 }
 """The long texts of events, and in which language they are."""
-TITLES = {"text": "reply", "structured": "reply", "result.stdout": "output", "result.stderr": "errors"}
+TITLES = {"json_text": "reply", "result.stdout": "output", "result.stderr": "errors"}
 
 
 @dataclass
@@ -194,65 +199,44 @@ class StepRecord:
     """All that the journal says about one step: its call, its script, and other events by their kind."""
 
     step: str
-    call: events.AgentFinished | events.AgentFailed | None = None
-    script: events.ScriptFinished | None = None
-    others: dict[str, events.AnyEvent] = field(default_factory=dict)
-
-    def hear(self, event: events.AnyEvent) -> None:
-        """One more event, or a later one in the place of an earlier."""
-        if isinstance(event, events.AgentFinished | events.AgentFailed):
-            self.call = event
-        elif isinstance(event, events.ScriptFinished):
-            self.script = event
-        else:
-            self.others[event.kind] = event
+    events: dict[str, Any] = field(default_factory=dict)
 
     @property
     def score(self) -> float | None:
         """The score of its script, or of the attempt that ended here."""
-        if self.script is not None:
-            return None if self.script.result.is_error else self.script.result.score
-        return next((event.score for event in self.others.values() if hasattr(event, "score")), None)
+        if "script" in self.events:
+            result = self.events["script"].result
+            return None if result.is_error else result.score
+        found: float | None = self._first("score")
+        return found
 
     @property
     def outcome(self) -> str:
         """How it ended, in a word or two."""
-        if self.script is not None:
-            result = self.script.result
+        if "script" in self.events:
+            result = self.events["script"].result
             failed = "timed out" if result.timed_out else "failed"
             return failed if result.is_error else "not run again" if result.cached else "ran"
-        if self.call is not None:
-            return "failed" if isinstance(self.call, events.AgentFailed) else "answered"
-        accepted = next((event.accepted for event in self.others.values() if hasattr(event, "accepted")), None)
-        return "" if accepted is None else "accepted" if accepted else "not accepted"
+        if "call" in self.events:
+            return "failed" if self.events["call"].kind == "agent_failed" else "answered"
+        return {True: "accepted", False: "not accepted", None: ""}[self._first("accepted")]
 
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """Short facts with their names."""
-        if call := self.call:
-            variant = f" ({call.variant})" if call.variant else ""
-            yield "agent", f"{call.agent.value}{variant}, {text.money(call.cost_usd)}, {text.duration(call.seconds)}"
-            if isinstance(call, events.AgentFinished):
-                yield "tokens", f"{call.input_tokens} in, {call.output_tokens} out, {call.model}"
-        if self.script is not None:
-            result = self.script.result
-            network = "no network" if result.isolation.network_blocked else "network open"
-            yield "exit code", f"{result.exit_code} after {text.duration(result.duration_seconds)}"
-            yield "isolation", f"{result.isolation.sandbox}, {network}"
-        if self.score is not None:
-            yield "score", text.score(self.score)
-        for news in filter(None, map(headline, self.others.values())):
-            yield "event", news.words
+    def _first(self, name: str) -> Any:
+        """What the first event that has such a field says."""
+        return next((getattr(event, name) for event in self.events.values() if hasattr(event, name)), None)
+
+    def facts(self) -> Iterator[str]:
+        """What the log says of it, and a little more."""
+        for event in self.events.values():
+            lines = (write(event) for level, write in LINES.get(event.kind, ()) if level > DEBUG)
+            yield from filter(None, (MORE.get(event.kind, "").format(event), *lines))
 
     def texts(self) -> Iterator[tuple[str, str, str]]:
         """Long texts as name, content and language."""
-        heard: list[Any] = [self.call, self.script, *self.others.values()]
-        for event in filter(None, heard):
+        for event in self.events.values():
             for name, language in TEXTS.get(event.kind, {}).items():
-                content = attrgetter(name)(event)
-                if name == "structured" and content is not None:
-                    content = json.dumps(content, indent=2, ensure_ascii=False)
-                is_said_again = name == "text" and getattr(event, "structured", None) is not None
-                if content and content.strip() and not is_said_again:
+                content = attrgetter(name)(event) or ""
+                if content.strip():
                     yield TITLES.get(name, name), content, language
 
 
@@ -262,7 +246,7 @@ def read_steps(run_dir: Path) -> dict[str, StepRecord]:
     for event in read_journal(RunFolder(run_dir).open().journal):
         if event.step and not event.kind.endswith("_started"):
             record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
-            record.hear(event)
+            record.events[PARTS.get(event.kind, event.kind)] = event
     return steps
 
 
@@ -282,29 +266,29 @@ def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
         if not code:
             raise ConfigError(f"{run_dir} has no {name} script yet")
         return f"{name} ({text.score(score)})", code
-    scripts = [record for record in read_steps(run_dir).values() if record.script is not None]
-    chosen = _named(scripts, name)[-1:]
-    if not chosen or chosen[0].script is None:
+    scripts = [record for record in read_steps(run_dir).values() if "script" in record.events]
+    chosen = _named(scripts, name)
+    if not chosen:
         raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some_of([s.step for s in scripts], 6)}")
-    return f"{chosen[0].step} ({text.score(chosen[0].score)})", chosen[0].script.script
+    return f"{chosen[-1].step} ({text.score(chosen[-1].score)})", chosen[-1].events["script"].script
 
 
 def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
     made = table("step", "outcome", "score>", "cost>", "time>")
     for one in steps:
-        score = "" if one.score is None else text.score(one.score)
-        cost = "" if one.call is None else text.money(one.call.cost_usd)
-        seconds = one.script.result.duration_seconds if one.script else one.call.seconds if one.call else None
+        call, script = one.events.get("call"), one.events.get("script")
+        seconds = script.result.duration_seconds if script else call.seconds if call else None
+        numbers = {text.score: one.score, text.money: call and call.cost_usd, text.duration: seconds}
+        cells = ["" if value is None else write(value) for write, value in numbers.items()]
         style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
-        time = "" if seconds is None else text.duration(seconds)
-        made.add_row(Text(one.step), Text(one.outcome, style=style), score, cost, time)
+        made.add_row(Text(one.step), Text(one.outcome, style=style), *cells)
     screen.print(made)
 
 
 def _show_step(screen: Console, one: StepRecord) -> None:
     screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
-    for name, value in one.facts():
-        screen.print(Text(f"{name:<10}", style="dim").append(text.one_line(value, 300), style="not dim"))
+    for words in one.facts():
+        screen.print(Text(text.one_line(words, 300)))
     for name, content, kind in one.texts():
         screen.print(Rule(name, align="left", style="dim"), width=min(screen.width, RULE))
         shown = Text(text.clean(content, max_text=400_000).rstrip("\n"))

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
+from typer import Argument, Option
 
 from mle_star.cli import advise, in_words, plain, tell
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
@@ -24,14 +24,10 @@ from mle_star.views import text
 
 
 def init(
-    data_folder: Annotated[
-        Path, typer.Argument(metavar="DATA_FOLDER", help="The folder with the data, or the one whose `input` holds it.")
-    ],
+    data_folder: Annotated[Path, Argument(metavar="DATA_FOLDER", help="With data, or an `input` with data.")],
     wanted: Wanted = NOTHING_WANTED,
-    name: Annotated[str | None, typer.Option(help="The task's name; the folder's name if not given.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write; DATA_FOLDER/task.yaml if not given.")
-    ] = None,
+    name: Annotated[str | None, Option(help="The task's name; the folder's name if not given.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Where to write; else DATA_FOLDER/task.yaml.")] = None,
     force: Force = False,
 ) -> None:
     """Look at a data folder and write its task.yaml, every guess explained.
@@ -68,11 +64,7 @@ EXAMPLES = {
     "breast-cancer": ("benign", "log_loss", "the probability that a breast tumour is benign, from its cell nuclei"),
     "diabetes": ("progression", "rmse", "how far diabetes has progressed in a year, from ten measurements"),
     "digits": ("digit", "accuracy", "a handwritten digit, from its image of 8 x 8 grey values"),
-    "wine": (
-        "cultivar",
-        "log_loss",
-        "which of three cultivars a wine was made of, as probabilities, from its analysis",
-    ),
+    "wine": ("cultivar", "log_loss", "the probability of each of three cultivars, from the analysis of a wine"),
 }
 """Data that scikit-learn carries: what is predicted, the metric, and what the task says."""
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
@@ -90,8 +82,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def demo(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = "breast-cancer",
-    folder: Annotated[Path, typer.Option(help="Where the example's task folder is made.")] = Path("demo"),
+    name: Annotated[str, Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = "breast-cancer",
+    folder: Annotated[Path, Option(help="Where the example's task folder is made.")] = Path("demo"),
     output: Output = None,
     view: Shown = AS_USUAL,
 ) -> None:

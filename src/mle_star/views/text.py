@@ -24,6 +24,7 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
+_LONG_NUMBER = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
 
 
 # --- texts -----------------------------------------------------------------------------------------------
@@ -52,8 +53,8 @@ def _spelt_out(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, width: int = 160) -> str:
-    """A text as one line of at most `width` characters."""
-    words = " ".join(clean(text[: width * 8]).split())
+    """A text as one line of at most `width` characters, its numbers with no more digits than a score has."""
+    words = " ".join(_LONG_NUMBER.sub(lambda number: score(float(number[0])), clean(text[: width * 8])).split())
     return words if len(words) <= width else words[: width - 1].rstrip() + "…"
 
 
