@@ -77,6 +77,11 @@ class Play:
     partial: Callable[[ScriptedRun], Outcome] = lambda run: None
 
 
+def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
+    """The same for all of these."""
+    return {f"{below}{name}": outcome for name in names.split()}
+
+
 # --- Phase 1 ---------------------------------------------------------------------------------------------
 
 
@@ -122,21 +127,14 @@ PHASE1 = Play(
     stage_phase1,
     play_phase1,
     WHOLE,
-    {
-        "phase1/retriever": WHOLE,  # asked once more
-        "phase1/candidate-0/init": ONE,
-        "phase1/candidate-0/leakage-detection": WHOLE,
-        "phase1/candidate-0/debugger": ONE,
-        "phase1/candidate-0/leakage-detection-2": WHOLE,
-        "phase1/candidate-1/init": OTHER,
+    each(WHOLE, "retriever merge-1/leakage-detection merge-1/leakage-detection-2 data-use/leakage-detection", "phase1/")
+    | each(WHOLE, "leakage-detection leakage-detection-2", "phase1/candidate-0/")
+    | each(ONE, "init debugger", "phase1/candidate-0/")
+    | each(OTHER, "init leakage-correction", "phase1/candidate-1/")  # there the leak stays
+    | each(UNMERGED, "merger debugger", "phase1/merge-1/")
+    | {
         "phase1/candidate-1/leakage-detection": (0.5, 0.6, [0.7], 0.75),
-        "phase1/candidate-1/leakage-correction": OTHER,  # the leak stays
-        "phase1/merge-1/merger": UNMERGED,
-        "phase1/merge-1/leakage-detection": WHOLE,
-        "phase1/merge-1/debugger": UNMERGED,
-        "phase1/merge-1/leakage-detection-2": WHOLE,
         "phase1/data-use/data": (0.5, 0.55, [0.7], 0.7),
-        "phase1/data-use/leakage-detection": WHOLE,
         "phase1/leakage/leakage-detection": (0.5, 0.55, [0.7], 0.8),
         "phase1/leakage/leakage-correction": (0.5, 0.55, [0.7], 0.7),  # as it stood before the revision that leaks
     },
@@ -188,16 +186,10 @@ INNER = Play(
     stage_attempts,
     play_inner,
     [0.6, 0.8],
-    {
-        "k-0/coder": [None, 0.8],
-        "k-0/leakage-detection": [0.6, 0.8],
-        "k-0/debugger": [None, 0.8],
-        "k-0/leakage-detection-2": [0.6, 0.8],
-        "k-1/planner": [0.6, None],
-        "k-1/coder": [0.6, None],
-        "k-1/leakage-detection": [0.6, 0.9],
-        "k-1/leakage-correction": [0.6, None],  # the leak stays
-    },
+    each([0.6, 0.8], "leakage-detection leakage-detection-2", "k-0/")
+    | each([None, 0.8], "coder debugger", "k-0/")
+    | each([0.6, None], "planner coder leakage-correction", "k-1/")  # there the leak stays
+    | {"k-1/leakage-detection": [0.6, 0.9]},
     {"raise RuntimeError('first')": [0.6, 0.8], "level = 0.6\n": [None, 0.8], "level = 0.8\n": [0.6, None]},
     [None, None],
     {"k-0": 0.5, "k-1": 0.6},
@@ -245,23 +237,12 @@ OUTER = Play(
     stage_path,
     play_outer,
     ["0.6", "0.8"],
-    {
-        "t-0/ablation": ["0.6", "0.8"],
-        "t-0/debugger-ablation": ["0.6", "0.8"],
-        "t-0/summarize": ["0.6", "0.8"],
-        "t-0/extractor": ["0.6", "0.8"],  # asked again
-        "t-0/extractor-2": ["0.6", "0.8"],
-        "t-0/k-0/coder": ["0.5", "0.8"],
-        "t-0/k-0/leakage-detection": ["0.6", "0.8"],
-        "t-0/k-0/debugger": ["0.5", "0.8"],
-        "t-0/k-0/leakage-detection-2": ["0.6", "0.8"],
-        "t-1/ablation": ["0.6", "0.8"],
-        "t-1/summarize": ["0.6", "0.8"],
-        "t-1/extractor": ["0.6", "0.8"],
-        "t-1/k-0/coder": ["0.6", "0.6"],
-        "t-1/k-0/leakage-detection": ["0.6", "0.9"],
-        "t-1/k-0/leakage-correction": ["0.6", "0.6"],
-    },
+    each(["0.6", "0.8"], "ablation debugger-ablation summarize extractor extractor-2", "t-0/")  # asked again
+    | each(["0.6", "0.8"], "leakage-detection leakage-detection-2", "t-0/k-0/")
+    | each(["0.6", "0.8"], "ablation summarize extractor", "t-1/")
+    | each(["0.5", "0.8"], "coder debugger", "t-0/k-0/")
+    | each(["0.6", "0.6"], "coder leakage-correction", "t-1/k-0/")
+    | {"t-1/k-0/leakage-detection": ["0.6", "0.9"]},
     {
         "raise RuntimeError('study')": ["0.6", "0.8"],
         "print('Ablation baseline: 0.5')": ["0.6", "0.8"],
@@ -315,17 +296,10 @@ PHASE3 = Play(
     stage_phase3,
     play_phase3,
     [0.7, 0.8],
-    {
-        "r-0/ens_planner": [None, 0.8],
-        "r-0/ensembler": [None, 0.8],
-        "r-0/leakage-detection": [0.7, 0.8],
-        "r-0/debugger": [None, 0.8],
-        "r-0/leakage-detection-2": [0.7, 0.8],
-        "r-1/ens_planner": [0.7, None],
-        "r-1/ensembler": [0.7, None],
-        "r-1/leakage-detection": [0.7, 0.9],
-        "r-1/leakage-correction": [0.7, None],
-    },
+    each([0.7, 0.8], "leakage-detection leakage-detection-2", "r-0/")
+    | each([None, 0.8], "ens_planner ensembler debugger", "r-0/")
+    | each([0.7, None], "ens_planner ensembler leakage-correction", "r-1/")
+    | {"r-1/leakage-detection": [0.7, 0.9]},
     {"raise RuntimeError('broken')": [0.7, 0.8], "level = 0.7\n": [None, 0.8], "level = 0.8\n": [0.7, None]},
     [None, None],
     {"r-0": None, "r-1": [0.7]},
@@ -375,13 +349,13 @@ async def play_with_kept(run: ScriptedRun) -> Outcome:
 def finalization(run: Callable[[ScriptedRun], Awaitable[Outcome]], kept: float | None) -> Play:
     """`kept` is the score of what is submitted when no test script works."""
     harmless = "test-subsampling_extract test-subsampling_remove test leakage-detection leakage-correction"
-    calls: dict[str, Outcome] = dict.fromkeys([*harmless.split(), "leakage-detection-2"], (0.7, "Novel"))
-    calls |= {"debugger-submission": (kept, "Novel"), "test-contamination": (0.7, None)}
+    calls = each((0.7, "Novel"), f"{harmless} leakage-detection-2", "finalization/")
+    calls |= {"finalization/debugger-submission": (kept, "Novel"), "finalization/test-contamination": (0.7, None)}
     return Play(
         stage_finalization,
         run,
         (0.7, "Novel"),
-        {f"finalization/{name}": outcome for name, outcome in calls.items()},
+        calls,
         {"scale = 3": (0.7, "Novel"), "scale = 2": (kept, "Novel")},
         (kept, None),
         {"finalization/test-contamination": (0.7, None), "finalization": (kept, "Novel")},

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import AgentError
+from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import (
     LEAKING_SOLUTION,
@@ -33,9 +33,11 @@ from mle_star.models import (
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AgentFinished, AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.safety import FIXED_AT_LAST, UNCHECKED
+from mle_star.search.stages import Stages
 from tests.ledgers import best_score, check
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from tests.method.replies import GARBAGE, ScriptedCall, broken_script, fenced, script, solution
+from tests.pipeline.clock import in_its_own_time
 
 BOTH = pytest.mark.modes("delivered", "letter")
 
@@ -335,6 +337,22 @@ async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run
         turns += 1
     assert Path((await handing_over).path).stat().st_size == 1 << 26
     assert turns > 20, "nothing else could happen meanwhile"
+
+
+@in_its_own_time
+async def test_what_the_last_script_has_left_is_submitted_beyond_the_limit(quick_run: ScriptedRun) -> None:
+    async def late() -> str:
+        await asyncio.sleep(3)
+        return "done"
+
+    stages = Stages(quick_run.context, {})
+    assert await stages.within(1, late(), "finalization") == "done"
+    with pytest.raises(BudgetExceeded):
+        await stages.within(1, late(), "phase3")
+    started = ScriptStarted(step="finalization/script", purpose="submission", timeout_seconds=1.0)
+    quick_run.context.journal.record(started)
+    with pytest.raises(BudgetExceeded):
+        await stages.within(1, late(), "finalization")
 
 
 # --- contamination ---------------------------------------------------------------------------------------

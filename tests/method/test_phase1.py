@@ -15,16 +15,8 @@ from mle_star import phase1
 from mle_star.errors import AgentError, AgentFailure, BudgetExceeded, Phase1Error
 from mle_star.models import ExecutionRawResult, PhaseTimeBudget, PipelineConfig
 from mle_star.phase1 import IN_TIME, find_models, partial_phase1, retrieve_models, run_phase1
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import (
-    CandidateEvaluated,
-    DataUsageChecked,
-    Decided,
-    MergeTried,
-    ModelsRetrieved,
-    Notice,
-    SubmissionKept,
-)
 from tests.ledgers import best_score
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
@@ -76,8 +68,8 @@ async def test_a_retriever_that_gives_nothing_usable_twice_is_replaced_by_what_e
     found = await find_models(quick_run.task, settings(M=2))
     assert len(found) == 2 == len(quick_run.agents.log) and all("sklearn" in model.example_code for model in found)
     names = [model.model_name for model in found]
-    assert [event.names for event in quick_run.events(ModelsRetrieved)] == [names]
-    assert "the retriever gave nothing usable" in quick_run.events(Notice)[-1].message
+    assert [event.names for event in quick_run.events(ev.ModelsRetrieved)] == [names]
+    assert "the retriever gave nothing usable" in quick_run.events(ev.Notice)[-1].message
     with pytest.raises((ValueError, AgentError), match=message):
         await find_models(quick_run.task, settings(M=2, briefing=()))
     quick_run.agents.always("retriever", AgentError("refused", agent="retriever", reason="auth"))
@@ -102,7 +94,7 @@ async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wante
     quick_run.agents.reply("retriever", {"models": reply})
     models = await retrieve_models(quick_run.task, settings(M=wanted))
     assert [model.model_name for model in models] == found.split()
-    assert [event.names for event in quick_run.events(ModelsRetrieved)] == [found.split()]
+    assert [event.names for event in quick_run.events(ev.ModelsRetrieved)] == [found.split()]
     assert f"list {wanted} of them" in quick_run.agents.log[0].prompt
 
 
@@ -126,7 +118,7 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
         {"source_model": "m0", "score": 0.95, "accepted": True, "reason": ""},
         {"source_model": "m3", "score": 0.92, "accepted": False, "reason": "0.92 does not reach 0.95"},
     ]
-    assert [event.base_score for event in run.events(MergeTried)] == [0.9, 0.91, 0.95]
+    assert [event.base_score for event in run.events(ev.MergeTried)] == [0.9, 0.91, 0.95]
     merged = [("m1", "m2"), ("merge 1", "m0"), ("merge 2", "m3")]  # what is best so far, and the next by rank
     for (base, reference), call in zip(merged, run.agents.calls("merger"), strict=True):
         assert 0 < call.prompt.find(f"# {base}\n") < call.prompt.find(f"# {reference}\n")
@@ -134,7 +126,7 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     assert run.agents.names[11:] == [*["merger", "leakage-detection"] * 3, "data", "leakage-detection"]
     steps = [e.step.removeprefix("phase1/candidate-1/") for e in run.journal.events if "/candidate-1/" in e.step]
     assert [name for name in dict.fromkeys(steps) if "holdout" not in name] == ["init", "leakage-detection", "script"]
-    events = sorted((e.index, e.model_name, e.score) for e in run.events(CandidateEvaluated))
+    events = sorted((e.index, e.model_name, e.score) for e in run.events(ev.CandidateEvaluated))
     assert events == [(index, f"m{index}", score) for index, score in enumerate(scores)]
 
 
@@ -150,7 +142,7 @@ async def test_failed_candidates_are_kept_in_place_but_never_merged(run: Scripte
         (f"m{n}", n == 1, code) for n, code in enumerate(codes)
     ]
     assert run.agents.calls("merger") == []
-    assert {e.index: e.error for e in run.events(CandidateEvaluated)} == {
+    assert {e.index: e.error for e in run.events(ev.CandidateEvaluated)} == {
         0: "RuntimeError: early", 1: "", 2: "RuntimeError: late", 3: "no score was printed", 4: "no code in the reply",
     }  # fmt: skip
 
@@ -193,7 +185,7 @@ async def test_a_data_revision_counts_even_when_it_scores_worse_unless_it_never_
     best = result.initial_solution
     assert (best.content, best.score) == ((revision, 0.3) if score else (script(0.5, note="m0"), 0.5))
     assert (best.source_model, result.initial_score) == ("m0", best.score)
-    events = [(e.changed, e.score) for e in run.events(DataUsageChecked)]
+    events = [(e.changed, e.score) for e in run.events(ev.DataUsageChecked)]
     assert events == [(result.data_usage_changed, best.score)] == [(score is not None, best.score)]
 
 
@@ -268,7 +260,7 @@ async def test_side_by_side_as_the_harness_has_room_and_one_after_another_give_t
             results.append((await run_phase1(run.task, config)).model_dump(exclude=TIMES))
             journals.append(_recorded(run))
             assert run.executor.most_at_once == slots and best_score(run.context) == 0.9
-            assert run.events(SubmissionKept)[-1].score == 0.9
+            assert run.events(ev.SubmissionKept)[-1].score == 0.9
             assert len({request.working_dir for request in run.executor.requests[:3]}) == 3
     assert results[0] == results[1] == results[2] and journals[0] == journals[1] == journals[2]
 
@@ -342,7 +334,7 @@ def timed_run(root: Path, clock: Clock, shares: PhaseTimeBudget | None = None) -
 
 async def evaluated(run: ScriptedRun, count: int) -> None:
     """Wait until so many candidates are recorded."""
-    while len(run.events(CandidateEvaluated)) < count:
+    while len(run.events(ev.CandidateEvaluated)) < count:
         await asyncio.sleep(0.001)
 
 
@@ -354,7 +346,7 @@ async def never() -> str:
 
 def passed(run: ScriptedRun) -> list[str]:
     """The units that the journal says were passed over."""
-    return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(Decided) if e.name == IN_TIME and not e.value]
+    return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(ev.Decided) if e.name == IN_TIME and not e.value]
 
 
 @pytest.mark.req("REQ-OR-025")
@@ -375,7 +367,7 @@ async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_a
         assert result.candidate_scores == [0.5, 0.6, None] and result.initial_score == 0.6
         assert [script.source_model for script in result.candidate_solutions] == ["m0", "m1", "m2"]
         assert passed(run) == ["phase1/candidate-2", "phase1/merge-1"]
-        assert {e.index: e.error for e in run.events(CandidateEvaluated)}[2].startswith("Phase 1's share")
+        assert {e.index: e.error for e in run.events(ev.CandidateEvaluated)}[2].startswith("Phase 1's share")
         assert run.agents.calls("merger") == []
         assert run.agents.names[-2:] == ["data", "leakage-detection"], "the checks have one more share"
     with timed_run(quick_path, Clock()) as run:
@@ -430,7 +422,7 @@ async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: 
         phase.cancel()
         with pytest.raises(asyncio.CancelledError):
             await phase
-        assert sorted((e.index, e.score) for e in run.events(CandidateEvaluated)) == [(0, 0.5), (1, 0.6)]
+        assert sorted((e.index, e.score) for e in run.events(ev.CandidateEvaluated)) == [(0, 0.5), (1, 0.6)]
         found = partial_phase1()
         assert found is not None and found.candidate_scores == [0.5, 0.6, None]
         assert found.initial_score == 0.6 and found.initial_solution.source_model == "m1"

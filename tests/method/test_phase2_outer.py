@@ -28,16 +28,9 @@ from mle_star.phase2_outer import (
     validate_code_block,
 )
 from mle_star.prompts import BLOCK_NOT_FOUND
+from mle_star.run import events as ev
 from mle_star.run.clock import ablation_limit
 from mle_star.run.context import current_run, path_context, scope
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFinished,
-    BestImproved,
-    BlockChosen,
-    ScriptFinished,
-    ScriptStarted,
-)
 from mle_star.safety import evaluate_checked
 from tests.ledgers import ran
 
@@ -75,14 +68,14 @@ async def test_each_step_is_a_study_a_choice_and_a_refinement_and_leaves_one_rec
     attempts = ["coder", "leakage-detection", "planner", "coder", "leakage-detection"]
     begins, again = ["ablation", "summarize", "extractor"], ["extractor"]
     assert agents.names == [*begins, *attempts, *begins, *again, *attempts, *begins, *again, *begins, *attempts]
-    assert run.executor.most_at_once == 1 and len(run.events(ScriptFinished)) == 3 * 3 + 1
-    assert len(run.events(AgentFinished)) == len(agents.log), "no other way to a model"
+    assert run.executor.most_at_once == 1 and len(run.events(ev.ScriptFinished)) == 3 * 3 + 1
+    assert len(run.events(ev.AgentFinished)) == len(agents.log), "no other way to a model"
     refined, coders = (0, 1, 3), agents.calls("coder")
     assert [call.step for call in coders] == [f"phase2/path-0/t-{t}/k-{k}/coder" for t in refined for k in range(2)]
     for t, call in zip(refined, coders[::2], strict=True):  # the handoff: block and plan of this step
         assert part(t) in section(call.prompt, "Code block") and f"plan t{t}k0" in section(call.prompt, "Plan")
     blocks, chosen = [part(0), part(1), "", part(3)], ["plan t0k0", "plan t1k0", "", "plan t3k0"]
-    events = [(e.t, e.block, e.plan) for e in run.events(BlockChosen)]
+    events = [(e.t, e.block, e.plan) for e in run.events(ev.BlockChosen)]
     assert events == list(zip(range(4), blocks, chosen, strict=True))
     assert [BLOCK_NOT_FOUND in call.prompt for call in agents.calls("extractor")] == [False, False, True, *[False] * 3]
     extractors = (agents.calls("extractor")[n].prompt for n in (0, 1, 3, 5))
@@ -237,12 +230,12 @@ async def test_a_study_runs_in_the_paths_directory_and_is_summarised_in_its_own_
     assert own in section(asked.prompt, "Ablation code")
     assert f"['sample_submission.csv', 'test.csv', 'train.csv'] {words}" in printed
     assert {request.working_dir for request in run.executor.requests} == {str(work_dir)}
-    ran = [(event.step, event.purpose) for event in run.events(ScriptFinished)]
+    ran = [(event.step, event.purpose) for event in run.events(ev.ScriptFinished)]
     assert (ran[0], ran[-1], len(ran)) == (
         ("phase2/path-3/t-0/ablation-script", "ablation"), ("phase2/path-3/t-0/k-0/script", "solution"), crashes + 2,
     )  # fmt: skip
-    assert [event.score for event in run.events(BestImproved)] == [0.6], "a study has no score of its own"
-    (told,) = run.events(AblationFinished)
+    assert [event.score for event in run.events(ev.BestImproved)] == [0.6], "a study has no score of its own"
+    (told,) = run.events(ev.AblationFinished)
     assert (told.path, told.failed, told.scores, told.comparable) == (3, False, {}, True)
     assert [told.summary] == result.ablation_summaries == ["summary 0"]
 
@@ -259,12 +252,12 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     result = await follow(quick_run, t=2, config=settings(T=2, K=1, max_debug_attempts=2))
     asked = [call.prompt for call in agents.log if "debug" in call.name]
     assert len(asked) == 2 and ["print(0)" in prompt for prompt in asked] == [False, True], "repairs are kept"
-    assert len([e for e in quick_run.events(ScriptFinished) if e.purpose == "ablation"]) == 1 + 3
+    assert len([e for e in quick_run.events(ev.ScriptFinished) if e.purpose == "ablation"]) == 1 + 3
     assert result.ablation_summaries == ["summary 0", ""] and result.best_score == 0.6
     assert agents.names.count("summarize") == 1 and ABLATION_FAILED == "Ablation study failed for this step"
     told = section(agents.calls("extractor")[1].prompt, "Ablation summary")
     assert re.search(rf"{ABLATION_FAILED}.*summary 0", told, re.DOTALL)
-    failed = quick_run.events(AblationFinished)[1]
+    failed = quick_run.events(ev.AblationFinished)[1]
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
 
@@ -322,7 +315,7 @@ async def test_a_study_runs_under_its_limit(explicit: int | None, seconds: list[
             await execute_ablation(solution("print('Ablation baseline: 2')"), run.task, config)
         now = 86000.0
         await execute_ablation(solution("print('Ablation baseline: 3')"), run.task, config)
-        assert [event.timeout_seconds for event in run.events(ScriptStarted)] == seconds
+        assert [event.timeout_seconds for event in run.events(ev.ScriptStarted)] == seconds
         assert [request.timeout_seconds for request in run.executor.requests] == seconds
 
 
@@ -340,7 +333,7 @@ async def test_a_baseline_off_by_more_than_one_percent_is_not_comparable(
     quick_run.agents.reply("ablation", fenced("\n".join(lines)))
     quick_run.agents.always("extractor", "no JSON")
     await follow(quick_run, t=1, initial_score=score)
-    event = quick_run.events(AblationFinished)[0]
+    event = quick_run.events(ev.AblationFinished)[0]
     assert (event.comparable, event.solution_score, event.scores["no level"]) == (comparable, score, 0.1)
     assert event.scores.get("Baseline") == (float(baseline) if baseline else None)
     assert event.summary == "The level matters most."
@@ -357,7 +350,7 @@ async def test_a_baseline_is_compared_with_what_the_solution_itself_printed(quic
         quick_run.agents.reply("ablation", fenced(f"print('Ablation baseline: {baseline}')"))
         play_steps(quick_run.agents, ["skip"])
         await follow(quick_run, t=1, initial_score=hidden)
-    same, other = quick_run.events(AblationFinished)
+    same, other = quick_run.events(ev.AblationFinished)
     assert (same.comparable, other.comparable, same.solution_score) == (True, False, hidden)
     first, second = (call.prompt for call in quick_run.agents.calls("summarize"))
     assert "not comparable" not in first and f"itself printed, {printed:g}" in second and f"{hidden:g}:" not in second

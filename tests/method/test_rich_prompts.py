@@ -40,18 +40,8 @@ from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import _not_comparable, invoke_ablation, invoke_extractor, invoke_summarize
 from mle_star.phase3 import invoke_ens_planner, invoke_ensembler
 from mle_star.prompts import Prompt
+from mle_star.run import events as ev
 from mle_star.run.context import current_run, enter_run, path_context, scope
-from mle_star.run.events import (
-    AblationFinished,
-    AgentFinished,
-    CandidateEvaluated,
-    DebugAttempted,
-    EnsembleTried,
-    MergeTried,
-    RefinementTried,
-    ScriptFinished,
-    ScriptPurpose,
-)
 from mle_star.run.progress import BlockProgress, Phase1Progress, Trial
 from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
@@ -100,7 +90,7 @@ def solution(content: str, score: float | None = None, phase: SolutionPhase = So
     return SolutionScript(content=content, phase=phase, score=score)
 
 
-def ran(step: str, script: str, score: float | None, *, error: str | None = None) -> ScriptFinished:
+def ran(step: str, script: str, score: float | None, *, error: str | None = None) -> ev.ScriptFinished:
     interval = None if score is None else Measure(
         score=score, low=score - 1.5, high=score + 1.5, rows=400, measured="harness"
     )  # fmt: skip
@@ -163,33 +153,33 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
     tell = run.journal.record
     tell(ran("phase1/candidate-0/script", SCRIPT, 21.5))
     digest = digest_of(SCRIPT)
-    tell(CandidateEvaluated(step="phase1/candidate-0", index=0, model_name="Ridge", digest=digest, score=21.5))
-    tell(CandidateEvaluated(step="phase1/candidate-2", index=2, model_name="kNN", score=None, error="MemoryError"))
-    tell(MergeTried(
+    tell(ev.CandidateEvaluated(step="phase1/candidate-0", index=0, model_name="Ridge", digest=digest, score=21.5))
+    tell(ev.CandidateEvaluated(step="phase1/candidate-2", index=2, model_name="kNN", score=None, error="MemoryError"))
+    tell(ev.MergeTried(
         step="phase1/merge-1", index=1, base_score=21.5, reference_model="LightGBM", score=21.9, accepted=False,
         reason="no gain",
     ))  # fmt: skip
     if places == PHASE1:
         return
-    tell(AblationFinished(step="phase2/path-1/t-0/study", path=1, t=0, solution_score=21.5))
+    tell(ev.AblationFinished(step="phase2/path-1/t-0/study", path=1, t=0, solution_score=21.5))
     for t, plan in enumerate(("Scale the areas.", "Bin the areas.")):
         step = f"phase2/path-1/t-{t}/k-0"
         tell(ran(f"{step}/script", f"script {t}", 22.5))
-        tell(RefinementTried(
+        tell(ev.RefinementTried(
             step=step, path=1, t=t, k=0, plan=plan, before="a", after="b", score=22.5, best_score=21.5, accepted=False,
             digest=digest_of(f"script {t}"),
         ))  # fmt: skip
     for k, (plan, score) in enumerate(zip(PLANS, (20.9, None), strict=True) if places != PHASE2 else ()):
         step = f"phase2/path-1/t-2/k-{k}"
         tell(ran(f"{step}/script", f"script {k}", score, error=None if score else TRACEBACK))
-        tell(RefinementTried(
+        tell(ev.RefinementTried(
             step=step, path=1, t=2, k=k, plan=plan, before="a", after="b", score=score, best_score=20.9,
             accepted=score is not None, digest=digest_of(f"script {k}"),
         ))  # fmt: skip
     if places[0] != "phase2":
-        tell(EnsembleTried(step="phase3/r-0", r=0, plan="Average both.", score=20.2, best=True))
+        tell(ev.EnsembleTried(step="phase3/r-0", r=0, plan="Average both.", score=20.2, best=True))
     place = "/".join(["phase2/path-1/t-2", *places[1:]] if places[0] == "phase2" else places)
-    tell(DebugAttempted(step=f"{place}/debugger", error='KeyError: "area"', accepted=True))
+    tell(ev.DebugAttempted(step=f"{place}/debugger", error='KeyError: "area"', accepted=True))
 
 
 # --- who asks --------------------------------------------------------------------------------------------
@@ -207,7 +197,7 @@ def _at(run: ScriptedRun, *places: str) -> Iterator[None]:
                 yield
 
 
-async def _repair(run: ScriptedRun, purpose: ScriptPurpose = "solution", *, final: bool = False) -> None:
+async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, final: bool = False) -> None:
     repair = make_debug_callback(run.task, run.config, purpose=purpose)
     too_slow = synthetic_traceback("TimeoutError: the script was stopped after 120 s")
     error = too_slow if purpose == "ablation" else TRACEBACK
@@ -353,7 +343,7 @@ async def test_what_is_told_does_not_decide_whether_a_reply_is_taken_over(quick_
     values: dict[str, Any] = {"code_block": BLOCK, "plan": "a plan"}
     with quick(quick_path) as first:
         await ask_agent(AgentType.coder, around=SCRIPT, **values)
-        (sent,) = first.events(AgentFinished)
+        (sent,) = first.events(ev.AgentFinished)
         assert MARK in sent.prompt and "# Limits" in sent.prompt
         assert sent.prompt.index("# Whole script") < sent.prompt.index("# Your task")
     with quick(quick_path) as second:
@@ -377,7 +367,7 @@ async def test_what_a_step_repeats_comes_first_and_the_description_stands_in_the
     for repeat in (False, True):
         with quick(quick_path / str(repeat), task_in_prompts=repeat) as run:
             await ask_agent(AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
-            (sent,) = run.events(AgentFinished)
+            (sent,) = run.events(ev.AgentFinished)
             assert sent.prompt.count(run.task.description) == repeat
 
 
