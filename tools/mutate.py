@@ -32,7 +32,6 @@ TESTS = {
     "execution/outcome": [f"{EXECUTION}outcome.py"],
     "execution/recorded": [
         f"{EXECUTION}recorded.py",
-        f"{EXECUTION}recorded_words.py",
         f"{EXECUTION}in_run.py",
         f"{EXECUTION}removal.py",
         f"{EXECUTION}scored.py",

@@ -22,9 +22,8 @@ from mle_star.execution import (
     verify_submission,
 )
 from mle_star.execution.artifacts import fitted_digest, keep_fitted, note_fitted
-from mle_star.execution.blending import answer_together, keep_members
-from mle_star.execution.inputs import final_data_of, holdout_of
-from mle_star.execution.predictions import disagreement, searched_submission
+from mle_star.execution.harness import answer_together, keep_members
+from mle_star.execution.scoring import disagreement, final_data_of, holdout_of, searched_submission
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import has_code_fence
 from mle_star.method.scores import best_first

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.executors import find_opener, opened_executor, surroundings_of
-from mle_star.execution.inputs import surroundings_digest
+from mle_star.execution.scoring import surroundings_digest
 from mle_star.finalization import result_of_the_search, run_finalization
 from mle_star.models import (
     FinalResult,

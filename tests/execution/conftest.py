@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -74,6 +74,21 @@ class FixedExecutor:
             await asyncio.sleep(0.01)
         self.running -= 1
         return self.raw
+
+
+class Repairs:
+    """A debugger that answers from a list, the last answer again and again, and remembers what it was told."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.told, self.given = list(answers), list[str](), list[SolutionScript]()
+
+    async def __call__(self, solution: SolutionScript, text: str) -> SolutionScript:
+        self.given.append(solution)
+        self.told.append(text)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return cast(SolutionScript, answer)
 
 
 def finished(run: RunContext) -> list[ScriptFinished]:

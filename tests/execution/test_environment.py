@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,30 @@ def fake_nvidia_smi(folder: Path, body: str) -> None:
 
 
 @pytest.mark.req("REQ-EX-003")
-@pytest.mark.parametrize("body", [None, "exit 9", "kill -9 $$", ":"])
-def test_without_a_driver_or_with_one_in_trouble_there_is_no_gpu_and_no_exception(
-    body: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (None, NOTHING),
+        ("exit 9", NOTHING),
+        ("kill -9 $$", NOTHING),
+        (":", NOTHING),
+        ("echo 'NVIDIA H200'", {"cuda_available": True, "gpu_count": 1, "gpu_names": ["NVIDIA H200"]}),
+        (
+            "echo 'NVIDIA H200, 143771 MiB'\necho 'NVIDIA T4, 15360 MiB'",
+            {
+                "cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200", "NVIDIA T4"],
+                "gpu_memory": ["143771 MiB", "15360 MiB"],
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_the_driver_s_names_are_counted_and_without_one_or_with_one_in_trouble_there_is_no_gpu(
+    body: str | None, found: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if body is not None:
         fake_nvidia_smi(tmp_path, body)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert detect_gpu_info() == NOTHING and detect_gpu is detect_gpu_info
+    assert detect_gpu_info() == found and detect_gpu is detect_gpu_info
 
 
 @pytest.mark.req("REQ-EX-003")
@@ -46,22 +63,10 @@ def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, 
     assert 5 <= waited < 7
 
 
-@pytest.mark.req("REQ-EX-003")
-def test_the_driver_s_names_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvidia_smi(tmp_path, "echo 'NVIDIA H200, 143771 MiB'\necho 'NVIDIA H200, 143771 MiB'")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = {"cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200"] * 2, "gpu_memory": ["143771 MiB"] * 2}
-    assert detect_gpu_info() == found
-
-
 @pytest.mark.req("REQ-EX-004")
 def test_the_environment_is_a_copy_with_three_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "MINE": "kept",
-        "PYTHONHASHSEED": "7",
-        "PYTHONUNBUFFERED": "",
-        "CUDA_VISIBLE_DEVICES": "3",
-    }.items():
+    given = {"MINE": "kept", "PYTHONHASHSEED": "7", "PYTHONUNBUFFERED": "", "CUDA_VISIBLE_DEVICES": "3"}
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
     env = build_execution_env(gpu_indices=[0, 1])
@@ -83,28 +88,22 @@ def test_credentials_are_scrubbed_by_name(name: str) -> None:
     assert scrub_credentials({name: "x", "PATH": "p"}) == {"PATH": "p"}
 
 
-def test_only_names_of_the_allow_list_reach_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = {"HTTPS_PROXY", "http_proxy", "SSH_AUTH_SOCK", "DOCKER_HOST", "PYTHONPATH", "PYTHONSTARTUP", "HOME"}
-    credentials = {"NVIDIA_API_KEY", "CUDA_ACCESS_TOKEN"}  # the names of its makers are on the list
-    for name in others | credentials:
-        monkeypatch.setenv(name, "x")
-    monkeypatch.setenv("LC_NUMERIC", "C")
-    config = PipelineConfig(seed=7, num_parallel_solutions=2)
-    env = script_environment(config, ["1"])
-    assert not (others | credentials) & set(env)
-    assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("C", "7", "0")
-    assert env["CUDA_VISIBLE_DEVICES"] == "1"
-
-
 @pytest.mark.parametrize("allowed", [True, False])
-def test_with_the_network_come_proxies_and_certificates(allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HF_ENDPOINT"}
-    for name in (*wanted, "HF_HOME", "HF_TOKEN", "HF_HUB_TOKEN", "SSH_AUTH_SOCK", "PYTHONPATH"):
+def test_only_names_of_the_allow_list_reach_a_script_and_with_the_network_proxies_and_certificates(
+    allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = {"HTTPS_PROXY", "no_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HF_ENDPOINT"}
+    others = {"SSH_AUTH_SOCK", "DOCKER_HOST", "PYTHONPATH", "PYTHONSTARTUP", "HOME"}
+    # the names of its makers are on the list
+    credentials = {"NVIDIA_API_KEY", "CUDA_ACCESS_TOKEN", "HF_TOKEN", "HF_HUB_TOKEN"}
+    for name in (*network, *others, *credentials, "HF_HOME", "LC_NUMERIC"):
         monkeypatch.setenv(name, "x")
-    env = script_environment(PipelineConfig(allow_network=allowed))
-    assert set(env) & wanted == (wanted if allowed else set())
+    env = script_environment(PipelineConfig(seed=7, num_parallel_solutions=2, allow_network=allowed), ["1"])
+    assert not (others | credentials) & set(env)
+    assert set(env) & network == (network if allowed else set())
+    assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("x", "7", "0")
+    assert env["CUDA_VISIBLE_DEVICES"] == "1"
     assert env["HF_HOME"] == "x", "weights that are there may be used without a network, too"
-    assert not {"HF_TOKEN", "HF_HUB_TOKEN", "SSH_AUTH_SOCK", "PYTHONPATH"} & set(env)
 
 
 def test_scripts_that_run_at_once_share_the_cores() -> None:
@@ -113,28 +112,24 @@ def test_scripts_that_run_at_once_share_the_cores() -> None:
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == env["LOKY_MAX_CPU_COUNT"] == "1"
 
 
-def test_gpus_are_divided_when_there_are_enough_and_serialised_when_not() -> None:
-    two = PipelineConfig(num_parallel_solutions=2)
-    assert [gpus_for_slot(["0", "1", "2", "3"], slot, two) for slot in range(2)] == [["0", "2"], ["1", "3"]]
-    assert script_slots(["0", "1", "2", "3"], two) == 2
-    assert gpus_for_slot(["0"], 0, two) is None
-    assert script_slots(["0"], two) == 1
-    assert script_slots([], two) == 2
-
-
 @pytest.mark.parametrize(
-    ("share", "slots", "seen"),
+    ("gpus", "settings", "slots", "seen"),
     [
-        (1.0, 2, [["0"], ["1"]]),
-        (0.5, 4, [["0"], ["0"], ["1"], ["1"]]),
-        (2.0, 1, [["0", "1"]]),
-        (0.0, 4, [[], [], [], []]),
+        ("0123", {"num_parallel_solutions": 2}, 2, [["0", "2"], ["1", "3"]]),
+        ("0", {"num_parallel_solutions": 2}, 1, [None]),
+        ("", {"num_parallel_solutions": 2}, 2, [None, None]),
+        ("01", {"max_concurrent_scripts": 4, "script_gpus": 1.0}, 2, [["0"], ["1"]]),
+        ("01", {"max_concurrent_scripts": 4, "script_gpus": 0.5}, 4, [["0"], ["0"], ["1"], ["1"]]),
+        ("01", {"max_concurrent_scripts": 4, "script_gpus": 2.0}, 1, [["0", "1"]]),
+        ("01", {"max_concurrent_scripts": 4, "script_gpus": 0.0}, 4, [[], [], [], []]),
     ],
 )
-def test_a_script_gets_as_many_gpus_as_the_setting_says(share: float, slots: int, seen: list[list[str]]) -> None:
-    config = PipelineConfig(max_concurrent_scripts=4, script_gpus=share)
-    assert script_slots(["0", "1"], config) == slots
-    assert [gpus_for_slot(["0", "1"], slot, config) for slot in range(slots)] == seen
+def test_gpus_are_divided_as_the_settings_say_and_scripts_take_turns_where_there_are_too_few(
+    gpus: str, settings: dict[str, Any], slots: int, seen: list[list[str] | None]
+) -> None:
+    config = PipelineConfig(**settings)
+    assert script_slots(list(gpus), config) == slots
+    assert [gpus_for_slot(list(gpus), slot, config) for slot in range(slots)] == seen
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ from mle_star.execution.limits import find_cgroup_parent
 from mle_star.execution.local import Means
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
-from mle_star.run.context import RunShared, Scripts
+from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.hostile import CASES, Case
@@ -43,15 +44,9 @@ pytestmark = pytest.mark.long
 
 MB = 1 << 20
 SMALL = Limits(
-    memory_bytes=300 * MB,
-    tasks=60,
-    file_bytes=50 * MB,
-    open_files=256,
-    output_bytes=4 * MB,
-    head_bytes=MB,
-    tail_bytes=MB // 4,
-    grace_seconds=0.3,
-)
+    memory_bytes=300 * MB, tasks=60, file_bytes=50 * MB, open_files=256, output_bytes=4 * MB, head_bytes=MB,
+    tail_bytes=MB // 4, grace_seconds=0.3,
+)  # fmt: skip
 CANARY = "canary-9b1d"
 HOMEFILE = f".mle-star-{CANARY}-{os.getpid()}"
 NEXT = (
@@ -82,10 +77,18 @@ def port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def surroundings() -> dict[str, Any]:
-    """What a run finds out once, found out once for all these runs."""
-    return {"surroundings": "the same for all", "gpus": []}
+OpenSmall = Callable[..., AbstractContextManager[RunContext]]
+
+
+@pytest.fixture
+def open_small(open_run: OpenRun) -> OpenSmall:
+    """A run with an executor of small limits; what a run finds out once is given."""
+
+    def opened(executor: LocalExecutor | None = None, **options: Any) -> AbstractContextManager[RunContext]:
+        shared = RunShared(scripts=Scripts(surroundings="the same for all", gpus=[]))
+        return open_run(executor=executor or LocalExecutor(**{"limits": SMALL, **options}), shared=shared)
+
+    return opened
 
 
 @pytest.fixture(scope="module")
@@ -146,26 +149,19 @@ def kinds(number: int, case: Case) -> list[Kind]:
 )
 @pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
-    case: Case, kind: Kind, open_run: OpenRun, task: TaskDescription, outside: Path, port: int,
-    surroundings: dict[str, Any], secrets: list[str], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
+    case: Case, kind: Kind, open_small: OpenSmall, task: TaskDescription, outside: Path, port: int,
+    secrets: list[str], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
     if kind == "auto" and not bubblewrap_works:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token = uuid.uuid4().hex
-    words = {
-        "TOKEN": token,
-        "OUTSIDE": str(outside),
-        "PORT": str(port),
-        "HOMEFILE": HOMEFILE,
-        "REALHOME": pwd.getpwuid(os.getuid()).pw_dir,
-    }
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    words = {"TOKEN": token, "OUTSIDE": str(outside), "PORT": str(port), "HOMEFILE": HOMEFILE, "REALHOME": home}
     code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
-    config = PipelineConfig(require_sandbox=kind != "none")
-    executor = LocalExecutor(config, limits=SMALL, sandbox=kind)
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
+    with open_small(config=PipelineConfig(require_sandbox=kind != "none"), sandbox=kind) as run:
         result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         if result.timed_out and case.score is not None and result.score is None:  # too slow to come to its score
             result = await execute_in_run(script(code), purpose="solution", timeout_seconds=60)
@@ -175,7 +171,7 @@ async def test_a_hostile_script_is_contained(
         assert not leftovers()
         after = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
         assert after == before
-        assert not (Path(pwd.getpwuid(os.getuid()).pw_dir) / token).exists()
+        assert not (Path(home) / token).exists()
         assert not (run.work_dir.parent / "escaped").exists()
         again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
         assert (again.score, again.is_error) == (0.75, False), again
@@ -184,53 +180,22 @@ async def test_a_hostile_script_is_contained(
         assert contents(outside) == before[1]
 
 
-BY_NAME = {case.name: case for case in CASES}
-
-
-SHARED = {
-    "shared mapping": "import mmap\nm = mmap.mmap(-1, 400 << 20)\nwhile m.tell() < len(m):\n    m.write(b'x' * 4096)\n",
-    "memory file": "import os\nfor i in range(10):\n    os.write(os.memfd_create(str(i)), bytes(40 << 20))\n",
+BY_NAME = {case.name: case.code for case in CASES}
+COUNTED = {
+    "shared mapping": (
+        "import mmap\nm = mmap.mmap(-1, 400 << 20)\nwhile m.tell() < len(m):\n    m.write(b'x' * 4096)\n"
+        "import time\ntime.sleep(600)",
+        "more than 0.3 GB of memory",
+    ),
+    "memory file": (
+        "import os\nfor i in range(10):\n    os.write(os.memfd_create(str(i)), bytes(40 << 20))\n"
+        "import time\ntime.sleep(600)",
+        "more than 0.3 GB of memory",
+    ),
+    "children that sleep": (BY_NAME["children that sleep"], "more than 60 processes|BlockingIOError"),
+    "thread bomb": (BY_NAME["thread bomb"], "more than 60 processes|can't start new thread"),
+    "memory hogs side by side": (BY_NAME["memory hogs side by side"], "more than"),
 }
-
-
-@pytest.mark.parametrize("sandbox", ["auto", "none"], ids=["bubblewrap", "alone"])
-@pytest.mark.parametrize("what", SHARED)
-async def test_without_control_groups_shared_memory_counts(
-    what: str, sandbox: Kind, open_run: OpenRun, surroundings: dict[str, Any]
-) -> None:
-    executor = LocalExecutor(limits=SMALL, sandbox=sandbox, use_cgroups=False)
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))):
-        result = await execute_in_run(script(SHARED[what] + "import time\ntime.sleep(600)"), timeout_seconds=240)
-        assert "more than 0.3 GB of memory" in debug_text(result)
-
-
-@pytest.mark.parametrize("held", ["m = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))", "m = b'x' * (120 << 20)"])
-async def test_memory_that_processes_share_counts_once(
-    held: str, open_run: OpenRun, surroundings: dict[str, Any]
-) -> None:
-    """Mapped by all of them, or theirs since a fork."""
-    code = (
-        f"import mmap, os, time\n{held}\n"
-        "for _ in range(3):\n    if os.fork() == 0:\n        total = sum(m[::4096])\n        time.sleep(2)\n"
-        "        os.kill(os.getpid(), 9)\nfor _ in range(3):\n    os.wait()\n"
-    )
-    executor = LocalExecutor(limits=SMALL, use_cgroups=False)
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))):
-        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
-
-
-@pytest.mark.parametrize("sandbox", ["auto", "none"], ids=["bubblewrap", "alone"])
-@pytest.mark.parametrize("name", ["children that sleep", "thread bomb", "memory hogs side by side"])
-async def test_without_control_groups_the_supervisor_counts(
-    name: str, sandbox: str, open_run: OpenRun, surroundings: dict[str, Any]
-) -> None:
-    executor = LocalExecutor(limits=SMALL, sandbox="none" if sandbox == "none" else "auto", use_cgroups=False)
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(script(BY_NAME[name].code), timeout_seconds=240)
-        told = debug_text(result)
-        assert result.is_error
-        assert "more than" in told or "can't start new thread" in told or "BlockingIOError" in told, told
-        assert await gone(str(run.run_dir))
 
 
 class OutsideItsGroup(LocalExecutor):
@@ -244,19 +209,36 @@ class OutsideItsGroup(LocalExecutor):
         self.parent = parent
 
 
-async def test_where_a_control_group_cannot_be_joined_the_supervisor_counts(
-    open_run: OpenRun, surroundings: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [*((what, how) for what in COUNTED for how in ("bubblewrap", "alone")), ("children that sleep", "outside")],
+)
+async def test_where_there_is_no_control_group_or_it_cannot_be_joined_the_supervisor_counts(
+    what: str, how: str, open_small: OpenSmall, tmp_path: Path
 ) -> None:
-    executor = OutsideItsGroup(tmp_path)
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(script(BY_NAME["children that sleep"].code), timeout_seconds=240)
+    code, says = COUNTED[what]
+    executor = OutsideItsGroup(tmp_path) if how == "outside" else None
+    with open_small(executor, sandbox="none" if how == "alone" else "auto", use_cgroups=False) as run:
+        result = await execute_in_run(script(code), timeout_seconds=240)
         told = debug_text(result)
-        assert result.is_error and ("more than 60 processes" in told or "BlockingIOError" in told), told
+        assert result.is_error and any(word in told for word in says.split("|")), told
         assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
         assert await gone(str(run.run_dir))
 
 
-async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun, surroundings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("held", ["m = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))", "m = b'x' * (120 << 20)"])
+async def test_memory_that_processes_share_counts_once(held: str, open_small: OpenSmall) -> None:
+    """Mapped by all of them, or theirs since a fork."""
+    code = (
+        f"import mmap, os, time\n{held}\n"
+        "for _ in range(3):\n    if os.fork() == 0:\n        total = sum(m[::4096])\n        time.sleep(2)\n"
+        "        os.kill(os.getpid(), 9)\nfor _ in range(3):\n    os.wait()\n"
+    )
+    with open_small(use_cgroups=False):
+        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
+
+
+async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenSmall) -> None:
     """Where no namespaces keep it from doing so."""
     token = uuid.uuid4().hex
     code = (
@@ -264,23 +246,17 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_run: OpenRun,
         f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'], start_new_session=True)\n"
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
     )
-    executor = LocalExecutor(limits=SMALL, sandbox="none", use_cgroups=False)
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
+    with open_small(sandbox="none", use_cgroups=False) as run:
         result = await execute_in_run(script(code), timeout_seconds=240)
         assert (result.is_error, result.exit_code) == (True, -9)
         assert await gone(token, str(run.run_dir))
-        again = await execute_in_run(scored(0.75), timeout_seconds=240)
-        assert again.score == 0.75
+        assert (await execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
 
 
-async def test_a_submission_of_seven_gigabytes_is_refused_unread(
-    open_run: OpenRun, surroundings: dict[str, Any]
-) -> None:
+async def test_a_submission_of_seven_gigabytes_is_refused_unread(open_small: OpenSmall) -> None:
     code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
-    executor = LocalExecutor(limits=dataclasses.replace(SMALL, file_bytes=8 << 30))
-    with open_run(executor=executor, shared=RunShared(scripts=Scripts(**surroundings))) as run:
-        result = await execute_in_run(scored(0.5, code), timeout_seconds=240)
-        assert result.score == 0.5
+    with open_small(limits=dataclasses.replace(SMALL, file_bytes=8 << 30)) as run:
+        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
         (problem,) = check_submission_format(str(run.work_dir))
         assert "larger than 1 GiB" in problem
         assert not verify_submission(str(run.work_dir)) and kept_submission(run) is None

@@ -13,15 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mle_star.execution import (
-    build_evaluation_result,
-    debug_text,
-    detect_error,
-    exception_line,
-    extract_traceback,
-    trim_traceback,
-)
-from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed
+from mle_star.execution import build_evaluation_result, debug_text, detect_error, exception_line, extract_traceback
+from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed, trim_traceback
 from mle_star.models import (
     DataModality,
     EvaluationResult,
@@ -77,16 +70,13 @@ def test_exit_code_timeout_and_traceback_each_look_like_an_error() -> None:
 
 
 @pytest.mark.req("REQ-EX-014")
-def test_a_clean_run_has_a_score_and_no_traceback() -> None:
-    given = raw("Final Validation Performance: 0.82\n", "a warning")
-    assert build_evaluation_result(given) == EvaluationResult(**dict(given), score=0.82, is_error=False)
-
-
-@pytest.mark.req("REQ-EX-014")
-def test_a_crash_after_the_score_line_keeps_score_and_flag() -> None:
-    result = build_evaluation_result(raw("Final Validation Performance: 0.82\n", TRACE, 1))
+def test_a_clean_run_has_a_score_and_a_crash_after_the_score_line_keeps_it() -> None:
+    line = "Final Validation Performance: 0.82\n"
+    clean = raw(line, "a warning")
+    assert build_evaluation_result(clean) == EvaluationResult(**dict(clean), score=0.82, is_error=False)
+    result = build_evaluation_result(raw(line, TRACE, 1))
     assert (result.score, result.is_error, result.error_traceback) == (0.82, True, TRACE)
-    late = build_evaluation_result(raw("Final Validation Performance: 0.82\n", exit_code=-1, timed_out=True))
+    late = build_evaluation_result(raw(line, exit_code=-1, timed_out=True))
     assert (late.score, late.is_error, late.timed_out, late.error_traceback) == (0.82, True, True, None)
 
 

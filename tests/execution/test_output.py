@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.execution import MAX_OUTPUT_BYTES, Limits, LocalExecutor, parse_score
+from mle_star.execution import Limits, LocalExecutor, parse_score
+from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.process import NOTE, Keeper, LogFile
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest

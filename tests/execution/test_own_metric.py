@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -53,7 +55,11 @@ def ends(truth, answer):
     os._exit(3)
 
 def lies(truth, answer):
-    os.write(4, b"x" * 100000)
+    for number in range(3, 9):  # one of them leads to the harness
+        try:
+            os.write(number, b"x" * 100000)
+        except OSError:
+            pass
     return "many\\nlines of no number"
 """
 
@@ -85,6 +91,18 @@ def test_one_process_serves_many_calls_and_another_one_after_a_pause(tmp_path: P
     assert [metric.compute(TRUTH, TRUTH) for _ in range(200)] == list(range(1, 201))
     time.sleep(4)
     assert metric.compute(TRUTH, TRUTH) == 1
+
+
+def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text("def half(truth, answer):\n    return 0.5\n", encoding="utf-8")
+    program = (
+        "from pathlib import Path\nfrom mle_star.execution import OwnMetric\n"
+        f"print(OwnMetric(Path({str(tmp_path / 'score.py')!r}), 'half')(1, 2))"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0.5\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["score.py"]
 
 
 @pytest.mark.parametrize("name", ["ends", "lies", "missing"])

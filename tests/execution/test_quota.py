@@ -18,22 +18,18 @@ from tests.execution.users import driver, unprivileged_python
 
 LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), disk_bytes=20_000_000, files=2000)
 
+ON_DISK = "more than 0.0 GB on disk"
 FILLERS = {
-    "a file": ("open('big', 'wb').write(os.urandom(40_000_000))", "more than 0.0 GB on disk"),
+    "a file": ("open('big', 'wb').write(os.urandom(40_000_000))", ON_DISK),
     "a file without a name": (
-        "file = open('big', 'wb')\nos.remove('big')\nfile.write(os.urandom(40_000_000))\nfile.flush()",
-        "more than 0.0 GB on disk",
+        "file = open('big', 'wb')\nos.remove('big')\nfile.write(os.urandom(40_000_000))\nfile.flush()", ON_DISK,
     ),
     "many files": (
-        "os.mkdir('many')\nfor number in range(5000):\n    open(f'many/{number}', 'w').close()",
-        "more than 2000 files",
+        "os.mkdir('many')\nfor number in range(5000):\n    open(f'many/{number}', 'w').close()", "more than 2000 files",
     ),
-    "the temporary folder": (
-        "open(os.environ['TMPDIR'] + '/big', 'wb').write(os.urandom(40_000_000))",
-        "more than 0.0 GB on disk",
-    ),
+    "the temporary folder": ("open(os.environ['TMPDIR'] + '/big', 'wb').write(os.urandom(40_000_000))", ON_DISK),
     "nested folders": ("for _ in range(60):\n    os.mkdir('n' * 200)\n    os.chdir('n' * 200)", "nested deeper"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", FILLERS)

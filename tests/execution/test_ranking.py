@@ -57,12 +57,8 @@ def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
 @pytest.mark.parametrize(
     ("new", "old", "direction", "better"),
     [
-        (result(0.9), 0.8, MAX, True),
-        (result(0.8), 0.9, MAX, False),
-        (result(0.8), 0.9, MIN, True),
-        (result(0.9), 0.8, MIN, False),
-        (result(0.8), 0.8, MAX, False),
-        (result(0.8), 0.8, MIN, False),
+        *((result(new), old, MAX, new > old) for new in (0.8, 0.9) for old in (0.8, 0.9)),
+        *((result(new), old, MIN, new < old) for new in (0.8, 0.9) for old in (0.8, 0.9)),
         (result(None), 0.1, MAX, False),
         (result(0.9, error=True), 0.1, MAX, False),
     ],

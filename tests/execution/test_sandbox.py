@@ -27,7 +27,6 @@ from mle_star.execution.sandbox import (
     HERE,
     INSTALL_HINT,
     MANY,
-    Access,
     Sandbox,
     bubblewrap_command,
     find_bubblewrap,
@@ -99,20 +98,17 @@ def test_a_bubblewrap_that_is_missing_or_does_not_work_is_not_used(
     assert not path and said in reason
 
 
-async def test_without_bubblewrap_the_kernel_s_own_namespaces_are_used(
+async def test_without_bubblewrap_the_kernel_s_own_namespaces_are_used_and_without_any_a_required_sandbox_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    config = PipelineConfig(require_sandbox=True)
+    with pytest.raises(ConfigError, match=r"require_sandbox is set, but .* without namespaces: switched off"):
+        await LocalExecutor(config, sandbox="none").run(request_for(tmp_path, "open('ran', 'w')"))
+    assert not (tmp_path / "ran").exists()
     monkeypatch.setenv("PATH", str(tmp_path))
-    raw = await LocalExecutor(PipelineConfig(require_sandbox=True)).run(request_for(tmp_path, "print(1)"))
+    raw = await LocalExecutor(config).run(request_for(tmp_path, "print(1)"))
     assert raw.isolation.sandbox == "namespaces+seccomp", raw
     assert not [record for record in caplog.records if record.levelno == logging.WARNING]
-
-
-async def test_a_required_sandbox_that_is_missing_refuses_to_run(tmp_path: Path) -> None:
-    executor = LocalExecutor(PipelineConfig(require_sandbox=True), sandbox="none")
-    with pytest.raises(ConfigError, match=r"require_sandbox is set, but .* without namespaces: switched off"):
-        await executor.run(request_for(tmp_path, "open('ran', 'w')"))
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -220,21 +216,25 @@ async def test_wherever_home_is_said_to_be_scripts_run(
 
 
 def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: Path) -> None:
-    access = Access(str(tmp_path / "work"), str(tmp_path / "own"), None, ())
+    mounts = mounts_of(request_for(tmp_path, ""), tmp_path / "own")
     old, new = (
-        bubblewrap_command(Sandbox("bubblewrap", bubblewrap="bwrap", options=o), access)
+        bubblewrap_command(Sandbox("bubblewrap", bubblewrap="bwrap", options=o), mounts, str(tmp_path), network=False)
         for o in (frozenset(), frozenset(["--perms"]))
     )
     assert "--perms" in new and not {"--perms", "--size", "--disable-userns"} & {*old} and "--tmpfs" in old
 
 
-def test_the_memory_of_a_job_is_that_of_its_own_group(tmp_path: Path) -> None:
+def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp_path: Path) -> None:
     groups = tmp_path / "cgroup"
     own = [groups / "user.slice" / "job.scope", groups / "user.slice", groups]
     own[0].mkdir(parents=True)
     (own[1] / "memory.max").write_text("max\n")
     (own[2] / "memory.max").write_text("1000\n")
     assert machine_memory(own) == 1000 < machine_memory([])
+    assert Limits.of(PipelineConfig(script_memory_gb=2)).memory_bytes == 2 * 10**9
+    alone = Limits.of(PipelineConfig(max_concurrent_scripts=1)).memory_bytes
+    assert 0.8 * machine_memory() < alone <= machine_memory()
+    assert Limits.of(PipelineConfig(max_concurrent_scripts=2)).memory_bytes == pytest.approx(alone / 2, abs=2)
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
@@ -274,15 +274,17 @@ def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_cover
     paths = [str(data / str(number)) for number in range(MANY + 1)]
     for path in (*paths, str(data / ".env")):
         Path(path).touch()
-    few, many = (
-        Access(str(tmp_path / "work"), str(tmp_path / "own"), None, tuple(shown)) for shown in (paths[1:], paths)
+    (tmp_path / "work").mkdir()
+    request = request_for(tmp_path / "work", "")
+    few, mounts = (
+        mounts_of(request.model_copy(update={"readable": tuple(shown)}), tmp_path / "own")
+        for shown in (paths[1:], paths)
     )
-    assert ("ro", str(data), str(data)) not in mounts_of(few) and ("ro", paths[1], paths[1]) in mounts_of(few)
-    mounts = mounts_of(many)
-    assert ("ro", str(data), str(data)) in mounts and ("ro", paths[1], paths[1]) not in mounts
-    assert ("ro", "/dev/null", str(data / ".env")) in mounts
+    assert ("ro-bind", str(data), str(data)) not in few and ("ro-bind", paths[1], paths[1]) in few
+    assert ("ro-bind", str(data), str(data)) in mounts and ("ro-bind", paths[1], paths[1]) not in mounts
+    assert ("ro-bind", "/dev/null", str(data / ".env")) in mounts
     assert mounts.index(("tmpfs", "mode=755,size=4096", str(data / ".cache"))) < mounts.index(
-        ("read-only", "", str(data / ".cache"))
+        ("remount-ro", "", str(data / ".cache"))
     )
 
 
@@ -300,25 +302,14 @@ def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> 
 # --- interpreter and machine --------------------------------------------------------------------------------
 
 
-def test_an_interpreter_describes_itself() -> None:
-    info = inspect_interpreter()
-    assert info.path == sys.executable
-    assert info.version == ".".join(map(str, sys.version_info[:3]))
-    assert info.packages["pydantic"] and sys.prefix in info.roots
-
-
 @pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/ls"])
-def test_what_is_no_interpreter_is_refused_in_one_line(python: str) -> None:
+def test_an_interpreter_describes_itself_and_what_is_none_is_refused_in_one_line(python: str) -> None:
+    info = inspect_interpreter()
+    assert (info.path, info.version) == (sys.executable, ".".join(map(str, sys.version_info[:3])))
+    assert info.packages["pydantic"] and sys.prefix in info.roots
     with pytest.raises(ConfigError, match="no usable Python interpreter") as refused:
         inspect_interpreter(python)
     assert "\n" not in str(refused.value)
-
-
-def test_memory_is_shared_among_scripts_that_run_at_once() -> None:
-    assert Limits.of(PipelineConfig(script_memory_gb=2)).memory_bytes == 2 * 10**9
-    alone = Limits.of(PipelineConfig(max_concurrent_scripts=1)).memory_bytes
-    assert 0.8 * machine_memory() < alone <= machine_memory()
-    assert Limits.of(PipelineConfig(max_concurrent_scripts=2)).memory_bytes == pytest.approx(alone / 2, abs=2)
 
 
 def test_control_groups_are_made_where_memory_and_tasks_are_handed_down_and_those_of_the_dead_are_removed(

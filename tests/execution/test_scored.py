@@ -189,48 +189,45 @@ async def test_of_views_side_by_side_the_first_that_fails_counts_and_later_ones_
     assert carrier.ended[:2] == [0, 3] and 1 in carrier.ended and 4 in carrier.stopped and not carrier.running
 
 
-async def test_what_the_metric_cannot_be_computed_of_goes_to_the_debugger_with_the_reason(
-    open_run: OpenRun, task: TaskDescription, tmp_path: Path
-) -> None:
-    own = task.model_copy(update={"evaluation_metric": "score.py:hits"})
-    holdout = HoldOut.prepare(own, CONFIG, tmp_path / "run")
-    executor = Answering(lambda number, size: 7 if number == 3 else right(number, size), duration_seconds=12.5)
-    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
-        result = await execute_in_run(scored(0.1))
-        (event,) = finished(run)
-        assert best_score(run) is None and (event.result.submission, event.result.answers) == (None, [])
-    assert (result.is_error, result.score, result.measure) == (True, None, None)
-    assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
-    told = result.error_traceback or ""
-    assert told.startswith(f"{HEADER}\nValueError: score.py:hits cannot be computed: ")
-    assert told.endswith("hits failed: ValueError: seven is no answer")
+MEGABYTES = "x" * 5_000_000
+MISSING = "./final/submission.csv is missing or empty: write an answer for every row of the test file there"
 
 
 @pytest.mark.parametrize(
-    ("metric", "words"),
-    [("accuracy", "holds 'xxx"), ("log_loss", "an answer is no number"), ("score.py:hits", "cannot be computed")],
+    ("metric", "odd", "words"),
+    [
+        (
+            "score.py:hits",
+            7,
+            "score.py:hits cannot be computed: {}/score.py:hits failed: ValueError: seven is no answer",
+        ),
+        ("score.py:hits", MEGABYTES, "score.py:hits cannot be computed: "),
+        ("accuracy", MEGABYTES, "holds 'xxx"),
+        ("log_loss", MEGABYTES, "an answer is no number"),
+        ("accuracy", None, MISSING),
+    ],
+    ids=["refused", "long, refused", "long label", "long, no number", "none"],
 )
-async def test_an_answer_of_megabytes_is_told_in_a_line(
-    metric: str, words: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
+async def test_what_cannot_be_scored_goes_to_the_debugger_with_the_reason_in_a_line(
+    metric: str, odd: int | str | None, words: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     direction = MetricDirection.maximize if metric.endswith("hits") else known_metric(metric).direction
     own = task.model_copy(update={"evaluation_metric": metric, "metric_direction": direction})
     holdout = HoldOut.prepare(own, CONFIG, tmp_path / "run")
-    executor = Answering(lambda number, size: "x" * 5_000_000 if number == 3 else right(number, size))
+    answering = Answering(
+        lambda number, size: odd if odd and number == 3 else right(number, size), duration_seconds=12.5
+    )
+    executor = FixedExecutor("done\n", duration_seconds=12.5) if odd is None else answering
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
         result = await execute_in_run(scored(0.1))
-    assert result.is_error and words in (result.error_traceback or "")
-    assert len(result.error_traceback or "") < 1000
-    assert run.journal.path.stat().st_size < 100_000
-
-
-async def test_a_script_that_answers_nothing_is_told_where_answers_belong(open_run: OpenRun, holdout: HoldOut) -> None:
-    executor = FixedExecutor()
-    with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)):
-        result = await execute_in_run(scored(0.5))
-    assert len(executor.requests) == 1 and (result.is_error, result.score) == (True, None)
-    words = "./final/submission.csv is missing or empty: write an answer for every row of the test file there"
-    assert result.error_traceback == f"{HEADER}\nValueError: {words}"
+        (event,) = finished(run)
+        assert best_score(run) is None and (event.result.submission, event.result.answers) == (None, [])
+        assert run.journal.path.stat().st_size < 100_000
+    assert (result.is_error, result.score, result.measure) == (True, None, None)
+    assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
+    told = result.error_traceback or ""
+    assert told.startswith(f"{HEADER}\nValueError: ") and len(told) < 1000 and words.format(tmp_path) in told
+    assert odd is not None or (told, len(executor.requests)) == (f"{HEADER}\nValueError: {MISSING}", 1)
 
 
 @pytest.mark.parametrize(("turns", "views"), [(0.5, 1), (2.0, 2), (3.9, 3), (9.0, 5)])
@@ -310,7 +307,7 @@ async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run
     assert (told.level, told.message) == ("warning", words)
 
 
-async def test_studies_and_final_scripts_run_once_and_are_not_judged(
+async def test_studies_and_final_scripts_run_once_and_are_not_scored(
     open_run: OpenRun, holdout: HoldOut, data_dir: Path
 ) -> None:
     executor = Answering(right, stdout="Final Validation Performance: 0.5\n")

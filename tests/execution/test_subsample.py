@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from mle_star.execution import (
@@ -11,41 +13,37 @@ from mle_star.execution import (
     request_subsample_extraction,
     request_subsample_removal,
 )
-from mle_star.models import PipelineConfig
+from mle_star.models import PipelineConfig, SolutionScript
 from tests.execution.conftest import script
 
 CODE = "limit = {'rows': 30000}  # ```\ntrain = train.sample(limit['rows'])"
 
 
-@pytest.mark.req("REQ-EX-017")
-def test_the_sentence_is_the_specified_one() -> None:
-    assert SUBSAMPLE_INSTRUCTION == (
-        "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
-    )
+@pytest.mark.req("REQ-EX-017", "REQ-EX-018")
+def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plain_digits() -> None:
+    sentence = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
+    assert sentence == SUBSAMPLE_INSTRUCTION
+    assert get_subsample_instruction(PipelineConfig()) == sentence.replace("{limit}", "30000")
+    for limit in (5, 1234567):
+        told = get_subsample_instruction(PipelineConfig(subsample_limit=limit))
+        assert told == sentence.replace("{limit}", str(limit))
 
 
-@pytest.mark.req("REQ-EX-018")
-def test_the_limit_stands_in_both_places_in_plain_digits() -> None:
-    text = get_subsample_instruction(PipelineConfig())
-    assert text.count("30000") == 2 and "{" not in text
-    assert get_subsample_instruction(PipelineConfig(subsample_limit=5)).count(" 5 ") == 2
-    assert "1234567" in get_subsample_instruction(PipelineConfig(subsample_limit=1234567))
-
-
-@pytest.mark.req("REQ-EX-019")
-def test_the_removal_prompt_holds_the_script_and_its_three_wishes() -> None:
-    prompt = request_subsample_removal(script(CODE))
+@pytest.mark.req("REQ-EX-019", "REQ-EX-020")
+@pytest.mark.parametrize(
+    ("request_for", "words"),
+    [
+        (request_subsample_removal, ["remove", "whole changed script"]),
+        (request_subsample_extraction, ["block", "single markdown code block"]),
+    ],
+)
+def test_a_prompt_holds_the_script_and_its_wishes(
+    request_for: Callable[[SolutionScript], str], words: list[str]
+) -> None:
+    prompt = request_for(script(CODE))
     assert CODE in prompt
     wishes = prompt.replace(CODE, "").lower()
-    assert "subsampl" in wishes and "remove" in wishes and "whole changed script" in wishes
-
-
-@pytest.mark.req("REQ-EX-020")
-def test_the_extraction_prompt_holds_the_script_and_asks_for_one_block() -> None:
-    prompt = request_subsample_extraction(script(CODE))
-    assert CODE in prompt
-    wishes = prompt.replace(CODE, "").lower()
-    assert "subsampl" in wishes and "block" in wishes and "single markdown code block" in wishes
+    assert all(word in wishes for word in ("subsampl", *words))
 
 
 @pytest.mark.req("REQ-EX-045")

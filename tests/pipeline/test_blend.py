@@ -19,7 +19,7 @@ from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form
 from mle_star.execution.artifacts import fitted_digest
-from mle_star.execution.predictions import searched_submission
+from mle_star.execution.scoring import searched_submission
 from mle_star.holdout.blend import blend_script
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data

@@ -1,20 +1,23 @@
 """The harness: runs generated scripts, confined, and scores what they leave behind. The only door to `subprocess`."""
 
-from mle_star.execution.environment import InterpreterInfo as InterpreterInfo
 from mle_star.execution.environment import build_execution_env as build_execution_env
 from mle_star.execution.environment import detect_gpu as detect_gpu
 from mle_star.execution.environment import detect_gpu_info as detect_gpu_info
 from mle_star.execution.environment import inspect_interpreter as inspect_interpreter
 from mle_star.execution.environment import script_environment as script_environment
 from mle_star.execution.environment import scrub_credentials as scrub_credentials
+from mle_star.execution.harness import SUBSAMPLE_INSTRUCTION as SUBSAMPLE_INSTRUCTION
 from mle_star.execution.harness import ExecutorStrategy as ExecutorStrategy
+from mle_star.execution.harness import detect_error_masking as detect_error_masking
 from mle_star.execution.harness import evaluate_batch as evaluate_batch
 from mle_star.execution.harness import evaluate_solution as evaluate_solution
 from mle_star.execution.harness import evaluate_with_retry as evaluate_with_retry
 from mle_star.execution.harness import execute_script as execute_script
 from mle_star.execution.harness import execute_script_via_sdk as execute_script_via_sdk
+from mle_star.execution.harness import get_subsample_instruction as get_subsample_instruction
 from mle_star.execution.harness import make_score_function as make_score_function
-from mle_star.execution.limits import MAX_OUTPUT_BYTES as MAX_OUTPUT_BYTES
+from mle_star.execution.harness import request_subsample_extraction as request_subsample_extraction
+from mle_star.execution.harness import request_subsample_removal as request_subsample_removal
 from mle_star.execution.limits import Limits as Limits
 from mle_star.execution.local import LocalExecutor as LocalExecutor
 from mle_star.execution.outcome import build_evaluation_result as build_evaluation_result
@@ -22,18 +25,12 @@ from mle_star.execution.outcome import debug_text as debug_text
 from mle_star.execution.outcome import detect_error as detect_error
 from mle_star.execution.outcome import exception_line as exception_line
 from mle_star.execution.outcome import extract_traceback as extract_traceback
-from mle_star.execution.outcome import trim_traceback as trim_traceback
 from mle_star.execution.own_metric import OwnMetric as OwnMetric
 from mle_star.execution.recorded import execute_in_run as execute_in_run
 from mle_star.execution.submission import check_submission_format as check_submission_format
 from mle_star.execution.submission import find_sample_submission as find_sample_submission
 from mle_star.execution.submission import get_submission_info as get_submission_info
 from mle_star.execution.submission import verify_submission as verify_submission
-from mle_star.execution.subsample import SUBSAMPLE_INSTRUCTION as SUBSAMPLE_INSTRUCTION
-from mle_star.execution.subsample import detect_error_masking as detect_error_masking
-from mle_star.execution.subsample import get_subsample_instruction as get_subsample_instruction
-from mle_star.execution.subsample import request_subsample_extraction as request_subsample_extraction
-from mle_star.execution.subsample import request_subsample_removal as request_subsample_removal
 from mle_star.execution.workspace import clean_output_directory as clean_output_directory
 from mle_star.execution.workspace import link_input_data as link_input_data
 from mle_star.execution.workspace import prepare_path_directory as prepare_path_directory

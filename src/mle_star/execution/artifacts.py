@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mle_star.data.place import DataFolder
 from mle_star.errors import ExecutionError
-from mle_star.execution.inputs import holdout_of
+from mle_star.execution.scoring import holdout_of
 from mle_star.execution.submission import check_table, count_rows, find_sample_submission, open_submission
 from mle_star.execution.workspace import copy_plain, entries_below, remove_entry
 from mle_star.method.scores import best_first
@@ -84,13 +84,12 @@ async def _keep_best(run: RunContext) -> None:
             source, kept = found.result.submission or "", run.ledger.kept
             if kept is not None and (kept.step, kept.source) == (found.step, source):
                 return
-            problems, rows = await _checked(run, source)
-            if problems:
-                continue
-            await asyncio.to_thread(_save, run, source, run.ledger.text(found.script))
-            path = "final/best_submission.csv"
-            run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
-            return
+            problems, rows = await asyncio.to_thread(_checked, run, source)
+            if not problems:
+                await asyncio.to_thread(_save, run, source, run.ledger.text(found.script))
+                path = "final/best_submission.csv"
+                run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
+                return
 
 
 def _best_first(run: RunContext) -> list[ScriptRun]:
@@ -101,24 +100,21 @@ def _best_first(run: RunContext) -> list[ScriptRun]:
     return best_first(made, lambda one: one.score, run.task.metric_direction)
 
 
-async def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
-    """What is wrong with a saved submission, and its rows; looked at once."""
-    known = run.shared.scripts.checked_files
+def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
+    """What is wrong with a saved submission, and its rows; looked at once.
+
+    The working directory may hold the next one by now.
+    """
+    known, holdout = run.shared.scripts.checked_files, holdout_of(run)
     if submission not in known:
-        known[submission] = await asyncio.to_thread(_examine, run, submission)
-        if problems := known[submission][0]:
+        sample = find_sample_submission(str(run.work_dir)) if holdout is None else holdout.sample
+        with (run.run_dir / submission).open("rb") as file:
+            problems = check_table(file, "./final/submission.csv", sample)
+            file.seek(0)
+            known[submission] = problems, count_rows(file)
+        if problems:
             logger.info("submission not kept: %s", "; ".join(problems))
     return known[submission]
-
-
-def _examine(run: RunContext, submission: str) -> tuple[list[str], int]:
-    """What is wrong with a kept submission, and its rows; the working directory may hold the next one by now."""
-    holdout = holdout_of(run)
-    sample = find_sample_submission(str(run.work_dir)) if holdout is None else holdout.sample
-    with (run.run_dir / submission).open("rb") as file:
-        problems = check_table(file, "./final/submission.csv", sample)
-        file.seek(0)
-        return problems, count_rows(file)
 
 
 def _save(run: RunContext, submission: str, script: str) -> None:
@@ -143,15 +139,16 @@ def fitted_digest(script: str, data: DataFolder) -> str:
 
 def restore_fitted(run_dir: Path, work: Path, digest: str) -> Listing:
     """Make `./model/` for a script, with what it fitted before unless script or data have changed; what is in it."""
-    kept, note = RunFolder(run_dir).model, RunFolder(run_dir).model_note
+    folder = RunFolder(run_dir)
     (work / STATE).mkdir(exist_ok=True)
-    try:
-        fits = json.loads(note.read_text(encoding="utf-8")) == {"digest": digest} and kept.is_dir()
-    except (OSError, ValueError):
-        fits = False
-    if fits:
-        copy_plain(kept, work / STATE)
+    with suppress(OSError):  # nothing is kept
+        if folder.model_note.read_text(encoding="utf-8") == _note(digest):
+            copy_plain(folder.model, work / STATE)
     return listing(work / STATE)
+
+
+def _note(digest: str) -> str:
+    return json.dumps({"digest": digest})
 
 
 def forget_fitted(run_dir: Path) -> None:
@@ -196,7 +193,7 @@ def note_fitted(run_dir: Path, digest: str) -> None:
     """What is kept belongs to this script and these data."""
     if listing(RunFolder(run_dir).model):
         with suppress(OSError):
-            RunFolder(run_dir).model_note.write_text(json.dumps({"digest": digest}), encoding="utf-8")
+            RunFolder(run_dir).model_note.write_text(_note(digest), encoding="utf-8")
 
 
 def listing(place: Path) -> Listing:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME")
 """Where libraries keep weights that were loaded before: scripts may read there."""
 SUFFIXES = {".bin", ".ckpt", ".gguf", ".h5", ".keras", ".onnx", ".pt", ".pth", ".safetensors", ".tflite"}
 _HUB = "models--"
+_CACHE_FORMS = {
+    f"{_HUB}*": ("HF_HUB_CACHE", "HF_HOME"),
+    f"hub/{_HUB}*": ("HF_HOME", "HF_HUB_CACHE"),
+    "hub/checkpoints/": ("TORCH_HOME",),
+}
+"""What a cache holds, the variable that tells of it, and another one that tells as much."""
 _LOGINS = ("token", "stored_tokens")
 """Where the hub's library keeps its login, in the folder that `HF_HOME` names."""
 
@@ -36,13 +43,9 @@ def cache_places(config: PipelineConfig, environ: Mapping[str, str] | None = Non
     environ = os.environ if environ is None else environ
     places = {name: environ[name] for name in CACHE_VARIABLES if environ.get(name)}
     for folder in config.model_caches:
-        if "HF_HOME" not in places and "HF_HUB_CACHE" not in places:
-            if _has_models(Path(folder)):
-                places["HF_HUB_CACHE"] = folder
-            elif _has_models(Path(folder) / "hub"):
-                places["HF_HOME"] = folder
-        if "TORCH_HOME" not in places and (Path(folder) / "hub" / "checkpoints").is_dir():
-            places["TORCH_HOME"] = folder
+        for form, names in _CACHE_FORMS.items():
+            if not places.keys() & set(names) and any(Path(folder).glob(form)):
+                places[names[0]] = folder
     return places
 
 
@@ -58,10 +61,6 @@ def weights_at_hand(config: PipelineConfig, environ: Mapping[str, str] | None = 
     """The weights in the caches, each as a script would ask for it: a model's name on the hub, or a file's path."""
     places = {*cache_places(config, environ).values(), *config.model_caches}
     return sorted({weights for place in places for weights in _weights_in(Path(place))})
-
-
-def _has_models(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.glob(f"{_HUB}*"))
 
 
 def _weights_in(folder: Path) -> Iterator[str]:
@@ -183,19 +182,14 @@ GPU_SECONDS = 5
 
 def detect_gpu_info() -> dict[str, Any]:
     """Ask `nvidia-smi`; any trouble means that there is no GPU. Never raises."""
-    nothing: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
-    program = find_program("nvidia-smi") or ""
-    try:
-        query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    query = [find_program("nvidia-smi") or "", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    answer = b""
+    with suppress(OSError, subprocess.SubprocessError):
         answer = try_program(query, GPU_SECONDS, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return nothing
     lines = [line.partition(",")[::2] for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
-    if not lines:
-        return nothing
-    memory = [size.strip() for _, size in lines if size.strip()]
-    found = {"cuda_available": True, "gpu_count": len(lines), "gpu_names": [name.strip() for name, _ in lines]}
-    return {**found, "gpu_memory": memory} if memory else found
+    names, sizes = ([part.strip() for part in parts] for parts in (zip(*lines, strict=True) if lines else ((), ())))
+    found: dict[str, Any] = {"cuda_available": bool(lines), "gpu_count": len(lines), "gpu_names": names}
+    return {**found, "gpu_memory": list(filter(None, sizes))} if any(sizes) else found
 
 
 detect_gpu = detect_gpu_info

@@ -6,19 +6,18 @@ import asyncio
 import heapq
 import itertools
 import os
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any
 
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import concurrent_scripts, detect_gpu_info
 from mle_star.models import Isolation, PipelineConfig
 from mle_star.run.context import Executor, RunContext
-
-T = TypeVar("T")
+from mle_star.run.events import Notice
 
 GROUP = "mle_star.executors"
 """Entry points: name = what `executor` begins with, value = a function of configuration and address."""
@@ -79,6 +78,11 @@ class Announcement:
     slots: int = 0  # for how many scripts those machines have room ...
     queue: Callable[[str], AbstractAsyncContextManager[Any]] = nullcontext  # ... and how a run waits for one of them
 
+    @property
+    def is_here(self) -> bool:
+        """Do scripts run on this machine?"""
+        return self.machines is None
+
 
 async def announced(executor: Executor) -> Announcement:
     """What an executor says of itself; the local one finds it out first."""
@@ -95,22 +99,18 @@ async def surroundings_of(executor: Executor) -> tuple[Isolation, dict[str, Any]
 # --- slots --------------------------------------------------------------------------------------------------
 
 
-async def spare_slots(run: RunContext) -> int:
-    """How many scripts of one step may run beside the first: as many as other machines have room for."""
-    about = await announced(run.executor)
-    return 0 if about.machines is None else (run.config.max_concurrent_scripts or about.slots) - 1
-
-
 @asynccontextmanager
 async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
     """Wait until one more script may run, and say which GPUs it gets; elsewhere than here, that is decided there."""
     about, scripts = await announced(run.executor), run.shared.scripts
-    away = about.machines is not None
+    if about.missing and not scripts.warned:  # the owner of a run should see what does not confine its scripts
+        scripts.warned = True
+        run.record(Notice(level="warning", step="run", message=f"scripts run {about.missing}"))
     if scripts.gpus is None:
-        scripts.gpus = [] if away else visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"])
+        scripts.gpus = visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"]) if about.is_here else []
     if scripts.slots is None:
-        slots = await spare_slots(run) + 1 if away else script_slots(scripts.gpus, run.config)
-        scripts.slots = asyncio.Semaphore(slots)
+        there = run.config.max_concurrent_scripts or about.slots
+        scripts.slots = asyncio.Semaphore(script_slots(scripts.gpus, run.config) if about.is_here else there)
     async with scripts.slots, about.queue(str(run.run_dir)):
         taken = scripts.taken
         slot = next(number for number in itertools.count() if number not in taken)
@@ -194,49 +194,3 @@ class Queue:
             if not slot.done():  # who was cancelled waits no longer
                 self._free -= 1
                 slot.set_result(None)
-
-
-async def concurrently(
-    jobs: Sequence[Callable[[], Awaitable[T]]],
-    ends: Callable[[T], bool],
-    *,
-    helpers: int,
-    slot: Callable[[], AbstractAsyncContextManager[object]],
-) -> list[T]:
-    """The outcomes in the order of the jobs, up to the first that `ends` the work or raises.
-
-    Whoever calls has a slot already and works through the jobs; each of the helpers takes part once it has a slot of
-    its own. What comes after an end is stopped, and what comes before it is waited for: it may end earlier.
-    """
-    waiting = deque(enumerate(jobs))
-    begun: dict[int, asyncio.Task[T]] = {}
-
-    async def work() -> None:
-        while waiting:
-            number, job = waiting.popleft()
-            begun[number] = task = asyncio.ensure_future(job())
-            await asyncio.wait({task})
-            if task.cancelled() or task.exception() is not None or ends(task.result()):
-                waiting.clear()
-                for later in range(number + 1, len(begun)):
-                    begun[later].cancel()
-
-    async def help_out() -> None:
-        async with slot():
-            await work()
-
-    hands = [asyncio.create_task(help_out()) for _ in range(min(helpers, len(jobs) - 1))]
-    try:
-        await work()
-        if begun:
-            await asyncio.wait(begun.values())
-    finally:
-        for one in (*hands, *begun.values()):
-            one.cancel()
-        await asyncio.gather(*hands, *begun.values(), return_exceptions=True)
-    outcomes = list[T]()
-    for number in sorted(begun):
-        outcomes.append(begun[number].result())
-        if ends(outcomes[-1]):
-            break
-    return outcomes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import logging
 import os
+import re
 import shlex
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from enum import Enum
@@ -19,22 +21,20 @@ from filelock import FileLock, Timeout
 
 from mle_star.data.place import DataFolder, Sample
 from mle_star.errors import AgentError, ExecutionError
+from mle_star.execution import workspace
+from mle_star.execution.artifacts import forget_fitted, keep_fitted
 from mle_star.execution.environment import script_environment
-from mle_star.execution.inputs import sample_for
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text
-from mle_star.execution.recorded import execute_in_run, rejected
-from mle_star.execution.workspace import (
-    clean_output_directory,
-    is_ours,
-    link_input_data,
-    own_folder,
-    prepare_path_directory,
-    reset_working_directory,
-    setup_working_directory,
-    write_script,
-)
+from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line, rejected
+from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.scoring import holdout_of, read_predictions, sample_for
+from mle_star.execution.submission import SUBMISSION, verify_submission
+from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
+from mle_star.holdout.blend import blended
+from mle_star.holdout.holdout import HoldOut
+from mle_star.method.codeblocks import parsed
 from mle_star.models import (
+    AgentType,
     EvaluationResult,
     ExecutionRawResult,
     PipelineConfig,
@@ -43,8 +43,10 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.run.context import ScriptRequest, active_run
+from mle_star.prompts import fenced, render
+from mle_star.run.context import RunContext, ScriptRequest, active_run, scope
 from mle_star.run.events import ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.limits import too_late_for
 from mle_star.run.log_lines import log_event
 
 logger = logging.getLogger("mle_star.execution")
@@ -127,7 +129,7 @@ async def evaluate_solution(
         strategy = ExecutorStrategy.subprocess
     with _working_directory(task, config, working_dir) as base:
         try:
-            script_path = write_script(solution, base)
+            script_path = workspace.write_script(solution, base)
         except ValueError as error:
             return rejected(error)
         log_event(ScriptStarted(path=script_path, characters=len(solution.content), timeout_seconds=limit))
@@ -152,8 +154,8 @@ async def evaluate_solution(
 def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: str | None) -> Iterator[str]:
     """The chosen directory with an empty `final/`, or one of ours, which only one evaluation has at a time."""
     if chosen is not None:
-        base = setup_working_directory(chosen)
-        clean_output_directory(base)
+        base = workspace.setup_working_directory(chosen)
+        workspace.clean_output_directory(base)
         yield base
         return
     folder = Path(config.work_dir) / OWN_DIRECTORY
@@ -162,13 +164,17 @@ def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: st
         try:
             held.enter_context(FileLock(folder.with_name(f".{OWN_DIRECTORY}.lock")).acquire(timeout=0))
         except Timeout:  # another evaluation works there
-            base = str(held.enter_context(own_folder(folder, uuid.uuid4().hex)))
+            base = str(held.enter_context(workspace.own_folder(folder, uuid.uuid4().hex)))
         else:
-            if not is_ours(str(folder)) and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            if (
+                not workspace.is_ours(str(folder))
+                and folder.exists()
+                and not (folder.is_dir() and not any(folder.iterdir()))
+            ):
                 raise ExecutionError(f"{folder} was not made by mle-star: move it away, or pass `working_dir`")
-            base = prepare_path_directory(folder.parent, folder.name)
-            reset_working_directory(base)
-        link_input_data(task.data_dir, base)
+            base = workspace.prepare_path_directory(folder.parent, folder.name)
+            workspace.reset_working_directory(base)
+        workspace.link_input_data(task.data_dir, base)
         yield base
 
 
@@ -249,3 +255,114 @@ def make_score_function(config: PipelineConfig, **options: Any) -> ScoreFunction
             return pool.submit(asyncio.run, work).result()
 
     return score
+
+
+# --- the members of a blend, run once more on the untouched data ----------------------------------------------
+
+
+async def answer_together(run: RunContext, members: dict[str, float]) -> tuple[list[str], bool]:
+    """Run the members, the weightiest first, and write the submission.
+
+    Gives why members did not answer anew, and whether all that they fitted is kept. One that fails, or for which it
+    is too late, answers with what it said in the search.
+    """
+    holdout = holdout_of(run)
+    assert holdout is not None
+    predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
+    answers, kept, warnings = dict[str, Answers](), list[bool](), list[str]()
+    for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
+        run.shared.last_scripts = len(members) - len(kept)
+        kept.append(False)
+        try:
+            with scope(f"member-{number}"):
+                answers[script] = await _answers_anew(run, holdout, script)
+                kept[-1] = await asyncio.to_thread(keep_fitted, run, first=not any(kept))
+        except (OSError, Ungradable) as error:
+            warnings.append(f"member {number} of the blend answers as in the search: {error}")
+            answers[script] = Answers({}, predictions[script].real)
+    # else a link that the last member left there would be written to
+    await asyncio.to_thread(workspace.clean_output_directory, str(run.work_dir))
+    write_answers(holdout.scorer.data, blended(answers, members), run.work_dir / SUBMISSION)
+    if any(kept) and not all(kept):
+        await asyncio.to_thread(forget_fitted, run.run_dir)
+    return warnings, all(kept)
+
+
+def keep_members(run: RunContext, members: Iterable[str]) -> None:
+    """Put the scripts of a blend where the program looks for them that runs them again."""
+    folder = run.run_dir / "solution"
+    folder.mkdir(exist_ok=True)
+    for number, script in enumerate(members, 1):
+        (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
+
+
+async def _answers_anew(run: RunContext, holdout: HoldOut, script: str) -> Answers:
+    """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
+    if late := too_late_for(run, script):
+        raise Ungradable(late)
+    member = SolutionScript(content=script, phase=SolutionPhase.final)
+    result = await execute_in_run(member, purpose="submission", timeout_seconds=run.config.time_limit_seconds)
+    if result.is_error:
+        raise Ungradable(exception_line(result.error_traceback or "it failed"))
+    if not verify_submission(str(run.work_dir)):
+        raise Ungradable("it wrote no submission")
+    return read_answers(holdout.scorer.data, run.work_dir / SUBMISSION, holdout.real_view())
+
+
+# --- subsampling, and errors that a script hides --------------------------------------------------------------
+
+SUBSAMPLE_INSTRUCTION = (
+    "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
+)
+
+
+def get_subsample_instruction(config: PipelineConfig) -> str:
+    """The sentence with the configured limit in it."""
+    return SUBSAMPLE_INSTRUCTION.replace("{limit}", str(config.subsample_limit))
+
+
+def request_subsample_removal(solution: SolutionScript) -> str:
+    """The prompt that asks for the whole script without its subsampling."""
+    return (
+        "The script below limits its training data for the sake of speed. It is to train on all of them now.\n\n"
+        "1. Find every place where subsampling happens.\n"
+        "2. Remove the subsampling and leave the rest working as before.\n"
+        "3. Answer with the whole changed script in one fenced Python block, and nothing else.\n\n"
+        f"# Script\n\n{fenced(solution.content)}\n"
+    )
+
+
+def request_subsample_extraction(solution: SolutionScript) -> str:
+    """The prompt that asks for the block of the script that subsamples."""
+    return render(AgentType.test, "subsampling_extract", final_solution=solution.content)
+
+
+_MASKING = re.compile(
+    r"""^[ \t]*except(?:
+        [ \t]*:
+      | [ \t]+\(?(?P<name>Exception|BaseException)\)?(?:[ \t]+as[ \t]+\w+)?[ \t]*:\s*(?:pass|\.\.\.)[ \t]*$
+    )""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def detect_error_masking(content: str) -> list[str]:
+    """One warning for each handler that would hide an error: a bare `except:`, or a broad one that only passes."""
+    tree = parsed(content)
+    if tree is None:
+        found = [(content.count("\n", 0, one.start()) + 1, one["name"] or "") for one in _MASKING.finditer(content)]
+    else:
+        handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+        found = [(node.lineno, name) for node in handlers if (name := _masking_name(node)) is not None]
+    what = {line: f"`except {name}:` that only passes" if name else "a bare `except:`" for line, name in found}
+    return [f"line {line}: {text} hides every error" for line, text in sorted(what.items())]
+
+
+def _masking_name(handler: ast.ExceptHandler) -> str | None:
+    """The broad exception that a handler passes over, empty for a bare `except:`; None where it hides nothing."""
+    if handler.type is None:
+        return ""
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    broad = [node.id for node in types if isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")]
+    idle = all(ast.unparse(node) in ("pass", "...") for node in handler.body)
+    return broad[0] if broad and idle else None

@@ -95,15 +95,9 @@ def find_cgroup_parent(groups: Sequence[Path] | None = None) -> Path | None:
                 for folder in parent.glob(f"{PREFIX}*"):
                     owner = folder.name[len(PREFIX) :].split("-")[0]
                     if owner.isdigit() and not psutil.pid_exists(int(owner)):
-                        _remove(folder)
+                        Cgroup(folder).is_gone()
                 return parent
     return None
-
-
-def _remove(group: Path) -> bool:
-    with suppress(OSError):
-        group.rmdir()
-    return not group.exists()
 
 
 @dataclass(frozen=True)
@@ -124,14 +118,17 @@ class Cgroup:
             logger.debug("no control group: %s", error)
             group.remove()
             return None
-        for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
-            with suppress(OSError):
-                group._write(name, value)
+        group._try_to_write({"memory.swap.max": 0, "memory.oom.group": 1})
         return group
 
     def _write(self, name: str, value: int) -> None:
         with (self.folder / name).open("r+") as file:  # never made, where the kernel has no such file
             file.write(str(value))
+
+    def _try_to_write(self, values: dict[str, int]) -> None:
+        for name, value in values.items():
+            with suppress(OSError):
+                self._write(name, value)
 
     def events(self, name: str, event: str) -> int:
         """How often something happened here, by the kernel's count: `max` in `pids.events` is a refused fork."""
@@ -142,14 +139,18 @@ class Cgroup:
 
     def kill(self) -> None:
         """Kill whatever is still inside (Linux 5.14 or later)."""
-        for name, value in (("pids.max", 0), ("cgroup.kill", 1)):
-            with suppress(OSError):
-                self._write(name, value)
+        self._try_to_write({"pids.max": 0, "cgroup.kill": 1})
+
+    def is_gone(self) -> bool:
+        """Take the group away if it is empty."""
+        with suppress(OSError):
+            self.folder.rmdir()
+        return not self.folder.exists()
 
     def remove(self) -> None:
         """Take the group away, with all that is in it."""
         for attempt in range(50):
-            if _remove(self.folder):
+            if self.is_gone():
                 return
             self.kill()
             time.sleep(0.001 * 2 ** min(attempt, 5))
@@ -173,9 +174,10 @@ class DiskQuota:
     def __init__(self, limits: Limits, folders: Sequence[Path]) -> None:
         self._limits, self._folders = limits, folders
         self._given = sum(entry.is_symlink() for entry in entries_below(folders[0] / "input"))
-        free = {_device(folder): _free_bytes(folder) for folder in reversed(folders)}
-        self._allowed = {device: left // 2 for device, left in free.items() if left}
-        self._reserve = RESERVE_BYTES if free[_device(folders[0])] > 2 * RESERVE_BYTES else 0
+        free = {folder.stat().st_dev: shutil.disk_usage(folder).free for folder in folders}
+        self._device = folders[0].stat().st_dev
+        self._allowed = {device: left // 2 for device, left in free.items() if left}  # some disks do not tell
+        self._reserve = RESERVE_BYTES if free[self._device] > 2 * RESERVE_BYTES else 0
         self._locked = ""
         self.breach = ""
 
@@ -204,11 +206,12 @@ class DiskQuota:
 
     def look(self, pid: int) -> str:
         """Why the script below `pid` must end; empty as long as it may go on."""
-        if self._reserve and _free_bytes(self._folders[0]) < self._reserve:
-            return "the disk is full; write less"
+        with suppress(OSError):  # a script that nothing confines may have removed its folder
+            if shutil.disk_usage(self._folders[0]).free < self._reserve:
+                return "the disk is full; write less"
         waiting = [str(folder) for folder in self._folders]
         held, files = Counter[int](), 0
-        held[_device(self._folders[0])] = nameless_bytes(descendants(pid), (*(f"{one}/" for one in waiting), "/tmp/"))
+        held[self._device] = nameless_bytes(descendants(pid), (*(f"{one}/" for one in waiting), "/tmp/"))
         locked, before = "", self._locked
         while waiting:
             try:
@@ -235,17 +238,3 @@ class DiskQuota:
         if locked and before:  # twice: a script that is about to end has nothing to hide
             return f"a folder that the harness cannot look into ({locked}); leave folders readable"
         return ""
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return 0
-
-
-def _device(folder: Path) -> int:
-    try:
-        return folder.stat().st_dev
-    except OSError:
-        return 0

@@ -13,45 +13,19 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution.environment import (
-    CACHE_VARIABLES,
-    CERTIFICATE_VARIABLES,
-    InterpreterInfo,
-    locate_interpreter,
-    readable_parts,
-)
+from mle_star.execution import environment, sandbox, workspace
 from mle_star.execution.executors import Announcement
 from mle_star.execution.limits import PREFIX, Cgroup, DiskQuota, Limits, find_cgroup_parent
 from mle_star.execution.process import NOTE, SIGKILL, Keeper, LogFile, Report, ScriptProcess
-from mle_star.execution.sandbox import (
-    HERE,
-    INSIDE,
-    Access,
-    Sandbox,
-    bubblewrap_command,
-    child_program,
-    find_sandbox,
-    link_chain,
-    mounts_of,
-    too_much,
-    write_users,
-)
-from mle_star.execution.workspace import (
-    linked_places,
-    make_harmless,
-    own_prefix,
-    remove_entry,
-    remove_left_behind,
-    reset_working_directory,
-)
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.seccomp import filter_program
@@ -69,9 +43,19 @@ _SECRET = re.compile(r"\.(env(\..*|rc)?|netrc|pypirc|git|git-credentials|aws|azu
 class Means:
     """What this machine offers for confining scripts."""
 
-    sandbox: Sandbox
+    sandbox: sandbox.Sandbox
     cgroups: Path | None  # where groups can be made
-    interpreter: InterpreterInfo
+    interpreter: environment.InterpreterInfo
+
+
+Wanted = Literal["auto", "namespaces", "none"]
+
+
+@lru_cache(maxsize=8)
+def _means_of_this_machine(wanted: Wanted, use_cgroups: bool, python: str | None, path: str) -> Means:
+    """Found by trials, which take longer than many a script; `path` is where programs are looked for."""
+    cgroups = find_cgroup_parent() if use_cgroups else None
+    return Means(sandbox.find_sandbox(wanted), cgroups, environment.locate_interpreter(python))
 
 
 class LocalExecutor:
@@ -85,7 +69,7 @@ class LocalExecutor:
         config: PipelineConfig | None = None,
         *,
         limits: Limits | None = None,
-        sandbox: Literal["auto", "namespaces", "none"] = "auto",
+        sandbox: Wanted = "auto",
         use_cgroups: bool = True,
     ) -> None:
         self.config = config or PipelineConfig()
@@ -95,44 +79,40 @@ class LocalExecutor:
         self._probing = threading.Lock()
 
     def probe(self) -> Means:
-        """Find out once what there is, and warn once about what there is not."""
+        """Find out what there is, and warn once about what there is not."""
         with self._probing:
             if self._means is None:
-                self._means = self._look_around()
+                path = os.environ.get("PATH", "")
+                means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, path)
+                if missing := means.sandbox.missing:
+                    if self.config.require_sandbox:
+                        raise ConfigError(f"require_sandbox is set, but scripts would run {missing}")
+                    logger.warning("scripts run %s", missing)
+                workspace.remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
+                self._means = means
             return self._means
-
-    def _look_around(self) -> Means:
-        sandbox = find_sandbox(self._sandbox)
-        if sandbox.missing:
-            if self.config.require_sandbox:
-                raise ConfigError(f"require_sandbox is set, but scripts would run {sandbox.missing}")
-            logger.warning("scripts run %s", sandbox.missing)
-        cgroups = find_cgroup_parent() if self._use_cgroups else None
-        means = Means(sandbox, cgroups, locate_interpreter(self.config.python))
-        remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
-        return means
 
     def announce(self) -> Announcement:
         """What will confine scripts here, as far as can be told before one has run."""
-        sandbox = self.probe().sandbox
-        blocked = sandbox.name != "none" and not self.config.allow_network
-        return Announcement(Isolation(sandbox=sandbox.name, network_blocked=blocked), sandbox.missing)
+        found = self.probe().sandbox
+        blocked = found.name != "none" and not self.config.allow_network
+        return Announcement(Isolation(sandbox=found.name, network_blocked=blocked), found.missing)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
         means = await asyncio.to_thread(self.probe) if self._means is None else self._means
-        temporary = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
+        temporary = Path(tempfile.mkdtemp(prefix=workspace.own_prefix(PREFIX)))
         group = Cgroup.create(means.cgroups, self.limits) if means.cgroups else None
         try:
             (temporary / "tmp" / "home").mkdir(parents=True)
             (temporary / "root").mkdir()
-            write_users(temporary)
-            with LogFile(request.output_file, 2 * self.limits.output_bytes) as log:
+            sandbox.write_users(temporary)
+            with closing(LogFile(request.output_file, 2 * self.limits.output_bytes)) as log:
                 return await self._run(request, means, temporary, group, log)
         finally:
             if group is not None:
                 group.remove()
-            await asyncio.shield(asyncio.to_thread(remove_entry, temporary))
+            await asyncio.shield(asyncio.to_thread(workspace.remove_entry, temporary))
 
     async def _run(
         self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None, log: LogFile
@@ -157,10 +137,10 @@ class LocalExecutor:
                 _sweep(marker, group)
         seconds = time.monotonic() - started
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
-        await asyncio.to_thread(make_harmless, request.working_dir, set_ids="seccomp" not in report.applied)
+        await asyncio.to_thread(workspace.make_harmless, request.working_dir, set_ids="seccomp" not in report.applied)
         if disk.breach:
             report = report.model_copy(update={"reason": disk.breach})
-            await asyncio.to_thread(reset_working_directory, request.working_dir)
+            await asyncio.to_thread(workspace.reset_working_directory, request.working_dir)
         stderr = streams[1].text()
         if report.error:
             first = f" ({stderr.strip().splitlines()[0]})" if stderr.strip() else ""
@@ -176,35 +156,30 @@ class LocalExecutor:
 
     def _order(self, request: ScriptRequest, means: Means, temporary: Path, group: Cgroup | None) -> dict[str, Any]:
         """What the supervisor is to do, in plain values."""
-        limits, sandbox, interpreter = self.limits, means.sandbox, means.interpreter
-        access = Access(
-            working_dir=request.working_dir,
-            private_dir=str(temporary),
-            input_dir=request.input_dir,
-            readable=tuple(_needed(request, means, self.config)),
-            hidden=tuple(os.path.realpath(path) for path in (*request.hidden, *_secrets(interpreter.roots))),
-            allow_network=self.config.allow_network,
-            gpus=request.env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")),
-            shared_memory_bytes=limits.memory_bytes // 2,
-        )
+        limits, box, interpreter, network = self.limits, means.sandbox, means.interpreter, self.config.allow_network
+        hidden = [os.path.realpath(path) for path in (*request.hidden, *_secrets(interpreter.roots))]
+        seen = {"readable": tuple(_needed(request, means, self.config)), "hidden": tuple(hidden)}
+        shown, memory = request.model_copy(update=seen), limits.memory_bytes
+        gpus = request.env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
+        mounts = sandbox.mounts_of(shown, temporary, network=network, gpus=gpus, shared_bytes=memory // 2)
+        command = sandbox.bubblewrap_command(box, mounts, request.working_dir, network=network)
+        own = {"mounts": mounts, "network": network, "root": str(temporary / "root"), "user": sandbox.INSIDE}
         resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}
-        if not access.gpus:  # CUDA maps more than it uses
-            resources["DATA"] = limits.memory_bytes
-        # in a network of its own a script may talk to itself
-        calls = filter_program(bool(sandbox.kind) or access.allow_network) if sandbox.seccomp else None
-        own = {"mounts": mounts_of(access), "network": access.allow_network} if sandbox.kind == "namespaces" else None
+        if not gpus:  # CUDA maps more than it uses
+            resources["DATA"] = memory
         return {
-            "bubblewrap": bubblewrap_command(sandbox, access) if sandbox.kind == "bubblewrap" else None,
-            "namespaces": own and {**own, "root": str(temporary / "root"), "user": INSIDE},
+            "bubblewrap": command if box.kind == "bubblewrap" else None,
+            "namespaces": own if box.kind == "namespaces" else None,
             "inside": {
                 "command": [interpreter.path, request.script_path],
-                "launcher": child_program(interpreter.path, "confine"),
-                "seccomp": calls,
+                "launcher": sandbox.child_program(interpreter.path, "confine"),
+                # in a network of its own a script may talk to itself
+                "seccomp": filter_program(bool(box.kind) or network) if box.seccomp else None,
             },
             "working_dir": request.working_dir,
             "limits": resources,
             "max_tasks": limits.tasks,
-            "max_memory": limits.memory_bytes,
+            "max_memory": memory,
             "cgroup": str(group.folder) if group else "",
             "grace": limits.grace_seconds,
             "hurry": limits.hurry_seconds,
@@ -272,15 +247,15 @@ def _exit_code(report: Report, boxed: bool) -> int:
 
 def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> list[str]:
     """All that a script must be able to read besides the system and its data, wherever it lies."""
-    env = request.env
-    needed = [root for root in means.interpreter.roots if not too_much(root)]
-    needed += [*link_chain(means.interpreter.path), request.script_path, str(Path(HERE) / "child"), *request.readable]
-    needed += [path for path in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path and not too_much(path)]
-    caches = [*config.model_caches, *(env[name] for name in CACHE_VARIABLES if env.get(name))]
-    needed += [part for cache in caches for part in readable_parts(cache)]
-    needed += [env[name] for name in CERTIFICATE_VARIABLES if env.get(name)]
+    env, interpreter = request.env, means.interpreter
+    libraries = [path for path in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    needed = [root for root in (*interpreter.roots, *libraries) if not sandbox.too_much(root)]
+    needed += [*sandbox.link_chain(interpreter.path), request.script_path, f"{sandbox.HERE}/child", *request.readable]
+    caches = [*config.model_caches, *(env[name] for name in environment.CACHE_VARIABLES if env.get(name))]
+    needed += [part for cache in caches for part in environment.readable_parts(cache)]
+    needed += [env[name] for name in environment.CERTIFICATE_VARIABLES if env.get(name)]
     if request.input_dir is None:
-        needed += linked_places(Path(request.working_dir) / "input")
+        needed += workspace.linked_places(Path(request.working_dir) / "input")
     return [path for path in needed if os.path.lexists(path)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from itertools import pairwise, takewhile
 from typing import Any
 
 from mle_star.data.metrics import find_metric
@@ -17,7 +18,8 @@ HEADER = TRACEBACK_HEADER
 GROUP_HEADER = f"  + Exception Group {HEADER}"
 SCRIPT_NAME = "solution.py"
 MAX_MESSAGE = 4000
-MAX_FRAMES = 12
+KEPT_FRAMES = 6
+"""So many of the script's own, from both ends of the stack."""
 MAX_FRAME_LINES = 5
 MAX_LINE = 400
 MAX_TRACEBACK = 16 * 1024
@@ -73,15 +75,13 @@ def detect_error(raw: ExecutionRawResult) -> bool:
 
 def script_failed(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> bool:
     """Did the script fail? A traceback that a library merely logged is no failure; an ablation must not end in one."""
-    if raw.exit_code != 0 or raw.timed_out:
-        return True
-    return purpose == "ablation" and _ends_with_traceback(raw.stderr)
+    own = _without_notes(raw.stderr)
+    ends_with = extract_traceback(own) if purpose == "ablation" else None
+    return raw.exit_code != 0 or raw.timed_out or (ends_with is not None and own.endswith(ends_with))
 
 
-def _ends_with_traceback(stderr: str) -> bool:
-    own = "\n".join(line for line in stderr.splitlines() if not line.startswith(NOTE))
-    found = extract_traceback(own)
-    return found is not None and own.rstrip().endswith(found)
+def _without_notes(stderr: str) -> str:
+    return "\n".join(line for line in stderr.splitlines() if not line.startswith(NOTE)).rstrip()
 
 
 def build_evaluation_result(
@@ -97,9 +97,8 @@ def build_evaluation_result(
     To the `letter`, the score is what the pattern hits, and the traceback is not trimmed.
     """
     is_error = script_failed(raw, purpose)
-    reading = read_score(raw.stdout, None if task is None else scale_of(task))
-    if letter:
-        reading = ScoreReading(parse_score(raw.stdout))
+    scale = None if task is None else scale_of(task)
+    reading = ScoreReading(parse_score(raw.stdout)) if letter else read_score(raw.stdout, scale)
     last_words = extract_traceback if letter else _last_words
     return EvaluationResult(
         **dict(raw),
@@ -116,6 +115,14 @@ def failed(result: EvaluationResult, problem: str, **more: Any) -> EvaluationRes
     return result.model_copy(update={"is_error": True, "error_traceback": f"{HEADER}\n{problem}", **more})
 
 
+def rejected(error: ValueError | PermissionError) -> EvaluationResult:
+    """The result of a script that could not run, or was refused before, in a form that the debugger can work with."""
+    text = f"{HEADER}\n{type(error).__name__}: {error}"
+    return EvaluationResult(
+        stdout="", stderr=text, exit_code=-1, duration_seconds=0.0, is_error=True, error_traceback=text, refused=True
+    )
+
+
 def scale_of(task: TaskDescription) -> Scale:
     """The values that the task's metric can take; all, where its name is not known or its sign was turned round."""
     metric = find_metric(task.evaluation_metric)
@@ -127,38 +134,26 @@ def scale_of(task: TaskDescription) -> Scale:
 def _last_words(stderr: str) -> str | None:
     """The last traceback, trimmed, with all that was said after it: a message may have many lines."""
     start = _last_header(stderr)
-    if start < 0:
-        return None
-    lines = [line for line in stderr[start:].splitlines() if not line.startswith(NOTE)]
-    return trim_traceback("\n".join(lines).rstrip())
+    return None if start < 0 else trim_traceback(_without_notes(stderr[start:]))
 
 
 def trim_traceback(traceback: str) -> str:
     """Keep the script's own frames, the place where it was raised and the message; libraries become one line."""
-    lines = traceback.splitlines()
-    frames: list[list[str]] = []
-    rest = len(lines)
-    for index, line in enumerate(lines[1:], 1):
-        if _FRAME.match(line):
-            frames.append([line])
-        elif frames and line[:1] in (" ", "\t"):
-            frames[-1].append(line)
-        else:
-            rest = index
-            break
-    kept = [index for index, frame in enumerate(frames) if _is_own(frame[0])]
-    kept = [*kept[: MAX_FRAMES // 2], *kept[-MAX_FRAMES // 2 :]] if len(kept) > MAX_FRAMES else kept
-    if frames and len(frames) - 1 not in kept:
-        kept.append(len(frames) - 1)
-    text = [lines[0]]
-    last = -1
-    for index in kept:
+    header, *lines = traceback.splitlines()
+    stack = list(takewhile(lambda line: line[:1] in (" ", "\t"), lines))
+    starts = [place for place, line in enumerate(stack) if _FRAME.match(line)]
+    if starts[:1] != [0]:  # as in a group, all of which is indented
+        stack, starts = [], []
+    frames = [stack[start:end] for start, end in pairwise([*starts, len(stack)])]
+    own = [index for index, frame in enumerate(frames) if _is_own(frame[0])]
+    kept = sorted({*own[:KEPT_FRAMES], *own[-KEPT_FRAMES:], *range(len(frames))[-1:]})
+    text = [header]
+    for last, index in pairwise([-1, *kept]):
         if index - last > 1:
             text.append(f"  ... {index - last - 1} more frames ...")
         shown = [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]
         text += [line[:MAX_LINE] for line in shown]
-        last = index
-    message = shorten("\n".join(map(_short_path, lines[rest:])), MAX_MESSAGE)
+    message = shorten("\n".join(map(_short_path, lines[len(stack) :])), MAX_MESSAGE)
     return shorten("\n".join([*text, message]), MAX_TRACEBACK)
 
 
@@ -184,18 +179,14 @@ def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
     A GPU whose memory ran out is named as the cause, which tracebacks say in many ways. To the `letter` it is told the
     last traceback wherever there is one, and no more.
     """
-    if letter and result.error_traceback:
-        return result.error_traceback
-    text = _debug_text(result)
+    traceback, uncaught = result.error_traceback, result.exit_code in UNCAUGHT and not result.timed_out
+    if traceback and letter:
+        return traceback
+    text = traceback if traceback and (result.refused or uncaught) else ""
+    if not text:
+        lines = [f"  {line[:500]}\n" for line in result.stderr.splitlines()[-MAX_CONTEXT:]]
+        text = f"{HEADER}\n{''.join(lines)}{_cause(result)}"
     return f"{text}\n{_GPU_ADVICE}" if result.is_error and _GPU_MEMORY.search(text) else text
-
-
-def _debug_text(result: EvaluationResult) -> str:
-    if result.error_traceback and (result.refused or (result.exit_code in UNCAUGHT and not result.timed_out)):
-        return result.error_traceback
-    lines = [line[:500] for line in result.stderr.splitlines()[-MAX_CONTEXT:]]
-    context = "".join(f"  {line}\n" for line in lines)
-    return f"{HEADER}\n{context}{_cause(result)}"
 
 
 def exception_line(traceback: str) -> str:

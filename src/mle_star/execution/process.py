@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from pydantic import ConfigDict, ValidationError, model_validator
 
@@ -28,28 +27,22 @@ class LogFile:
     """The file that both streams go to, in the order of arrival; what exceeds the limit is counted, not written."""
 
     def __init__(self, path: str | None, limit: int) -> None:
-        self._file: BinaryIO | None = Path(path).open("wb") if path else None  # noqa: SIM115
-        self._room = limit
-        self._dropped = 0
+        self._file = Path(path or os.devnull).open("wb")  # noqa: SIM115
+        self._room, self._dropped = limit, 0
 
     def write(self, data: bytes) -> None:
         """Append as much as there is room for."""
-        if self._file is None:
-            return
         if self._room:
             self._file.write(data[: self._room])
             self._file.flush()  # others read along
         self._dropped += max(len(data) - self._room, 0)
         self._room = max(self._room - len(data), 0)
 
-    def __enter__(self) -> LogFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._file is not None:
-            if self._dropped:
-                self._file.write(f"\n{NOTE} {self._dropped} more bytes were not stored\n".encode())
-            self._file.close()
+    def close(self) -> None:
+        """Say how much is missing, if anything is."""
+        if self._dropped:
+            self._file.write(f"\n{NOTE} {self._dropped} more bytes were not stored\n".encode())
+        self._file.close()
 
 
 class Keeper:
@@ -162,12 +155,11 @@ class ScriptProcess:
             return False
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._streams.drained.wait(), DRAIN_SECONDS)
-        chunks = []
+        text = b""
         with suppress(OSError):
             while chunk := os.read(self._report_fd, 65536):
-                chunks.append(chunk)
-        if chunks:
-            self.report = parse_report(b"".join(chunks))
+                text += chunk
+        self.report = parse_report(text) if text else self.report
         return True
 
     async def stop(self, command: bytes, patience: float) -> None:

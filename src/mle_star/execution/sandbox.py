@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from mle_star.execution.environment import find_program, try_program
+from mle_star.run.context import ScriptRequest
 from mle_star.seccomp import filter_program
 
 Mount = tuple[str, str, str]
-"""What (as in `_WORDS`, or `tmpfs`), from where or with which options, to where."""
+"""What, in the words of bubblewrap's options, from where or with which options, to where."""
 INSIDE = 1000
 """The user and group that a script believes to be."""
 PROBE_SECONDS = 10
@@ -31,7 +32,7 @@ INSTALL_HINT = (
 HERE = str(Path(__file__).parent)
 """Where `child` lies, which runs between the harness and a script."""
 
-_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")  # links into /usr on most systems
+_MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr on most systems
 _LIBRARIES = ("/usr", "/nix/store", "/gnu/store")
 _SETTINGS = (
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "os-release"),  # where libraries are
@@ -79,20 +80,6 @@ class Sandbox:
         return f"{text}; {unfiltered}" if unfiltered else text
 
 
-@dataclass(frozen=True)
-class Access:
-    """What a confined script can see and change."""
-
-    working_dir: str
-    private_dir: str  # this script's own: `tmp` becomes /tmp, `root` is where the file system is put together
-    input_dir: str | None
-    readable: tuple[str, ...]  # besides the system's libraries
-    hidden: tuple[str, ...] = ()  # not to be seen, though something around it is; without links
-    allow_network: bool = False
-    gpus: bool = True
-    shared_memory_bytes: int = 1 << 30
-
-
 # --- what there is ------------------------------------------------------------------------------------------
 
 
@@ -101,7 +88,7 @@ def find_sandbox(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Sand
     if sys.platform != "linux":
         return Sandbox()
     try:
-        no_seccomp = _trial("confine", filter_program(internet=False).hex())
+        no_seccomp = _trial("trial_filter", filter_program(internet=False).hex())
     except OSError as error:
         no_seccomp = str(error)
     found = Sandbox(seccomp=not no_seccomp, no_seccomp=no_seccomp)
@@ -112,7 +99,7 @@ def find_sandbox(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Sand
         path, options, reason = find_bubblewrap()
     if path:
         return replace(found, kind="bubblewrap", bubblewrap=path, options=options)
-    forbidden = _trial("namespaces")
+    forbidden = _trial("trial_namespaces")
     return replace(found, no_namespaces=f"{reason}; {forbidden}") if forbidden else replace(found, kind="namespaces")
 
 
@@ -134,15 +121,15 @@ def find_bubblewrap() -> tuple[str, frozenset[str], str]:
     return path, options, ""
 
 
-def _trial(module: str, *words: str) -> str:
-    """Why the kernel does not do what a module of `child` asks of it; nothing when it does."""
+def _trial(name: str, *words: str) -> str:
+    """Why the kernel does not do what a function of `child.confine` asks of it; nothing when it does."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as folder:
-        command = [*child_program(sys.executable, module, "trial"), folder, *words]
+        command = [*child_program(sys.executable, "confine", name), folder, *words]
         try:
             answer = try_program(command, PROBE_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
             return f"the kernel could not be tried: {error}"
-    lines = answer.stderr.decode("utf-8", "replace").strip().splitlines() or [f"{module}: it died of it"]
+    lines = answer.stderr.decode("utf-8", "replace").strip().splitlines() or [f"{name}: it died of it"]
     return lines[-1] if answer.returncode else ""
 
 
@@ -155,39 +142,44 @@ def child_program(python: str, module: str, function: str = "main") -> list[str]
 # --- what a script sees -------------------------------------------------------------------------------------
 
 
-def mounts_of(access: Access) -> tuple[Mount, ...]:
-    """The file system of a script, piece by piece, in the order in which it is put together."""
+def mounts_of(
+    request: ScriptRequest, private: Path, *, network: bool = False, gpus: bool = True, shared_bytes: int = 1 << 30
+) -> tuple[Mount, ...]:
+    """The file system of a script, piece by piece, in the order in which it is put together.
+
+    Below `private` is what is this script's own: `tmp` becomes /tmp, `root` is where the file system is put together.
+    Of the request, `readable` is what is shown besides the system's libraries, `hidden` what is not, without links.
+    """
     found: list[Mount] = []
-    for name in _MERGED:
-        path = f"/{name}"
+    work, readable = request.working_dir, _both_forms(request.readable)
+    for path in _MERGED:
         if Path(path).is_symlink():
             found.append(_linked(path))
         elif Path(path).is_dir():
-            found += _in_parts(access, [path])
-    found += _in_parts(access, _system())
-    found += [("ro", str(Path(access.private_dir) / name), f"/etc/{name}") for name in _USERS]
-    found += [*_proc(access.gpus), *_devices(access)]
-    found.append(("rw", str(Path(access.private_dir) / "tmp"), "/tmp"))
-    if not any(is_within(path, "/var/tmp") for path in (access.working_dir, *_both_forms(access.readable))):
+            found += _in_parts(request.hidden, [path])
+    found += _in_parts(request.hidden, _system())
+    found += [("ro-bind", str(private / name), f"/etc/{name}") for name in _USERS]
+    found += [*_proc(gpus), *_devices(gpus, shared_bytes), ("bind", str(private / "tmp"), "/tmp")]
+    if not any(is_within(path, "/var/tmp") for path in (work, *readable)):
         found.append(("symlink", "/tmp", "/var/tmp"))
-    shown = [path for path in _both_forms(access.readable) if not is_within(path, access.working_dir)]
-    found += _in_parts(access, outermost(shown, (*_system(), *(f"/{name}" for name in _MERGED))))
+    shown = [path for path in readable if not is_within(path, work)]
+    found += _in_parts(request.hidden, outermost(shown, (*_system(), *_MERGED)))
     covers = [target for what, _, target in found if what == "tmpfs" and target != "/dev/shm"]
-    if access.allow_network:  # where names are looked up; some systems keep that below /run
+    if network:  # where names are looked up; some systems keep that below /run
         places = dict.fromkeys(("/etc/resolv.conf", os.path.realpath("/etc/resolv.conf")))
-        found += [("ro", path, path) for path in places if Path(path).exists()]
-    found.append(("rw", access.working_dir, access.working_dir))
-    shown_input = str(Path(access.working_dir) / "input")
-    if access.input_dir is not None or Path(shown_input).is_dir():
-        found.append(("ro", access.input_dir or shown_input, shown_input))
-    return (*found, *(("read-only", "", place) for place in covers), ("read-only", "", "/"))
+        found += [("ro-bind", path, path) for path in places if Path(path).exists()]
+    found.append(("bind", work, work))
+    data = str(Path(work) / "input")
+    if request.input_dir is not None or Path(data).is_dir():
+        found.append(("ro-bind", request.input_dir or data, data))
+    return (*found, *(("remount-ro", "", place) for place in covers), ("remount-ro", "", "/"))
 
 
-def _in_parts(access: Access, paths: Iterable[str]) -> list[Mount]:
+def _in_parts(hidden: Iterable[str], paths: Iterable[str]) -> list[Mount]:
     """These paths for reading; one that holds something hidden comes in parts, with the links that lie between."""
     parts, links = list[str](), list[str]()
     for path in paths:
-        parts += readable_outside(access.hidden, path, links)
+        parts += readable_outside(hidden, path, links)
     mounts = in_few_mounts(parts)
     whole = {target for _, _, target in mounts}
     return [*mounts, *(_linked(link) for link in links if os.path.dirname(link) not in whole)]  # noqa: PTH120
@@ -215,14 +207,14 @@ def in_few_mounts(paths: list[str]) -> list[Mount]:
             rest = [entry for entry in entries if entry.path not in shown and not entry.is_symlink()]
         if len(rest) < len(shown):
             whole.add(folder)
-            found += [("ro", folder, folder), *map(_cover, rest)]
-    return [*found, *(("ro", path, path) for path in paths if os.path.dirname(path) not in whole)]  # noqa: PTH120
+            found += [("ro-bind", folder, folder), *map(_cover, rest)]
+    return [*found, *(("ro-bind", path, path) for path in paths if os.path.dirname(path) not in whole)]  # noqa: PTH120
 
 
 def _cover(entry: os.DirEntry[str]) -> Mount:
     """Nothing in its place: an empty folder, or a device that nobody can open there."""
     is_folder = entry.is_dir(follow_symlinks=False)
-    return ("tmpfs", "mode=755,size=4096", entry.path) if is_folder else ("ro", os.devnull, entry.path)
+    return ("tmpfs", "mode=755,size=4096", entry.path) if is_folder else ("ro-bind", os.devnull, entry.path)
 
 
 @lru_cache(maxsize=1)
@@ -239,18 +231,17 @@ def _proc(gpus: bool) -> list[Mount]:
     """Its own processes; nothing to write to, unless CUDA must name its threads."""
     secrets, switches = ([f"/proc/{name}" for name in names] for names in (_PROC_SECRETS, _PROC_SWITCHES))
     found: list[Mount] = [("proc", "", "/proc")]
-    found += [("ro", os.devnull, path) for path in secrets if Path(path).exists()]
-    closed: list[Mount] = [("ro", path, path) for path in switches if Path(path).exists()]
-    return [*found, *closed] if gpus else [*found, ("read-only", "", "/proc")]
+    found += [("ro-bind", os.devnull, path) for path in secrets if Path(path).exists()]
+    closed: list[Mount] = [("ro-bind", path, path) for path in switches if Path(path).exists()]
+    return [*found, *closed] if gpus else [*found, ("remount-ro", "", "/proc")]
 
 
-def _devices(access: Access) -> list[Mount]:
-    found: list[Mount] = [("devices", "", "/dev")]
-    found.append(("tmpfs", f"mode=1777,size={access.shared_memory_bytes}", "/dev/shm"))
-    for pattern in _GPU_DEVICES if access.gpus else ():
-        found += [("dev", str(path), str(path)) for path in sorted(Path("/dev").glob(pattern))]
-    place = "/sys" if access.gpus else "/sys/devices/system"
-    return [*found, ("read-only", "", "/dev"), ("ro", place, place)] if Path(place).is_dir() else found
+def _devices(gpus: bool, shared_bytes: int) -> list[Mount]:
+    found: list[Mount] = [("dev", "", "/dev"), ("tmpfs", f"mode=1777,size={shared_bytes}", "/dev/shm")]
+    for pattern in _GPU_DEVICES if gpus else ():
+        found += [("dev-bind", str(path), str(path)) for path in sorted(Path("/dev").glob(pattern))]
+    place = "/sys" if gpus else "/sys/devices/system"
+    return [*found, ("remount-ro", "", "/dev"), ("ro-bind", place, place)] if Path(place).is_dir() else found
 
 
 def write_users(private_dir: Path) -> None:
@@ -259,29 +250,18 @@ def write_users(private_dir: Path) -> None:
         (private_dir / name).write_text(text)
 
 
-def bubblewrap_command(sandbox: Sandbox, access: Access) -> list[str]:
+def bubblewrap_command(sandbox: Sandbox, mounts: Iterable[Mount], working_dir: str, *, network: bool) -> list[str]:
     """The command line that makes the namespaces; what to start in them is still to be added."""
-    words = [sandbox.bubblewrap, *_namespaces(access.allow_network, sandbox.options)]
-    for what, source, target in mounts_of(access):
+    words = [sandbox.bubblewrap, *_namespaces(network, sandbox.options)]
+    for what, source, target in mounts:
         if what == "tmpfs":
             options = dict(option.split("=") for option in source.split(","))
             for word, name in (("--size", "size"), ("--perms", "mode")):  # the second from 0.5 on
                 words += [word, options[name]] if word in sandbox.options else []
             words += ["--tmpfs", target]
         else:
-            words += [_WORDS[what], *filter(None, [source]), target]
-    return [*words, "--chdir", access.working_dir, "--"]
-
-
-_WORDS = {
-    "ro": "--ro-bind",
-    "rw": "--bind",
-    "dev": "--dev-bind",
-    "symlink": "--symlink",
-    "proc": "--proc",
-    "devices": "--dev",
-    "read-only": "--remount-ro",
-}
+            words += [f"--{what}", *filter(None, [source]), target]
+    return [*words, "--chdir", working_dir, "--"]
 
 
 def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:

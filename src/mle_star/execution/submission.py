@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import Any, BinaryIO
 
 from mle_star.data.place import count_lines, read_pieces, submitted_rows
 from mle_star.data.tables import sniff_separator
+from mle_star.models.texts import some_of
 
 DEFAULT_NAME = "submission.csv"
 SUBMISSION = f"final/{DEFAULT_NAME}"
@@ -105,40 +108,32 @@ class TableFacts:
     rows: int = 0
     cells: int = 0
     ragged: int = 0  # how many rows have another length than the header ...
-    first_ragged: list[int] = field(default_factory=list)  # ... and the first of their lines
+    first_ragged: int = 0  # ... and the first of their lines
     ids: list[str] = field(default_factory=list)  # the first column, unless it is too long to be kept
-    blank: list[int] = field(default_factory=list)  # of each column: how many cells are empty or `nan`
-    cut: bool = False  # there are more rows than anybody wanted to know of
+    blank: Counter[int] = field(default_factory=Counter)  # by column: how many cells are empty or `nan`
 
 
 def read_facts(
-    file: BinaryIO,
-    *,
-    most_cells: int = MAX_CELLS,
-    most_rows: int = sys.maxsize,
-    most_ids: int = 0,
-    separator: str = ",",
+    file: BinaryIO, separator: str = ",", *, most_cells: int = MAX_CELLS, most_rows: float = math.inf, most_ids: int = 0
 ) -> TableFacts:
-    """Read a table once; raises `csv.Error` or `UnicodeDecodeError` when it cannot be read within the limits."""
+    """Read a table once, one row beyond `most_rows`; `csv.Error` or `UnicodeDecodeError` when that cannot be done."""
     rows = submitted_rows(file, separator)
-    header = next(rows, [])
-    facts = TableFacts(header, cells=len(header), blank=[0] * len(header))
+    header = [name.strip() for name in next(rows, [])]
+    facts = TableFacts(header, cells=len(header))
     for row in rows:
         facts.cells += len(row)
         if facts.cells > most_cells:
             raise csv.Error("it holds far more values than a submission needs")
         facts.rows += 1
         if facts.rows > most_rows:
-            facts.cut = True
             break
         if len(row) != len(header):
             facts.ragged += 1
-            facts.first_ragged = [*facts.first_ragged, facts.rows + 1][:MAX_EXAMPLES]
+            facts.first_ragged = facts.first_ragged or facts.rows + 1
         if facts.rows <= most_ids:
             facts.ids.append(row[0])
-        for index, text in enumerate(row[: len(header)]):
-            if len(text) < 4 and text.strip().lower() in ("", "nan"):
-                facts.blank[index] += 1
+        blank = (index for index, text in enumerate(row) if len(text) < 4 and text.strip().lower() in ("", "nan"))
+        facts.blank.update(blank)
     if facts.rows > most_ids:
         facts.ids.clear()
     return facts
@@ -152,10 +147,17 @@ def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
             table = read_facts(file)
         else:
             most_cells, most_rows = max(MAX_CELLS, 2 * wanted.cells), 2 * wanted.rows + SPARE_ROWS
-            table = read_facts(file, most_cells=most_cells, most_rows=most_rows, most_ids=MAX_IDS, separator=separator)
+            table = read_facts(file, separator, most_cells=most_cells, most_rows=most_rows, most_ids=MAX_IDS)
     except (csv.Error, UnicodeDecodeError) as error:
         return [f"{name} is not a readable UTF-8 CSV file: {error}"]
-    return [problem[:MAX_PROBLEM] for problem in _problems(table, wanted, sample.name if sample else "")]
+    if not table.rows:
+        return ["the submission has a header but no rows"]
+    if table.ragged:
+        where = f"{len(table.header)} columns (first at line {table.first_ragged})"
+        return [f"{table.ragged} rows do not have the header's {where}"]
+    if wanted is None or sample is None:
+        return []
+    return [problem[:MAX_PROBLEM] for problem in _differences(table, wanted, sample.name)]
 
 
 def _read_sample(path: Path) -> tuple[TableFacts | None, str]:
@@ -164,51 +166,35 @@ def _read_sample(path: Path) -> tuple[TableFacts | None, str]:
         pieces = read_pieces(path)
         separator = "," if pieces is None else sniff_separator(path.name, pieces[0][0])
         with path.open("rb") as file:
-            return read_facts(file, most_cells=sys.maxsize, most_ids=MAX_IDS, separator=separator), separator
+            return read_facts(file, separator, most_cells=sys.maxsize, most_ids=MAX_IDS), separator
     except (OSError, csv.Error, UnicodeDecodeError):
         return None, ","
 
 
-def _problems(table: TableFacts, wanted: TableFacts | None, name: str) -> Iterator[str]:
-    header = [column.strip() for column in table.header]
-    if not table.rows:
-        yield "the submission has a header but no rows"
-    elif table.ragged:
-        first = ", ".join(map(str, table.first_ragged))
-        yield f"{table.ragged} rows do not have the header's {len(header)} columns (first at line {first})"
-    elif wanted is not None:
-        expected = [column.strip() for column in wanted.header]
-        if header != expected:
-            yield _column_problem(header, expected, name)
-        if table.cut:
-            yield f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"
-            return
-        if table.rows != wanted.rows:
-            yield f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one"
-        if header[:1] == expected[:1]:
-            if table.ids and wanted.ids:
-                yield from _id_problems(expected[0], table.ids, wanted.ids, name)
-            for column, blank, blank_there in zip(header, table.blank, wanted.blank, strict=False):
-                if blank and not blank_there:
-                    yield f"column {column!r} is empty in {blank} rows: every row needs a prediction"
-
-
-def _column_problem(header: list[str], wanted: list[str], name: str) -> str:
-    if sorted(header) == sorted(wanted):
-        return f"the columns are in the wrong order: {header}, but {name} has {wanted}"
-    missing = [column for column in wanted if column not in header]
-    extra = [column for column in header if column not in wanted]
-    details = [f"missing {missing}"] if missing else []
-    details += [f"not wanted {extra}"] if extra else []
-    return f"the columns are {header}, but {name} has {wanted}" + (f" ({'; '.join(details)})" if details else "")
+def _differences(table: TableFacts, wanted: TableFacts, name: str) -> Iterator[str]:
+    header, expected = table.header, wanted.header
+    if header != expected:
+        absent, extra = ([one for one in a if one not in b] for a, b in ((expected, header), (header, expected)))
+        found = [f"missing {absent}"] * bool(absent) + [f"not wanted {extra}"] * bool(extra)
+        why = "; ".join(found) or ("wrong order" if len(header) == len(expected) else "repeated")
+        yield f"the columns are {header}, but {name} has {expected} ({why})"
+    if table.rows > 2 * wanted.rows + SPARE_ROWS:
+        yield f"the submission has more than {table.rows - 1} rows, {name} has {wanted.rows}"
+        return
+    if table.rows != wanted.rows:
+        yield f"the submission has {table.rows} rows, {name} has {wanted.rows}: predict every one"
+    if header[:1] == expected[:1]:
+        yield from _id_problems(expected[0], table.ids, wanted.ids, name)
+        for index, column in enumerate(header):
+            if table.blank[index] and not wanted.blank[index]:
+                yield f"column {column!r} is empty in {table.blank[index]} rows: every row needs a prediction"
 
 
 def _id_problems(column: str, ids: list[str], wanted: list[str], name: str) -> Iterator[str]:
     have, want = set(ids), set(wanted)
-    missing = [value for value in wanted if value not in have]
-    unknown = [value for value in ids if value not in want]
-    if len(want) != len(wanted):
-        return  # the first column is no id
+    missing, unknown = [one for one in wanted if one not in have], [one for one in ids if one not in want]
+    if not ids or not wanted or len(want) != len(wanted):
+        return  # too many to be kept, or the first column is no id
     if len(missing) == len(wanted):
         examples = f"for example {ids[0]!r} instead of {wanted[0]!r}"
         yield f"no value of column {column!r} matches {name} ({examples}): keep the ids exactly as they are given"
@@ -222,4 +208,4 @@ def _id_problems(column: str, ids: list[str], wanted: list[str], name: str) -> I
 
 
 def _examples(values: list[str]) -> str:
-    return ", ".join(repr(value) for value in values[:MAX_EXAMPLES]) + (" ..." if len(values) > MAX_EXAMPLES else "")
+    return some_of(list(map(repr, values)), MAX_EXAMPLES)

@@ -46,14 +46,14 @@ def remove_entry(path: Path) -> bool:
             return True
         tools = [find_program(name) or name for name in ("find", "chmod", "rm")]
         done = try_program(["/bin/sh", "-c", _REMOVE, "sh", os.path.abspath(path), *tools], _CHILD_SECONDS)  # noqa: PTH100
-        if os.path.lexists(path):
-            raise OSError(done.stderr.decode("utf-8", "replace").strip()[-200:])
+        why = done.stderr.decode("utf-8", "replace").strip()[-200:]
     except FileNotFoundError:
         return True
     except (OSError, subprocess.SubprocessError) as error:
-        logger.warning("%s could not be removed (%s)", path, getattr(error, "strerror", None) or error)
-        return False
-    return True
+        why = str(error)
+    if left := os.path.lexists(path):
+        logger.warning("%s could not be removed (%s)", path, why)
+    return not left
 
 
 def own_prefix(prefix: str) -> str:
@@ -80,11 +80,8 @@ def remove_left_behind(folder: Path, prefix: str, seconds: float) -> None:
 @lru_cache(maxsize=1)
 def _this_place() -> str:
     """A short name of this machine, or of the container on it."""
-    try:
-        processes = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        processes = ""
-    return digest_of(platform.node(), processes)[:8]
+    processes = Path("/proc/self/ns/pid")
+    return digest_of(platform.node(), str(processes.readlink()) if processes.is_symlink() else "")[:8]
 
 
 MARKER = ".mle-star-work"
@@ -93,12 +90,7 @@ MARKER = ".mle-star-work"
 It lies outside because a script may remove whatever is inside.
 """
 
-_FORBIDDEN = {
-    "sys.exit()": re.compile(r"\bsys\.exit\s*\("),
-    "exit()": re.compile(r"\bexit\s*\("),
-    "os._exit()": re.compile(r"\bos\._exit\s*\("),
-    "quit()": re.compile(r"\bquit\s*\("),
-}
+_FORBIDDEN = ("sys.exit", "exit", "os._exit", "quit")
 
 
 def setup_working_directory(base_path: str) -> str:
@@ -196,7 +188,7 @@ def link_input_data(data_dir: str, working_dir: str, *, ours: Path | None = None
     if is_ours(working_dir) or target.is_symlink() or not target.is_dir():
         _make_anew(target)
     if source.root != target.resolve():
-        _show_folder(source, str(source.root), target)
+        _show_folder(source, source.root, target)
 
 
 def hidden_from(run_dir: Path, whole: str | Path, shown: DataFolder) -> tuple[str, ...]:
@@ -210,27 +202,22 @@ def linked_places(shown: Path) -> list[str]:
     return [os.path.realpath(entry.path) for entry in entries_below(shown) if entry.is_symlink()]
 
 
-def _show_folder(source: DataFolder, folder: str, target: Path) -> None:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            shown = target / entry.name
-            if shown.is_symlink():
-                shown.unlink()  # it may show too much, or the data have moved
-            if source.leaves_out(entry):
-                continue
-            if source.leads_to_ours(entry.path):
-                shown.mkdir(exist_ok=True)
-                _show_folder(source, entry.path, shown)
-            elif not shown.exists():
-                _show(Path(entry.path), shown)
-
-
-def _show(original: Path, shown: Path) -> None:
-    try:
-        shown.symlink_to(original, target_is_directory=original.is_dir())
-    except OSError:
-        logger.warning("cannot link %s into %s: copying it", original, shown.parent)
-        shutil.copytree(original, shown) if original.is_dir() else shutil.copy2(original, shown)
+def _show_folder(source: DataFolder, folder: Path, target: Path) -> None:
+    for original in folder.iterdir():
+        shown = target / original.name
+        if shown.is_symlink():
+            shown.unlink()  # it may show too much, or the data have moved
+        if source.leaves_out(original):
+            continue
+        if source.leads_to_ours(str(original)):
+            shown.mkdir(exist_ok=True)
+            _show_folder(source, original, shown)
+        elif not shown.exists():
+            try:
+                shown.symlink_to(original)
+            except OSError:
+                logger.warning("cannot link %s into %s: copying it", original, target)
+                shutil.copytree(original, shown) if original.is_dir() else shutil.copy2(original, shown)
 
 
 def reset_working_directory(working_dir: str) -> bool:
@@ -266,10 +253,10 @@ def write_script(solution: SolutionScript, working_dir: str, filename: str = "so
     content = solution.content
     if not content.strip():
         raise ValueError("the script is empty")
-    for call, pattern in _FORBIDDEN.items():
-        if found := pattern.search(content):
+    for call in _FORBIDDEN:
+        if found := re.search(rf"\b{re.escape(call)}\s*\(", content):
             line = content.count("\n", 0, found.start()) + 1
-            raise ValueError(f"line {line} calls {call}, which would end the run before the score line; remove it")
+            raise ValueError(f"line {line} calls {call}(), which would end the run before the score line; remove it")
     path = Path(os.path.abspath(working_dir)) / filename  # noqa: PTH100
     data = content.encode("utf-8")  # no script is half a pair of surrogates
     if path.is_dir() and not path.is_symlink():

@@ -12,7 +12,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -235,7 +235,7 @@ class RemoteExecutor:
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind, wherever that is."""
         parcel = await asyncio.to_thread(self._packer.pack, request, self.config)
-        with LogFile(request.output_file, 2 * MAX_OUTPUT_BYTES) as log:
+        with closing(LogFile(request.output_file, 2 * MAX_OUTPUT_BYTES)) as log:
             for lost in range(RERUNS + 1):
                 try:
                     delivery = await self._delivered(parcel, log.write)

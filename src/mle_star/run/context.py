@@ -98,7 +98,7 @@ class RunShared:
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
     holdout: object | None = None
-    """How scripts are scored by hidden rows (`execution.inputs.holdout_of`); None: by what they print."""
+    """How scripts are scored by hidden rows (`execution.scoring.holdout_of`); None: by what they print."""
     has_test: bool = True
     """Without a hold-out: does the task ask for answers? Else the rows to predict are only an example."""
     progress: Progress = field(default_factory=Progress)

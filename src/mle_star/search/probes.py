@@ -13,8 +13,8 @@ from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import BudgetExceeded, ConfigError
-from mle_star.execution.inputs import data_of, holdout_of
 from mle_star.execution.recorded import execute_in_run
+from mle_star.execution.scoring import data_of, holdout_of
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Ungradable
 from mle_star.holdout.explain import permuted_view

@@ -9,7 +9,7 @@ from pathlib import Path
 from mle_star.data.layout import find_layout
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.execution.predictions import answers_of, compared, incumbent
+from mle_star.execution.scoring import answers_of, compared, incumbent
 from mle_star.holdout.answers import Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mle_star.errors import BudgetExceeded
-from mle_star.execution.inputs import holdout_of
-from mle_star.execution.predictions import answers_of, blend_answers, incumbent, read_predictions, scored_here
+from mle_star.execution.scoring import answers_of, blend_answers, holdout_of, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.blend import blend_script, blended, can_blend, find_weights
 from mle_star.holdout.explain import answer_charts

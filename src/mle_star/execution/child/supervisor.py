@@ -18,7 +18,7 @@ import select
 import sys
 import time
 
-from . import confine, namespaces, tree
+from . import confine, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ def _become_the_script(order: Order, status_pipe: int, supervisor: int) -> None:
         _enter_bubblewrap(order["bubblewrap"], inside, status_pipe)
     entered = []
     if order["namespaces"]:
-        wanted = order["namespaces"]
-        namespaces.leave_the_others(wanted["user"], wanted["network"])
-        for _ in range(2):  # the first one stays outside
-            confine.fork_and_reap([status_pipe])
-        namespaces.furnish(wanted["root"], wanted["mounts"])
+        confine.enter_namespaces(**order["namespaces"], kept=[status_pipe])
         os.chdir(order["working_dir"])
         entered = ["namespaces"]
     confine.become(inside, status_pipe, entered)
@@ -228,7 +224,7 @@ class _Watch:
             self.report["reason"] = f"more than {most_tasks} processes and threads"
             tree.kill_groups(found)  # at once: there may be hundreds more by the time that all are found
             self._kill()
-        elif memory > most and tree.exact_memory(found) > most:
+        elif memory > most and tree.load_of(found, exactly=True)[1] > most:
             self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
         self.pause = max(WATCH_SECONDS, 20 * (time.monotonic() - begun))

@@ -59,26 +59,20 @@ def _figures(path: str, *names: str) -> list[int]:
     return [int(lines[name].split()[0]) for name in names if name in lines]
 
 
-def load_of(pids: list[int]) -> tuple[int, int]:
-    """Tasks (threads counted) of these processes together, and bytes of memory, at most: shared ones count for each."""
+def load_of(pids: list[int], *, exactly: bool = False) -> tuple[int, int]:
+    """Tasks (threads counted) of these processes together, and bytes of memory, at most: shared ones count for each.
+
+    `exactly`: what several share counts once, by a closer look, which takes longer; a process that forbids looks inside
+    counts whole. Shared memory may be held by nothing but a descriptor.
+    """
     tasks = private = shared = 0
     for pid in pids:
         threads, anonymous, mapped = (*_figures(f"/proc/{pid}/status", "Threads", "RssAnon", "RssShmem"), 0, 0, 0)[:3]
+        if exactly:
+            inside = _figures(f"/proc/{pid}/smaps_rollup", "Pss_Anon", "Pss_Shmem")
+            anonymous, mapped = (*inside, anonymous, mapped)[:2]
         tasks, private, shared = tasks + threads, private + anonymous, shared + mapped
     return tasks, private * 1024 + max(shared * 1024, nameless_bytes(pids, MEMORY_FILES))
-
-
-def exact_memory(pids: list[int]) -> int:
-    """The same bytes, where what several share counts once: a closer look, which takes longer.
-
-    A process that forbids looks inside counts whole. Shared memory may be held by nothing but a descriptor.
-    """
-    private = shared = 0
-    for pid in pids:
-        inside = _figures(f"/proc/{pid}/smaps_rollup", "Pss_Anon", "Pss_Shmem")
-        anonymous, mapped = (*inside, *_figures(f"/proc/{pid}/status", "RssAnon", "RssShmem"), 0, 0)[:2]
-        private, shared = private + anonymous, shared + mapped
-    return private * 1024 + max(shared * 1024, nameless_bytes(pids, MEMORY_FILES))
 
 
 def nameless_bytes(pids: list[int], places: tuple[str, ...]) -> int:

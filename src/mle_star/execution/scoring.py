@@ -1,0 +1,253 @@
+"""What the scripts of a run see (all data or, where they take long, a sample first), and how their answers score."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from mle_star.data.place import DataFolder, Sample
+from mle_star.data.rows import Unsupported
+from mle_star.errors import ConfigError
+from mle_star.execution.environment import inspect_interpreter
+from mle_star.execution.outcome import failed
+from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.blend import agreement
+from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.views import write_sample
+from mle_star.method.scores import best_first
+from mle_star.models import EvaluationResult, Measure, SolutionScript, is_improvement
+from mle_star.models.texts import digest_of
+from mle_star.run.context import RunContext
+from mle_star.run.ledger import ScriptRun
+from mle_star.run.limits import limit_in_run
+
+logger = logging.getLogger("mle_star.execution")
+
+LARGE_ROWS = 50_000
+"""From so many rows on, scripts are taken to be slow before any was measured."""
+QUICK_SECONDS, SLOW_SECONDS = 20.0, 60.0
+"""What a solution takes where a sample cannot pay, and where it pays for any table that is not small."""
+START_SECONDS = 3.0
+"""About what a script takes before it looks at a row."""
+FAR_TOO_SLOW = 2.0
+
+
+def holdout_of(run: RunContext) -> HoldOut | None:
+    """How the scripts of a run are scored by hidden rows; None: by what they print."""
+    return cast("HoldOut | None", run.shared.holdout)
+
+
+def data_of(run: RunContext) -> DataFolder:
+    """The data of a run, which may lie around the run's own folder."""
+    return DataFolder(run.task.data_dir, ours=run.run_dir)
+
+
+def final_data_of(run: RunContext) -> DataFolder:
+    """The data of its final scripts: where rows are hidden in the search, these see all of them."""
+    holdout = holdout_of(run)
+    return data_of(run) if holdout is None else DataFolder(holdout.scorer.data.folder, ours=run.run_dir)
+
+
+async def surroundings_digest(run: RunContext) -> str:
+    """A digest of data, rows hidden in them, interpreter, packages and seed, taken once per run."""
+    scripts, holdout = run.shared.scripts, holdout_of(run)
+    async with scripts.locks["surroundings"]:
+        if not scripts.surroundings:
+            data = await asyncio.to_thread(final_data_of(run).digest)
+            python = run.journal.interpreter
+            if python is None:
+                python = await asyncio.to_thread(inspect_interpreter, run.config.python)
+            packages = python.model_dump_json(include={"version", "packages"})
+            hidden = "" if holdout is None else holdout.digest
+            scripts.surroundings = digest_of(data, packages, str(run.config.seed), hidden)
+    return scripts.surroundings
+
+
+# --- the smoke test ------------------------------------------------------------------------------------------
+
+
+async def sample_for(run: RunContext) -> Sample | None:
+    """The sample, where a new script should run on it first; made once a run.
+
+    Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
+    """
+    if run.config.sample_first == "off" or run.config.traits.keeps_time:
+        return None
+    scripts = run.shared.scripts
+    async with scripts.locks["sample"]:
+        if not scripts.sampled:
+            scripts.sampled = True
+            try:
+                scripts.sample = await asyncio.to_thread(
+                    write_sample, data_of(run), run.run_dir / "views", run.task.description, run.config.seed
+                )
+            except (Unsupported, ConfigError, OSError, ValueError) as error:
+                logger.info("no sample of the rows can be made: %s", error)
+    sample = scripts.sample
+    return sample if sample is not None and run.decide("sample", partial(_pays, run, sample)) else None
+
+
+def _pays(run: RunContext, sample: Sample) -> bool:
+    """By what the current solution takes; for candidates, which run side by side, by the table alone.
+
+    Where scripts are stopped early in any case, the first whole answer comes first.
+    """
+    if limit_in_run(run) < SLOW_SECONDS:
+        return False
+    first = run.phase == "phase1" and any(part.startswith("candidate-") for part in run.parts)
+    seconds = None if first else run.solution_seconds
+    if seconds is None:
+        return sample.of >= LARGE_ROWS
+    return seconds >= (QUICK_SECONDS if sample.of >= LARGE_ROWS else SLOW_SECONDS)
+
+
+def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
+    """What a run on the sample says of a script: whether it works. It says nothing of its score.
+
+    No score line, where scripts score themselves, and a time that would exceed the limit by far count as failures.
+    """
+    sample, problem = run.shared.scripts.sample, ""
+    if sample is not None and not result.is_error:
+        limit, took = limit_in_run(run), result.duration_seconds
+        whole = _full_seconds(sample, took, run.config.subsample_limit)
+        logger.info("%.1f s on %d of %d rows: about %.0f s on all", took, sample.rows, sample.of, whole)
+        if result.score is None and run.shared.holdout is None:
+            missing = "no line `Final Validation Performance: <score>` was printed"
+            problem = f"ValueError: {result.score_problem or missing}"
+        elif whole > FAR_TOO_SLOW * limit:
+            problem = (
+                f"TimeoutError: the script takes {took:.0f} s on {sample.rows} of {sample.of} rows, "
+                f"so about {whole:.0f} s on all of them; it is stopped after {limit:.0f} s"
+            )
+    result = failed(result, problem) if problem else result
+    return result.model_copy(update={"score": None, "score_problem": ""})
+
+
+def _full_seconds(sample: Sample, seconds: float, cap: int) -> float:
+    """How long a script may take on all rows, or on as many as scripts are told to learn from."""
+    more = min(sample.of, max(cap, sample.rows)) / sample.rows
+    return seconds if seconds <= START_SECONDS else START_SECONDS + (seconds - START_SECONDS) * more
+
+
+# --- predictions: what scripts said about hidden and test rows, read back from the run's folder ----------------
+
+
+def scored_here(run: RunContext) -> list[ScriptRun]:
+    """The solutions of this run whose answers were scored, on the data and with the packages of now."""
+    return run.ledger.scored(run.shared.scripts.surroundings)
+
+
+def answers_of(holdout: HoldOut, run_dir: Path, event: ScriptRun) -> Answers | None:
+    """What a script said on all of its views; None where that is gone."""
+    try:
+        return holdout.read([run_dir / path for path in event.result.answers], holdout.views)
+    except (OSError, Ungradable):
+        return None
+
+
+def read_predictions(run: RunContext, holdout: HoldOut, only: Collection[str] | None = None) -> dict[str, Answers]:
+    """The answers by the script that gave them, as far as they can be scored; of all scripts, or of a few only."""
+    predictions: dict[str, Answers] = {}
+    for one in scored_here(run):
+        script = run.ledger.text(one.script)
+        wanted = script not in predictions and (only is None or script in only)
+        if wanted and (answers := answers_of(holdout, run.run_dir, one)) is not None:
+            predictions[script] = answers
+    return predictions
+
+
+def blend_answers(run: RunContext, script: str) -> Path:
+    """Where the answers of a blend to the real test lie, by the script that does again what it did."""
+    return run.run_dir / "answers" / f"blend-{digest_of(script)[:12]}.real.csv"
+
+
+def searched_submission(run: RunContext, scored: SolutionScript) -> Path | None:
+    """What a scored script, or the blend, said of the real test in the search; None where scripts score themselves."""
+    if run.shared.holdout is None:
+        return None
+    digest = digest_of(scored.content)
+    made = [one for one in scored_here(run) if one.script == digest]
+    kept = [run.run_dir / one.result.submission for one in made if one.result.submission is not None]
+    found = next(iter(kept if made else [blend_answers(run, scored.content)]), None)
+    return found if found is not None and found.is_file() else None
+
+
+def disagreement(run: RunContext, scored: SolutionScript, submission: Path) -> str:
+    """Why a submission does not hold the answers of the script that was scored, or an empty text."""
+    holdout = holdout_of(run)
+    predictions = {} if holdout is None else read_predictions(run, holdout, {scored.content})
+    if holdout is None or scored.content not in predictions:
+        return ""
+    try:
+        answers = read_answers(holdout.scorer.data, submission, holdout.real_view())
+        agreed = agreement(holdout.scorer, answers.real, predictions[scored.content].real)
+    except (OSError, Ungradable) as error:
+        return str(error)
+    if agreed >= run.config.equivalence_bound:
+        return ""
+    return f"its answers agree with those of the scored script by {agreed:.2f} only"
+
+
+# --- comparison ----------------------------------------------------------------------------------------------
+
+
+def incumbent(holdout: HoldOut, scored: Iterable[ScriptRun], views: int | None = None) -> ScriptRun | None:
+    """The best script that ran on at least so many views; by default on as many as any."""
+    scripts = [event for event in scored if event.score is not None]
+    enough = max((len(event.result.answers) for event in scripts), default=0) if views is None else views
+    able = [event for event in scripts if len(event.result.answers) >= enough]
+    return next(iter(best_first(able, lambda event: event.score, holdout.scorer.metric.direction)), None)
+
+
+def compared(
+    holdout: HoldOut,
+    run_dir: Path,
+    scored: Sequence[ScriptRun],
+    answers: Answers,
+    views: int,
+    printed: float | None = None,
+    leaking: Collection[str] = (),
+) -> Measure:
+    """The grade of answers to so many views on the rows of the first `scored` script, as all scores of a search.
+
+    What answers to fewer views is set against the best clean script that answers to all, on the rows that both have;
+    that estimate is at most as good as what was measured. What answers to more has the others for the final selection.
+    """
+    common = len(scored[0].result.answers) if scored else views
+    rows = holdout.compared_rows(common)
+    if views >= common:
+        return holdout.measure(answers, rows, printed=printed)
+    best, reference = _yardstick(holdout, run_dir, scored, leaking)
+    measure = holdout.measure(answers, rows, printed=printed, reference=reference)
+    known = None if best is None else best.score
+    is_better = known is not None and is_improvement(measure.score, known, holdout.scorer.metric.direction)
+    return measure.model_copy(update={"score": known if is_better else measure.score, "estimated": True})
+
+
+def _yardstick(
+    holdout: HoldOut, run_dir: Path, scored: Sequence[ScriptRun], leaking: Collection[str]
+) -> tuple[ScriptRun | None, Answers | None]:
+    """The best clean script that answers to as many views as the first one, and what it answers."""
+    clean = (event for event in scored if event.script not in leaking)
+    best = incumbent(holdout, clean, len(scored[0].result.answers))
+    return best, None if best is None else answers_of(holdout, run_dir, best)
+
+
+def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str]) -> range:
+    """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
+    scored = scored_here(run)
+    missing = range(len(answers), len(scored[0].result.answers) if scored else 0)
+    reference = _yardstick(holdout, run.run_dir, scored, run.ledger.leaking)[1] if missing else None
+    if reference is None:
+        return range(0)
+    try:
+        ours = holdout.read([run.run_dir / path for path in answers], holdout.views)
+        rows = holdout.compared_rows(len(answers))
+        figures = holdout.figure(ours, rows), holdout.figure(reference, rows)
+    except (OSError, Ungradable):
+        return range(0)
+    return missing if is_improvement(*figures, holdout.scorer.metric.direction) else range(0)
