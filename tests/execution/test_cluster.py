@@ -23,7 +23,7 @@ from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
 
 ray: Any = pytest.importorskip("ray")
-from mle_star.integrations.cluster import Machine, RayCarrier, Shares, open_executor  # noqa: E402
+from mle_star.integrations.cluster import RayCarrier, Shares, open_executor  # noqa: E402
 from mle_star.integrations.hosts import SharedQueue  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
@@ -199,12 +199,14 @@ def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> N
     begun = {"cuda_available": True, "gpu_count": 1, "gpu_names": ["A100"], "script_cores": 4}
     shares.learn([])
     assert shares.hardware == begun
-    shares.learn([Machine(16, 64 << 30, 30 * 10**9, [], [])])
     least = {"cpu_cores": 16, "memory_gb": 64, "script_memory_gb": 30}
+    shares.learn([{**least, "cards": []}])
     assert shares.hardware == {**begun, **least}, "GPUs that are only said to be there have no memory"
-    cards = [(["A100", "A100"], ["81920 MiB", "81920 MiB"]), (["T4"], ["15360 MiB"])]
-    shares.learn([Machine(8, 32 << 30, 7 * 10**9, *card) for card in cards])
+    cards = [("A100", "81920 MiB")] * 2
     least = {"cpu_cores": 8, "memory_gb": 32, "script_memory_gb": 7}
+    shares.learn(
+        [{**least, "cpu_cores": 9, "cards": cards}, {**least, "memory_gb": 99, "cards": [("T4", "15360 MiB")]}]
+    )
     assert shares.hardware == {**begun, **least, "gpu_names": ["T4"], "gpu_memory": ["15360 MiB"]}
 
 

@@ -19,7 +19,7 @@ from mle_star.execution import LocalExecutor, debug_text, execute_in_run, link_i
 from mle_star.execution.executors import Queue
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
-from mle_star.integrations.remote import Delivery, MachineLost, Packer, Parcel, RemoteExecutor, collect, put, unpack
+from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor, collect, pack, put, unpack
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
@@ -137,7 +137,7 @@ async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(linked:
     if linked:
         link_input_data(str(tmp_path / "data"), request.working_dir)
         request = request.model_copy(update={"input_dir": None})
-    parcel = Packer().pack(request, CONFIG)
+    parcel = pack(request, CONFIG)
     delivery = await node.run(parcel, LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
     assert delivery.raw is not None and delivery.raw.stdout == "shared\n", delivery.raw
     assert not [path for name in ("files", "views") for path in (tmp_path / "there" / name).iterdir()]

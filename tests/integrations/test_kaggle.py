@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from mle_star.cli.app import build_app, main
 from mle_star.data.folder import load_task
-from mle_star.integrations.kaggle import kept
+from mle_star.integrations.competitions import kept
 from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.run.folder import RunFolder
 from tests.views.journals import Invented

@@ -20,8 +20,8 @@ from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import MindAgents
 
 pytest.importorskip("ray")
-from mle_star.integrations.cluster import Shares
-from mle_star.integrations.hosts import Hosts, find_hosts, living_machines
+from mle_star.integrations.cluster import Shares, living_machines
+from mle_star.integrations.hosts import Hosts, find_hosts
 
 CONFIG = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cpus=1, scoring="self_reported")
 

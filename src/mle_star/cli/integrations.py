@@ -128,7 +128,7 @@ def kaggle(
       mle-star kaggle submit spaceship-titanic-20260131
       mle-star kaggle status spaceship-titanic-20260131
     """
-    from mle_star.integrations.kaggle import get_competition, refresh
+    from mle_star.integrations.competitions import get_competition, refresh
 
     if action is KaggleAction.get:
         folder = output or Path(what)
@@ -152,7 +152,7 @@ def kaggle(
 
 
 def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool:
-    from mle_star.integrations.kaggle import expected_score, refresh, submit
+    from mle_star.integrations.competitions import expected_score, refresh, submit
 
     folder = RunFolder(run_dir)
     if not folder.journal.is_file():
@@ -190,17 +190,16 @@ def mlebench(
       mle-star mlebench data/spaceship-titanic --home out --model offline --time-limit 10m
     """
     from mle_star.cli.run import start_run
-    from mle_star.integrations.mlebench import Bench, bench_task, hand_in, validate
+    from mle_star.integrations.competitions import bench_task, hand_in, validate
 
-    bench = Bench(data_dir, home / "instructions.txt", home / "submission", home / "code", home / "logs")
-    guess = bench_task(bench, competition or data_dir.resolve().name)
+    guess = bench_task(data_dir, home, competition or data_dir.resolve().name)
     for words in guess.notes:
         note(words)
-    run_dir = bench.logs / "mle-star"
+    run_dir = home / "logs" / "mle-star"
     with suppress(typer.Exit):  # a run without a submission: the rest of it is handed in
         begun = (run_dir / "journal.jsonl").exists()
         start_run(guess.task, given.load(), run_dir, Shown(display="plain"), resume=begun, advice=False)
-    place = hand_in(run_dir, bench)
+    place = hand_in(run_dir, home)
     if place is None:
         tell("no submission; script and report are in place")
         raise typer.Exit(EXIT_NO_SUBMISSION)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -33,6 +32,8 @@ from mle_star.models import PipelineConfig
 
 logger = logging.getLogger("mle_star.execution")
 T = TypeVar("T")
+Facts = dict[str, Any]
+"""What a machine of the cluster says of itself."""
 
 _remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
@@ -54,11 +55,8 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
     try:
         shares = Shares.of(config)
         shares.learn(await asyncio.to_thread(ask_machines, config, shares))
-        carrier = RayCarrier(config, shares)
-        try:
+        with contextlib.closing(RayCarrier(config, shares)) as carrier:
             yield RemoteExecutor(config, carrier)
-        finally:
-            carrier.close()
     finally:
         if ours:
             await asyncio.to_thread(ray.shutdown)
@@ -66,11 +64,9 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
 
 def _connect(address: str) -> None:
     known: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "namespace": "mle-star"}
+    made = {} if address or _has_cluster() else {"include_dashboard": False}
     try:
-        if address or _has_cluster():
-            ray.init(address=address or "auto", **known)
-        else:
-            ray.init(address="local", include_dashboard=False, **known)
+        ray.init(address=address or ("local" if made else "auto"), **made, **known)
     except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
         raise ConfigError(f"executor: no Ray cluster at {address or 'this machine'}: {error}") from None
 
@@ -94,23 +90,19 @@ class Shares:
             "script_cores": cpus,
         }
 
-    def learn(self, machines: list[Machine]) -> None:
+    def learn(self, machines: list[Facts]) -> None:
         """Tell scripts what they find on the least of these machines: any of them may be theirs."""
-        if not machines:
-            return
-        memory = min(machine.memory_bytes for machine in machines)
-        script = min(machine.script_memory_bytes for machine in machines)
-        self.hardware["cpu_cores"] = min(machine.cores for machine in machines)
-        self.hardware["memory_gb"], self.hardware["script_memory_gb"] = memory / 2**30, script / 1e9
-        cards = [card for machine in machines for card in zip(machine.gpu_names, machine.gpu_memory, strict=False)]
+        for name in ("cpu_cores", "memory_gb", "script_memory_gb") if machines else ():
+            self.hardware[name] = min(machine[name] for machine in machines)
+        cards = [card for machine in machines for card in machine["cards"]]
         if cards and (count := self.hardware["gpu_count"]):
-            name, size = min(cards, key=lambda card: float(card[1].split()[0]))
-            self.hardware["gpu_names"], self.hardware["gpu_memory"] = [name] * count, [size] * count
+            kind, size = min(cards, key=lambda card: float(card[1].split()[0]))
+            self.hardware |= {"gpu_names": [kind] * count, "gpu_memory": [size] * count}
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Shares:
         """By the settings and by the machines that are there; refuses what no machine could ever run."""
-        return cls.among(config, [node["Resources"] for node in _remote.nodes() if node["Alive"]])
+        return cls.among(config, list(living_machines().values()))
 
     @classmethod
     def among(cls, config: PipelineConfig, machines: list[dict[str, float]]) -> Shares:
@@ -137,36 +129,27 @@ class Shares:
         return cls(cpus, gpus, memory, slots, next(kinds, ""))
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a machine of the cluster says of itself."""
-
-    cores: int
-    memory_bytes: int
-    script_memory_bytes: int
-    gpu_names: list[str]
-    gpu_memory: list[str]
+def living_machines() -> dict[str, dict[str, float]]:
+    """All machines of the cluster by Ray's names, with what they have."""
+    return {node["NodeID"]: node["Resources"] for node in _remote.nodes() if node["Alive"]}
 
 
-def ask_machines(config: PipelineConfig, shares: Shares) -> list[Machine]:
+def ask_machines(config: PipelineConfig, shares: Shares) -> list[Facts]:
     """What the machines that may run scripts say of themselves; who takes too long is not waited for."""
-    living = {node["NodeID"]: node["Resources"] for node in _remote.nodes() if node["Alive"]}
-    able = [name for name, has in living.items() if has.get("CPU", 0) >= 1 and has.get("GPU", 0) >= shares.gpus]
+    living = living_machines().items()
+    able = [name for name, has in living if has.get("CPU", 0) >= 1 and has.get("GPU", 0) >= shares.gpus]
     return list(ask_nodes(describe_machine, able, config, shares.cpus).values())
 
 
 def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) -> dict[str, T]:
     """What machines answer to a question, by Ray's names; who fails or takes too long gives no answer."""
     ask = _remote.remote(num_cpus=0, max_retries=0)(question)
-    near = {node: NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes}
-    requests = {node: ask.options(scheduling_strategy=place).remote(*facts) for node, place in near.items()}
-    answers = list(requests.values())
-    answered = ray.wait(answers, num_returns=len(answers), timeout=ASKING_SECONDS)[0] if answers else []
+    requests = {ask.options(scheduling_strategy=on(node)).remote(*facts): node for node in nodes}
+    answered = ray.wait(list(requests), num_returns=len(requests), timeout=ASKING_SECONDS)[0] if requests else []
     found: dict[str, T] = {}
-    for node, answer in requests.items():
-        if answer in answered:
-            with contextlib.suppress(RayError):
-                found[node] = cast(T, ray.get(answer))
+    for answer in answered:
+        with contextlib.suppress(RayError):
+            found[requests[answer]] = cast(T, ray.get(answer))
     return found
 
 
@@ -191,13 +174,9 @@ class RayCarrier:
     async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
         """Have a parcel run as a task, on `machine` if it is still there."""
         shares, number = self.shares, uuid.uuid4().hex
-        options = {
-            "num_cpus": shares.cpus,
-            "num_gpus": shares.gpus,
-            **({"memory": shares.memory} if shares.memory else {}),
-        }
-        place = _on(machine, soft=True) if machine else "SPREAD"
-        run = self._run.options(scheduling_strategy=place, **options)
+        place = on(machine, soft=True) if machine else "SPREAD"
+        room = {"memory": shares.memory} if shares.memory else {}
+        run = self._run.options(scheduling_strategy=place, num_cpus=shares.cpus, num_gpus=shares.gpus, **room)
         task = run.remote(parcel, self._mailbox, number, shares.cpus, shares.gpus, self._shared_data)
         listening = asyncio.create_task(self._listen(number, hear))
         try:
@@ -220,7 +199,7 @@ class RayCarrier:
 
     async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
         """Put a piece of a file into a machine's store."""
-        store = self._store.options(scheduling_strategy=_on(machine, soft=False))
+        store = self._store.options(scheduling_strategy=on(machine))
         task = store.remote(digest, self._sender, offset, chunk, last)
         try:
             await answer_of(task)
@@ -262,7 +241,8 @@ async def _end(task: Any) -> None:
             return
 
 
-def _on(machine: str, *, soft: bool) -> NodeAffinitySchedulingStrategy:
+def on(machine: str, *, soft: bool = False) -> NodeAffinitySchedulingStrategy:
+    """Has something done on one machine; with `soft` on another one where that is gone."""
     return NodeAffinitySchedulingStrategy(machine.rpartition("/")[2], soft=soft)
 
 
@@ -341,11 +321,12 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
         return _until_done(work, _Tail(log, lambda chunk, last: mailbox.put.remote(number, chunk, last)))
 
 
-def describe_machine(config: PipelineConfig, cpus: int) -> Machine:
+def describe_machine(config: PipelineConfig, cpus: int) -> Facts:
     """This machine, and what is left of its memory for one script."""
     gpu, script = detect_gpu_info(), Limits.of(_shared_out(config, cpus)).memory_bytes
-    names, sizes = gpu["gpu_names"], gpu.get("gpu_memory", [])
-    return Machine(_own_cores(), machine_memory(), script, names, sizes)
+    cards = list(zip(gpu["gpu_names"], gpu.get("gpu_memory", []), strict=False))
+    memory = {"memory_gb": machine_memory() / 2**30, "script_memory_gb": script / 1e9}
+    return {"cpu_cores": _own_cores(), **memory, "cards": cards}
 
 
 def _shared_out(config: PipelineConfig, cpus: int) -> PipelineConfig:
@@ -355,9 +336,8 @@ def _shared_out(config: PipelineConfig, cpus: int) -> PipelineConfig:
 
 def _own_cores() -> int:
     """The cores of this machine that the cluster gives out: in a container fewer than the host has."""
-    own = ray.get_runtime_context().get_node_id()
-    known = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["NodeID"] == own)
-    return int(next(known, 0)) or os.cpu_count() or 1
+    own = living_machines().get(ray.get_runtime_context().get_node_id(), {})
+    return int(own.get("CPU", 0)) or os.cpu_count() or 1
 
 
 def _own_gpus(gpus: float) -> str:

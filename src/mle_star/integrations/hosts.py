@@ -20,12 +20,11 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mle_star.config import effective_config
 from mle_star.errors import MleStarError, PipelineError
 from mle_star.execution.executors import Queue
-from mle_star.integrations.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line
+from mle_star.integrations.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line, living_machines, on
 from mle_star.integrations.remote import RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.run.folder import RunFolder, is_running
@@ -123,15 +122,14 @@ class Hosts:
     async def look_around(self) -> list[str]:
         """Ask machines that have come since: a cluster grows, and whoever was lost comes back under a new name."""
         async with self._asking:
-            new = await asyncio.to_thread(living_machines) - self._asked
+            new = set(await asyncio.to_thread(living_machines)) - self._asked
             able = await asyncio.to_thread(self._find, new) if new else []
             self._asked |= new
             self._runs.update(dict.fromkeys(able, 0))
             return able
 
     async def _placed(self, machine: str, work: Work, config: PipelineConfig) -> FinalResult:
-        strategy = NodeAffinitySchedulingStrategy(machine, soft=False)
-        host = self._host.options(scheduling_strategy=strategy).remote(str(Path.cwd()))
+        host = self._host.options(scheduling_strategy=on(machine)).remote(str(Path.cwd()))
         running = host.run.remote(work, config, self._shares, self._queue)
         try:
             outcome = await answer_of(running)
@@ -145,19 +143,13 @@ class Hosts:
         finally:
             with contextlib.suppress(RayError):
                 ray.kill(host)
-        if isinstance(outcome, str):
+        if not isinstance(outcome, FinalResult):
             raise PipelineError(outcome)
-        assert isinstance(outcome, FinalResult)
         return outcome
 
 
 class _Lost(Exception):
     """The actor of a run is gone."""
-
-
-def living_machines() -> set[str]:
-    """All machines of the cluster, by Ray's names."""
-    return {node["NodeID"] for node in _remote.nodes() if node["Alive"]}
 
 
 async def _end(host: Any, running: Any) -> None:

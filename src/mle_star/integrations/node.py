@@ -25,7 +25,6 @@ from mle_star.execution.workspace import (
     remove_left_behind,
 )
 from mle_star.integrations.remote import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
-from mle_star.models import ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 
 FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
@@ -33,7 +32,9 @@ FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
 PREFIX, IN_USE = "script-", "data-in-use"
 """How the folders of scripts at work are called, and the link in each to the data that its script reads."""
 LEFT_SECONDS = 60.0
+_SPOILED = "PermissionError: the script changed the files in ./input, which are read-only"
 _OWN_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+"""Where programs and libraries lie is this machine's to say, not the sender's."""
 
 
 def default_folder() -> Path:
@@ -60,10 +61,9 @@ def _claim(folder: Path) -> None:
 
 def _last_used(path: Path) -> float:
     """When a path was last changed; long ago, if it is gone."""
-    try:
+    with contextlib.suppress(OSError):
         return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return 0.0
 
 
 class Node:
@@ -118,12 +118,6 @@ class Node:
             remove_entry(part)  # another script of the same data was quicker
         return view
 
-    def forget(self, parcel: Parcel) -> None:
-        """Throw away data that somebody has changed."""
-        remove_entry(self._view(parcel))
-        for file in parcel.data:
-            remove_entry(self._file(file.digest))
-
     def _view(self, parcel: Parcel) -> Path:
         return self.folder / "views" / parcel.data_digest
 
@@ -170,11 +164,13 @@ class Node:
             (work / parcel.name).write_bytes(parcel.code)
             for name, found in parcel.folders.items():
                 put(found, work / name, "the run")
+            env = {name: value for name, value in parcel.env.items() if name not in _OWN_VARIABLES}
+            env |= {name: os.environ[name] for name in _OWN_VARIABLES if name in os.environ}
             request = ScriptRequest(
                 script_path=str(work / parcel.name),
                 working_dir=str(work),
                 timeout_seconds=parcel.timeout_seconds,
-                env=self._environment(parcel),
+                env=env,
                 input_dir=str(view),
                 hidden=parcel.hidden,
                 readable=parcel.readable if shared_data else (),
@@ -184,8 +180,10 @@ class Node:
             files, left = collect(work / "final")
             fitted = whole(work / STATE) if STATE in parcel.folders else {}
             if raw.isolation.strength < 2 and not shared_data and not _is_intact(view, parcel):
-                raw, files, fitted = _spoiled(raw), {}, {}
-                self.forget(parcel)
+                raw = raw.model_copy(update={"stderr": f"{raw.stderr}\n{HEADER}\n{_SPOILED}\n", "exit_code": 1})
+                files, fitted = {}, {}
+                for path in (self._view(parcel), *(self._file(file.digest) for file in parcel.data)):
+                    remove_entry(path)
         finally:
             remove_entry(place)
         notes = [f"final/ holds too much: {', '.join(left[:10])} did not come back"] if left else []
@@ -194,22 +192,9 @@ class Node:
         raw = raw.model_copy(update={"machine": self.machine, "stderr": stderr})
         return Delivery(self.machine, raw, files, (fitted or {}) if STATE in parcel.folders else None)
 
-    def _environment(self, parcel: Parcel) -> dict[str, str]:
-        """The sender's, but where programs and libraries lie is this machine's to say."""
-        env = {name: value for name, value in parcel.env.items() if name not in _OWN_VARIABLES}
-        return {**env, **{name: os.environ[name] for name in _OWN_VARIABLES if name in os.environ}}
-
 
 def _is_intact(view: Path, parcel: Parcel) -> bool:
     """Are the data still what they were? Asked only where no namespaces keep a script from changing them."""
-    try:
+    with contextlib.suppress(OSError):
         return all(digest_of_file(view / file.path) == file.digest for file in parcel.data)
-    except OSError:
-        return False
-
-
-def _spoiled(raw: ExecutionRawResult) -> ExecutionRawResult:
-    """A script that got at the data (possible only where nothing confines it) must not count."""
-    message = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
-    text = f"{raw.stderr}\n{HEADER}\nPermissionError: {message}\n"
-    return raw.model_copy(update={"stderr": text, "exit_code": 1})
+    return False

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -83,43 +84,35 @@ class Delivery:
     missing: tuple[str, ...] = ()
 
 
-class Packer:
-    """Makes parcels; what is in a file is read once, as long as nobody changes the file."""
-
-    def __init__(self) -> None:
-        self._digests: dict[tuple[str, int, int, int, int], str] = {}
-
-    def pack(self, request: ScriptRequest, config: PipelineConfig) -> Parcel:
-        """A parcel for a request whose paths mean something here only."""
-        folder = DataFolder(request.input_dir or Path(request.working_dir) / "input")
-        data = []
-        for path, status in folder.files():
-            key = (path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-            if key not in self._digests:
-                self._digests[key] = digest_of_file(Path(path))
-            name = Path(path).relative_to(folder.root).as_posix()
-            data.append(DataFile(name, status.st_size, self._digests[key]))
-        script, shown = Path(request.script_path), Path(request.working_dir) / "input"
-        linked = linked_places(shown) if request.input_dir is None and shown.is_dir() else []
-        return Parcel(
-            name=script.name,
-            code=script.read_bytes(),
-            env=request.env,
-            timeout_seconds=request.timeout_seconds,
-            config=config,
-            data=tuple(data),
-            data_dir=str(folder.root),
-            folders=_beside(Path(request.working_dir)),
-            hidden=request.hidden,
-            readable=(*request.readable, *linked),
-        )
+def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
+    """A parcel for a request whose paths mean something here only."""
+    work, script = Path(request.working_dir), Path(request.script_path)
+    folder = DataFolder(request.input_dir or work / "input")
+    data = []
+    for path, status in folder.files():
+        stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        name = Path(path).relative_to(folder.root).as_posix()
+        data.append(DataFile(name, status.st_size, _known_digest(path, *stamp)))
+    beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
+    linked = linked_places(work / "input") if request.input_dir is None else []
+    return Parcel(
+        name=script.name,
+        code=script.read_bytes(),
+        env=request.env,
+        timeout_seconds=request.timeout_seconds,
+        config=config,
+        data=tuple(data),
+        data_dir=str(folder.root),
+        folders={name: whole(work / name) or {} for name in beside if name not in ("input", "final")},
+        hidden=request.hidden,
+        readable=(*request.readable, *linked),
+    )
 
 
-def _beside(work: Path) -> dict[str, Files]:
-    """The folders that a script finds beside it; of one that is too large nothing, since a part serves nobody."""
-    with os.scandir(work) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    return {name: whole(work / name) or {} for name in names if name not in ("input", "final")}
+@lru_cache(maxsize=10_000)
+def _known_digest(path: str, *stamp: int) -> str:
+    """What is in a file, read once as long as nobody changes it."""
+    return digest_of_file(Path(path))
 
 
 def digest_of_file(path: Path) -> str:
@@ -133,22 +126,15 @@ def digest_of_file(path: Path) -> str:
 
 def chunks_of(path: Path) -> Iterator[tuple[int, bytes, bool]]:
     """A file piece by piece: where each begins, what is in it, and whether it is the last."""
-    size, offset = path.stat().st_size, 0
+    size = path.stat().st_size
     with path.open("rb") as file:
-        while True:
-            chunk = file.read(CHUNK_BYTES)
-            offset += len(chunk)
-            last = offset >= size or not chunk
-            yield offset - len(chunk), chunk, last
-            if last:
-                return
+        for offset in range(0, max(size, 1), CHUNK_BYTES):
+            yield offset, file.read(CHUNK_BYTES), offset + CHUNK_BYTES >= size
 
 
 def collect(final: Path) -> tuple[Files, list[str]]:
     """The plain files below a folder by name, links never followed, and the names of those that were too much."""
-    found: Files = {}
-    left: list[str] = []
-    room = RETURNED_BYTES
+    found, left, room = Files(), list[str](), RETURNED_BYTES
     for entry in entries_below(final):
         if not entry.is_file(follow_symlinks=False):
             continue
@@ -156,8 +142,7 @@ def collect(final: Path) -> tuple[Files, list[str]]:
         if entry.stat(follow_symlinks=False).st_size > room or len(found) >= RETURNED_FILES:
             left.append(shown)
             continue
-        handle = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        with os.fdopen(handle, "rb") as file:
+        with os.fdopen(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             found[shown] = file.read(room)
         room -= len(found[shown])
     return found, left
@@ -223,7 +208,6 @@ class RemoteExecutor:
     def __init__(self, config: PipelineConfig, carrier: Carrier, queue: QueuePlace | None = None) -> None:
         self.config, self.carrier = config, carrier
         self._queue: QueuePlace = queue or Queue(carrier.slots).slot
-        self._packer = Packer()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._arrived: dict[tuple[str, str], int] = {}  # which of the arrivals was the last of this file there
         self._arrivals = 0
@@ -234,7 +218,7 @@ class RemoteExecutor:
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind, wherever that is."""
-        parcel = await asyncio.to_thread(self._packer.pack, request, self.config)
+        parcel = await asyncio.to_thread(pack, request, self.config)
         with closing(LogFile(request.output_file, 2 * MAX_OUTPUT_BYTES)) as log:
             for lost in range(RERUNS + 1):
                 try:
@@ -256,8 +240,7 @@ class RemoteExecutor:
         )
 
     async def _delivered(self, parcel: Parcel, hear: Callable[[bytes], None]) -> Delivery:
-        machine: str | None = None
-        trouble = ""
+        machine, trouble = None, ""
         for _ in range(_ROUNDS):
             seen = self._arrivals
             delivery = await self.carrier.run(parcel, hear, machine)

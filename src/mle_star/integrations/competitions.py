@@ -1,4 +1,4 @@
-"""Kaggle, by its own client: a competition as a task folder, a run's submission with the score that it got."""
+"""Competitions as tasks, and what a run has to hand in: Kaggle, by its own client, and the folders of MLE-bench."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ import json
 import re
 import time
 import zipfile
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mle_star.data.folder import TASK_FILE, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.errors import ConfigError
 from mle_star.models import FinalResult
-from mle_star.run.folder import RunFolder, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from mle_star.run.folder import RunFolder, place_copy, write_whole
 
 KEPT_FILE = "kaggle.json"
 _PAGES = ("description", "evaluation", "data-description")
 """What of a competition's pages says what is wanted, in this order."""
+VALIDATE_SECONDS = 60.0
+
+# --- Kaggle ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,9 @@ def submit(run_dir: Path, competition: str, message: str, expected: str) -> Sent
 
 def expected_score(folder: RunFolder) -> str:
     """The expected score of a run's result, in words."""
-    try:
+    expected = None
+    with suppress(OSError, ValueError):
         expected = FinalResult.model_validate_json(folder.result.read_bytes()).expected
-    except (OSError, ValueError):
-        expected = None
     if expected is None:
         return "unknown"
     between = "" if expected.low is None else f" ({expected.low:.5g} to {expected.high:.5g})"
@@ -118,10 +118,9 @@ def _keep(run_dir: Path, sent: list[Sent]) -> None:
 def _updated(one: Sent, found: Any) -> Sent:
     if found is None:
         return one
-    try:
+    score = None
+    with suppress(TypeError, ValueError):
         score = float(found.public_score)
-    except (TypeError, ValueError):
-        score = None
     return replace(one, status=found.status.name, score=score, problem=found.error_description or "")
 
 
@@ -154,3 +153,48 @@ def _plain(page: str) -> str:
     text = re.sub(r"<(?:br|/p|/li|/h\d|/tr)[^>]*>", "\n", page, flags=re.IGNORECASE)
     text = html.unescape(re.sub(r"<[^>]+>", "", text))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+# --- MLE-bench -------------------------------------------------------------------------------------------
+
+
+def bench_task(data: Path, home: Path, competition: str) -> TaskGuess:
+    """The task of a competition: its data looked at, its own description in full, the benchmark's rules below."""
+    if not data.is_dir():
+        raise ConfigError(f"{data}: no such folder; MLE-bench mounts the data of a competition there")
+    guess, parts = guess_task(data, name=competition), []
+    for path in (data / "description.md", home / "instructions.txt"):
+        with suppress(OSError):
+            parts.append(path.read_text(encoding="utf-8", errors="replace").strip())
+    text = "\n\n".join(filter(None, [*parts, guess.task.description]))
+    return TaskGuess(guess.task.model_copy(update={"description": text}), guess.targets, guess.reasons, guess.notes)
+
+
+def hand_in(run_dir: Path, home: Path) -> Path | None:
+    """Put submission, script and report where the benchmark looks for them; the submission's place, if there is one."""
+    folder = RunFolder(run_dir)
+    places = {
+        folder.submission: home / "submission" / "submission.csv",
+        folder.solution: home / "code" / "solution.py",
+        folder.report: home / "logs" / "report.html",
+    }
+    for source, place in places.items():
+        if source.is_file():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place_copy(source, place)
+    return places[folder.submission] if folder.submission.is_file() else None
+
+
+def validate(submission: Path, url: str) -> str:
+    """What the benchmark's server says of the form of a submission; it tells no score. Empty where there is none."""
+    import httpx2
+
+    try:
+        with submission.open("rb") as file:
+            reply = httpx2.post(url, files={"file": (submission.name, file)}, timeout=VALIDATE_SECONDS)
+    except httpx2.HTTPError:
+        return ""
+    with suppress(ValueError):
+        answer = reply.json()
+        return str(answer.get("result", answer) if isinstance(answer, dict) else answer)
+    return reply.text.strip()
