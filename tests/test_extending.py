@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 import mle_star
-from mle_star.errors import ConfigError
-from mle_star.views.display import make_display
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
 PACKAGE = Path(mle_star.__file__).parent
@@ -72,11 +70,6 @@ def test_a_package_of_somebody_elses_adds_it(heading: str, tmp_path: Path) -> No
     scratch_package(tmp_path, heading)
     code, said = USES[heading]
     assert run_beside(tmp_path, code) == said
-
-
-def test_a_display_that_nobody_offers_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match="did you mean plain"):
-        make_display("plian")
 
 
 def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mle_star.cli.options import with_settings
 from mle_star.config import load_config
 from mle_star.data.folder import load_task
 from mle_star.models import PipelineConfig
+from mle_star.run.forecast import planned_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -25,10 +27,11 @@ GUIDES = [
     "extending",
 ]  # fmt: skip
 TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES}
+FRONT = {name: (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CONTRIBUTING")}
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join(TEXTS.values()))
+CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join([*TEXTS.values(), *FRONT.values()]))
 
-
+TAKES_SETTINGS = ("run", "resume", "sweep", "doctor", "mlebench")
 OLD_WORDS = r"goes? on|gone on|taken? up again|\banew\b|put aside|hand(s|ed)? over|promis|\bmend|for want of"
 
 
@@ -44,11 +47,14 @@ def test_the_reference_is_current_and_describes_everything_in_plain_words() -> N
 
 
 def test_every_command_explains_itself_as_reference_and_guides_do(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {command for command, _ in CALLS} <= set(COMMANDS) and len(CALLS) > 25
+    assert {command for command, _ in CALLS} <= set(COMMANDS) and len(CALLS) > 35
     for command in COMMANDS:
         assert main([command, "--help"]) == 0
         shown = capsys.readouterr().out
         assert f"mle-star {command}" in shown and "<bool>" not in shown, "a flag takes no value"
+        words = inspect.getdoc(load(command)) or ""
+        assert words.partition("\n")[0].endswith(".") and "Examples:" in words
+        assert ("--set" in shown and "--config" in shown) == (command in TAKES_SETTINGS)
         assert command != "kaggle" or "mle-star[kaggle]" in shown
         lines = re.findall(r"^│\s+(?:\*\s+)?((?:--?[A-Za-z][\w-]*[\s,/]*)+)", shown, re.MULTILINE)
         offered = {word for line in lines for word in re.findall(r"--?[A-Za-z][\w-]*", line)} - {"--help", "-h"}
@@ -56,6 +62,17 @@ def test_every_command_explains_itself_as_reference_and_guides_do(capsys: pytest
         assert known == offered, command
         rest = " ".join(rest for name, rest in CALLS if name == command)
         assert set(re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", rest)) <= {*offered, "--help"}, command
+
+
+def test_the_front_pages_name_targets_files_and_figures_that_are_so() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for text in FRONT.values():
+        assert set(re.findall(r"\bmake ([a-z-]+)", text)) - {"are"} <= targets
+        links = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r"`(docs/[\w./-]+\.\w+)`", text)
+        assert [link for link in links if "NNNN" not in link and not (ROOT / link).exists()] == []
+    steps = planned_steps(PipelineConfig())
+    scripts = sum(count for (_, name), count in steps.items() if name == "script")
+    assert f"{sum(steps.values()) - scripts} agent calls and {scripts} script runs" in FRONT["README"]
 
 
 def test_every_link_and_picture_in_the_docs_leads_somewhere() -> None:
