@@ -1,4 +1,4 @@
-"""The registry of prompts and how slots are filled."""
+"""The registry of prompts, how slots are filled, and every point that the specification wants in a prompt."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mle_star.models import AgentType, PipelineConfig, PromptTemplate, TaskDescription
+from mle_star.method.scores import parse_ablation_lines
+from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
 from mle_star.prompts import (
     AgentPrompt,
     PromptRegistry,
@@ -23,7 +25,7 @@ from mle_star.prompts import (
     ordinal,
     render,
 )
-from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample
+from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample, says
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
 REPO = Path(__file__).parent.parent
@@ -35,16 +37,12 @@ REGISTRY = PromptRegistry()
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_change_of_wording_is_a_visible_difference(name: str) -> None:
-    snapshot = SNAPSHOTS / f"{name}.md"
-    text = sample(name) + "\n"
+    snapshot, text = SNAPSHOTS / f"{name}.md", sample(name) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS") == "1":
-        snapshot.parent.mkdir(parents=True, exist_ok=True)
         snapshot.write_text(text, encoding="utf-8")
     assert text == snapshot.read_text(encoding="utf-8"), "see docs/prompts.md on changing a prompt"
-
-
-def test_every_snapshot_belongs_to_a_template() -> None:
-    assert sorted(path.stem for path in SNAPSHOTS.glob("*.md")) == sorted(NAMES)
+    assert (COMMON["PERSONA"] in parts(text)[""]) == (name != "summarize")
+    assert {path.stem for path in SNAPSHOTS.glob("*.md")} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,7 +79,10 @@ FIGURES = {
 }  # fmt: skip
 
 
-@pytest.mark.req("REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-033")
+@pytest.mark.req(
+    "REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
+    "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012", "REQ-FN-027",
+)  # fmt: skip
 def test_a_fresh_registry_has_a_template_for_every_agent_and_figure_and_refuses_others() -> None:
     assert len(REGISTRY) == len(AgentType) == 14
     assert {prompt.figure_ref for prompt in REGISTRY} == {f"Figure {figure}" for figure in FIGURES.values()}
@@ -106,51 +107,33 @@ def test_a_template_of_ones_own_can_be_registered_and_its_hash_follows_its_wordi
         registry.get(AgentType.planner)
 
 
-@pytest.mark.req("REQ-DM-030")
-def test_a_template_names_its_agent_its_figure_and_its_variables() -> None:
-    template = PromptTemplate(agent_type="coder", figure_ref="Figure 15", template="{plan}", variables=["plan"])
-    assert template.agent_type is AgentType.coder
-    with pytest.raises(ValidationError):
-        PromptTemplate(agent_type="poet", figure_ref="Figure 1", template="", variables=[])
-    for prompt in REGISTRY:
-        assert isinstance(prompt, PromptTemplate)
-        for variable in set(prompt.variables) - {"scores"}:
-            assert f"{{{variable}}}" in prompt.template
-
-
 # --- slots -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-DM-031")
-def test_slots_are_filled_in_one_pass() -> None:
-    template = PromptTemplate(
-        agent_type=AgentType.retriever,
-        figure_ref="Figure 9",
-        template="List {M} models for {task_description}",
-        variables=["M", "task_description"],
-    )
-    assert template.render(M=4, task_description="classify images") == "List 4 models for classify images"
-    assert template.render(M=4, task_description="{M} {other}", surplus=1) == "List 4 models for {M} {other}"
+@pytest.mark.req("REQ-DM-030", "REQ-DM-031")
+def test_a_template_names_its_agent_and_its_slots_are_filled_in_one_pass() -> None:
+    known: dict[str, Any] = {"figure_ref": "Figure 9", "template": "List {M} for {task}", "variables": ["M", "task"]}
+    template = PromptTemplate(agent_type="retriever", **known)
+    assert template.agent_type is AgentType.retriever
+    assert template.render(M=4, task="images") == "List 4 for images"
+    assert template.render(M=4, task="{M} {other}", surplus=1) == "List 4 for {M} {other}"
     with pytest.raises(KeyError, match="M"):
-        template.render(task_description="classify images")
+        template.render(task="images")
+    with pytest.raises(ValidationError):
+        PromptTemplate(agent_type="poet", **known)
+    for prompt in REGISTRY:
+        assert isinstance(prompt, PromptTemplate)
+        assert all(f"{{{variable}}}" in prompt.template for variable in set(prompt.variables) - {"scores"})
 
 
-@pytest.mark.req("REQ-DM-031")
-@pytest.mark.parametrize("name", NAMES)
-def test_every_missing_variable_is_a_key_error(name: str) -> None:
-    prompt = next(prompt for prompt in REGISTRY if prompt.name == name)
-    for missing in prompt.variables:
-        values = {variable: SAMPLES[variable] for variable in prompt.variables if variable != missing}
-        with pytest.raises(KeyError, match=missing):
-            prompt.render(**values)
-
-
-@pytest.mark.req("REQ-SF-025", "REQ-FN-011", "REQ-DM-031")
-@pytest.mark.parametrize("name", [name for name in NAMES if name == "data" or name.startswith("test")])
-def test_names_with_blanks_may_be_spelt_with_underscores(name: str) -> None:
-    prompt = next(prompt for prompt in REGISTRY if prompt.name == name)
+@pytest.mark.req("REQ-DM-031", "REQ-SF-025", "REQ-FN-011")
+@pytest.mark.parametrize("prompt", list(REGISTRY), ids=lambda prompt: prompt.name)
+def test_every_missing_variable_is_a_key_error_and_blanks_in_names_may_be_underscores(prompt: AgentPrompt) -> None:
     values = {variable: SAMPLES[variable] for variable in prompt.variables}
     assert prompt.render(**{key.replace(" ", "_"): value for key, value in values.items()}) == prompt.render(**values)
+    for missing in prompt.variables:
+        with pytest.raises(KeyError, match=missing):
+            prompt.render(**{name: value for name, value in values.items() if name != missing})
 
 
 TRICKY = st.lists(
@@ -174,13 +157,17 @@ def test_braces_backticks_and_jinja_inside_values_come_through_untouched(code: s
     assert list(found) == ["", "Script", "Error", "Your task", "Rules", "Answer"]
 
 
-@pytest.mark.req("REQ-P3-003", "REQ-P3-012")
+@pytest.mark.req("REQ-P3-003", "REQ-P3-009", "REQ-P3-012")
 @given(first=TRICKY, second=TRICKY, plan=TRICKY)
 def test_solutions_and_plans_come_through_untouched(first: str, second: str, plan: str) -> None:
-    found = parts(render(AgentType.ensembler, L=2, solutions=[first, second], plan=plan))
-    assert found["1st Python Solution"] == first
-    assert found["2nd Python Solution"] == second
-    assert found["Ensemble plan"] == plan
+    given_twice = [first, second, first]
+    for agent, values in ((AgentType.ensembler, {"plan": plan}), (AgentType.ens_planner, {"plans": [], "scores": []})):
+        text = render(agent, L=3, solutions=given_twice, **values)
+        found = parts(text)
+        assert [found[f"{number} Python Solution"] for number in ("1st", "2nd", "3rd")] == given_twice
+        assert found.get("Ensemble plan", plan) == plan and re.search(r"\b3 (Python )?[Ss]olutions", text)
+    coder = parts(render(AgentType.coder, code_block=first, plan=plan))
+    assert (coder["Code block"], coder["Plan"]) == (first, plan)
 
 
 @given(TRICKY, TRICKY)
@@ -200,42 +187,23 @@ def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, tw
 # --- sections --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("REQ-P2I-010")
-def test_the_history_lists_plans_with_scores_in_order() -> None:
-    history = format_plan_history(["plan A", "plan B"], [0.82, None])
-    assert history == (
-        "# Improvement plans you have tried\n\n"
-        "## Plan: plan A\n## Score: 0.82\n\n"
-        "## Plan: plan B\n## Score: N/A (evaluation failed)"
-    )
-    assert history in sample("planner")
+@pytest.mark.req("REQ-P2I-010", "REQ-P3-002", "REQ-P3-011")
+def test_sections_of_nothing_are_empty_and_solutions_carry_proper_ordinals() -> None:
     with pytest.raises(ValueError, match="2 plans with 1 scores"):
         format_plan_history(["a", "b"], [1.0])
     assert not format_plan_history([], []) and not format_solutions([])
-    ablation = render(AgentType.ablation, solution_script="x", previous_ablations=["", " \n"])
-    extractor = render(AgentType.extractor, solution_script="x", ablation_summary="s", previous_code_blocks=[])
-    assert "Previous ablation studies" not in ablation and "Code blocks improved before" not in extractor
-
-
-@pytest.mark.req("REQ-P3-002", "REQ-P3-011")
-def test_solutions_carry_proper_ordinals() -> None:
     numbers = [1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 23, 101, 111]
-    expected = ["1st", "2nd", "3rd", "4th", "10th", "11th", "12th", "13th", "21st", "22nd", "23rd", "101st", "111th"]
-    assert [ordinal(number) for number in numbers] == expected
-    titles = re.findall(r"^# (\d+(?:st|nd|rd|th) Python Solution)$", format_solutions(["a", "b", "c"]), re.MULTILINE)
-    assert titles == ["1st Python Solution", "2nd Python Solution", "3rd Python Solution"]
+    expected = "1st 2nd 3rd 4th 10th 11th 12th 13th 21st 22nd 23rd 101st 111th"
+    assert " ".join(ordinal(number) for number in numbers) == expected
 
 
 # --- facts -----------------------------------------------------------------------------------------------
 
 
 def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_time(tmp_path: Path) -> None:
-    task = TaskDescription.model_validate(
-        {
-            "competition_id": "houses", "task_type": "tabular", "data_modality": "tabular", "description": "x" * 9000,
-            "evaluation_metric": "rmse", "metric_direction": "minimize", "data_dir": str(tmp_path),
-        }
-    )  # fmt: skip
+    known: dict[str, Any] = {"competition_id": "houses", "task_type": "tabular", "data_modality": "tabular"}
+    metric: dict[str, Any] = {"evaluation_metric": "rmse", "metric_direction": "minimize"}
+    task = TaskDescription(**known, **metric, description="x" * 9000, data_dir=str(tmp_path))
     for prompt in REGISTRY:
         values = {name: SAMPLES[name] for name in (*prompt.variables, *prompt.optional) if name in SAMPLES}
         text, again = (
@@ -248,3 +216,196 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
         assert facts.get("scores") == values.get("scores")
         assert facts.get("count") == values.get("M", values.get("L")) and facts.get("model") == values.get("model_name")
         assert SCRIPT not in text
+
+
+# --- the points ------------------------------------------------------------------------------------------
+
+COMMON = {
+    "PERSONA": r"Kaggle grandmaster",
+    "SCORE_LINE": r"print[^.]*`Final Validation Performance: \{final_validation_score\}`",
+    "ONE_BLOCK": r"single Markdown code block",
+    "NOTHING_ELSE": r"No headings and no text around it",
+    "NO_EXIT": r"Never call `exit\(\)`",
+    "NO_MASKING": r"No `try`/`except` that hides an error",
+    "INPUT": r"data is ready in `\./input/`",
+    "SUBMISSION": r"`\./final/submission\.csv`",
+    "CAP": r"more than 30000 training samples, you must subsample to 30000",
+}
+VALUES = """
+REQ-P1-002 retriever: task_description (Task description), M
+REQ-P1-009 init: task_description (Task description), model_name (Model), example_code (Example code)
+REQ-P1-014 merger: base_code (Base solution), reference_code (Reference solution)
+REQ-SF-002 debugger: code (Script), bug (Error)
+REQ-SF-012 leakage_detection: code (Script)
+REQ-SF-017 leakage_correction: code (Script)
+REQ-SF-025 data: initial solution (Python solution), task description (Task description)
+REQ-P2O-002 ablation: solution_script (Python solution), previous_ablations
+REQ-P2O-009 summarize: ablation_code (Ablation code), raw_result (Printed output)
+REQ-P2O-013 extractor: solution_script (Python solution), ablation_summary (Ablation summary), previous_code_blocks
+REQ-P2I-002 coder: code_block (Code block), plan (Plan)
+REQ-P2I-009 planner: code_block (Code block), plans, scores
+REQ-P3-002 REQ-P3-003 ens_planner: L, solutions, plans, scores
+REQ-P3-011 ensembler: L, solutions, plan (Ensemble plan)
+REQ-FN-001 test_subsampling_extract: final solution (Python solution)
+REQ-FN-004 test_subsampling_remove: code block with subsampling (Code block)
+REQ-FN-011 test: task description (Task description), final solution (Python solution)
+REQ-FN-027 test_contamination: reference discussion (Reference discussion), final solution (Python solution)
+"""
+"""The values that a prompt must be given, and the sections in which they stand whole."""
+POINTS = r"""
+REQ-P1-002 REQ-P1-043 retriever: recent, effective models · list 4 of them · short and simple · code is compulsory
+REQ-P1-002 retriever: link to a repository or to a paper does not count
+REQ-P1-002 retriever/Answer: JSON · "models" · "model_name" · "example_code" · 4 entries
+REQ-P1-009 REQ-P1-044 init: PERSONA · built on the given model · no ensembling · no hyperparameter search · INPUT · CUDA
+REQ-P1-009 init: CAP · PyTorch rather than TensorFlow · SCORE_LINE · ONE_BLOCK · NO_EXIT · NO_MASKING
+REQ-P1-009 init: sensible evaluation metric · 80/20 split with a fixed seed · SUBMISSION
+REQ-P1-014 REQ-P1-045 merger: PERSONA · integrate the reference solution into it · base solution remains the code base
+REQ-P1-014 merger: additionally train the reference solution's model · group like functionality · ensemble the models
+REQ-P1-014 merger: design simple · SCORE_LINE · ONE_BLOCK · INPUT · CAP · NO_EXIT · NO_MASKING · SUBMISSION
+REQ-SF-002 debugger: fix the error · subsampling · one self-contained Python file · NOTHING_ELSE · INPUT
+REQ-SF-002 REQ-SF-009 debugger: SCORE_LINE · ONE_BLOCK · NO_EXIT · CAP · Do not remove subsampling if exists\.
+REQ-SF-044 debugger debugger_submission debugger_ablation: revise the code to fix the error · add no models, no features
+REQ-SF-044 debugger debugger_submission debugger_ablation: no features and no steps
+REQ-SF-012 leakage_detection: preprocesses the data.* quote it verbatim · fitted on training samples only
+REQ-SF-012 leakage_detection: validation samples influence training .* before the score is printed
+REQ-SF-012 leakage_detection: whether there is data leakage
+REQ-SF-012 leakage_detection/Answer: JSON · "leakage_status" · "code_block" · Yes Data Leakage · No Data Leakage
+REQ-SF-017 leakage_correction/Flagged block: ^scaler\.fit\(everything\)$
+REQ-SF-017 leakage_correction: train on training samples only
+REQ-SF-017 leakage_correction: validation samples out of training until the score is printed
+REQ-SF-017 leakage_correction: rewrite the leaking block · no data leakage
+REQ-SF-017 leakage_correction: variables .* exist already, defined above · ONE_BLOCK
+REQ-SF-045 leakage_correction: Just modify it with the above code · leave the rest of the script alone
+REQ-SF-045 leakage_correction: corrected block alone
+REQ-SF-025 data: supplied but that the script ignores · use it · hints on how the files are to be parsed
+REQ-SF-025 data: no detour · SCORE_LINE · ONE_BLOCK
+REQ-SF-029 data: DO NOT USE TRY AND EXCEPT; just occur error so we can debug it!
+REQ-SF-046 data: DO NOT USE TRY AND EXCEPT · no fallback, no made-up values
+REQ-SF-025 data/Answer: All the provided information is used\.
+REQ-P2O-002 ablation: PERSONA · ## Study 1 ```text The scaler hardly matters\. · ## Study 2 ```text The encoder
+REQ-P2O-002 ablation: NOTHING_ELSE · print the performance of each run · print which part contributes most
+REQ-P2O-005 ablation: variations of it in which 2-3 parts are modified or disabled
+REQ-P2O-006 ablation: concentrate on parts that no previous study has considered
+REQ-P2O-007 REQ-P2O-042 ablation: evaluates on the validation set only · must not load test data · self-contained
+REQ-P2O-007 ablation: import nothing from
+REQ-P2O-002 ablation/Answer: ONE_BLOCK · printing statements included
+REQ-P2O-009 summarize: from the code and from what it printed, summarize · most impact · least
+REQ-P2O-013 extractor: PERSONA · extract .* code block · better performance
+REQ-P2O-013 extractor: ## Block 1 ```python scaler = Standard · effective plan to improve it, in 3-5 sentences
+REQ-P2O-013 extractor: avoid plans .*hyperparameter search over a large · not improved before
+REQ-P2O-013 extractor: exactly as it stands in the Python script
+REQ-P2O-013 extractor/Answer: list\[Refine_Plan\] · Refine_Plan = \{'code_block': str, 'plan': str\} · \{"plans": \[
+REQ-P2O-018 extractor/Note: ^The previously extracted code block was not found in the solution\. Please
+REQ-P2O-018 extractor/Note: extract the code block exactly as it appears in the script\.$
+REQ-P2I-002 coder: PERSONA · refine the code block .* for better performance · implement the improvement plan
+REQ-P2I-006 coder: Do not remove subsampling if exists\.
+REQ-P2I-007 coder: every variable it uses, the real data included, is defined earlier · dummy variables
+REQ-P2I-002 coder/Answer: ONE_BLOCK · the improved code block · NOTHING_ELSE
+REQ-P2I-009 planner: PERSONA · improved, for better performance · ## Plan: plan A ## Score: 0.82 ## Plan: plan B
+REQ-P2I-009 planner: better than those tried, novel and effective · receive a higher score
+REQ-P2I-014 planner: novel · must differ from all previous plans
+REQ-P2I-015 planner: avoid plans that make the script run much longer, such as a hyperparameter search over a very
+REQ-P2I-009 planner/Answer: brief outline .* natural language \(3-5 sentences\) · no headings
+REQ-P3-002 REQ-P3-046 ens_planner: PERSONA · 2 Python Solutions below are to be ensembled, for better performance
+REQ-P3-002 ens_planner: easy to implement, novel and effective · receive a higher score
+REQ-P3-002 ens_planner: leaves the original solutions largely as they are · execution error
+REQ-P3-007 ens_planner: must differ from all previous plans
+REQ-P3-008 ens_planner: concentrate on the merging · hyperparameters, are not the point
+REQ-P3-006 ens_planner/Answer: outline of the plan in natural language · no headings · no code
+REQ-P3-011 REQ-P3-047 REQ-P3-048 ensembler: PERSONA
+REQ-P3-011 ensembler: ensemble the 2 Python Solutions .* better performance, following the ensemble plan
+REQ-P3-011 ensembler: implement the ensemble plan
+REQ-P3-011 ensembler: original solutions largely as they are, except where the ensemble plan
+REQ-P3-011 ensembler: INPUT · unzip nothing · do not load submissions · hold-out validation set
+REQ-P3-014 ensembler: full new solution · do not subsample · do not introduce dummy variables
+REQ-P3-015 ensembler: must also write `\./final/submission\.csv` · every test sample
+REQ-P3-011 ensembler/Answer: ONE_BLOCK · self-contained Python file that runs as it is · NOTHING_ELSE
+REQ-P3-049 init merger ensembler debugger data: SCORE_LINE · bare number
+REQ-FN-001 test_subsampling_extract: block that subsamples the training rows · exactly as it stands in the script
+REQ-FN-001 test_subsampling_extract: does not subsample, reply with the sentence · ONE_BLOCK
+REQ-FN-004 test_subsampling_remove: drop the subsampling · all training rows
+REQ-FN-004 test_subsampling_remove: dummy variables: the real ones are defined earlier · ONE_BLOCK
+REQ-FN-011 test: one self-contained Python file
+REQ-FN-011 test: no `try:`/`except:` and no `if`/`else` that covers up unexpected behaviour · NOTHING_ELSE
+REQ-FN-011 REQ-FN-014 test: ONE_BLOCK · NO_EXIT · change the script as little as possible
+REQ-FN-015 test: you can even use the full training set · test samples take the place of the validation samples
+REQ-FN-016 test: read the test samples · test samples included, is in `\./input/` and already unpacked
+REQ-FN-017 REQ-FN-045 test: `submission\.csv` in the folder `\./final/` · only if `\./final/submission\.csv` is there
+REQ-FN-018 test: every test sample gets a prediction; none is dropped
+REQ-FN-027 test_contamination: merely a copy · clearly different and new: .*`Novel` · too close .*`Same`
+REQ-FN-027 test_contamination/Answer: nothing but one of these two words
+"""
+"""What a prompt, or a section of it, says; a name of `COMMON` stands for its words."""
+
+
+def rows(table: str) -> list[str]:
+    return [re.sub(r"REQ-\S+ ", "", line) for line in table.strip().splitlines()]
+
+
+@pytest.mark.req(VALUES)
+@pytest.mark.parametrize("row", rows(VALUES))
+def test_a_prompt_takes_its_values_and_shows_them_whole(row: str) -> None:
+    name, _, listed = row.partition(": ")
+    values = [re.fullmatch(r"([^(]+?)(?: \((.+)\))?", value) for value in listed.split(", ")]
+    assert [value[1] for value in values if value] == next(p for p in REGISTRY if p.name == name).variables
+    found = parts(sample(name, note=None))
+    assert all(found[value[2]] == SAMPLES[value[1]] for value in values if value and value[2])
+    solutions = SAMPLES["solutions"] if "solutions" in listed else []
+    assert [text for title, text in found.items() if title.endswith(" Python Solution")] == solutions
+
+
+@pytest.mark.req(POINTS)
+@pytest.mark.parametrize("row", rows(POINTS))
+def test_a_prompt_says_what_the_specification_asks_for(row: str) -> None:
+    names, _, points = row.partition(": ")
+    names, _, section = names.partition("/")
+    for name in names.split(" "):
+        text = sample(name)
+        says(parts(text)[section] if section else text, *(COMMON.get(point, point) for point in points.split(" · ")))
+
+
+@pytest.mark.req("REQ-P1-009")
+def test_init_names_the_metric_and_its_direction() -> None:
+    metric = parts(sample("init", metric="rmse", direction=MetricDirection.minimize))["Metric"]
+    says(metric, r"- name: `rmse`", r"- direction: `minimize` \(lower is better\)", r"Use exactly this")
+    bare = parts(sample("init", optional=False))["Metric"]
+    says(bare, r"metric that the task names", r"propose a sensible evaluation metric")
+
+
+@pytest.mark.req("REQ-P1-009")
+@pytest.mark.parametrize("name", ["init", "merger", "coder", "debugger"])
+def test_the_cap_on_training_rows_is_the_configured_one(name: str) -> None:
+    says(sample(name, optional=False), COMMON["CAP"])
+    for change in ({"subsample_limit": 500}, {"subsample_instruction": "you must subsample to 500 for a faster run."}):
+        text = sample(name, **change)
+        says(text, r"subsample to 500 for a faster run")
+        assert "30000" not in text
+    assert "must subsample" not in sample(name, subsample_instruction="")
+
+
+@pytest.mark.req("REQ-P3-014")
+def test_what_some_prompts_must_not_say() -> None:
+    for name in ("debugger_submission", "debugger_ablation"):  # such scripts have no validation score
+        assert "Final Validation Performance" not in sample(name)
+        assert "must subsample" not in sample(name)
+    assert "must subsample" not in sample("ensembler")
+    assert "Flagged block" not in sample("leakage_correction", flagged_block=None)
+    assert "# Note" not in sample("extractor", note=None)
+    assert "Code blocks improved before" not in sample("extractor", previous_code_blocks=[])
+    first = sample("ablation", previous_ablations=[])
+    assert "Previous ablation studies" not in first and "Study 1" not in first
+
+
+def test_the_ablation_prints_lines_that_we_can_read() -> None:
+    says(sample("ablation"), r"`Ablation <name>: <score>`, the baseline first and called `baseline`")
+    says(sample("debugger_ablation"), r"`Ablation <name>: <score>`", r"no test data")
+    says(sample("debugger_submission"), COMMON["SUBMISSION"], r"without dropping a row")
+    assert parse_ablation_lines("Ablation baseline: 0.5") == {"baseline": 0.5}
+
+
+@pytest.mark.req("REQ-P2I-009", "REQ-P3-002")
+@pytest.mark.parametrize("name", ["planner", "ens_planner"])
+def test_a_better_score_follows_the_direction_of_the_metric(name: str) -> None:
+    assert "a higher score" in sample(name, direction=MetricDirection.maximize)
+    assert "a lower score" in sample(name, direction="minimize")
+    says(sample(name, optional=False), r"higher \(or, .*lower\) score")
