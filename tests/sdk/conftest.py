@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import pytest
 
 from mle_star.engineer.server import Brain, Charge, MessagesServer
-from mle_star.models import PipelineConfig, TaskDescription
+from mle_star.errors import AgentError
+from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.context import Agents
+from mle_star.run.events import AgentReply
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.sdk.connection import marked_processes
 from mle_star.testing import ScriptedBrain
@@ -22,6 +24,8 @@ MODEL = "claude-sonnet-4-5"
 USD_PER_INPUT_TOKEN, USD_PER_OUTPUT_TOKEN = 3e-6, 15e-6
 """What the CLI charges for MODEL."""
 
+CODER, PLANNER, EXTRACTOR = map(agent_config, (AgentType.coder, AgentType.planner, AgentType.extractor))
+PLANS = {"plans": [{"code_block": "x = 1", "plan": "y"}]}
 FACTS = EnvironmentFacts(
     gpu={"cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200", "NVIDIA H200"]},
     python_version="3.11.2",
@@ -30,7 +34,7 @@ FACTS = EnvironmentFacts(
     memory_gb=31.6,
 )
 QUICK = CallPolicy(retry_delays=(0.01, 0.02, 0.03), busy_delays=(0.01, 0.02), cli_retries=0)
-"""No CLI retries, no waits worth mentioning, no client connected ahead."""
+"""No CLI retries, no waits worth mentioning."""
 
 
 @dataclass
@@ -42,19 +46,22 @@ class Bench:
     brain: ScriptedBrain
     notes: list[str] = field(default_factory=list)
 
+    async def ask(
+        self, config: AgentConfig = CODER, prompt: str = "go", *, label: str = "main", cap: float | None = None
+    ) -> AgentReply:
+        """One call."""
+        return await self.agents.ask(config, prompt, label=label, max_cost_usd=cap)
+
+    async def fail(self, config: AgentConfig = CODER, *, cap: float | None = None) -> AgentError:
+        """One call that must fail."""
+        with pytest.raises(AgentError) as caught:
+            await self.ask(config, cap=cap)
+        return caught.value
+
     @property
     def processes(self) -> list[psutil.Process]:
         """The CLI processes that live now."""
         return [process for process in marked_processes(self.agents.marker) if is_cli(process)]
-
-    @property
-    def command_lines(self) -> dict[int, list[str]]:
-        """Of each of them, by its number; one that ends meanwhile is left out."""
-        lines: dict[int, list[str]] = {}
-        for process in self.processes:
-            with suppress(psutil.Error):
-                lines[process.pid] = process.cmdline()
-        return {number: words for number, words in lines.items() if words}
 
     async def settled(self) -> None:
         """Wait until every idle client is cleared."""
@@ -70,28 +77,13 @@ def is_cli(process: psutil.Process) -> bool:
         return False
 
 
-class OpenBench(Protocol):
-    """Opens a client with settings of a test's choice."""
-
-    def __call__(
-        self,
-        *,
-        policy: CallPolicy = QUICK,
-        brain: Brain | None = None,
-        options: dict[str, Any] | None = None,
-        **settings: Any,
-    ) -> Any: ...
+OpenBench = Callable[..., AbstractAsyncContextManager[Bench]]
+"""Opens a client with settings of a test's choice."""
 
 
 @pytest.fixture
-def scripted() -> ScriptedBrain:
-    """A brain that says `fine` unless told otherwise."""
-    return ScriptedBrain("fine")
-
-
-@pytest.fixture
-def open_bench(task: TaskDescription, tmp_path: Path, scripted: ScriptedBrain) -> OpenBench:
-    """`async with open_bench(client_reuse="clear") as bench:`"""
+def open_bench(task: TaskDescription, tmp_path: Path) -> OpenBench:
+    """`async with open_bench(client_reuse="clear") as bench:`; its brain says `fine` unless told otherwise."""
 
     @asynccontextmanager
     async def opened(
@@ -102,18 +94,11 @@ def open_bench(task: TaskDescription, tmp_path: Path, scripted: ScriptedBrain) -
         **settings: Any,
     ) -> AsyncIterator[Bench]:
         given = {"model": MODEL, "work_dir": str(tmp_path / "work"), "agent_timeout_seconds": 240, **settings}
-        notes: list[str] = []
-        extra = {"task": task, **(options or {})}
+        scripted, notes = ScriptedBrain("fine"), list[str]()
+        extra = {"task": task, "config": PipelineConfig(**given), "facts": FACTS, "policy": policy, **(options or {})}
         async with (
             MessagesServer(brain or scripted) as server,
-            AgentClient(
-                config=PipelineConfig(**given),
-                facts=FACTS,
-                base_url=server.base_url,
-                notify=notes.append,
-                policy=policy,
-                **extra,
-            ) as agents,
+            AgentClient(base_url=server.base_url, notify=notes.append, **extra) as agents,
         ):
             protocol: Agents = agents  # what the phases see of it
             assert protocol is agents
@@ -125,6 +110,4 @@ def open_bench(task: TaskDescription, tmp_path: Path, scripted: ScriptedBrain) -
 
 def charged(charges: list[Charge]) -> float:
     """What a list of replies costs at the price of MODEL."""
-    return sum(
-        charge.input_tokens * USD_PER_INPUT_TOKEN + charge.output_tokens * USD_PER_OUTPUT_TOKEN for charge in charges
-    )
+    return sum(one.input_tokens * USD_PER_INPUT_TOKEN + one.output_tokens * USD_PER_OUTPUT_TOKEN for one in charges)

@@ -58,60 +58,54 @@ def test_the_full_profile_gives_the_tools_of_the_table_and_the_minimal_one_none_
     assert effective_tools(agent_config(AgentType.debugger), "minimal") == ["Read"]
 
 
-def test_what_is_added_to_the_system_prompt_stands_in_sections_and_lines_of_its_own(task: TaskDescription) -> None:
-    share = ScriptShare(cores=1, memory_gb=3.5, network=False)
-    gpu = {**FACTS.gpu, "gpu_memory": ["143771 MiB", "143771 MiB"]}
-    rich = dataclasses.replace(FACTS, brief="- `x`: numbers 1 to 2", knowledge="## Traps", share=share, gpu=gpu)
-    prompt = build_system_prompt(task, rich)
-    headings = [line for line in prompt.splitlines() if line.startswith("# ")]
-    assert headings == ["# Knowledge", "# Task", "# Metric", "# Data", "# Data brief", "# Hardware", "# Python"]
-    assert "- One script has 1 core and 3.5 GB of memory" in prompt
-    assert "- GPU memory: 143771 MiB, 143771 MiB" in prompt
-    assert "none, so nothing can be downloaded" in prompt
-    assert "weights at hand: none: `pretrained=True` and" in prompt
-    known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
-    with_weights = build_system_prompt(task, dataclasses.replace(FACTS, share=known))
-    assert "weights at hand, and no others: `org/name`, `/models/a.pth`" in with_weights
-    plain = [line for line in build_system_prompt(task, FACTS).splitlines() if line]
-    assert [line for line in prompt.splitlines() if line in plain] == plain
-
-
 @pytest.mark.req("REQ-OR-007")
 def test_the_system_prompt_says_who_what_and_on_which_machine(task: TaskDescription) -> None:
+    task = task.model_copy(update={"description": "Every word counts. " * 2000 + "The end."})
     prompt = build_system_prompt(task, FACTS)
     assert prompt.startswith(PERSONA) and " ".join(PERSONA.split()) == (
         "You are a Kaggle grandmaster with expert-level skills in machine learning, data science, and competitive data "
         "analysis. You approach every task methodically, writing clean, efficient, and well-tested code. You always "
         "validate your solutions against the training data before submission."
     )
-    headings = [line for line in prompt.splitlines() if line.startswith("# ")]
-    assert headings == ["# Task", "# Metric", "# Data", "# Hardware", "# Python"]
+    assert headings(prompt) == ["# Task", "# Metric", "# Data", "# Hardware", "# Python"]
     assert task.description in prompt
-    long = task.model_copy(update={"description": "Every word counts. " * 2000 + "The end."})
-    assert long.description in build_system_prompt(long, FACTS)
     assert "`accuracy`, `maximize`" in prompt
     assert f"The data folder is `{Path(task.data_dir).resolve()}`; scripts see it as `./input`." in prompt
     assert "- `sample_submission.csv` (" in prompt
     assert "2 (NVIDIA H200, NVIDIA H200), CUDA available" in prompt
     assert "\nnumpy==1.26.4\nscikit-learn==1.5.0" in prompt
     assert "pip==" not in prompt  # nothing that a solution would import
-    task = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
-    poor = build_system_prompt(task, EnvironmentFacts(gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}))
+    other = task.model_copy(update={"metric_direction": MetricDirection.minimize, "evaluation_metric": "rmse"})
+    poor = build_system_prompt(other, EnvironmentFacts(gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}))
     assert "`rmse`, `minimize`" in poor and "- GPUs: none" in poor
+    share = ScriptShare(cores=1, memory_gb=3.5, network=False)
+    gpu = {**FACTS.gpu, "gpu_memory": ["143771 MiB", "143771 MiB"]}
+    facts = dataclasses.replace(FACTS, brief="- `x`: numbers 1 to 2", knowledge="## Traps", share=share, gpu=gpu)
+    rich = build_system_prompt(task, facts)
+    more = ["# Knowledge", "# Task", "# Metric", "# Data", "# Data brief", "# Hardware", "# Python"]
+    assert headings(rich) == more
+    for line in (
+        "- One script has 1 core and 3.5 GB of memory",
+        "- GPU memory: 143771 MiB, 143771 MiB",
+        "none, so nothing can be downloaded",
+        "weights at hand: none: `pretrained=True` and",
+    ):
+        assert line in rich
+    known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
+    with_weights = build_system_prompt(task, dataclasses.replace(FACTS, share=known))
+    assert "weights at hand, and no others: `org/name`, `/models/a.pth`" in with_weights
+    plain = [line for line in prompt.splitlines() if line]
+    assert [line for line in rich.splitlines() if line in plain] == plain, "what is added stands in lines of its own"
+
+
+def headings(prompt: str) -> list[str]:
+    return [line for line in prompt.splitlines() if line.startswith("# ")]
 
 
 @pytest.mark.req("REQ-OR-007")
 def test_packages_are_announced_however_they_are_spelt_and_noise_is_not(task: TaskDescription) -> None:
     wanted = ("category_encoders", "huggingface_hub", "lifelines", "my_own.models", "openpyxl", "Scikit_Learn")
-    noise = (
-        "claude-agent-sdk",
-        "mypy_extensions",
-        "pip",
-        "pydantic_core",
-        "pyseccomp",
-        "pytest-xdist",
-        "typing_extensions",
-    )
+    noise = ("claude-agent-sdk", "mypy_extensions", "pip", "pydantic_core", "pyseccomp", "pytest-xdist")
     facts = EnvironmentFacts(packages=dict.fromkeys((*wanted, *noise), "1.0"))
     assert build_system_prompt(task, facts).endswith("\n".join(f"{name}==1.0" for name in wanted))
     ours = EnvironmentFacts(packages=inspect_interpreter().packages)

@@ -13,16 +13,14 @@ import pytest
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, ToolCall
 from mle_star.errors import AgentError
 from mle_star.method.codeblocks import extract_code_block
-from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.models import AgentType, agent_config
 from mle_star.sdk import CallPolicy
 from mle_star.search.control import OUTAGE_REASONS
 from mle_star.testing import FAULT_NAMES, FaultyBrain, ScriptedBrain
-from tests.sdk.conftest import QUICK, Bench, OpenBench, charged
+from tests.sdk.conftest import CODER, EXTRACTOR, PLANS, QUICK, Bench, OpenBench, charged
 
 pytestmark = pytest.mark.long
 
-CODER = agent_config(AgentType.coder)
-EXTRACTOR = agent_config(AgentType.extractor)
 SERVER_ERROR = BrainReply(fault=Fault("status", status=500))
 BUSY = BrainReply(fault=Fault("status", status=429))
 HANG = BrainReply(fault=Fault("hang"))
@@ -33,23 +31,23 @@ def cut(text: str) -> BrainReply:
     return BrainReply(text=text, fault=Fault("max_tokens"))
 
 
-async def fail(bench: Bench, config: AgentConfig = CODER) -> AgentError:
-    with pytest.raises(AgentError) as caught:
-        await bench.agents.ask(config, "go", label="main", max_cost_usd=None)
-    return caught.value
+def read_first(tokens: int, written: int = 0) -> BrainReply:
+    """A reply at the price of so many tokens that asks for another turn."""
+    return BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=tokens, output_tokens=written)
 
 
-async def ask(bench: Bench, config: AgentConfig = CODER, prompt: str = "go") -> str:
-    return (await bench.agents.ask(config, prompt, label="main", max_cost_usd=None)).text
+async def until_asked(bench: Bench, times: int) -> None:
+    while len(bench.brain.requests) < times:
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.req("REQ-OR-052")
 async def test_a_lost_connection_is_tried_again_three_times_on_a_fresh_client(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear") as bench:
-        cut = BrainReply(text="half", fault=Fault("cut"))
+        half = BrainReply(text="half", fault=Fault("cut"))
         # A cut stream is asked for again without streaming by the CLI itself: two faults an attempt.
-        bench.brain.reply_with("coder", SERVER_ERROR, cut, cut, SERVER_ERROR)
-        assert await ask(bench) == "fine"
+        bench.brain.reply_with("coder", SERVER_ERROR, half, half, SERVER_ERROR)
+        assert (await bench.ask()).text == "fine"
         waits = [note.rsplit(" in ", 1)[1] for note in bench.notes]
         assert waits == ["0.01 s", "0.02 s", "0.03 s"]
         sessions = [request.headers["x-claude-code-session-id"] for request in bench.brain.requests]
@@ -62,11 +60,9 @@ async def test_a_cli_that_dies_in_the_middle_of_a_call_costs_a_retry_and_what_wa
     open_bench: OpenBench, number: signal.Signals
 ) -> None:
     async with open_bench() as bench:
-        first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=100_000, output_tokens=300)
-        bench.brain.reply_with("extractor", first, HANG, {"plans": [{"code_block": "x", "plan": "y"}]})
-        call = asyncio.create_task(bench.agents.ask(EXTRACTOR, "go"))
-        while len(bench.brain.requests) < 2:
-            await asyncio.sleep(0.02)
+        bench.brain.reply_with("extractor", read_first(100_000, 300), HANG, PLANS)
+        call = asyncio.create_task(bench.ask(EXTRACTOR))
+        await until_asked(bench, 2)
         bench.processes[0].send_signal(number)
         reply = await call
         assert sum("the connection failed" in note for note in bench.notes) == 1
@@ -107,55 +103,51 @@ async def test_after_the_last_of_its_delays_a_call_fails(
     open_bench: OpenBench, reply: BrainReply, reason: str, attempts: int
 ) -> None:
     assert CallPolicy().retry_delays == (1.0, 2.0, 4.0)
-    async with open_bench(policy=replace(QUICK, retry_delays=(0.01,))) as bench:
+    async with open_bench(policy=replace(QUICK, retry_delays=(0.01,)), client_reuse="clear") as bench:
         bench.brain.always("coder", reply)
-        error = await fail(bench)
+        error = await bench.fail()
         assert (error.reason, error.attempts, error.agent) == (reason, attempts, "coder")
         assert len(bench.brain.requests) == attempts
 
 
 async def test_clients_that_died_while_they_waited_are_replaced(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear") as bench:
-        await asyncio.gather(ask(bench), ask(bench))
+        await asyncio.gather(bench.ask(), bench.ask())
         await bench.settled()
         for process in bench.processes:
             process.kill()
         while bench.processes:
             await asyncio.sleep(0.02)
-        assert await ask(bench) == "fine"
+        assert (await bench.ask()).text == "fine"
         assert len(bench.notes) == 1
 
 
 async def test_a_busy_service_is_waited_for_where_the_owner_of_the_run_can_see_it(open_bench: OpenBench) -> None:
     async with open_bench(policy=replace(QUICK, cli_retries=1)) as bench:
         bench.brain.reply_with("coder", BUSY, BrainReply(fault=Fault("status", status=529)))
-        assert await ask(bench) == "fine"
-        assert "rate limited (429), waiting" in bench.notes[0]
+        assert (await bench.ask()).text == "fine"
+        assert "rate limited (429), waiting" in bench.notes[0] and "(attempt 1 of 1)" in bench.notes[0]
         assert "the service is busy" in bench.notes[1]
         assert len(bench.processes) <= 1
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        (BrainReply(text="no", fault=Fault("refusal")), "refusal"),
-        (BrainReply(fault=Fault("status", status=401)), "auth"),
-        (BrainReply(fault=Fault("status", status=400)), "other"),
-        (BrainReply(fault=Fault("empty")), "other"),
-        (cut("```python\nx = 1\n"), "too_long"),  # the CLI itself asks three times for the rest
-    ],
-    ids=["refusal", "401", "400", "empty", "always cut"],
-)
-async def test_what_no_retry_can_mend_fails_at_once_with_its_reason(
-    open_bench: OpenBench, reply: BrainReply, reason: str
-) -> None:
-    async with open_bench() as bench:
-        bench.brain.always("coder", reply)
-        error = await fail(bench)
-        assert (error.reason, error.attempts) == (reason, 1)
-        assert error.cost_usd == pytest.approx(charged(bench.server.charges))
-        assert bench.notes == [] and len(bench.brain.requests) <= 4
-        assert reason not in OUTAGE_REASONS or reason == "auth"
+async def test_what_no_retry_can_fix_fails_at_once_with_its_reason(open_bench: OpenBench) -> None:
+    faults = {
+        BrainReply(text="no", fault=Fault("refusal")): "refusal",
+        BrainReply(fault=Fault("status", status=401)): "auth",
+        BrainReply(fault=Fault("status", status=400)): "other",
+        BrainReply(fault=Fault("empty")): "other",
+        cut("```python\nx = 1\n"): "too_long",  # the CLI itself asks three times for the rest
+    }
+    async with open_bench(client_reuse="clear") as bench:  # the CLI outlives what the API refuses
+        for reply, reason in faults.items():
+            spent, asked = charged(bench.server.charges), len(bench.brain.requests)
+            bench.brain.always("coder", reply)
+            error = await bench.fail()
+            assert (error.reason, error.attempts) == (reason, 1)
+            assert error.cost_usd == pytest.approx(charged(bench.server.charges) - spent)
+            assert bench.notes == [] and len(bench.brain.requests) - asked <= 4
+            assert reason not in OUTAGE_REASONS or reason == "auth"
 
 
 SCRIPT = "x = 1\nif x:\n    y = 2\nprint(x, y)"
@@ -170,31 +162,25 @@ async def test_a_reply_that_was_cut_at_the_limit_of_tokens_comes_back_whole(open
             ["Look:\n```python\nx = 1\nif x", ":\n    y", " = 2\nprint(x,", "```python\nprint(x, y)\n```"],
         ]:
             bench.brain.reply_with("coder", *map(cut, pieces[:-1]), pieces[-1])
-            assert extract_code_block(await ask(bench)) == SCRIPT
-        bench.brain.reply_with("planner", cut("First scale, then "), "fit.")
-        assert await ask(bench, agent_config(AgentType.planner)) == "First scale, then fit."
+            assert extract_code_block((await bench.ask()).text) == SCRIPT
+        bench.brain.reply_with("coder", cut("First scale, then "), "fit.")
+        assert (await bench.ask()).text == "First scale, then fit."
         read = BrainReply(text="I read first.", tool=ToolCall("Read", {"file_path": "none"}))
         bench.brain.reply_with("init", read, cut("```python\nx ="), "1\n```")
-        assert extract_code_block(await ask(bench, agent_config(AgentType.init))) == "x =1"
+        assert extract_code_block((await bench.ask(agent_config(AgentType.init))).text) == "x =1"
 
 
-async def test_a_hung_call_ends_at_its_timeout_with_the_cost_of_what_was_answered(open_bench: OpenBench) -> None:
+async def test_a_call_that_hangs_or_is_cancelled_ends_with_the_cost_of_what_was_answered(open_bench: OpenBench) -> None:
     async with open_bench(agent_timeout_seconds=6) as bench:
-        first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=0)
-        bench.brain.reply_with("extractor", first, HANG)
-        error = await fail(bench, EXTRACTOR)
+        bench.brain.reply_with("extractor", read_first(1000), HANG)
+        error = await bench.fail(EXTRACTOR)
         assert error.reason == "timeout"  # on a loaded machine it may come before the tool was asked for
         assert error.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.charges))
-
-
-async def test_a_cancelled_call_is_stopped_and_charged(open_bench: OpenBench) -> None:
     async with open_bench() as bench:
-        first = BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=0)
-        bench.brain.reply_with("extractor", first, HANG)
+        bench.brain.reply_with("extractor", read_first(1000), HANG)
         late: list[float] = []
         call = asyncio.create_task(bench.agents.ask(EXTRACTOR, "go", on_late_cost=late.append))
-        while len(bench.brain.requests) < 2:
-            await asyncio.sleep(0.02)
+        await until_asked(bench, 2)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -208,18 +194,16 @@ async def test_thirty_calls_with_a_fifth_of_the_replies_spoilt(
 ) -> None:
     caplog.set_level(logging.ERROR)
     inner = ScriptedBrain("fine")
-    inner.always("extractor", {"plans": [{"code_block": "x", "plan": "y"}]})
+    inner.always("extractor", PLANS)
     kinds = tuple(name for name in FAULT_NAMES if name != "hang")  # see above: it takes the whole timeout
     brain = FaultyBrain(inner, rate=0.2, seed=4772, kinds=kinds)  # its first 26 replies meet every fault
     outcomes: Counter[str] = Counter()
     spent = 0.0
     async with open_bench(brain=brain, client_reuse="clear") as bench:
         for number in range(30):
-            config = EXTRACTOR if number % 4 == 0 else CODER
             try:
-                reply = await bench.agents.ask(config, f"call {number}", label="main", max_cost_usd=None)
+                spent += (await bench.ask(EXTRACTOR if number % 4 == 0 else CODER, f"call {number}")).cost_usd
                 outcomes["returned"] += 1
-                spent += reply.cost_usd
             except AgentError as error:
                 outcomes[error.reason] += 1
                 spent += error.cost_usd

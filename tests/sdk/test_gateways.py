@@ -15,10 +15,9 @@ from mle_star.models import AgentType, LeakageDetectionOutput, agent_config
 from mle_star.prompts import render
 from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
 from mle_star.testing import ScriptedBrain
-from tests.sdk.conftest import OpenBench
+from tests.sdk.conftest import EXTRACTOR, PLANS, OpenBench
 
-EXTRACTOR, RETRIEVER = agent_config(AgentType.extractor), agent_config(AgentType.retriever)
-PLANS = {"plans": [{"code_block": "x = 1", "plan": "try 2"}]}
+RETRIEVER = agent_config(AgentType.retriever)
 SMALL_MODEL = '''Sure! Here are the models:
 ```json
 {"models": [{"model_name": "LightGBM", "example_code": """import lightgbm as lgb
@@ -42,8 +41,8 @@ async def test_a_server_that_refuses_tools_is_asked_for_json_in_the_text_from_th
     brain.always("extractor", json.dumps(PLANS))
     brain.always("retriever", SMALL_MODEL)
     async with open_bench(brain=brain) as bench:
-        assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
-        models = (await bench.agents.ask(RETRIEVER, "Which models?")).structured["models"]
+        assert (await bench.ask(EXTRACTOR)).structured == PLANS
+        models = (await bench.ask(RETRIEVER)).structured["models"]
         assert models == [{"model_name": "LightGBM", "example_code": 'import lightgbm as lgb\nprint("fit")\n'}]
         sent = [bool(request.tools) for request in brain.requests]
         assert sent == [True] * (len(sent) - 2) + [False, False], "only until the first call has learnt of it"
@@ -56,13 +55,13 @@ async def test_a_model_that_overlooks_the_tool_for_replies_is_understood_and_kee
 ) -> None:
     brain = ScriptedBrain(json.dumps(PLANS))
     brain.always("retriever", SMALL_MODEL)
-    async with open_bench(brain=brain) as bench:
+    async with open_bench(brain=brain, client_reuse="clear") as bench:
         for _ in range(2):
-            assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+            assert (await bench.ask(EXTRACTOR)).structured == PLANS
         first, last = brain.requests[0], brain.requests[-1]
         assert first.wants_structured and not last.wants_structured and "Read" in last.tools
         assert "# Form of the reply" in last.prompt
-        assert (await bench.agents.ask(RETRIEVER, "Which models?")).structured["models"]
+        assert (await bench.ask(RETRIEVER)).structured["models"]
         assert {"WebSearch", "WebFetch"} <= set(brain.requests[-1].tools)
         assert sum("as text" in note for note in bench.notes) == 1
 
@@ -70,42 +69,32 @@ async def test_a_model_that_overlooks_the_tool_for_replies_is_understood_and_kee
 async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench: OpenBench) -> None:
     brain = ScriptedBrain(PLANS)
     async with open_bench(brain=brain, client_reuse="clear") as bench:
-        await bench.agents.ask(EXTRACTOR, "Which block?")
+        await bench.ask(EXTRACTOR)
         brain.reply_with("extractor", *[json.dumps(PLANS)] * 6)
-        await bench.agents.ask(EXTRACTOR, "Which block?")
-        await bench.agents.ask(EXTRACTOR, "Which block?")
+        await bench.ask(EXTRACTOR)
+        await bench.ask(EXTRACTOR)
         assert brain.requests[-1].tools
 
 
-async def test_a_reply_that_is_no_json_is_asked_for_once_more_with_what_was_wrong(open_bench: OpenBench) -> None:
+async def test_json_as_small_models_write_it_is_repaired_and_prose_is_asked_for_once_more(
+    open_bench: OpenBench,
+) -> None:
     brain = ScriptedBrain()
-    brain.reply_with("extractor", "I would rather talk about the weather.")
-    brain.always("extractor", json.dumps(PLANS))
-    async with open_bench(brain=brain, tool_use="none") as bench:
-        assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
+    async with open_bench(brain=brain, tool_use="none", client_reuse="clear") as bench:
+        brain.reply_with("extractor", "I would rather talk about the weather.", json.dumps(PLANS))
+        assert (await bench.ask(EXTRACTOR, "Which block?")).structured == PLANS
         first, second = brain.requests
         assert second.prompt.startswith(first.prompt.partition("# Form")[0].rstrip())
         assert "# Your last reply" in second.prompt and "the weather" in second.prompt
-
-
-async def test_json_as_small_models_write_it_is_mended(open_bench: OpenBench) -> None:
-    brain = ScriptedBrain()
-    async with open_bench(brain=brain, tool_use="none", client_reuse="clear") as bench:
-        for number, said in enumerate(
-            [
-                "{'plans': [{'code_block': 'x = 1', 'plan': 'try 2'}]}",
-                '{"plans": [{"code_block": "x = 1", "plan": "try 2",},]}',
-                '[{"code_block": "x = 1", "plan": "try 2"}',
-            ]
+        for written in (
+            "{'plans': [{'code_block': 'x = 1', 'plan': 'y'}]}",
+            '{"plans": [{"code_block": "x = 1", "plan": "y",},]}',
+            '[{"code_block": "x = 1", "plan": "y"}',
         ):
-            brain.always("extractor", said)
-            assert (await bench.agents.ask(EXTRACTOR, "Which block?")).structured == PLANS
-            assert len(brain.requests) == number + 1
-
-
-def result_of(text: str) -> ResultMessage:
-    """What the SDK tells at the end of a call that went well."""
-    return ResultMessage("success", 1, 1, False, 1, "session", result=text)
+            asked = len(brain.requests)
+            brain.always("extractor", written)
+            assert (await bench.ask(EXTRACTOR)).structured == PLANS
+            assert len(brain.requests) == asked + 1
 
 
 class Block(BaseModel):
@@ -136,9 +125,9 @@ def test_an_example_that_is_quoted_before_the_answer_is_no_answer() -> None:
 @pytest.mark.parametrize("piece", ["{", '{"', "]a{"])
 async def test_a_reply_that_is_hard_to_repair_is_given_up_soon(piece: str) -> None:
     text = (piece * 40_000)[:40_000]
-    turn = Turn(result=result_of(text), text=text)
+    result = ResultMessage("success", 1, 1, False, 1, "session", result=text)
     started = time.process_time()
-    assert isinstance(outcome_of(EXTRACTOR, turn), Failure)
+    assert isinstance(outcome_of(EXTRACTOR, Turn(result=result, text=text)), Failure)
     assert time.process_time() - started < 5
     assert sys.getprofile() is None
 

@@ -42,26 +42,15 @@ def test_the_listed_commands_and_writing_outside_are_refused(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "python train.py --epochs 5 > log.txt 2>&1",
-        "ls -la /srv/mle/data | head -5",
-        "rm -rf build ./tmp/* && mkdir -p out/a && touch out/a/b",
-        "for f in a b; do rm $f; done",
-        "cat /etc/os-release",
-        "cp /srv/mle/data/train.csv ./train.csv",
-        "echo 'rm -rf /' > notes.txt",
-        "grep -rn 'dd if=' . ; echo \"mkfs is dangerous\"",
-        "python - <<'EOF'\nimport os\nprint('rm -rf / is > /etc/passwd')\nrm -rf /\nEOF",
+        "python train.py --epochs 5 > log.txt 2>&1", "ls -la /srv/mle/data | head -5", "cat /etc/os-release", "",
+        "rm -rf build ./tmp/* && mkdir -p out/a && touch out/a/b", "for f in a b; do rm $f; done", "dd of=x count=0",
+        "cp /srv/mle/data/train.csv ./train.csv", "echo 'rm -rf /' > notes.txt", "X=out.txt; echo 1 > $X",
+        "grep -rn 'dd if=' . ; echo \"mkfs is dangerous\"", "[ -f x ] && echo yes",
+        "python - <<'EOF'\nimport os\nprint('rm -rf / is > /etc/passwd')\nrm -rf /\nEOF", "echo it's unbalanced",
         "cat > script.py <<'EOF'\nx = 3 > 2\nopen('/etc/passwd')\nEOF\npython script.py",
-        "cat <<A <<-'B' | sort\nA\nrm -rf /\n  B\nls",
+        "cat <<A <<-'B' | sort\nA\nrm -rf /\n  B\nls", "python -c \"print(1 if 2 > 1 else 0)\"",
+        "tar -czf model.tar.gz model/", "bash -o pipefail -c 'python x.py | tee log.txt'",
         "nvidia-smi >/dev/null 2>&1 || true",
-        "X=out.txt; echo 1 > $X",
-        "[ -f x ] && echo yes",
-        "python -c \"print(1 if 2 > 1 else 0)\"",
-        "dd of=x count=0",
-        "tar -czf model.tar.gz model/",
-        "bash -o pipefail -c 'python x.py | tee log.txt'",
-        "echo it's unbalanced",
-        "",
     ],
 )  # fmt: skip
 def test_ordinary_work_is_let_through(line: str) -> None:
@@ -76,32 +65,7 @@ def test_the_list_can_be_extended() -> None:
 
 
 @pytest.mark.req("REQ-OR-033")
-def test_file_tools_stay_in_their_folders(tmp_path: Path) -> None:
-    work, data = tmp_path / "work", tmp_path / "data"
-    work.mkdir()
-    data.mkdir()
-    (work / "input").symlink_to(data)
-    local = Guard(work, readable=[data])
-    assert local.check_tool("Write", {"file_path": str(work / "a" / "b.py")}) is None
-    assert local.check_tool("Edit", {"file_path": "b.py"}) is None
-    for outside in (
-        str(tmp_path / "x"),
-        "../x",
-        str(data / "train.csv"),
-        "input/train.csv",
-        "/etc/passwd",
-        "~/.ssh/id",
-    ):
-        assert local.check_tool("Write", {"file_path": outside}), outside
-        assert local.check_tool("Edit", {"file_path": outside}), outside
-    assert local.check_tool("NotebookEdit", {"notebook_path": "/x.ipynb"})
-    assert local.check_tool("Read", {"file_path": "input/train.csv"}) is None
-    assert local.check_tool("Read", {"file_path": str(data / "train.csv")}) is None
-    assert local.check_tool("Read", {"file_path": "/root/.aws/credentials"})
-    assert local.check_tool("WebSearch", {"query": "rm -rf /"}) is None
-
-
-def test_what_lies_among_the_data_and_is_none_is_not_read(tmp_path: Path) -> None:
+def test_file_tools_stay_in_their_folders_and_read_nothing_that_is_no_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     work, old = data / "runs" / "new" / "work", data / "runs" / "old"
     mine, theirs = ["runs/new/work/notes.txt", "train.csv", "runs.csv", "sub/.keep"], ["runs/old/journal.jsonl", ".env"]
@@ -115,8 +79,23 @@ def test_what_lies_among_the_data_and_is_none_is_not_read(tmp_path: Path) -> Non
     local = Guard(work, readable=[data])
     for path in (*(str(data / name) for name in mine), str(data), "input/train.csv", "notes.txt"):
         assert local.check_tool("Read", {"file_path": path}) is None, path
-    for path in (*(str(data / name) for name in theirs), str(old), "trick", str(data / "sub" / ".." / ".env")):
+    hidden = (*(str(data / name) for name in theirs), str(old), "trick", str(data / "sub" / ".." / ".env"))
+    for path in (*hidden, "/root/.aws/credentials"):
         assert "may be read" in (local.check_tool("Read", {"file_path": path}) or ""), path
+    for tool in ("Write", "Edit"):
+        assert local.check_tool(tool, {"file_path": str(work / "a" / "b.py")}) is None
+        assert local.check_tool(tool, {"file_path": "b.py"}) is None
+        for path in (
+            str(tmp_path / "x"),
+            "../x",
+            str(data / "train.csv"),
+            "input/train.csv",
+            "/etc/passwd",
+            "~/.ssh/id",
+        ):
+            assert local.check_tool(tool, {"file_path": path}), path
+    assert local.check_tool("NotebookEdit", {"notebook_path": "/x.ipynb"})
+    assert local.check_tool("WebSearch", {"query": "rm -rf /"}) is None
 
 
 @given(

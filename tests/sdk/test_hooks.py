@@ -7,6 +7,7 @@ import logging
 import shutil
 import sys
 import uuid
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ def use(name: str, **arguments: Any) -> BrainReply:
     return BrainReply(tool=ToolCall(name, arguments))
 
 
-async def act(bench: Bench, *calls: BrainReply, label: str = "path-0") -> list[str]:
+async def act(bench: Bench, *calls: BrainReply) -> list[str]:
     """Let the coder use tools one after the other; what each of them said."""
     bench.brain.reply_with("coder", *calls, "done")
-    await bench.agents.ask(ACTOR, "go", label=label, max_cost_usd=None)
+    await bench.ask(ACTOR, label="path-0")
     return list(bench.brain.requests[-1].tool_results)
 
 
@@ -40,20 +41,21 @@ def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]
     return [entry for entry in entries if entry["event"] == event]
 
 
-@pytest.mark.req("REQ-OR-031", "REQ-OR-033", "REQ-OR-035")
-async def test_tools_are_logged_scored_and_counted(
+@pytest.mark.req("REQ-OR-011", "REQ-OR-031", "REQ-OR-033", "REQ-OR-035")
+async def test_tools_are_logged_checked_and_counted_and_what_they_start_ends_with_the_run(
     open_bench: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
     caplog.set_level(logging.INFO, logger="mle_star.sdk")
-    outside = tmp_path / "outside.txt"
+    outside, seconds = tmp_path / "outside.txt", str(uuid.uuid4().int % 10**12)
+
+    def sleepers() -> list[psutil.Process]:
+        return [one for one in psutil.process_iter(["cmdline"]) if seconds in (one.info["cmdline"] or ())]
+
     async with open_bench(tool_profile="full", client_reuse="clear", blocked_commands=("forbidden-word",)) as bench:
         results = await act(
             bench,
-            use(
-                "Bash",
-                command="echo hello > made.txt; cat made.txt; echo key=$ANTHROPIC_API_KEY. secret=$MY_SECRET_TOKEN.",
-            ),
+            use("Bash", command="echo hello > made.txt; cat made.txt; echo key=$ANTHROPIC_API_KEY. $MY_SECRET_TOKEN."),
             use("Bash", command="sudo rm -fr /"),
             use("Bash", command=f"echo x > {outside}"),
             use("Bash", command="echo forbidden-word"),
@@ -62,11 +64,13 @@ async def test_tools_are_logged_scored_and_counted(
             use("Bash", command=f"python3 -c \"open('{outside}', 'w')\" ; ls /missing-folder"),
         )
         failures = bench.agents.state.consecutive_failures["coder"]
-        await act(bench, use("Read", file_path="made.txt"))
+        background = f"nohup setsid sleep {seconds} >/dev/null 2>&1 & echo started $!"
+        (started, _) = await act(bench, use("Bash", command=background), use("Read", file_path="made.txt"))
+        assert "started" in started
         assert bench.agents.state.consecutive_failures["coder"] == 0
 
     # What ran: in the path's own folder, without secrets.
-    assert "hello\nkey=. secret=." in results[0]
+    assert "hello\nkey=. ." in results[0]
     assert (tmp_path / "work" / "agents" / "path-0" / "made.txt").read_text(encoding="utf-8") == "hello\n"
     # What was refused, with the reason.
     for index in (1, 2, 3, 4):
@@ -82,6 +86,7 @@ async def test_tools_are_logged_scored_and_counted(
         ("Bash", True),
         ("Bash", False),
         ("Bash", False),
+        ("Bash", True),
         ("Read", True),
     ]
     for entry in used:
@@ -94,19 +99,6 @@ async def test_tools_are_logged_scored_and_counted(
     assert [entry["consecutive_failures"] for entry in failed] == [1, 2]
     assert "Exit code 3" in failed[0]["error"]
     assert failures == 2
-
-
-@pytest.mark.req("REQ-OR-011")
-async def test_what_an_agents_shell_left_in_the_background_ends_with_the_run(open_bench: OpenBench) -> None:
-    seconds = str(uuid.uuid4().int % 10**12)
-
-    def sleepers() -> list[psutil.Process]:
-        return [one for one in psutil.process_iter(["cmdline"]) if seconds in (one.info["cmdline"] or ())]
-
-    async with open_bench(tool_profile="full") as bench:
-        command = f"nohup setsid sleep {seconds} >/dev/null 2>&1 & echo started $!"
-        (said,) = await act(bench, use("Bash", command=command))
-        assert "started" in said
     psutil.wait_procs(sleepers(), timeout=240)
     assert not sleepers()
 
@@ -139,43 +131,17 @@ async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
 
 
 @pytest.mark.req("REQ-OR-034")
-@pytest.mark.parametrize("file", ["train.csv", "none"])  # a tool that works, one that fails
 async def test_an_agent_that_uses_a_tool_near_the_deadline_is_told_to_finish(
-    open_bench: OpenBench, task: TaskDescription, file: str
+    open_bench: OpenBench, task: TaskDescription
 ) -> None:
     now = 0.0
     budget = Budget(PipelineConfig(time_limit_seconds=10_000), clock=lambda: now)
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
-        reader, look = agent_config(AgentType.data), use("Read", file_path=str(Path(task.data_dir) / file))
-        bench.brain.reply_with("data", look, "done", look, "done")
-        await bench.agents.ask(reader, "go", label="main", max_cost_usd=None)
-        assert HURRY not in bench.brain.requests[-1].body.decode()
-        now = 9_001.0  # less than 10 % are left
-        assert budget.finalize_now
-        await bench.agents.ask(reader, "go", label="main", max_cost_usd=None)
-        assert HURRY in bench.brain.requests[-1].body.decode()
-
-
-@pytest.mark.req("REQ-OR-027", "REQ-OR-032")
-async def test_the_money_is_looked_at_whenever_an_agent_stops(
-    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="mle_star.sdk")
-    budget = Budget(PipelineConfig(max_budget_usd=0.05))
-    async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
-        bench.brain.always("coder", BrainReply(text="x", input_tokens=10_000, output_tokens=0))
-        for label in ("path-0", "path-1", "path-1"):
-            reply = await bench.agents.ask(agent_config(AgentType.coder), "go", label=label, max_cost_usd=None)
-            budget.charge(reply.cost_usd, phase="phase2", path=label)  # as the run does
-        assert bench.agents.state.total_cost_usd == pytest.approx(0.09)
-    stopped = logged(caplog, "agent_stopped")
-    assert [(entry["agent"], entry["path"], entry["money_is_gone"]) for entry in stopped] == [
-        ("coder", "path-0", False),
-        ("coder", "path-1", False),
-        ("coder", "path-1", True),
-    ]
-    assert [entry["total_cost_usd"] for entry in stopped] == pytest.approx([0.0, 0.03, 0.06])
-    assert [entry["path_cost_usd"] for entry in stopped] == pytest.approx([0.0, 0.0, 0.03])
+        for now, file in ((0.0, "train.csv"), (9_001.0, "train.csv"), (9_001.0, "none")):  # one that fails, too
+            bench.brain.reply_with("data", use("Read", file_path=str(Path(task.data_dir) / file)), "done")
+            await bench.ask(agent_config(AgentType.data))
+            assert budget.finalize_now == (now > 9_000)  # less than 10 % are left
+            assert (HURRY in bench.brain.requests[-1].body.decode()) == budget.finalize_now
 
 
 @pytest.mark.req("REQ-OR-010")
@@ -195,26 +161,21 @@ async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: O
             use("mcp__mle_star__parse_score", output="epoch 1\nFinal Validation Performance: 0.87\n"),
             "done",
         )
-        await bench.agents.ask(agent_config(AgentType.init), "go", label="main", max_cost_usd=None)
+        await bench.ask(agent_config(AgentType.init))
         listing, score = bench.brain.requests[-1].tool_results
         assert '"path": "train.csv"' in listing
         assert '"score": 0.87' in score
-        await bench.agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
-        assert bench.brain.requests[-1].tools == ()
 
 
 @pytest.mark.req("REQ-OR-010")
 async def test_without_our_tools_agents_do_with_those_of_the_cli(
     open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with monkeypatch.context() as trouble:
-        trouble.setitem(sys.modules, "claude_agent_sdk", None)  # so that nothing can be imported from it
-        bench_without = open_bench()
-        bench = await bench_without.__aenter__()
-    try:
+    async with AsyncExitStack() as stack:
+        with monkeypatch.context() as trouble:
+            trouble.setitem(sys.modules, "claude_agent_sdk", None)  # so that nothing can be imported from it
+            bench = await stack.enter_async_context(open_bench())
         assert "agents go without their own tools: ModuleNotFoundError" in caplog.text
-        await bench.agents.ask(agent_config(AgentType.init), "go", label="main", max_cost_usd=None)
+        await bench.ask(agent_config(AgentType.init))
         tools = bench.brain.requests[-1].tools
         assert "Read" in tools and not any(name.startswith("mcp__") for name in tools)
-    finally:
-        await bench_without.__aexit__(None, None, None)

@@ -1,4 +1,4 @@
-"""Clients come and go: connected ahead, never too many, none left behind. Scored by real processes."""
+"""Clients come and go: never too many, none left behind. Checked by real processes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
-from mle_star.models import AgentType, agent_config
-from mle_star.sdk.connection import MAX_IDLE, marked_processes
-from tests.sdk.conftest import Bench, OpenBench, is_cli
+from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.sdk.connection import Pool, marked_processes
+from tests.sdk.conftest import CODER, PLANNER, QUICK, Bench, OpenBench, is_cli
 
 pytestmark = pytest.mark.long
-
-CODER = agent_config(AgentType.coder)
 
 SCRIPT = """
 import asyncio, sys
@@ -101,7 +100,7 @@ async def test_an_exception_in_the_block_passes_and_leaves_no_process(open_bench
     with pytest.raises(ZeroDivisionError):
         async with open_bench() as bench:
             bench.brain.always("coder", BrainReply(fault=Fault("hang")))
-            call = asyncio.create_task(bench.agents.ask(CODER, "go", label="main", max_cost_usd=None))
+            call = asyncio.create_task(bench.ask())
             while not bench.brain.requests:
                 await asyncio.sleep(0.02)
             assert bench.processes
@@ -114,12 +113,10 @@ async def test_an_exception_in_the_block_passes_and_leaves_no_process(open_bench
 @pytest.mark.req("REQ-OR-011")
 async def test_trouble_while_closing_does_not_reach_the_run(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear") as bench:
-        for agent in (AgentType.coder, AgentType.planner):
-            await bench.agents.ask(agent_config(agent), "go", label="main", max_cost_usd=None)
+        await asyncio.gather(bench.ask(), bench.ask(PLANNER))
         for process in bench.processes:
             os.kill(process.pid, signal.SIGKILL)
-        call = bench.agents.ask(agent_config(AgentType.summarize), "go", label="main", max_cost_usd=None)
-        late = asyncio.create_task(call)
+        late = asyncio.create_task(bench.ask(agent_config(AgentType.summarize)))
         await asyncio.sleep(0.01)  # this one is still connecting
     await asyncio.gather(late, return_exceptions=True)
     assert marked_processes(bench.agents.marker) == []
@@ -129,20 +126,19 @@ async def test_trouble_while_closing_does_not_reach_the_run(open_bench: OpenBenc
 async def test_an_error_while_closing_hides_neither_the_result_nor_the_error_of_a_run(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Stuck:
-        """What is left of a pool that cannot be closed."""
+    class Stuck(Pool):
+        """A pool that cannot be closed."""
 
         async def close(self) -> None:
+            await super().close()
             raise OSError("the pool is stuck")
 
     async with open_bench() as bench:
-        await bench.agents._pool.close()
-        bench.agents._pool = Stuck()
+        bench.agents._pool = Stuck(1)
     assert "closing the agents' clients failed" in caplog.messages
     with pytest.raises(ZeroDivisionError):
         async with open_bench() as bench:
-            await bench.agents._pool.close()
-            bench.agents._pool = Stuck()
+            bench.agents._pool = Stuck(1)
             raise ZeroDivisionError
     assert marked_processes(bench.agents.marker) == []
 
@@ -157,7 +153,7 @@ async def test_a_run_that_is_cancelled_while_it_closes_still_leaves_nothing(open
         async with open_bench() as bench:
             marker = bench.agents.marker
             bench.brain.always("coder", BrainReply(fault=Fault("hang")))
-            call = asyncio.create_task(bench.agents.ask(CODER, "go", label="main", max_cost_usd=None))
+            call = asyncio.create_task(bench.ask())
             while not bench.brain.requests:
                 await asyncio.sleep(0.02)
             entered.set()
@@ -173,60 +169,55 @@ async def test_a_run_that_is_cancelled_while_it_closes_still_leaves_nothing(open
     assert marked_processes(marker) == []
 
 
-async def test_a_reused_client_is_one_process_and_a_fresh_one_serves_once(open_bench: OpenBench) -> None:
-    seen: dict[str, set[int]] = {}
-    for reuse in ("fresh", "clear"):
-        async with open_bench(client_reuse=reuse) as bench:
-            pids = seen.setdefault(reuse, set())
-
-            def reply(request: BrainRequest, bench: Bench = bench, pids: set[int] = pids) -> str:
-                pids.update(process.pid for process in bench.processes)
-                return "fine"
-
-            bench.brain.always("coder", reply)
-            for _ in range(2):
-                await bench.agents.ask(CODER, "go", label="main", max_cost_usd=None)
-                await clients(bench)
-            sessions = {request.headers["x-claude-code-session-id"] for request in bench.brain.requests[-2:]}
-            assert len(sessions) == 2
-    assert len(seen["clear"]) == 1
-    assert len(seen["fresh"]) == 2
-
-
-async def clients(bench: Bench) -> list[tuple[int, float | None]]:
-    """Process and cap of each client, once those that are let go have gone."""
+async def clients(bench: Bench) -> dict[int, str | None]:
+    """The cap of each client by its process, once those that are let go have gone."""
     await bench.settled()
     while bench.agents._pool._leaving:
         await asyncio.sleep(0.02)
-    caps = [
-        (pid, dict(itertools.pairwise(words)).get("--max-budget-usd")) for pid, words in bench.command_lines.items()
-    ]
-    return [(pid, None if cap is None else float(cap)) for pid, cap in caps]
+    words = {process.pid: dict(itertools.pairwise(process.cmdline())) for process in bench.processes}
+    return {pid: pairs.get("--max-budget-usd") for pid, pairs in words.items()}
 
 
-async def test_the_embedded_model_has_no_cap_and_one_client_for_all_agents_which_the_api_still_tells_apart(
+async def test_a_client_waits_for_another_call_only_when_asked_to_without_a_cap_and_with_few_others(
+    open_bench: OpenBench,
+) -> None:
+    seen: list[dict[int, str | None]] = []
+
+    async def ask(bench: Bench, config: AgentConfig = CODER, cap: float | None = None) -> dict[int, str | None]:
+        def reply(request: BrainRequest) -> str:
+            own = [process for process in bench.processes if request.agent in process.cmdline()]
+            seen.append({one.pid: dict(itertools.pairwise(one.cmdline())).get("--max-budget-usd") for one in own})
+            return "fine"
+
+        bench.brain.always(config.agent_type.value, reply)
+        await bench.ask(config, cap=cap)
+        return await clients(bench)
+
+    async with open_bench(client_reuse="auto") as bench:
+        assert await ask(bench) == await ask(bench) == {}
+        assert seen[0].keys() != seen[1].keys()
+    async with open_bench(client_reuse="clear", policy=replace(QUICK, max_idle=1)) as bench:
+        coder = await ask(bench)
+        assert await ask(bench) == coder == seen[-1] == {**seen[-2]} and list(coder.values()) == [None]
+        assert len({request.headers["x-claude-code-session-id"] for request in bench.brain.requests}) == 2
+        planner = await ask(bench, PLANNER)
+        assert len(planner) == 1 and planner.keys() != coder.keys()
+        assert await ask(bench, PLANNER, cap=1.0) == planner
+        assert {float(cap) for cap in seen[-1].values() if cap is not None} == {1.0}
+
+
+async def test_the_embedded_model_is_free_and_has_one_client_for_all_agents_which_the_api_still_tells_apart(
     open_bench: OpenBench,
 ) -> None:
     async with open_bench(model="offline") as bench:
-        calls = [bench.agents.ask(CODER, f"go {share}", label="main", max_cost_usd=share) for share in (1.0, 0.1, 0.0)]
-        await asyncio.gather(*calls)
+        replies = await asyncio.gather(*(bench.ask(prompt=f"go {share}", cap=share) for share in (1.0, 0.1, 0.0)))
+        assert {reply.cost_usd for reply in replies} == {bench.agents.state.total_cost_usd} == {0.0}
+        assert replies[0].input_tokens > 0 and bench.brain.requests[0].model == "mle-star-offline"
         seen = await clients(bench)
-        assert [cap for _, cap in seen] == [None]  # one process served all
-        asked = [CODER, agent_config(AgentType.leakage, "correction"), agent_config(AgentType.planner)]
-        for config in asked:
-            await bench.agents.ask(config, "go", label="path-0", max_cost_usd=0.0)
+        assert list(seen.values()) == [None]  # one process served all
+        for config in (CODER, agent_config(AgentType.leakage, "correction"), PLANNER):
+            await bench.ask(config, label="path-0", cap=0.0)
         assert await clients(bench) == seen
         named = [(request.agent, request.variant) for request in bench.brain.requests[3:]]
         assert named == [("coder", None), ("leakage", "correction"), ("planner", None)]
         assert all(not request.tools for request in bench.brain.requests)
-
-
-@pytest.mark.parametrize(("reuse", "cap", "left"), [("auto", None, 0), ("clear", 1.0, 0), ("clear", None, MAX_IDLE)])
-async def test_a_client_waits_for_another_call_only_when_asked_to_and_without_a_cap(
-    reuse: str, cap: float | None, left: int, open_bench: OpenBench
-) -> None:
-    async with open_bench(client_reuse=reuse) as bench:
-        kinds = ["coder", "planner", "summarize", "ablation", "merger", "init", "debugger"] if left else ["coder"]
-        for agent in map(AgentType, kinds):
-            await bench.agents.ask(agent_config(agent), "go", label="main", max_cost_usd=cap)
-        assert [cap for _, cap in await clients(bench)] == [None] * left

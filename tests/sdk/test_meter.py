@@ -26,21 +26,13 @@ def streamed(meter: Meter, *, model: str = MODEL, events: int | None = None, **r
 
 
 @pytest.mark.req("REQ-OR-027")
-def test_a_reply_counts_once_however_many_messages_tell_of_it_and_the_last_word_counts() -> None:
-    meter = Meter()
-    streamed(meter, input_tokens=1000, output_tokens=500)
-    streamed(meter, input_tokens=2000, output_tokens=300)
-    assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + 800 * 15e-6)
-    assert not meter.broken_off
-
-
-def test_a_reply_that_broke_off_is_paid_for_as_far_as_it_came() -> None:
-    meter = Meter()
-    streamed(meter, input_tokens=1000, output_tokens=500)
-    streamed(meter, input_tokens=2000, output_tokens=300, events=3)
-    assert meter.broken_off
-    written = 700 / CHARACTERS_PER_TOKEN
-    assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
+def test_a_reply_counts_once_by_its_last_word_and_one_that_broke_off_as_far_as_it_came() -> None:
+    for events, written in ((None, 300.0), (3, 700 / CHARACTERS_PER_TOKEN)):
+        meter = Meter()
+        streamed(meter, input_tokens=1000, output_tokens=500)
+        streamed(meter, input_tokens=2000, output_tokens=300, events=events)
+        assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
+        assert meter.broken_off == (events is not None)
 
 
 def test_the_user_s_price_is_that_of_the_model_that_was_asked_for() -> None:
@@ -52,20 +44,17 @@ def test_the_user_s_price_is_that_of_the_model_that_was_asked_for() -> None:
 
 
 def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
-    message = message_of(
-        BrainRequest("coder", None, "", "", model=MODEL),
-        BrainReply(text="x" * 700, input_tokens=1000, output_tokens=500),
-    )
+    reply = BrainReply(text="x" * 700, input_tokens=1000, output_tokens=500)
+    message = message_of(BrainRequest("coder", None, "", "", model=MODEL), reply)
     events = [json.loads(event.split(b"data: ")[1]) for event in events_of(message)]
     for told, passed in ((events, events[:2]), (events[:2], events), ([], events), (events, [])):
-        meter, other = Meter(), Meter()
-        for event in told:
-            meter.stream(event)
-        for event in passed:
-            other.stream(event)
-        meter.add(other)
-        assert not meter.broken_off
-        assert Tariff().cost(meter) == pytest.approx(1000 * 3e-6 + 500 * 15e-6)
+        meters = Meter(), Meter()
+        for meter, heard in zip(meters, (told, passed), strict=True):
+            for event in heard:
+                meter.stream(event)
+        meters[0].add(meters[1])
+        assert not meters[0].broken_off
+        assert Tariff().cost(meters[0]) == pytest.approx(1000 * 3e-6 + 500 * 15e-6)
 
 
 def test_a_model_without_a_list_price_is_estimated_by_the_calls_before_and_that_is_said() -> None:

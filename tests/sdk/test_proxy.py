@@ -146,8 +146,7 @@ async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_usage_complete() -> N
 
 
 async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() -> None:
-    got: asyncio.Queue[bytes] = asyncio.Queue()
-    ended = asyncio.Event()
+    got, more, ended = asyncio.Queue[bytes](), asyncio.Queue[bytes](), asyncio.Event()
 
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"request-id", b"r1")]})
@@ -156,20 +155,19 @@ async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() 
             await send({"type": "http.response.body", "body": message["body"], "more_body": True})
         ended.set()  # the answer itself has no end
 
+    async def upload() -> AsyncIterator[bytes]:
+        while piece := await more.get():
+            yield piece
+
     service = LoopbackServer(echo, name="service")
     await service.start()
     try:
-        async with CredentialProxy(Upstream(service.url)) as proxy:
-            more: asyncio.Queue[bytes] = asyncio.Queue()
-
-            async def upload() -> AsyncIterator[bytes]:
-                while piece := await more.get():
-                    yield piece
-
-            client = httpx2.AsyncClient(trust_env=False, timeout=240)
-            request = client.build_request(
-                "POST", f"{proxy.base_url}/v1/messages", content=upload(), headers={"x-api-key": proxy.key("coder")}
-            )
+        async with (
+            CredentialProxy(Upstream(service.url)) as proxy,
+            httpx2.AsyncClient(trust_env=False, timeout=240) as client,
+        ):
+            url, headers = f"{proxy.base_url}/v1/messages", {"x-api-key": proxy.key("coder")}
+            request = client.build_request("POST", url, content=upload(), headers=headers)
             sending = asyncio.ensure_future(client.send(request, stream=True))
             await more.put(b"first")
             assert await asyncio.wait_for(got.get(), 240) == b"first"  # while the request is still being written
@@ -180,7 +178,6 @@ async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() 
             assert not ended.is_set()
             await answer.aclose()
             await asyncio.wait_for(ended.wait(), 240)
-            await client.aclose()
     finally:
         await service.stop()
 

@@ -79,37 +79,22 @@ async def test_a_streamed_reply_is_the_same_message_in_pieces() -> None:
     assert [(charge.input_tokens, charge.output_tokens) for charge in server.charges] == [(7, 11), (7, 11)]
 
 
-async def test_the_brain_sees_who_asks_what() -> None:
-    brain = ScriptedBrain("fine")
-    tool = {"name": "StructuredOutput", "input_schema": SCHEMA}
+async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_where_one_is_offered() -> None:
+    brain, tool = ScriptedBrain({"a": "x"}), {"name": "StructuredOutput", "input_schema": SCHEMA}
     async with MessagesServer(brain) as server:
-        await post(server, body(tools=[tool, {"name": "Read", "input_schema": {}}]))
-    (asked,) = brain.calls("coder")
-    assert (asked.system, asked.prompt, asked.schema) == ("who you are", "the prompt", SCHEMA)
-    assert asked.wants_structured
-    assert asked.tools == ("StructuredOutput", "Read")
-
-
-async def test_a_structured_value_becomes_a_tool_call_when_asked_for_and_text_otherwise() -> None:
-    async with MessagesServer(ScriptedBrain({"a": "x"})) as server:
-        tool = {"name": "StructuredOutput", "input_schema": SCHEMA}
-        asked = (await post(server, body(stream=False, tools=[tool]))).json()
-        not_asked = (await post(server, body(stream=False))).json()
-    assert asked["content"][0]["input"] == {"a": "x"}
-    assert asked["stop_reason"] == "tool_use"
-    assert json.loads(not_asked["content"][0]["text"]) == {"a": "x"}
-
-
-async def test_tool_results_reach_the_brain_with_the_prompt_they_belong_to() -> None:
-    brain = ScriptedBrain()
-    brain.reply_with("coder", BrainReply(tool=ToolCall("Read", {"file_path": "x"})), "done")
-    async with MessagesServer(brain) as server:
+        offered = (await post(server, body(stream=False, tools=[tool, {"name": "Read", "input_schema": {}}]))).json()
+        not_offered = (await post(server, body(stream=False))).json()
+        brain.reply_with("coder", BrainReply(tool=ToolCall("Read", {"file_path": "x"})), "done")
         first = (await post(server, body(stream=False))).json()
         result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "the file"}
         messages = [*body()["messages"], {"role": "assistant", "content": first["content"]}]
         await post(server, body(messages=[*messages, {"role": "user", "content": [result]}]))
-    assert brain.requests[1].prompt == "the prompt"
-    assert brain.requests[1].tool_results == ("the file",)
+    asked, *_, last = brain.calls("coder")
+    assert (asked.system, asked.prompt, asked.schema) == ("who you are", "the prompt", SCHEMA)
+    assert asked.wants_structured and asked.tools == ("StructuredOutput", "Read")
+    assert (offered["content"][0]["input"], offered["stop_reason"]) == ({"a": "x"}, "tool_use")
+    assert json.loads(not_offered["content"][0]["text"]) == {"a": "x"}
+    assert (last.prompt, last.tool_results) == ("the prompt", ("the file",))
 
 
 async def test_the_other_endpoints_answer() -> None:
@@ -151,22 +136,17 @@ async def test_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
         assert isinstance(server.errors[0], LookupError)
 
 
-@pytest.mark.parametrize(("name", "status"), [("rate_limit", 429), ("server_error", 500), ("overloaded", 529)])
-async def test_error_statuses_carry_the_api_s_error_body(name: str, status: int) -> None:
-    async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
-        reply = await post(server, body())
-    assert reply.status == status
-    assert reply.json()["type"] == "error"
-    assert ("retry-after" in reply.headers) == (status == 429)
-    assert server.charges == []
-
-
-@pytest.mark.parametrize(("name", "error"), [("cut_stream", http.client.IncompleteRead), ("hang", TimeoutError)])
-async def test_a_stream_that_is_cut_or_hangs_charges_nothing(name: str, error: type[Exception]) -> None:
-    async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
-        with pytest.raises(error):
-            await post(server, body(), timeout=0.3 if name == "hang" else 240)
-        assert server.charges == []
+async def test_faults_carry_the_api_s_error_body_or_break_off_and_charge_nothing() -> None:
+    for name, status in (("rate_limit", 429), ("server_error", 500), ("overloaded", 529)):
+        async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
+            reply = await post(server, body())
+            assert (reply.status, reply.json()["type"], server.charges) == (status, "error", [])
+            assert ("retry-after" in reply.headers) == (status == 429)
+    for name, error in (("cut_stream", http.client.IncompleteRead), ("hang", TimeoutError)):
+        async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
+            with pytest.raises(error):
+                await post(server, body(), timeout=0.3 if name == "hang" else 240)
+            assert server.charges == []
 
 
 async def test_the_same_seed_spoils_the_same_replies() -> None:

@@ -53,11 +53,15 @@ class _Bill:
 
 @dataclass(frozen=True)
 class CallPolicy:
-    """How patient calls are. The CLI itself tries `cli_retries` times before any of the delays here is used."""
+    """How patient calls are, and how many clients wait for the next ones.
+
+    The CLI itself tries `cli_retries` times before any of the delays here is used.
+    """
 
     retry_delays: tuple[float, ...] = (1.0, 2.0, 4.0)
     busy_delays: tuple[float, ...] = (15.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0)
     cli_retries: int = 4
+    max_idle: int = 6
 
 
 class AgentClient:
@@ -108,7 +112,7 @@ class AgentClient:
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(self._launcher.warn_once, own)
         self._tools_work = False
-        self._pool = Pool()
+        self._pool = Pool(self.policy.max_idle)
         most = 1 if self._launcher.shares_client else self.max_concurrent_sessions
         self._slots = nullcontext() if most is None else asyncio.Semaphore(most)
         self._calls: set[asyncio.Future[None]] = set()

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_IDLE = 6
 CLEAR_SECONDS = 30.0
 ABORT_SECONDS = 2.0
 CLOSE_SECONDS = 4.0
@@ -242,8 +241,8 @@ async def _message(text: str, *, verbatim: bool) -> AsyncIterator[dict[str, Any]
 class Pool:
     """Gives a client to one call at a time, and leaves none behind. One with a key is cleared for the next call."""
 
-    def __init__(self) -> None:
-        self.closed = True
+    def __init__(self, max_idle: int) -> None:
+        self.closed, self._max_idle = True, max_idle
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -272,7 +271,7 @@ class Pool:
             return
         self._busy.discard(worker)
         self._idle.append(worker)
-        if len(self._idle) > MAX_IDLE:
+        if len(self._idle) > self._max_idle:
             self.discard(self._idle.pop(0))
 
     def distrust(self, worker: Worker) -> None:
