@@ -68,8 +68,8 @@ def test_the_best_of_many_lucky_scripts_promises_no_more_than_it_is_worth(tmp_pa
         ranked = sorted(predictions, key=lambda answers: -holdout.figure(answers, holdout.search_rows))[:5]
         field = Field(holdout, {f"path {i}": answers for i, answers in enumerate(ranked)}, predictions[0])
         chosen = field.choose(holdout.select_rows)
-        boasts.append(holdout.figure(field.singles[chosen], holdout.search_rows))
-        measures.append(holdout.measure(field.singles[chosen], holdout.select_rows))
+        boasts.append(holdout.figure(field.answers[chosen], holdout.search_rows))
+        measures.append(holdout.measure(field.answers[chosen], holdout.select_rows))
         expected.append(field.expected(chosen, measures[-1]).score)
     assert sum(boasts) / 10 > 0.54, "the search's own score is that of the luckiest"
     assert sum(m.score for m in measures) / 10 > 0.53, "and so is that of the luckiest shortlisted solution"
@@ -186,9 +186,9 @@ def test_a_blend_must_win_where_its_weights_were_not_found(tmp_path: Path) -> No
     learnt: dict[int, tuple[str, ...]] = {
         row: (truth[row][0] if row in search else str(1 - int(truth[row][0])),) for row in holdout.hidden_rows
     }
-    field = Field(holdout, {"path 1": guesses(holdout, 3, 0.5)}, None, Answers(learnt, ()))
+    field = Field(holdout, {"path 1": guesses(holdout, 3, 0.5), BLEND: Answers(learnt, ())}, None)
     assert field.choose(holdout.select_rows) == "path 1"
-    field.blend = Answers({row: (truth[row][0],) for row in holdout.hidden_rows}, ())
+    field.answers[BLEND] = Answers({row: (truth[row][0],) for row in holdout.hidden_rows}, ())
     assert field.choose(holdout.select_rows) == BLEND
 
 
@@ -196,7 +196,7 @@ def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(tmp_path: Pat
     holdout = holdout_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
     right: dict[int, tuple[str, ...]] = {row: (holdout.scorer.data.truth[row][0],) for row in holdout.hidden_rows}
     some = Answers({row: right[row] for row in holdout.split.views[0]}, ())
-    field = Field(holdout, {"on one view": some, "on all": Answers(right, ())}, None, Answers(right, ()))
+    field = Field(holdout, {"on one view": some, "on all": Answers(right, ()), BLEND: Answers(right, ())}, None)
     assert field.choose(holdout.select_rows) == "on all", "and one script rather than a blend that is no better"
 
 

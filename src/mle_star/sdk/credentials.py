@@ -48,7 +48,7 @@ _CREDENTIAL = re.compile(
     r"|CLAUDE_CODE_(OAUTH_TOKEN|USE_(BEDROCK|VERTEX|FOUNDRY)|SKIP_(BEDROCK|VERTEX|FOUNDRY)_AUTH"
     r"|CLIENT_(CERT|KEY|KEY_PASSPHRASE))|(AWS|AZURE|GOOGLE|GCLOUD|CLOUDSDK|VERTEX)_.*|CLOUD_ML_REGION|XDG_\w+"
 )
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|HEADERS", re.IGNORECASE)
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|HEADERS", re.IGNORECASE)
 _CLAUDE = re.compile(r"claude|sonnet|opus|haiku|anthropic|^(default|best)$|^arn:", re.IGNORECASE)
 _FIRST_PARTY = "https://api.anthropic.com"
 
@@ -190,7 +190,7 @@ def client_environment(
 
 def secret_names(environ: Mapping[str, str] = os.environ) -> list[str]:
     """The variables of a CLI process that an agent's shell must not get."""
-    found = {name for name in environ if is_inherited(name, direct=True) and _SECRET_NAME.search(name)}
+    found = {name for name in environ if is_inherited(name, direct=True) and SECRET_NAME.search(name)}
     return sorted(found | set(_SECRETS) | {"ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_MESSAGING_TOKEN"})
 
 

@@ -42,8 +42,7 @@ class RunControl:
     def __init__(self, budget: Budget, journal: Journal, run_dir: Path) -> None:
         self._budget, self._journal, self._run_dir = budget, journal, run_dir
         self._task: asyncio.Task[Any] | None = None
-        self._unreachable, self._since = 0, datetime.now(timezone.utc)
-        self._last_failure = ""
+        self._unreachable, self._last_failure, self._since = 0, "", datetime.now(timezone.utc)
         self.stopped_by: str | None = None
         self.request: Stop | None = None
         """Who asked the run to finish."""
@@ -92,13 +91,13 @@ class RunControl:
         """Heed the clock, the control file and, when wanted, the signals while the current task runs the pipeline."""
         self._task = asyncio.current_task()
         watcher = asyncio.create_task(self._watch(), name="run-control")
-        restore = self._listen_to_signals() if signals else []
+        before = self._listen_to_signals() if signals else {}
         try:
             yield
         finally:
             watcher.cancel()
-            for undo in restore:
-                undo()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def _watch(self) -> None:
         while True:
@@ -110,40 +109,28 @@ class RunControl:
                 self.stop("control file")
             await asyncio.sleep(POLL_SECONDS)
 
-    def _listen_to_signals(self) -> list[Callable[[], object]]:
-        """Handlers for the main thread; elsewhere the caller's own stand."""
+    def _listen_to_signals(self) -> dict[signal.Signals, Any]:
+        """Handlers for the main thread, where elsewhere the caller's own stand; those that were there before."""
         if threading.current_thread() is not threading.main_thread():
-            return []
+            return {}
         loop = asyncio.get_running_loop()
-        undo: list[Callable[[], object]] = []
-        acts = {signal.SIGINT: self._interrupted, signal.SIGTERM: self._terminated}
+        acts: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGINT: self._interrupted,
+            signal.SIGTERM: lambda: self.stop("SIGTERM"),
+        }
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
-            acts[signal.SIGHUP] = self._hung_up
-        for number, act in acts.items():
-            before = signal.getsignal(number)
-            signal.signal(number, _soon(loop, act))
-            undo.append(lambda number=number, before=before: signal.signal(number, before))  # type: ignore[misc]
-        return undo
+            acts[signal.SIGHUP] = lambda: self.stop("the end of its terminal")
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            """Leave the work to the event loop: the journal may be in the middle of a line."""
+            loop.call_soon_threadsafe(acts[signal.Signals(number)])
+
+        return {number: signal.signal(number, handle) for number in acts}
 
     def _interrupted(self) -> None:
         self.finish("Ctrl-C")
         if self.stopped_by is not None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one ends the process, whatever it is doing
-
-    def _terminated(self) -> None:
-        self.stop("SIGTERM")
-
-    def _hung_up(self) -> None:
-        self.stop("the end of its terminal")
-
-
-def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> Callable[[int, FrameType | None], None]:
-    """A signal handler that leaves the work to the event loop: the journal may be in the middle of a line."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(act)
-
-    return handle
 
 
 # --- why a run ended early ---------------------------------------------------------------------------------

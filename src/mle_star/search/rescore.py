@@ -90,7 +90,7 @@ def _of_run(
     event: ScriptRun, scored: list[ScriptRun], root: Path, holdout: HoldOut | None, truth: _Truth | None
 ) -> Rescored:
     printed = event.score if event.result.measure is None else event.result.measure.printed
-    search = select = None
+    search = select = worth = None
     problem = ""
     if holdout is not None and event.result.answers and event not in scored:
         problem = "scored by other hidden rows, or with other packages"
@@ -103,7 +103,6 @@ def _of_run(
             select = holdout.measure(answers, holdout.select_rows, reference=reference, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
-    worth = None
     if truth is not None and event.result.submission is not None:
         worth, why = truth.of(root / event.result.submission)
         problem = problem or why
@@ -120,8 +119,7 @@ class _Truth:
     @classmethod
     def read(cls, scorer: Scorer, path: Path) -> _Truth:
         """The labels in the test's order: by key, else as they stand; a column for each class counts as its largest."""
-        data = scorer.data
-        sample = data.layout.sample
+        data, sample, key = scorer.data, scorer.data.layout.sample, scorer.data.layout.key
         separator = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
             with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -130,11 +128,9 @@ class _Truth:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
         if len(rows) != data.asked:
             raise ConfigError(f"{path} has {len(rows)} rows, the test {data.asked}")
-        key = data.layout.key
         if key is not None and rows and key in rows[0]:
             by_key = {row[key].strip(): row for row in rows}
-            missing = [name for name in data.asked_keys if name not in by_key]
-            if missing:
+            if missing := [name for name in data.asked_keys if name not in by_key]:
                 raise ConfigError(f"{path} lacks {len(missing)} values of {key}, such as {missing[0]!r}")
             rows = [by_key[name] for name in data.asked_keys]
         columns = scorer.plain(list(zip(*(_labels(scorer, row, path) for row in rows), strict=True)), separator)

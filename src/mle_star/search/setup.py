@@ -7,7 +7,6 @@ import difflib
 import importlib.metadata
 import logging
 import platform
-import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -37,6 +36,7 @@ from mle_star.run.events import AnyEvent, HoldOutPrepared, Interpreter, Notice, 
 from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
 from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
+from mle_star.sdk.credentials import SECRET_NAME
 from mle_star.sdk.definitions import ScriptShare, plain_name
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ logger = logging.getLogger(__name__)
 
 MODEL_GROUP = "mle_star.models"
 """Entry points that bring their own API: name = model, value = a function that gives an async context manager."""
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 12
 _NOWHERE = logging.NullHandler()  # without any handler, Python would print warnings into a display
 _TEXTS = (".md", ".txt", ".yaml", ".yml")
@@ -55,10 +54,9 @@ _TEXTS = (".md", ".txt", ".yaml", ".yml")
 
 def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     """Refuse what cannot work, before anything is made or paid for."""
-    if not isinstance(task, TaskDescription):
-        raise ConfigError(f"a TaskDescription is wanted, not {type(task).__name__}")
-    if not isinstance(config, PipelineConfig):
-        raise ConfigError(f"a PipelineConfig is wanted, not {type(config).__name__}")
+    for given, kind in ((task, TaskDescription), (config, PipelineConfig)):
+        if not isinstance(given, kind):
+            raise ConfigError(f"a {kind.__name__} is wanted, not {type(given).__name__}")
     if not task.competition_id.strip():
         raise ConfigError("competition_id: the task needs a name")
     if not is_own_metric(task.evaluation_metric):
@@ -93,7 +91,7 @@ def read_references(config: PipelineConfig) -> list[str]:
 
 def secret_values(environ: Mapping[str, str]) -> list[str]:
     """The values of credentials in the environment, longest first; short ones could be ordinary words."""
-    found = {value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
+    found = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
     return sorted(found, key=len, reverse=True)
 
 
@@ -187,12 +185,14 @@ def _changes(before: Interpreter | None, now: Interpreter | None) -> list[str]:
     if before is None or now is None:
         return []
     old, new = ({"Python": one.version, **one.packages} for one in (before, now))
-    words = {name: f"{name} is gone" for name in old if name not in new}
-    words |= {name: f"{name} {new[name]} is new" for name in new if name not in old}
-    words |= {
-        name: f"{name} {new[name]} instead of {old[name]}" for name in new if old.get(name, new[name]) != new[name]
-    }
-    return [words[name] for name in sorted(words, key=lambda name: (name != "Python", name.lower()))]
+
+    def words(name: str) -> str:
+        if name not in new:
+            return f"{name} is gone"
+        return f"{name} {new[name]} instead of {old[name]}" if name in old else f"{name} {new[name]} is new"
+
+    changed = {name for name, _ in old.items() ^ new.items()}
+    return [words(name) for name in sorted(changed, key=lambda name: (name != "Python", name.lower()))]
 
 
 def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
@@ -208,15 +208,13 @@ def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path
         return None
     try:
         holdout = HoldOut.prepare(task, config, run_dir)
-        prepared = _prepared(holdout)
+        journal.record(_prepared(holdout))
+        return holdout
     except (Unsupported, Ungradable, OSError, UnicodeError) as error:
         why_not = str(error)
     except Exception as error:  # files come in more shapes than anybody knows: none of them ends a run
         logger.exception("no rows can be hidden")
         why_not = f"{type(error).__name__}: {error}"
-    else:
-        journal.record(prepared)
-        return holdout
     journal.record(HoldOutPrepared(step="run", why_not=why_not))
     return None
 
@@ -241,7 +239,7 @@ def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) 
 
 
 def _prepared(holdout: HoldOut) -> HoldOutPrepared:
-    """What the journal says of an holdout."""
+    """What the journal says of a hold-out."""
     rule, split = holdout.scorer.data.rule, holdout.split
     return HoldOutPrepared(
         step="run",
@@ -266,25 +264,18 @@ def work_dir(run_dir: Path, task: TaskDescription, label: str) -> Path:
 # --- the model ---------------------------------------------------------------------------------------------
 
 
-def served_models() -> list[str]:
-    """The models that bring their own API."""
-    return [point.name for point in importlib.metadata.entry_points(group=MODEL_GROUP)]
-
-
 def served_model(name: str) -> Callable[[], AbstractAsyncContextManager[Any]] | None:
     """Who brings the API of a model along: the embedded engineer does, and a plugin may."""
-    for point in importlib.metadata.entry_points(group=MODEL_GROUP):
-        if point.name == name:
-            serve: Callable[[], AbstractAsyncContextManager[Any]] = point.load()
-            return serve
-    return None
+    served = importlib.metadata.entry_points(group=MODEL_GROUP)
+    return served[name].load() if name in served.names else None
 
 
 def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
     """Raise `CredentialError` when no call could be authenticated; a model that brings its own API needs nothing."""
     if base_url is not None or served_model(config.model) is not None:
         return
-    near = difflib.get_close_matches(config.model.lower(), served_models(), n=1, cutoff=0.8)
+    served = importlib.metadata.entry_points(group=MODEL_GROUP).names
+    near = difflib.get_close_matches(config.model.lower(), served, n=1, cutoff=0.8)
     if near:
         raise ConfigError(f"there is no model {config.model!r}; did you mean {near[0]}?")
     require_credentials(config)
@@ -305,6 +296,7 @@ def gather_facts(
     """
     python, parts = python or inspect_interpreter(config.python), config.briefing
     packages = {plain_name(name) for name in python.packages}
+    told_of_data = "data" in parts and config.traits.reads_prose
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
         memory_gb=hardware.get("script_memory_gb") or Limits.of(config).memory_bytes / 1e9,
@@ -317,9 +309,7 @@ def gather_facts(
         python_version=python.version,
         packages=python.packages,
         scored_by_answers=scored_by_answers,
-        brief=data_brief(Path(task.data_dir), task.description)
-        if "data" in parts and config.traits.reads_prose
-        else "",
+        brief=data_brief(Path(task.data_dir), task.description) if told_of_data else "",
         knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in parts else "",
         share=share if "limits" in parts else None,
     )
@@ -355,9 +345,6 @@ async def connected(
         yield agents
         return
 
-    def notify(message: str) -> None:
-        journal.record(Notice(level="warning", message=message))
-
     async with AsyncExitStack() as stack:
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
@@ -373,7 +360,7 @@ async def connected(
             work_dir=run_dir / "work",
             base_url=base_url,
             budget=budget,
-            notify=notify,
+            notify=lambda message: journal.record(Notice(level="warning", message=message)),
             can_use_tool=can_use_tool,
             hidden=hidden_from(run_dir, whole, DataFolder(task.data_dir)),
         )

@@ -30,7 +30,6 @@ from mle_star.models.phases import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined
-from mle_star.run.ledger import ScriptRun
 from mle_star.safety import check_and_fix_leakage, checks_later
 
 logger = logging.getLogger(__name__)
@@ -40,6 +39,10 @@ MOST_MEMBERS = 12
 MOST_FINALISTS = 12
 SURE = 0.95
 """What answers to fewer rows is chosen only where it wins in so many draws of the rows that both answer."""
+
+
+_Selected = tuple["Pick", list["ShortlistScored | SolutionExamined"]]
+"""What is submitted, and what the journal says of the selection."""
 
 
 class Found(NamedTuple):
@@ -108,18 +111,18 @@ async def pick(found: Found) -> Pick | None:
     if holdout is None:
         return None
     try:
-        selection = await asyncio.to_thread(_Selection.of, run, holdout, found)
-        while selection is not None and await _turns_out_leaking(run, selection.pick.chosen):
-            selection = await asyncio.to_thread(_Selection.of, run, holdout, found)
+        selected = await asyncio.to_thread(_selected, run, holdout, found)
+        while selected is not None and await _turns_out_leaking(run, selected[0].chosen):
+            selected = await asyncio.to_thread(_selected, run, holdout, found)
     except Exception:
         logger.exception("the shortlist cannot be scored: the scores of the search decide")
         return None
-    if selection is None:
+    if selected is None:
         return None
     with scope("shortlist") as here:
-        for event in selection.events:
+        for event in selected[1]:
             here.record(event)
-    return selection.pick
+    return selected[0]
 
 
 async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
@@ -144,21 +147,16 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     return any(ledger.leaks(digest_of(script)) for script in unchecked)
 
 
+def _selected(run: RunContext, holdout: HoldOut, found: Found) -> _Selected | None:
+    """The selection among what the search found; None where nothing of it can be scored."""
+    selection = _Selection(run, holdout)
+    with holdout.scorer.comparing():
+        entries = selection.entries(found)
+        return selection.select(entries, found.phase1) if entries else None
+
+
 class _Selection:
     """One final selection: what came last into question, compared on hidden rows."""
-
-    pick: Pick
-    events: list[ShortlistScored | SolutionExamined]
-
-    @classmethod
-    def of(cls, run: RunContext, holdout: HoldOut, found: Found) -> _Selection | None:
-        """The selection among what the search found; None where nothing of it can be scored."""
-        self = cls(run, holdout)
-        with holdout.scorer.comparing():
-            entries = self._entries(found)
-            if entries:
-                self._select(entries, found.phase1)
-        return self if entries else None
 
     def __init__(self, run: RunContext, holdout: HoldOut) -> None:
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
@@ -167,19 +165,16 @@ class _Selection:
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
         best = incumbent(holdout, [one for one in scored if not leaked(one.script)] or scored)
         self._reference = None if best is None else answers_of(holdout, run.run_dir, best)
-        self._steps, latest = dict[str, ScriptRun](), dict[str, str]()
-        for one in run.ledger.runs.values():
-            if one.purpose == "solution":
-                script = run.ledger.text(one.script)
-                self._steps[script], latest[one.step] = one, script
-        self._latest = latest
+        solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
+        self._steps = {run.ledger.text(one.script): one for one in solutions}
+        self._latest = {one.step: one.script for one in solutions}
 
     def _name(self, script: str) -> str:
         """What a script of the search is called: its step; what ran there before it was done anew, with a digest."""
-        step = self._steps[script].step
-        return step if self._latest[step] == script else f"{step} ({digest_of(script)[:8]})"
+        one = self._steps[script]
+        return one.step if self._latest[one.step] == one.script else f"{one.step} ({one.script[:8]})"
 
-    def _entries(self, found: Found) -> dict[str, SolutionScript]:
+    def entries(self, found: Found) -> dict[str, SolutionScript]:
         """The initial solution, the best of each path, every ensemble, and the best of what was left behind."""
         made = [("initial solution", found.phase1.initial_solution)]
         made += [(f"path {number}", result.best_solution) for number, result in enumerate(found.phase2)]
@@ -201,7 +196,8 @@ class _Selection:
             clean[name] = SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
         return clean or entries
 
-    def _select(self, entries: dict[str, SolutionScript], phase1: Phase1Result) -> None:
+    def select(self, entries: dict[str, SolutionScript], phase1: Phase1Result) -> _Selected:
+        """The best of these, with what the journal says of the comparison."""
         holdout, reference = self._holdout, self._reference
         field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()}, reference)
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
@@ -217,28 +213,28 @@ class _Selection:
             {"name": name, **measure.model_dump(), "members": len(scripts[name]), "compared": field.compared(name)}
             for name, measure in measures.items()
         ]
-        self.pick = Pick(shortlist.pop(chosen), list(shortlist.values()), self._single_model(phase1))
-        self.events = [ShortlistScored(shortlist=table, chosen=chosen)]
-        answers = field.everyone[chosen]
-        if (
-            facts := answer_charts(holdout.scorer, answers, sorted(answers.hidden))
-        ) is not None:  # where a chart can say so
-            digest = digest_of(self.pick.chosen.solution.content)
-            self.events.append(SolutionExamined(digest=digest, **asdict(facts)))
+        picked = Pick(shortlist.pop(chosen), list(shortlist.values()), self._single_model(phase1))
+        events: list[ShortlistScored | SolutionExamined] = [ShortlistScored(shortlist=table, chosen=chosen)]
+        answers = field.answers[chosen]
+        facts = answer_charts(holdout.scorer, answers, sorted(answers.hidden))
+        if facts is not None:  # where a chart can say so
+            events.append(SolutionExamined(digest=digest_of(picked.solution.content), **asdict(facts)))
+        return picked, events
 
     def _blend(self, field: Field) -> dict[str, float]:
         """The weights of the blend, which then takes part in the comparison; empty where one alone is as good."""
         holdout = self._holdout
         try:
-            weights = _blend_weights(holdout, self._clean)
-            field.blend = blended(self._predictions, weights) if weights else None
-            if field.blend is not None and holdout.scorer.data.asked:
-                script = _blend_solution(holdout, weights).content
-                write_answers(holdout.scorer.data, field.blend, blend_answers(self._run, script))
+            if weights := _blend_weights(holdout, self._clean):
+                answers = blended(self._predictions, weights)
+                if holdout.scorer.data.asked:
+                    script = _blend_solution(holdout, weights).content
+                    write_answers(holdout.scorer.data, answers, blend_answers(self._run, script))
+                field.answers[BLEND] = answers
+            return weights
         except (Ungradable, ValueError) as error:
             logger.info("no blend: %s", error)
-            weights, field.blend = {}, None
-        return weights
+            return {}
 
     def _members(self, weights: dict[str, float]) -> list[dict[str, Any]]:
         return [
@@ -252,8 +248,7 @@ class _Selection:
         if best is None:
             return None
         answers, rows = self._clean[best.content], self._holdout.select_rows
-        measure = self._holdout.measure(answers, rows, reference=self._reference, ahead=True)
-        return Yardstick(name=best.source_model or "the best candidate", measure=measure)
+        return _single(best, self._holdout.measure(answers, rows, reference=self._reference, ahead=True))
 
 
 def _best_candidate(
@@ -265,34 +260,36 @@ def _best_candidate(
     return next(iter(best_first(found, lambda one: one.score, direction)), None)
 
 
+def _single(candidate: SolutionScript, measure: Measure) -> Yardstick:
+    return Yardstick(name=candidate.source_model or "the best candidate", measure=measure)
+
+
 def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> dict[str, Yardstick | None]:
     """What the result is compared with: a dummy and the best model alone, as `FinalResult` names them."""
     holdout = holdout_of(run)
-    dummy = None if holdout is None else holdout.baseline()
-    single = None if picked is None else picked.single_model
-    if holdout is None:
-        best = _best_candidate(phase1, run.task.metric_direction)
-        if best is not None and best.score is not None:
-            single = Yardstick(name=best.source_model or "the best candidate", measure=Measure(score=best.score))
-    return {"baseline": None if dummy is None else Yardstick(name="dummy", measure=dummy), "single_model": single}
+    if holdout is not None:
+        dummy = holdout.baseline()
+        baseline = None if dummy is None else Yardstick(name="dummy", measure=dummy)
+        return {"baseline": baseline, "single_model": None if picked is None else picked.single_model}
+    best = _best_candidate(phase1, run.task.metric_direction)
+    known = None if best is None or best.score is None else _single(best, Measure(score=best.score))
+    return {"baseline": None, "single_model": known}
 
 
 def known_measure(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
     """What is known of a solution that no final selection scored: as the search measured it, or as it says itself."""
-    for event in reversed(list(scored_here(run))):
-        if event.script == digest_of(solution.content) and event.result.measure is not None:
-            return event.result.measure
-    return None if score is None else Measure(score=score)
+    digest = digest_of(solution.content)
+    known = [one.result.measure for one in scored_here(run) if one.script == digest and one.result.measure is not None]
+    return known[-1] if known else None if score is None else Measure(score=score)
 
 
 @dataclass
 class Field:
-    """What each shortlisted solution said, and the comparison between them."""
+    """What each shortlisted solution, the blend included, answered, and the comparison between them."""
 
     holdout: HoldOut
-    singles: dict[str, Answers]
+    answers: dict[str, Answers]
     reference: Answers | None
-    blend: Answers | None = None
 
     def choose(self, select: list[int]) -> str:
         """The best script by the rows of the search and `select` together; the blend, if it beats that one on `select`.
@@ -301,42 +298,41 @@ class Field:
         The blend's weights were found on the rows of the search: there it has an advantage that means nothing.
         """
         rows = sorted({*self.holdout.search_rows, *select})
-        best = ""
-        for name in sorted(self.singles, key=lambda name: -len(self.singles[name].hidden)):
-            if not best or self._beats(name, best, rows):
-                best = name
-        return BLEND if self.blend is not None and self._beats(BLEND, best, select) else best
+        scripts = [name for name in self.answers if name != BLEND]
+        best, *others = sorted(scripts, key=lambda name: -len(self.answers[name].hidden))
+        for name in others:
+            best = name if self._beats(name, best, rows) else best
+        return BLEND if BLEND in self.answers and self._beats(BLEND, best, select) else best
 
     def _beats(self, new: str, old: str, rows: list[int]) -> bool:
         """Is one better than another on the rows that both answer? One that answers to fewer must surely be."""
-        first, second = self.everyone[new], self.everyone[old]
+        first, second, scorer = self.answers[new], self.answers[old], self.holdout.scorer
         both = [row for row in rows if row in first.hidden and row in second.hidden]
-        lead = self._lead(first, second, both) if both else 0.0
+        if not both:
+            return False
+        ahead, behind = (self.holdout.figure(answers, both) for answers in (first, second))
         fewer = len(first.hidden) < len(second.hidden)
-        return lead > 0 and (not fewer or self.holdout.scorer.better(first.hidden, second.hidden, both) >= SURE)
-
-    def _lead(self, first: Answers, second: Answers, rows: list[int]) -> float:
-        sign = 1 if self.holdout.scorer.metric.higher_is_better else -1
-        return sign * (self.holdout.figure(first, rows) - self.holdout.figure(second, rows))
+        return (ahead > behind if scorer.metric.higher_is_better else ahead < behind) and (
+            not fewer or scorer.better(first.hidden, second.hidden, both) >= SURE
+        )
 
     def measures(self) -> dict[str, Measure]:
         """Each solution of the shortlist on rows that the search never used, with an interval for the test."""
-        rows, everyone = self.holdout.select_rows, self.everyone
         return {
-            name: self.holdout.measure(answers, rows, reference=self.reference, ahead=True)
-            for name, answers in everyone.items()
+            name: self.holdout.measure(answers, self.holdout.select_rows, reference=self.reference, ahead=True)
+            for name, answers in self.answers.items()
         }
 
     def expected(self, chosen: str, measure: Measure) -> Measure:
         """The measure without what the choice itself adds: each half of the rows scores what the other half chooses."""
-        everyone, shifts = self.everyone, list[float]()
+        shifts = list[float]()
         first, second = self.holdout.select_halves()
         for part, other in ((first, second), (second, first)):
             try:
                 there = self.choose(part)
-                both = [row for row in other if all(row in everyone[name].hidden for name in (there, chosen))]
+                both = [row for row in other if all(row in self.answers[name].hidden for name in (there, chosen))]
                 if there != chosen and both:
-                    before, after = (self.holdout.figure(everyone[name], both) for name in (chosen, there))
+                    before, after = (self.holdout.figure(self.answers[name], both) for name in (chosen, there))
                     shifts.append(moved(self.holdout.scorer.metric, measure.score, before, after))
             except Ungradable:  # one class only
                 continue
@@ -348,12 +344,7 @@ class Field:
 
     def compared(self, name: str) -> float:
         """The score on all hidden rows, by which scripts are chosen."""
-        return self.holdout.figure(self.everyone[name], self.holdout.hidden_rows, self.reference)
-
-    @property
-    def everyone(self) -> dict[str, Answers]:
-        """All of them by name, the blend included."""
-        return self.singles if self.blend is None else {**self.singles, BLEND: self.blend}
+        return self.holdout.figure(self.answers[name], self.holdout.hidden_rows, self.reference)
 
 
 def _blend_weights(holdout: HoldOut, predictions: dict[str, Answers]) -> dict[str, float]:
