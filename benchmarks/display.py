@@ -38,8 +38,7 @@ from mle_star.orchestrator import run_pipeline  # noqa: E402
 from mle_star.run.events import AnyEvent  # noqa: E402
 from mle_star.run.journal import read_journal  # noqa: E402
 from mle_star.views import RunStory, write_report  # noqa: E402
-from mle_star.views.display import RichDisplay  # noqa: E402
-from mle_star.views.screen import screen  # noqa: E402
+from mle_star.views.display import RichDisplay, screen  # noqa: E402
 
 MAX_SHARE = 0.01
 MAX_BYTES, MAX_PAINT_MS = 5_000_000, 1000

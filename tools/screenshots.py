@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mle_star.run.journal import read_journal
 from mle_star.views import RunStory, write_report
-from mle_star.views.screen import screen
+from mle_star.views.display import screen
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"

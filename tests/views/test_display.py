@@ -24,9 +24,8 @@ from rich.console import Console, ConsoleDimensions
 from mle_star.run.events import EVENT_ADAPTER, AblationFinished, AnyEvent, RunResumed
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text, write_report
-from mle_star.views.display import choose_mode, make_display
+from mle_star.views.display import BLOCKS, choose_mode, make_display, screen, sparkline
 from mle_star.views.headlines import headline
-from mle_star.views.screen import BLOCKS, screen, sparkline
 from tests.views.journals import Invented, write_journal
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")

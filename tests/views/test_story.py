@@ -22,9 +22,9 @@ from mle_star.run.folder import spent_by
 from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
+from mle_star.views.display import summary
 from mle_star.views.lineage import gains_of, lineage_of, why
 from mle_star.views.page import Page
-from mle_star.views.screen import summary
 from mle_star.views.shelf import Comparison, glance, leaderboard_rows
 from mle_star.views.tables import attempt_rows
 from mle_star.views.verdict import Verdict
@@ -428,10 +428,3 @@ def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None
     assert alone.news[-1].words.startswith("ended early, stopped by the time limit")
     write_journal(tmp_path, events)
     assert (glance(tmp_path).state, glance(tmp_path).title) == ("completed", "ended early")
-
-
-def test_teasers_begin_where_texts_differ() -> None:
-    same = "Pool the models of all solutions and weigh them by what they said of rows that were held out "
-    first, second, third = text.teasers([same + "with ranks.", same + "with logits.", "Another idea."], 60)
-    assert first.startswith("Pool the models")
-    assert (second, third) == ("… logits.", "Another idea.")

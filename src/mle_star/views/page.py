@@ -124,8 +124,7 @@ class Page:
         seen = tuple((one.at, one.score, one.accepted) for one in tries)
         stamp = (step.ablation and step.ablation.at, step.block and step.block.at, cap, folded, seen)
         if self._steps.get(name, (None, ""))[0] != stamp:
-            teasers = text.teasers([one.plan for one in tries])
-            more = {"step": step, "folded": folded, "teasers": teasers, "texts": step_texts(step, cap)}
+            more = {"step": step, "folded": folded, "texts": step_texts(step, cap)}
             self._steps[name] = stamp, render("step.html.j2", **values, **more)
         return self._steps[name][1]
 

@@ -25,7 +25,6 @@ class AttemptRow(NamedTuple):
 
     number: int
     attempt: Attempt
-    teaser: str
     change: float | None
     seconds: float
     basis: str = ""
@@ -48,11 +47,10 @@ class Incident(NamedTuple):
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
     """Every attempt with its number; what it changed is measured against the best before it."""
     ran, bases = _seconds_by_attempt(story), {run.place: run.basis for run in story.scripts.values() if run.counts}
-    teasers = text.teasers([one.note for one in story.attempts], 110)
     rows: list[AttemptRow] = []
-    for one, best, teaser in zip(story.attempts, [None, *story.best_so_far], teasers, strict=False):
+    for one, best in zip(story.attempts, [None, *story.best_so_far], strict=False):
         change = None if best is None or one.score is None else one.score - best
-        rows.append(AttemptRow(len(rows) + 1, one, teaser, change, ran[one.step], bases.get(one.step, "")))
+        rows.append(AttemptRow(len(rows) + 1, one, change, ran[one.step], bases.get(one.step, "")))
     return rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import takewhile
 
 from mle_star.models.texts import score as score
 
@@ -66,19 +65,6 @@ def prose(text: str) -> str:
 def last_line(error: str, otherwise: str = "") -> str:
     """The line of an error that says what it was."""
     return next((line.strip() for line in reversed(error.splitlines()) if line.strip()), otherwise)
-
-
-def teasers(texts: Sequence[str], width: int = 140) -> list[str]:
-    """Each text as one line, begun where it differs from the one before when both begin alike."""
-    shown: list[str] = []
-    before = ""
-    for text in texts:
-        line = one_line(text, 4 * width)
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, line, strict=False)))
-        start = line.rfind(" ", 0, shared) + 1 if width // 2 < shared < len(line) else 0
-        shown.append(one_line(f"… {line[start:]}" if start else line, width))
-        before = line
-    return shown
 
 
 # --- numbers ---------------------------------------------------------------------------------------------
