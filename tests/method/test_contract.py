@@ -58,6 +58,7 @@ from .replies import (
     solution,
 )
 
+SKIPPED = "[skipped]"
 Outcome = Any
 """What came out, in a form that can be compared at a glance."""
 
@@ -175,7 +176,7 @@ async def play_inner(run: ScriptedRun) -> Outcome:
     assert result.best_solution.score == result.best_score >= 0.5 and all(attempt.plan for attempt in result.attempts)
     assert result.improved == (result.best_score > 0.5) and result.improved == (result.best_solution is not start)
     assert not any(attempt.was_improvement and attempt.score is None for attempt in result.attempts)
-    return [attempt.score for attempt in result.attempts]
+    return [SKIPPED if attempt.plan == SKIPPED else attempt.score for attempt in result.attempts]
 
 
 def cut_inner(run: ScriptedRun) -> Outcome:
@@ -284,7 +285,7 @@ async def play_phase3(run: ScriptedRun) -> Outcome:
     assert result.best_ensemble_score == max((s for s in result.ensemble_scores if s is not None), default=0.6)
     assert Phase3Result.model_validate_json(result.model_dump_json()) == result
     assert partial_phase3(INPUTS, run.task) == (result if any(result.ensemble_scores) else None)
-    return result.ensemble_scores
+    return [SKIPPED if attempt.plan == SKIPPED else attempt.score for attempt in result.attempts]
 
 
 def cut_phase3(run: ScriptedRun) -> Outcome:
@@ -423,13 +424,15 @@ def staged(root: Path, name: str) -> Iterator[tuple[Play, ScriptedRun]]:
 @pytest.mark.req(
     "REQ-P1-007", "REQ-P1-042", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-038", "REQ-P2I-001",
     "REQ-P2I-008", "REQ-P2I-030", "REQ-P2I-031", "REQ-P2I-044", "REQ-P3-001", "REQ-P3-010", "REQ-P3-027", "REQ-P3-040",
-    "REQ-P3-045", "REQ-FN-035", "REQ-SF-022",
+    "REQ-P3-045", "REQ-FN-035", "REQ-SF-022", "REQ-P1-037", "REQ-P2O-031", "REQ-P2O-033", "REQ-P2I-039", "REQ-P3-036",
+    "REQ-P3-037", "REQ-FN-037", "REQ-SF-036",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PLAYS)
-async def test_without_a_fault_every_listed_call_and_script_happens(name: str, quick_path: Path) -> None:
+def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time(name: str, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         run.executor.inner = witness = CheckedFirst(run.agents, run.executor.inner)
-        assert await play.run(run) == play.outcome
+        outcome, waited, worked = measured(play.run(run))
+        assert (outcome, waited) == (play.outcome, 0) and worked < 2
         assert sorted(call.step for call in run.agents.log) == sorted(play.calls)
         for call in run.agents.log:
             profile, briefing = run.config.tool_profile, run.config.briefing
@@ -441,7 +444,6 @@ async def test_without_a_fault_every_listed_call_and_script_happens(name: str, q
         corrected |= {"outer loop": ["'study'", "Ablation", "print('1')", "= 0.8\n"], "finalization": ["scale = 3"]}
         corrected |= {"kept": ["= 0.6\n", "scale = 3"]}
         unchecked = corrected.get(name, [])  # what the check itself wrote, and studies
-        assert len(witness.unchecked) == len(unchecked)
         assert all(words in text for words, text in zip(unchecked, witness.unchecked, strict=True))
 
 
@@ -454,15 +456,6 @@ async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_
         assert await play.run(again) == before
         assert again.agents.log == [] and again.executor.scripts == []
         assert len(again.journal.events) == said, "every event in the same words"
-
-
-@pytest.mark.req("REQ-P1-037", "REQ-P2O-031", "REQ-P2O-033", "REQ-P2I-039", "REQ-P3-036", "REQ-P3-037", "REQ-FN-037",
-                 "REQ-SF-036")  # fmt: skip
-@pytest.mark.parametrize("name", PLAYS)
-def test_a_phase_itself_takes_next_to_no_time(name: str, quick_path: Path) -> None:
-    with staged(quick_path, name) as (play, run):
-        outcome, waited, worked = measured(play.run(run))
-    assert (outcome, waited) == (play.outcome, 0) and worked < 2
 
 
 @pytest.mark.modes("delivered", "letter")
@@ -507,47 +500,48 @@ async def test_when_everything_fails_there_is_still_a_result(name: str, fault: F
         assert await play.run(run) == play.nothing
 
 
+LIMIT = BudgetExceeded(limit="time", used=2, allowed=1)
+ENDS: list[tuple[str, str, BaseException]] = [(*call, LIMIT) for call in CALLS]
+ENDS += [(name, step, asyncio.CancelledError()) for name, step in CALLS if name != "Phase 1"]
+
+
 @pytest.mark.req("REQ-P2I-041", "REQ-OR-043")
-@pytest.mark.parametrize(("name", "step"), CALLS)
-async def test_a_limit_ends_a_phase_at_once_with_what_it_has_reached(name: str, step: str, quick_path: Path) -> None:
+@pytest.mark.parametrize(("name", "step", "end"), ENDS, ids=repr)
+async def test_the_end_comes_at_once_with_what_a_phase_has_reached(
+    name: str, step: str, end: BaseException, quick_path: Path
+) -> None:
     with staged(quick_path, name) as (play, run):
-        run.agents.faults[step] = BudgetExceeded(limit="time", used=2, allowed=1)
-        if step.startswith("finalization"):
+        run.agents.faults[step] = end
+        if end is LIMIT and step.startswith("finalization"):
             outcome = await play.run(run)  # it always has a result
         else:
-            with pytest.raises(BudgetExceeded):
+            with pytest.raises(type(end)):
                 await play.run(run)
             outcome = play.partial(run)
             assert run.agents.log[-1].step == step or name == "Phase 1", "nobody else is asked"
         reached = [reached for begins, reached in play.cut.items() if step.startswith(begins)]
-        assert outcome in reached[:1] or "/candidate-" in step, "which candidate is ready by then is chance"
+        chance = "/candidate-" in step  # which candidate is ready by then
+        assert outcome in reached[:1] or chance or (outcome is None and step.startswith("finalization"))
 
 
-@pytest.mark.req("REQ-OR-034")
+@pytest.mark.modes("delivered", "letter")
+@pytest.mark.req("REQ-OR-034", "REQ-P2I-029", "REQ-P2O-030", "REQ-P3-033")
 @pytest.mark.parametrize(
-    ("name", "step", "expected"),
+    ("name", "step", "expected", "rest"),
     [
-        ("Phase 1", "phase1/candidate-1/leakage-correction", (0.5, 0.55, [], 0.75)),  # what makes it honest is done
-        ("inner loop", "k-0/coder", [0.6]), ("outer loop", "t-0/k-0/coder", ["0.6"]),
-        ("outer loop", "t-0/extractor-2", ["0.5"]), ("Phase 3", "r-0/ensembler", [0.7]),
-        ("inner loop", "", []), ("outer loop", "", []), ("Phase 3", "", []),
+        ("Phase 1", "phase1/candidate-1/leakage-correction", (0.5, 0.55, [], 0.75), ()),  # what makes it honest is done
+        ("inner loop", "k-0/coder", [0.6], [SKIPPED]), ("outer loop", "t-0/k-0/coder", ["0.6"], ["0.6 skipped"]),
+        ("outer loop", "t-0/extractor-2", ["0.5"], ["0.5 skipped"]), ("Phase 3", "r-0/ensembler", [0.7], [SKIPPED]),
+        ("inner loop", "", [], [None, SKIPPED]), ("outer loop", "", [], ["0.5 skipped"] * 2),
+        ("Phase 3", "", [], [SKIPPED] * 2),
     ],
 )  # fmt: skip
 async def test_a_run_that_is_told_to_finish_ends_what_it_is_in_and_begins_nothing(
-    name: str, step: str, expected: Outcome, quick_path: Path
+    name: str, step: str, expected: Outcome, rest: Outcome, quick_path: Path
 ) -> None:
+    """To the letter the rest is in the history as skipped."""
     with staged(quick_path, name) as (play, run):
         run.agents.faults[step] = lambda: setattr(run.context.budget, "finish_requested", True)
         run.context.budget.finish_requested = not step
-        assert await play.run(run) == expected
+        assert await play.run(run) == (expected + rest if run.config.letter else expected)
         assert step or run.agents.log == []
-
-
-@pytest.mark.req("REQ-P2I-041")
-@pytest.mark.parametrize(("name", "step"), [one for one in CALLS if one[0] != "Phase 1"])
-async def test_a_cancelled_phase_asks_nobody_else(name: str, step: str, quick_path: Path) -> None:
-    with staged(quick_path, name) as (play, run):
-        run.agents.faults[step] = asyncio.CancelledError()
-        with pytest.raises(asyncio.CancelledError):
-            await play.run(run)
-        assert run.agents.log[-1].step == step

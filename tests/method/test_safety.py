@@ -119,12 +119,14 @@ def test_the_score_line_goes_to_the_end_or_before_the_main_part(
     assert with_score_line(code) == (expected or code)
 
 
-@pytest.mark.req("REQ-SF-006", "REQ-SF-007", "REQ-SF-010")
+@BOTH
+@pytest.mark.req("REQ-SF-002", "REQ-SF-006", "REQ-SF-007", "REQ-SF-010")
 @pytest.mark.parametrize("purpose", ["solution", "ablation", "submission"])
 async def test_a_repair_is_one_call_and_one_event_and_only_solutions_need_a_score(
     purpose: ScriptPurpose, quick_run: ScriptedRun
 ) -> None:
-    agents, name = quick_run.agents, "debugger" if purpose == "solution" else f"debugger-{purpose}"
+    agents, plain = quick_run.agents, purpose == "solution" or quick_run.config.letter
+    name = "debugger" if plain else f"debugger-{purpose}"
     fixes = [HONEST.replace("read_csv", "read_fwf"), HONEST.replace("fit", "fine_tune"), "x = 1"]
     agents.reply("debugger", *fenced(*fixes))
     phase = SolutionPhase.final if purpose == "submission" else SolutionPhase.refined
