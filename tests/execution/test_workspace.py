@@ -37,17 +37,18 @@ def test_a_fresh_directory_gets_input_and_final_and_a_used_one_is_left_alone(
 
 @pytest.mark.req("REQ-EX-002")
 def test_final_is_emptied_without_following_links(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
+    precious, final = tmp_path / "precious", tmp_path / "work" / "final"
+    precious.mkdir(0o755)
     (precious / "file").write_text("mine")
-    final = tmp_path / "work" / "final"
     (final / "nested" / "deep").mkdir(parents=True)
-    (final / "nested" / "deep" / "old.csv").write_text("old")
-    (final / "submission.csv").write_text("old")
-    (final / ".hidden").write_text("old")
     (final / ".folder").mkdir()
-    (final / "link").symlink_to(precious)
-    os.mkfifo(final / "fifo")
+    for name in ("nested/deep/old.csv", "submission.csv", ".hidden"):
+        (final / name).write_text("old")
+    for name in ("link", "nested/deep/link"):
+        (final / name).symlink_to(precious)
+    (final / "nested" / "loop").symlink_to(final)
+    os.mkfifo(final / "nested" / "fifo")
+    (final / "nested" / "deep").chmod(0)
     clean_output_directory(str(tmp_path / "work"))
     assert list(final.iterdir()) == []
     final.rmdir()
@@ -55,7 +56,7 @@ def test_final_is_emptied_without_following_links(tmp_path: Path) -> None:
     for place in ("work", "missing"):
         clean_output_directory(str(tmp_path / place))
         assert (tmp_path / place / "final").is_dir() and not (tmp_path / place / "final").is_symlink()
-    assert (precious / "file").read_text() == "mine"
+    assert (precious / "file").read_text() == "mine" and precious.stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("sweep", [setup_working_directory, reset_working_directory])

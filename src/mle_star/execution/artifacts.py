@@ -47,11 +47,9 @@ def keep_submission(run: RunContext) -> str | None:
         while chunk := file.read(1 << 20):
             hasher.update(chunk)
         relative = f"artifacts/submission-{hasher.hexdigest()[:16]}.csv"
-        target = run.run_dir / relative
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
+        if not (run.run_dir / relative).exists():
             file.seek(0)
-            write_whole(target, iter(lambda: file.read(1 << 20), b""))
+            write_whole(run.run_dir / relative, iter(lambda: file.read(1 << 20), b""))
     return relative
 
 

@@ -187,9 +187,9 @@ def detect_gpu_info() -> dict[str, Any]:
     with suppress(OSError, subprocess.SubprocessError):
         answer = try_program(query, GPU_SECONDS, check=True).stdout
     lines = [line.partition(",")[::2] for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
-    names, sizes = ([part.strip() for part in parts] for parts in (zip(*lines, strict=True) if lines else ((), ())))
+    names, memory = [name.strip() for name, _ in lines], [size.strip() for _, size in lines if size.strip()]
     found: dict[str, Any] = {"cuda_available": bool(lines), "gpu_count": len(lines), "gpu_names": names}
-    return {**found, "gpu_memory": list(filter(None, sizes))} if any(sizes) else found
+    return {**found, "gpu_memory": memory} if memory else found
 
 
 detect_gpu = detect_gpu_info

@@ -31,15 +31,12 @@ OURS = {"local": "mle_star.execution.local:open_executor", "ray": "mle_star.inte
 # --- which executor a run gets ------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def opened_executor(config: PipelineConfig, given: Executor | None = None) -> AsyncIterator[Executor]:
+def opened_executor(config: PipelineConfig, given: Executor | None = None) -> AbstractAsyncContextManager[Executor]:
     """The executor of a run, for as long as it lasts: the given one, else the one that the configuration names."""
     if given is not None:
-        yield given
-        return
+        return nullcontext(given)
     opener, address = find_opener(config)
-    async with opener(config, address) as executor:
-        yield executor
+    return opener(config, address)
 
 
 def find_opener(config: PipelineConfig) -> tuple[Opener, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from mle_star.execution.child.tree import descendants, nameless_bytes
+from mle_star.execution.child.supervisor import descendants, nameless_bytes
 from mle_star.execution.environment import concurrent_scripts, usable_cores
 from mle_star.execution.process import ScriptProcess
 from mle_star.execution.workspace import entries_below

@@ -12,8 +12,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -219,10 +219,9 @@ class LocalExecutor:
         return "".join(f"\n{NOTE} {line}" for line in lines)
 
 
-@asynccontextmanager
-async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[LocalExecutor]:
+def open_executor(config: PipelineConfig, address: str) -> AbstractAsyncContextManager[LocalExecutor]:
     """Processes of this machine."""
-    yield LocalExecutor(config)
+    return nullcontext(LocalExecutor(config))
 
 
 def _environment(request: ScriptRequest, means: Means, temporary: Path, marker: str) -> dict[str, str]:

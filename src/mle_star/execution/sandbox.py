@@ -94,9 +94,8 @@ def find_sandbox(wanted: Literal["auto", "namespaces", "none"] = "auto") -> Sand
     found = Sandbox(seccomp=not no_seccomp, no_seccomp=no_seccomp)
     if wanted == "none":
         return replace(found, no_namespaces="switched off")
-    path, options, reason = "", frozenset[str](), "bubblewrap: switched off"
-    if wanted == "auto":
-        path, options, reason = find_bubblewrap()
+    off = "", frozenset[str](), "bubblewrap: switched off"
+    path, options, reason = find_bubblewrap() if wanted == "auto" else off
     if path:
         return replace(found, kind="bubblewrap", bubblewrap=path, options=options)
     forbidden = _trial("trial_namespaces")

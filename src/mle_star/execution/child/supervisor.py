@@ -18,16 +18,19 @@ import select
 import sys
 import time
 
-from . import confine, tree
+from . import confine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Order = dict[str, Any]
 
 WATCH_SECONDS = 0.02
 GIVE_UP_SECONDS = 10.0
+SIGSTOP = 19  # on Linux; only there is a tree of processes to be seen
+MEMORY_FILES = ("/memfd:", "/dev/shm/")
 
 
 def main() -> None:
@@ -46,7 +49,7 @@ def main() -> None:
         if pid > 0:
             if "cgroup" not in report["applied"].split():  # none was made, or it could not be joined
                 order["watch"] = True
-                report["applied"] += " watch" if tree.is_visible() else ""
+                report["applied"] += " watch" if is_visible() else ""
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
             if status is not None:
@@ -102,7 +105,7 @@ def _become_the_script(order: Order, status_pipe: int, supervisor: int) -> None:
     applied += ["cgroup"] if joined else []
     limits = dict(order["limits"])
     if not joined and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
-        limits["NPROC"] = order["max_tasks"] + tree.tasks_of_user(os.getuid())
+        limits["NPROC"] = order["max_tasks"] + tasks_of_user(os.getuid())
     applied += confine.limit_resources(limits)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -205,26 +208,26 @@ class _Watch:
             grace = self.order["grace"] if command == b"t" else self.order["hurry"]
             self.kill_at = time.monotonic() + grace
             # the first processes of a sandbox would take the rest with them, without any grace
-            found = [pid for pid in tree.descendants(os.getpid()) if tree.name_of(pid) not in ("bwrap", confine.NAME)]
-            tree.send(found or [self.pid], signal.SIGTERM)
+            found = [pid for pid in descendants(os.getpid()) if name_of(pid) not in ("bwrap", confine.NAME)]
+            send(found or [self.pid], signal.SIGTERM)
         elif not command:
             self._kill()
 
     def _kill(self) -> None:
-        tree.kill_groups([self.pid])  # where there is no /proc, this group is all that is known
+        kill_groups([self.pid])  # where there is no /proc, this group is all that is known
         _kill_all(self.order)
         self.kill_at = time.monotonic() + 0.1  # again, in case something slipped through
 
     def _count(self) -> None:
         """Kill what has too much; the next look is so much later that all looks take a small share of a core."""
         begun, most, most_tasks = time.monotonic(), self.order["max_memory"], self.order["max_tasks"]
-        found = tree.descendants(os.getpid(), most_tasks)
-        tasks, memory = (len(found), 0) if len(found) > most_tasks else tree.load_of(found)
+        found = descendants(os.getpid(), most_tasks)
+        tasks, memory = (len(found), 0) if len(found) > most_tasks else load_of(found)
         if tasks > most_tasks:
             self.report["reason"] = f"more than {most_tasks} processes and threads"
-            tree.kill_groups(found)  # at once: there may be hundreds more by the time that all are found
+            kill_groups(found)  # at once: there may be hundreds more by the time that all are found
             self._kill()
-        elif memory > most and tree.load_of(found, exactly=True)[1] > most:
+        elif memory > most and load_of(found, exactly=True)[1] > most:
             self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
         self.pause = max(WATCH_SECONDS, 20 * (time.monotonic() - begun))
@@ -236,7 +239,7 @@ class _Watch:
 def _kill_all(order: Order) -> None:
     if order["cgroup"]:
         _try_to_write(f"{order['cgroup']}/pids.max", "0")
-    tree.kill_all_below(os.getpid())
+    kill_all_below(os.getpid())
 
 
 def _leave_nothing(pid: int, order: Order) -> None:
@@ -250,8 +253,118 @@ def _leave_nothing(pid: int, order: Order) -> None:
             break
         _kill_all(order)
         time.sleep(0.002)
-    if sys.platform != "linux":
-        try:
-            os.killpg(pid, signal.SIGKILL)  # there is no subreaper there, and the group may still have members
-        except OSError:
-            return
+    if sys.platform != "linux":  # there is no subreaper there, and the group may still have members
+        attempt(os.killpg, pid, signal.SIGKILL)
+
+
+# --- the processes below one process, read from /proc; without /proc there are none to see ------------------------
+
+
+def attempt(function: Callable[..., Any], *words: Any) -> Any:
+    """What a call gives, or None: the process that it is about may be gone, and the system may refuse."""
+    try:
+        return function(*words)
+    except OSError:
+        return None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs start-up time here
+            return file.read()
+    except OSError:
+        return ""
+
+
+def is_visible() -> bool:
+    """Can the processes below this one be seen here?"""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of `pid`."""
+    found: list[int] = []
+    for thread in attempt(os.listdir, f"/proc/{pid}/task") or ():
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def descendants(pid: int, most: int = 1 << 22) -> list[int]:
+    """All processes below `pid`, parents before children; once there are more than `most`, no further ones."""
+    found, queue = dict[int, None](), children(pid)
+    while queue and len(found) <= most:
+        child = queue.pop(0)
+        if child not in found:
+            found[child] = None
+            queue += children(child)
+    return list(found)
+
+
+def name_of(pid: int) -> str:
+    """The process's own short name."""
+    return _read(f"/proc/{pid}/comm").strip()
+
+
+def _figures(path: str, *names: str) -> list[int]:
+    """What lines of a file of /proc say, by their names; nothing where they are missing."""
+    lines = dict(line.split(":", 1) for line in _read(path).splitlines() if ":" in line)
+    return [int(lines[name].split()[0]) for name in names if name in lines]
+
+
+def load_of(pids: list[int], *, exactly: bool = False) -> tuple[int, int]:
+    """Tasks (threads counted) of these processes together, and bytes of memory, at most: shared ones count for each.
+
+    `exactly`: what several share counts once, by a closer look, which takes longer; a process that forbids looks inside
+    counts whole. Shared memory may be held by nothing but a descriptor.
+    """
+    tasks = private = shared = 0
+    for pid in pids:
+        threads, anonymous, mapped = (*_figures(f"/proc/{pid}/status", "Threads", "RssAnon", "RssShmem"), 0, 0, 0)[:3]
+        if exactly:
+            inside = _figures(f"/proc/{pid}/smaps_rollup", "Pss_Anon", "Pss_Shmem")
+            anonymous, mapped = (*inside, anonymous, mapped)[:2]
+        tasks, private, shared = tasks + threads, private + anonymous, shared + mapped
+    return tasks, private * 1024 + max(shared * 1024, nameless_bytes(pids, MEMORY_FILES))
+
+
+def nameless_bytes(pids: list[int], places: tuple[str, ...]) -> int:
+    """What open files take that are in no folder any more, by where they were; each once, whoever has it open."""
+    found: dict[tuple[int, int], int] = {}
+    files = (f"/proc/{pid}/fd/{number}" for pid in pids for number in attempt(os.listdir, f"/proc/{pid}/fd") or ())
+    for path in files:
+        was = attempt(os.readlink, path) or ""
+        status = attempt(os.stat, path) if was.startswith(places) and was.endswith(" (deleted)") else None
+        if status is not None:
+            found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(found.values())
+
+
+def tasks_of_user(uid: int) -> int:
+    """Tasks of a user, everywhere: what the kernel counts against RLIMIT_NPROC."""
+    owners = {int(entry): attempt(os.stat, f"/proc/{entry}") for entry in os.listdir("/proc") if entry.isdigit()}  # noqa: PTH208
+    return load_of([pid for pid, status in owners.items() if status is not None and status.st_uid == uid])[0]
+
+
+def send(pids: list[int], number: int) -> None:
+    """Send a signal to each; one that is gone is no trouble."""
+    for pid in pids:
+        attempt(os.kill, pid, number)
+
+
+def kill_groups(pids: list[int]) -> None:
+    """Kill the process groups of these: each at one blow, in which none of its processes can multiply."""
+    for group in {attempt(os.getpgid, pid) for pid in pids} - {os.getpgrp(), None}:
+        attempt(os.killpg, group, signal.SIGKILL)
+
+
+def kill_all_below(pid: int) -> None:
+    """One pass: group by group, then whatever is left is stopped, so that it cannot multiply meanwhile, and killed."""
+    seen: set[int] = set()
+    for _ in range(20):
+        found = [entry for entry in descendants(pid) if entry not in seen]
+        if not found:
+            break
+        kill_groups(found)
+        send(found, SIGSTOP)
+        seen.update(found)
+    send(list(seen), signal.SIGKILL)
