@@ -164,7 +164,7 @@ class RecordingExecutor:
     requests: list[ScriptRequest] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     faults: set[int | str] = field(default_factory=set)
-    fault: ScriptFault = "crash"
+    fault: ScriptFault | BaseException = "crash"
     running: int = 0
     most_at_once: int = 0
 
@@ -174,6 +174,8 @@ class RecordingExecutor:
         self.requests.append(request)
         self.scripts.append(Path(request.script_path).read_text(encoding="utf-8"))
         if index in self.faults or any(isinstance(words, str) and words in self.scripts[-1] for words in self.faults):
+            if isinstance(self.fault, BaseException):
+                raise self.fault
             timed_out = self.fault == "timeout"
             raw = crash("RuntimeError: scripted crash")
             return raw.model_copy(update={"stderr": "", "exit_code": -9, "timed_out": True}) if timed_out else raw

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from mle_star.errors import BudgetExceeded
-from mle_star.models import CodeBlock, ExecutionRawResult, MetricDirection, Phase2Result
+from mle_star.models import InnerLoopResult, MetricDirection, Phase2Result, SolutionScript
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import partial_phase1, run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import partial_phase3, run_phase3
-from mle_star.run.context import ScriptRequest, scope
+from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, AblationFinished, CandidateEvaluated, LeakageChecked, Notice, SubmissionKept
 from mle_star.run.folder import RunFolder
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
@@ -24,25 +24,26 @@ from mle_star.search.stages import Stages
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
 
-from .conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
+from .conftest import ScriptedRun, quick, settings
 from .replies import BLOCK, NO_LEAKAGE, ScriptedCall, base_solution, block, by_step, fenced, leaky, script, solution
 from .test_phase1 import stage
 
 
-def flags(*levels: float) -> object:
-    """A checker that flags scripts with these levels; nobody can fix them."""
+def leaking(run: ScriptedRun, fixes: dict[float, str], other: str = "I cannot.") -> None:
+    """The checker flags scripts with these levels, and this is what comes back for each."""
 
-    def reply(call: ScriptedCall) -> object:
-        found = [level for level in levels if f"level = {level}\n" in call.prompt]
-        return leaky(f"level = {found[0]}") if found else NO_LEAKAGE
+    def level(call: ScriptedCall) -> list[float]:
+        return [level for level in fixes if f"level = {level}\n" in call.prompt]
 
-    return reply
+    run.agents.always(
+        "leakage-detection", lambda call: leaky(f"level = {level(call)[0]}") if level(call) else NO_LEAKAGE
+    )
+    run.agents.always("leakage-correction", lambda call: fixes[level(call)[0]])
+    run.agents.always("leakage-rewrite", other)
 
 
 def unfixed(run: ScriptedRun, *levels: float) -> None:
-    run.agents.always("leakage-detection", flags(*levels))
-    run.agents.always("leakage-correction", "I cannot.")
-    run.agents.always("leakage-rewrite", "Nor can I.")
+    leaking(run, dict.fromkeys(levels, "Nor can I."))
 
 
 def found_at_last(run: ScriptedRun, level: float, correction: object) -> None:
@@ -52,21 +53,23 @@ def found_at_last(run: ScriptedRun, level: float, correction: object) -> None:
     run.agents.always("leakage-correction", correction)
 
 
-async def test_a_leaking_candidate_is_passed_over(quick_run: ScriptedRun) -> None:
-    unfixed(quick_run, 0.99)
-    config = stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,))
-    result = await run_phase1(quick_run.task, config)
-    assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
-    assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
-    assert {event.index: event.error for event in quick_run.events(CandidateEvaluated)} == {0: "", 1: LEAKS, 2: ""}
-    assert result.merge_attempts[0]["accepted"] is False
-    assert best_score(quick_run.context) == 0.6
+async def refined(run: ScriptedRun, start: SolutionScript, *levels: object) -> InnerLoopResult:
+    """The inner loop with attempts of these levels."""
+    run.agents.reply("coder", *fenced(*(f"level = {level}" for level in levels)))
+    config, level = run.config.model_copy(update={"inner_loop_steps": len(levels)}), start.score or 0.0
+    return await run_phase2_inner_loop(start, block(f"level = {level}"), "plan", level, run.task, config)
 
 
-async def test_where_every_candidate_leaks_the_best_stands_in_and_anything_clean_replaces_it(
+async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_has_a_score(
     quick_run: ScriptedRun,
 ) -> None:
     unfixed(quick_run, 0.98, 0.99)
+    result = await run_phase1(quick_run.task, stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,)))
+    assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
+    assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
+    assert {event.index: event.error for event in quick_run.events(CandidateEvaluated)} == {0: "", 1: LEAKS, 2: ""}
+    assert result.merge_attempts[0]["accepted"] is False and best_score(quick_run.context) == 0.6
+    assert quick_run.events(Notice) == []
     result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.7, False), "a clean merge beats it"
     assert result.merge_attempts[0]["accepted"] is True
@@ -139,13 +142,11 @@ async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean
 @pytest.mark.req("REQ-P2I-030")
 async def test_in_the_inner_loop_a_leak_never_wins_and_a_leaking_base_always_loses(quick_run: ScriptedRun) -> None:
     unfixed(quick_run, 0.99)
-    quick_run.agents.reply("coder", *fenced("level = 0.99", "level = 0.3"))
     base = base_solution(0.5)
-    kept = await run_phase2_inner_loop(base, block(), "plan", 0.5, quick_run.task, settings(K=2))
+    kept = await refined(quick_run, base, 0.99, 0.3)
     assert (kept.best_score, kept.improved, [a.score for a in kept.attempts]) == (0.5, False, [None, 0.3])
-    quick_run.agents.reply("coder", *fenced("level = 0.3", "level = 0.2"))
-    leaking = base.model_copy(update={"leaking": True, "score": 0.5})
-    replaced = await run_phase2_inner_loop(leaking, block(), "plan", 0.5, quick_run.task, settings(K=2))
+    leaking = base.model_copy(update={"leaking": True})
+    replaced = await refined(quick_run, leaking, 0.3, 0.2)
     assert (replaced.best_score, replaced.improved, replaced.best_solution.leaking) == (0.3, True, False)
     assert BLOCK in leaking.content, "the input is left alone"
 
@@ -153,12 +154,8 @@ async def test_in_the_inner_loop_a_leak_never_wins_and_a_leaking_base_always_los
 async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun) -> None:
     leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
     clean = solution(script(0.6), score=0.6)
-    results = [
-        Phase2Result(
-            ablation_summaries=[], refined_blocks=[], best_solution=one, best_score=one.score or 0.0, step_history=[]
-        )
-        for one in (clean, leaking)
-    ]
+    empty: dict[str, Any] = {"ablation_summaries": [], "refined_blocks": [], "step_history": []}
+    results = [Phase2Result(**empty, best_solution=one, best_score=one.score or 0.0) for one in (clean, leaking)]
     assert best_of(results, MetricDirection.maximize) is results[0]
     assert best_of(results[1:], MetricDirection.maximize) is results[1]
     quick_run.agents.always("ensembler", "No.")
@@ -166,41 +163,32 @@ async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun)
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
 
 
-# --- promising ones only, and whole scripts ---------------------------------------------------------------
+CANNOT, FIXED = "no code", fenced("level = 0.5  # fixed")
 
 
 @pytest.mark.parametrize(
-    ("levels", "verdicts", "corrections", "best", "asked", "ran"),
+    ("levels", "fixes", "best", "asked", "ran"),
     [
-        ((0.6, 0.7, 0.4), (NO_LEAKAGE,), (), 0.7, 1, 3),
-        ((0.6, 0.7, 0.4), (leaky("level = 0.7"), NO_LEAKAGE), ("no code",), 0.6, 2, 3),
-        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.65"),), 0.65, 1, 4),
-        ((0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.5  # fixed"),), "0.5  # fixed", 1, 3),
-        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.45"),), 0.6, 2, 4),
-        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("raise ValueError('x')"),), 0.6, 2, 4),
-        ((0.6, 0.7), (leaky("level = 0.7"), leaky("level = 0.6")), ("no code", "no code"), 0.5, 2, 2),
-        ((0.99, 0.6, 0.65), (leaky("level = 0.99"),), ("no code",), 0.65, 2, 3),
-        ((0.99, 0.65, 0.6), (leaky("level = 0.99"),), ("no code",), 0.65, 2, 3),
-        ((0.6, 0.7, 0.4), (leaky("level = 0.7"),), (fenced("level = 0.55"),), 0.6, 2, 4),
-        (("0.5  # same", 0.4), (), (), 0.5, 0, 2),
+        ((0.6, 0.7, 0.4), {}, 0.7, 1, 3),
+        ((0.6, 0.7, 0.4), {0.7: CANNOT}, 0.6, 2, 3),
+        ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.65")}, 0.65, 1, 4),
+        ((0.7, 0.4), {0.7: FIXED}, "0.5  # fixed", 1, 3),
+        ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.45")}, 0.6, 2, 4),
+        ((0.6, 0.7, 0.4), {0.7: CRASHES}, 0.6, 2, 4),
+        ((0.6, 0.7), {0.7: CANNOT, 0.6: CANNOT}, 0.5, 2, 2),
+        ((0.99, 0.6, 0.65), {0.99: CANNOT}, 0.65, 2, 3),
+        ((0.99, 0.65, 0.6), {0.99: CANNOT}, 0.65, 2, 3),
+        ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
+        (("0.5  # same", 0.4), {}, 0.5, 0, 2),
     ],
 )
 async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_one_gives_way(
-    levels: tuple[object, ...],
-    verdicts: tuple[object, ...],
-    corrections: tuple[object, ...],
-    best: object,
-    asked: int,
-    ran: int,
-    quick_path: Path,
+    levels: tuple[object, ...], fixes: dict[float, str], best: object, asked: int, ran: int, quick_path: Path
 ) -> None:
-    with quick(quick_path, K=len(levels), leakage_checks="promising") as run:
-        run.agents.reply("coder", *fenced(*(f"level = {level}" for level in levels)))
-        run.agents.reply("leakage-detection", *verdicts)
-        run.agents.reply("leakage-correction", *corrections)
+    with quick(quick_path, leakage_checks="promising") as run:
+        leaking(run, fixes)
         run.agents.always("debugger", "no code")
-        start = solution(script(0.5), score=0.5)
-        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, run.config)
+        found = await refined(run, solution(script(0.5), score=0.5), *levels)
         steps = [call.step for call in run.agents.calls("leakage-detection")]
         assert steps == ["check/leakage-detection", "check/leakage-detection-2"][:asked]
         assert len(run.executor.scripts) == ran
@@ -215,17 +203,15 @@ async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_on
 
 
 @pytest.mark.parametrize(
-    ("leaking", "best", "improved"), [((), 0.3, True), ((0.3,), 0.2, True), ((0.2, 0.3), 0.9, False)]
+    ("leaks", "best", "improved"), [((), 0.3, True), ((0.3,), 0.2, True), ((0.2, 0.3), 0.9, False)]
 )
 async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_leaks(
-    leaking: tuple[float, ...], best: float, improved: bool, quick_path: Path
+    leaks: tuple[float, ...], best: float, improved: bool, quick_path: Path
 ) -> None:
     """No check has seen a refined script yet: the flag of what it was made from says nothing of it."""
-    with quick(quick_path, K=2, leakage_checks="promising") as run:
-        unfixed(run, *leaking)
-        run.agents.reply("coder", *fenced("level = 0.2", "level = 0.3"))
-        start = solution(script(0.9), score=0.9).model_copy(update={"leaking": True})
-        found = await run_phase2_inner_loop(start, CodeBlock(content="level = 0.9"), "p", 0.9, run.task, run.config)
+    with quick(quick_path, leakage_checks="promising") as run:
+        unfixed(run, *leaks)
+        found = await refined(run, solution(script(0.9), score=0.9).model_copy(update={"leaking": True}), 0.2, 0.3)
         assert [(attempt.score, attempt.was_improvement) for attempt in found.attempts] == [(0.2, True), (0.3, True)]
         assert (found.best_score, found.improved, found.best_solution.leaking) == (best, improved, not improved)
 
@@ -233,15 +219,12 @@ async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_lea
 @pytest.mark.parametrize("fixed", [False, True])
 async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(fixed: bool, quick_path: Path) -> None:
     """The winner of an inner loop is checked when it has run already: its submission was the best until then."""
-    with quick(quick_path, K=2, leakage_checks="promising") as run:
-        unfixed(run, 0.99)
-        if fixed:
-            run.agents.always("leakage-correction", fenced("level = 0.6"))
-        run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))
+    with quick(quick_path, leakage_checks="promising") as run:
+        leaking(run, {0.99: fenced("level = 0.6") if fixed else CANNOT})
         with scope("phase1", "candidate-0"):
             start = (await evaluate_checked(solution(script(0.5)), run.task, run.config)).script
         with scope("phase2", "path-0"):
-            await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, run.config)
+            await refined(run, start, 0.7, 0.99)
         ledger, folder = run.context.ledger, RunFolder(run.run_dir)
         assert ledger.kept is not None
         assert (best_score(run.context), ledger.kept.score) == (0.7, 0.7)
@@ -280,53 +263,37 @@ async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_
 STOP = BudgetExceeded(limit="money", message="the money is spent")
 
 
-class Stopping(ScriptedExecutor):
-    """The end comes when the script with this level is to run."""
-
-    def __init__(self, level: float) -> None:
-        self._last = f"level = {level}\n"
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """As ever, but for the last one."""
-        if self._last in Path(request.script_path).read_text(encoding="utf-8"):
-            raise STOP
-        return await super().run(request)
-
-
 @pytest.mark.parametrize("cut", ["correction", "run"])
-async def test_a_leak_is_one_although_the_end_comes_before_it_is_mended(cut: str, quick_path: Path) -> None:
-    with scripted_run(quick_path, executor=Stopping(0.8), config=settings(M=1)) as run:
-        config = stage(run, 0.9)
-        found_at_last(run, 0.9, STOP if cut == "correction" else fenced("level = 0.8"))
-        with pytest.raises(BudgetExceeded):
-            await run_phase1(run.task, config)
-        found = partial_phase1()
-        assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
-        assert [event.leaking for event in run.events(LeakageChecked) if event.found] == [
-            [digest_of(script(0.9, note="m0"))]
-        ]
-        at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}), config)
-        assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"
+async def test_a_leak_is_one_although_the_end_comes_before_it_is_fixed(cut: str, quick_run: ScriptedRun) -> None:
+    run, config = quick_run, stage(quick_run, 0.9)
+    run.executor.faults, run.executor.fault = {"level = 0.8\n"}, STOP
+    found_at_last(run, 0.9, STOP if cut == "correction" else fenced("level = 0.8"))
+    with pytest.raises(BudgetExceeded):
+        await run_phase1(run.task, config)
+    found = partial_phase1()
+    assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
+    (event,) = (event for event in run.events(LeakageChecked) if event.found)
+    assert event.leaking == [digest_of(script(0.9, note="m0"))]
+    at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}), config)
+    assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"
 
 
 @pytest.mark.parametrize("phase", ["phase 2", "phase 3"])
 async def test_a_phase_that_is_cut_off_while_its_winner_is_checked_goes_on_without_what_leaks(
     phase: str, quick_path: Path
 ) -> None:
-    config = settings(K=2, R=2, leakage_checks="promising")
-    with scripted_run(quick_path, executor=Stopping(0.98), config=config) as run:
+    with quick(quick_path, R=2, leakage_checks="promising") as run:
+        run.executor.faults, run.executor.fault = {"level = 0.98\n"}, STOP
         run.agents.reply("leakage-detection", leaky("level = 0.99"))
         run.agents.always("leakage-detection", STOP)
-        run.agents.always("leakage-correction", "I cannot." if phase == "phase 2" else fenced("level = 0.98"))
-        run.agents.always("leakage-rewrite", "Nor can I.")
+        run.agents.always("leakage-correction", CANNOT if phase == "phase 2" else fenced("level = 0.98"))
+        run.agents.reply("ensembler", *fenced(script(0.7), script(0.99)))
         start = solution(script(0.5), score=0.5)
         with pytest.raises(BudgetExceeded), scope("phase2", "path-0"):
             if phase == "phase 2":
-                run.agents.reply("coder", *fenced("level = 0.7", "level = 0.99"))
-                await run_phase2_inner_loop(start, CodeBlock(content="level = 0.5"), "p", 0.5, run.task, config)
+                await refined(run, start, 0.7, 0.99)
             else:
-                run.agents.reply("ensembler", *fenced(script(0.7), script(0.99)))
-                await run_phase3([start, solution(script(0.4), score=0.4)], run.task, config)
+                await run_phase3([start, solution(script(0.4), score=0.4)], run.task, run.config)
         if phase == "phase 2":
             (state,) = run.context.shared.progress.blocks.values()
             assert (state.best_solution, state.best_score) == (start, 0.5)
