@@ -16,29 +16,30 @@ import psutil
 import pytest
 
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
-from mle_star.models import AgentConfig, AgentType, agent_config
+from mle_star.models import AgentConfig, AgentType, TaskDescription, agent_config
 from mle_star.sdk.connection import Pool, marked_processes
 from tests.sdk.conftest import CODER, PLANNER, QUICK, Bench, OpenBench, is_cli
 
 pytestmark = pytest.mark.long
+REPO = Path(__file__).parents[2]
 
 SCRIPT = """
 import asyncio, sys
 from mle_star.sdk import AgentClient, EnvironmentFacts
-from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.testing import ScriptedBrain
 from mle_star.engineer.server import BrainReply, Fault, MessagesServer
+from tests.sdk.conftest import CODER, PLANNER
 
-async def main(data, work):
-    task = TaskDescription(competition_id="x", task_type="tabular", data_modality="tabular", evaluation_metric="rmse",
-                           metric_direction="minimize", description="d", data_dir=data)
+async def main(task, work):
     brain = ScriptedBrain("fine")
     brain.always("coder", BrainReply(fault=Fault("hang")))
+    config = PipelineConfig(model="claude-sonnet-4-5", work_dir=work, client_reuse="clear")
     async with MessagesServer(brain) as server:
-        config = PipelineConfig(model="claude-sonnet-4-5", work_dir=work, client_reuse="clear")
+        task = TaskDescription.model_validate_json(task)
         async with AgentClient(task, config, EnvironmentFacts(), base_url=server.base_url) as agents:
-            await agents.ask(agent_config(AgentType.planner), "go", label="main", max_cost_usd=None)
-            call = asyncio.create_task(agents.ask(agent_config(AgentType.coder), "go", label="main", max_cost_usd=None))
+            await agents.ask(PLANNER, "go")
+            call = asyncio.create_task(agents.ask(CODER, "go"))
             while not brain.calls("coder"):
                 await asyncio.sleep(0.02)
             print(agents._keeper.home, flush=True)
@@ -51,32 +52,23 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.req("REQ-OR-011")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_in_the_middle_of_a_call_leaves_no_process_and_no_folder(
-    number: signal.Signals, data_dir: Path, tmp_path: Path
+    number: signal.Signals, task: TaskDescription, tmp_path: Path
 ) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    child = subprocess.Popen(
-        [sys.executable, str(script), str(data_dir), str(tmp_path / "work")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert child.stdout is not None
-        home = Path(child.stdout.readline().strip())
-        family = psutil.Process(child.pid).children(recursive=True)
-        assert sum(map(is_cli, family)) == 2
-        assert home.is_dir()
-        child.send_signal(number)
-        assert child.wait(timeout=120) != 0
-        _, alive = psutil.wait_procs(family, timeout=240)
-        assert alive == []
-        assert not home.exists()
-    finally:
-        child.kill()
-        child.wait()
-        assert child.stdout is not None
-        child.stdout.close()
+    words = [sys.executable, "-c", SCRIPT, task.model_dump_json(), str(tmp_path / "work")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPO) as child:
+        try:
+            assert child.stdout is not None
+            home = Path(child.stdout.readline().strip())
+            family = psutil.Process(child.pid).children(recursive=True)
+            assert sum(map(is_cli, family)) == 2
+            assert home.is_dir()
+            child.send_signal(number)
+            assert child.wait(timeout=120) != 0
+            _, alive = psutil.wait_procs(family, timeout=240)
+            assert alive == []
+            assert not home.exists()
+        finally:
+            child.kill()
 
 
 async def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next_one(open_bench: OpenBench) -> None:
@@ -96,18 +88,33 @@ async def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next_one(op
 
 
 @pytest.mark.req("REQ-OR-011")
-async def test_an_exception_in_the_block_passes_and_leaves_no_process(open_bench: OpenBench) -> None:
-    with pytest.raises(ZeroDivisionError):
+@pytest.mark.parametrize("ending", [ZeroDivisionError, asyncio.CancelledError])
+async def test_whatever_ends_a_run_in_the_middle_of_a_call_passes_and_leaves_no_process(
+    open_bench: OpenBench, ending: type[BaseException]
+) -> None:
+    benches: list[Bench] = []
+
+    async def run() -> None:
         async with open_bench() as bench:
             bench.brain.always("coder", BrainReply(fault=Fault("hang")))
             call = asyncio.create_task(bench.ask())
             while not bench.brain.requests:
                 await asyncio.sleep(0.02)
             assert bench.processes
-            raise ZeroDivisionError
-    assert marked_processes(bench.agents.marker) == []
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
+            benches.append(bench)
+            if ending is ZeroDivisionError:
+                raise ending
+            await call
+
+    task = asyncio.create_task(run())
+    while not benches and not task.done():
+        await asyncio.sleep(0.01)
+    for _ in range(3 if ending is asyncio.CancelledError else 0):  # also while it closes
+        task.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(ending):
+        await task
+    assert marked_processes(benches[0].agents.marker) == []
 
 
 @pytest.mark.req("REQ-OR-011")
@@ -141,32 +148,6 @@ async def test_an_error_while_closing_hides_neither_the_result_nor_the_error_of_
             bench.agents._pool = Stuck(1)
             raise ZeroDivisionError
     assert marked_processes(bench.agents.marker) == []
-
-
-@pytest.mark.req("REQ-OR-011")
-async def test_a_run_that_is_cancelled_while_it_closes_still_leaves_nothing(open_bench: OpenBench) -> None:
-    entered = asyncio.Event()
-    marker = ""
-
-    async def run() -> None:
-        nonlocal marker
-        async with open_bench() as bench:
-            marker = bench.agents.marker
-            bench.brain.always("coder", BrainReply(fault=Fault("hang")))
-            call = asyncio.create_task(bench.ask())
-            while not bench.brain.requests:
-                await asyncio.sleep(0.02)
-            entered.set()
-            await call
-
-    task = asyncio.create_task(run())
-    await entered.wait()
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0.01)
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert marked_processes(marker) == []
 
 
 async def clients(bench: Bench) -> dict[int, str | None]:

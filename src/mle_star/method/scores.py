@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cmp_to_key
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from mle_star.models import SCORE_PATTERN, EvaluationResult, MetricDirection, SolutionScript, is_improvement
 
@@ -28,8 +27,7 @@ MAX_QUOTED = 80
 _SLACK = 1e-6
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """The metric that a score is one of, and the values that it can take."""
 
     metric: str
@@ -37,8 +35,7 @@ class Scale:
     high: float = math.inf
 
 
-@dataclass(frozen=True)
-class ScoreReading:
+class ScoreReading(NamedTuple):
     """The score that a script printed, or in `problem` why its last score line is none, for the debugger."""
 
     score: float | None = None
