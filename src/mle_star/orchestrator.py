@@ -177,14 +177,11 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         if control.stopped_by is None:
             raise
         kept = folder.best_submission if folder.best_submission.is_file() else None
+        so_far_spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd}
         so_far = f"the best submission so far is {kept}; " if kept else ""
         raise RunInterrupted(
             f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here",
-            diagnostics={
-                "elapsed_seconds": budget.elapsed(),
-                "cost_usd": budget.spent_usd,
-                "submission": kept and str(kept),
-            },
+            diagnostics={**so_far_spent, "submission": kept and str(kept)},
         ) from None
     except Exception as error:
         close("failed", f"{type(error).__name__}: {error}")
@@ -277,7 +274,10 @@ class _Pipeline:
             return []
         stage, statuses = self.stages.begin("phase2"), self.state.phase2_path_statuses
         seconds = self.stages.open("phase2")
-        results = await self._paths(phase1).run(seconds)
+        limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
+        at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
+        paths = Paths(self.stages, phase1, statuses, at_once=at_once, refine=run_phase2_outer_loop)
+        results = await paths.run(seconds)
         outcome: Outcome = "completed" if "completed" in statuses else "failed"
         if outcome == "failed" and "cancelled" in statuses:
             outcome = "cancelled"
@@ -309,21 +309,19 @@ class _Pipeline:
 
     def _choose(self, found: Found) -> SolutionScript:
         """What goes into finalization: the ensemble, else the best path, else the initial solution."""
-        best = final_result.best_of(found.phase2, self.task.metric_direction)
+        best, phase3 = final_result.best_of(found.phase2, self.task.metric_direction), found.phase3
         single = found.phase1.initial_solution if best is None else best.best_solution
-        phase3 = found.phase3
         if phase3 is None:
             return single
         ensemble = phase3.best_ensemble_score
         if single.score is None or single.leaking:
             return phase3.best_ensemble
-        if ensemble is None or is_improvement(single.score, ensemble, self.task.metric_direction):
-            kept = self.config.prefer_best_input
-            taken, reached = "path" if kept else "ensemble", "no score" if ensemble is None else f"{ensemble:g}"
-            words = f"the best path ({single.score:g}) beats every ensemble ({reached}): the {taken} is submitted"
-            self.stages.warnings.append(words)
-            return single if kept else phase3.best_ensemble
-        return phase3.best_ensemble
+        if ensemble is not None and not is_improvement(single.score, ensemble, self.task.metric_direction):
+            return phase3.best_ensemble
+        kept, reached = self.config.prefer_best_input, "no score" if ensemble is None else f"{ensemble:g}"
+        words = f"the best path ({single.score:g}) beats every ensemble ({reached})"
+        self.stages.warnings.append(f"{words}: the {'path' if kept else 'ensemble'} is submitted")
+        return single if kept else phase3.best_ensemble
 
     async def _finalization(
         self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None
@@ -364,12 +362,10 @@ class _Pipeline:
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
-        expected = (picked and picked.chosen.measure) or known_measure(
-            self.context, chosen, result.final_solution.score
-        )
+        known = known_measure(self.context, chosen, result.final_solution.score)
         return result.model_copy(
             update={
-                "expected": expected,
+                "expected": picked.chosen.measure if picked is not None else known,
                 **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,
                 "phases_completed": self.stages.ended_as("completed"),
@@ -406,10 +402,3 @@ class _Pipeline:
         why = self._stop() or self.control.cut_off
         how = [] if why is None else [why.explain(self.context.run_dir)]
         return f"no solution: {'; '.join([*reasons, *how])}"
-
-    def _paths(self, phase1: Phase1Result) -> Paths:
-        """The paths of Phase 2, as many at once as the settings and the client allow."""
-        limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
-        at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
-        statuses = self.state.phase2_path_statuses
-        return Paths(self.stages, phase1, statuses, at_once=at_once, refine=run_phase2_outer_loop)
