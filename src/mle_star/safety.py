@@ -110,17 +110,10 @@ def make_debug_callback(
 
 def fall_back(failed: SolutionScript, history: Sequence[SolutionScript], *, attempts: int) -> SolutionScript:
     """The most recent script that ran and scored; without one, the failed script, marked as such."""
-    for earlier in reversed(history):
-        if earlier.is_executable and earlier.score is not None:
-            logger.warning(
-                "%s: debug fallback: %d attempts used, back to the last working script, score %s",
-                current_run().place,
-                attempts,
-                earlier.score,
-            )
-            return earlier
-    logger.warning("%s: debug fallback: %d attempts used, no script has ever worked", current_run().place, attempts)
-    return failed.model_copy(update={"is_executable": False, "score": None})
+    worked = [script for script in history if script.is_executable and script.score is not None]
+    back = f"back to the last working script, score {worked[-1].score}" if worked else "no script has ever worked"
+    logger.warning("%s: debug fallback: %d attempts used, %s", current_run().place, attempts, back)
+    return worked[-1] if worked else failed.model_copy(update={"is_executable": False, "score": None})
 
 
 def synthetic_traceback(exception: str) -> str:
@@ -142,18 +135,18 @@ async def _repair(
     )
     if code and kind == "solution":
         code = with_score_line(code)
-    _record_repair(variant, exception_line(traceback), solution.content, code)
-    if not code:
-        return solution
-    return solution.model_copy(update={"content": code, "score": None, "is_executable": True})
-
-
-def _record_repair(variant: str | None, error: str, before: str, after: str) -> None:
     run = current_run()
-    refusal = "" if after else NO_CODE
-    step = run.latest_step("debugger" if variant is None else f"debugger-{variant}")
-    digests = {"parent": digest_of(before), "digest": digest_of(after) if after else ""}
-    run.record(DebugAttempted(step=step, error=error, accepted=not refusal, reason=refusal, **digests))
+    run.record(
+        DebugAttempted(
+            step=run.latest_step("debugger" if variant is None else f"debugger-{variant}"),
+            error=exception_line(traceback),
+            accepted=bool(code),
+            reason="" if code else NO_CODE,
+            parent=digest_of(solution.content),
+            digest=digest_of(code) if code else "",
+        )
+    )
+    return solution.model_copy(update={"content": code, "score": None, "is_executable": True}) if code else solution
 
 
 # --- the score line -------------------------------------------------------------------------------------
@@ -202,12 +195,12 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     if not solution.content.strip():
         return solution
     run, digest = current_run(), digest_of(solution.content)
-    answers = await _detect_leakage(solution)
+    output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=solution.content)
     step = run.latest_step("leakage-detection")
-    if answers is None:
+    if output is None:
         run.record(LeakageChecked(step=step, digest=digest, answered=False))
         return solution
-    leaks = [answer for answer in answers if answer.leakage_status == "Yes Data Leakage"]
+    leaks = [answer for answer in output.answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
         run.record(LeakageChecked(step=step, digest=digest))
         return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
@@ -317,12 +310,6 @@ async def clean_at_last(
     return checked, remarks
 
 
-async def _detect_leakage(solution: SolutionScript) -> list[LeakageAnswer] | None:
-    """The checker's answers; None when the call fails or its reply cannot be read: the script is taken for clean."""
-    output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=solution.content)
-    return None if output is None else output.answers
-
-
 async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
     """The script with one leaking block rewritten, or None when that cannot be done."""
     place, letter = current_run().place, current_run().config.letter
@@ -395,16 +382,13 @@ def warn_of_masking(script: SolutionScript) -> None:
         logger.warning("%s: the script may hide errors: %s", current_run().place, finding)
 
 
-def _confirms(reply: str) -> bool:
-    """Does the reply say that all data is used? To the letter it does wherever it holds the sentence."""
-    if current_run().config.letter:
-        return ALL_USED.lower() in reply.lower()
-    return _CONFIRMS.search(reply) is not None
-
-
 def parse_data_agent_response(response: str, original_solution: SolutionScript) -> SolutionScript:
-    """The revised script, or the original object when all data is used already or no valid script came back."""
-    if _confirms(response):
+    """The revised script, or the original object when all data is used already or no valid script came back.
+
+    To the letter all data is used wherever the reply holds the sentence.
+    """
+    holds = ALL_USED.lower() in response.lower()
+    if holds if current_run().config.letter else _CONFIRMS.search(response):
         return original_solution
     code = code_of(response)
     if not code or not compiles(code):
