@@ -33,7 +33,7 @@ from mle_star.search.rescore import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, extracted, fenced, leaking, model_of
 
 LABELLED, ASKED = 400, 40
 
@@ -98,13 +98,13 @@ def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
 
 def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
     """A mind with two candidates that are off by about as much, in different rows."""
-    candidates = {"model 0": script(7919, first), "model 1": script(5381, second)}
+    candidates = [script(7919, first), script(5381, second)]
     return Mind(
         overrides={
-            "init": lambda prompt: fenced(next(code for name, code in candidates.items() if f"{name}\n" in prompt)),
-            "merger": lambda _: fenced(script(3571, 9.0)),
-            "coder": lambda _: fenced("error = 8.0"),
-            "extractor": lambda _: {"plans": [{"code_block": f"error = {first}", "plan": "less of it"}]},
+            "init": lambda prompt: fenced(candidates[model_of(prompt)]),
+            "merger": fenced(script(3571, 9.0)),
+            "coder": fenced("error = 8.0"),
+            "extractor": extracted(f"error = {first}", "less of it"),
         }
     )
 
@@ -240,7 +240,7 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
         await asyncio.sleep({"planner": 1000, "leakage": 16}.get(agent, 0))
 
     mind = two_candidates()
-    mind.overrides |= {"coder": lambda _: fenced("error = 0.0"), **leaking("error = 0.0")}
+    mind.overrides |= {"coder": fenced("error = 0.0"), **leaking("error = 0.0")}
     config = timed(600, 0.2, 0.699, 0.001, 0.1, scoring="auto", L=1, K=2, leakage_checks="promising")
     result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
     (scored,) = quick.events(ev.ShortlistScored)

@@ -43,7 +43,7 @@ async def test_each_path_starts_from_another_script_unless_the_specification_is_
 async def test_no_path_starts_from_a_candidate_that_leaks_whatever_is_checked(quick: QuickRun) -> None:
     """Of the candidates only the best was checked, and no change of a path's start is ever checked for what it had."""
 
-    mind = Mind(overrides={**leaking("level = 0.5100"), "merger": lambda _: "No idea."})
+    mind = Mind(overrides={**leaking("level = 0.5100"), "merger": "No idea."})
     config = settings(M=3, L=3, T=1, K=1, diversity=("starts",), leakage_checks="promising")
     await quick(config, agents=MindAgents(mind))
     found = [event.step for event in quick.events(ev.LeakageChecked) if event.found]

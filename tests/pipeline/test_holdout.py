@@ -22,7 +22,7 @@ from mle_star.views import write_report
 from mle_star.views.shelf import leaderboard_rows
 from tests.method.conftest import crash
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted, write_tables
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking, levels
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, fenced, leaking, levels, model_of
 
 SEARCHED = "the submission is what the scored script itself said in the search"
 
@@ -85,22 +85,19 @@ def repeat_a_key(data_dir: Path) -> None:
 
 def liars(*, changed: str = "", **overrides: Any) -> MindAgents:
     """Two candidates: a good one that is modest and a bad one that boasts; the ensemble boasts most."""
-    candidates = {"model 0": solution(0.05, 0.6, "modest"), "model 1": solution(0.3, 0.99, "boasting")}
-
-    def init(prompt: str) -> str:
-        return fenced(next(code for name, code in candidates.items() if re.search(rf"^{name}$", prompt, re.MULTILINE)))
+    candidates = [solution(0.05, 0.6, "modest"), solution(0.3, 0.99, "boasting")]
 
     def echo(prompt: str) -> str:
         return fenced(solution(noises(prompt)[0], levels(prompt)[0], "the same"))
 
-    plain: dict[str, Any] = {
-        "init": init,
-        "merger": lambda _: fenced(solution(0.4, 0.995, "merged")),
+    plain: dict[str, Rule] = {
+        "init": lambda prompt: fenced(candidates[model_of(prompt)]),
+        "merger": fenced(solution(0.4, 0.995, "merged")),
+        "ensembler": fenced(solution(0.45, 0.9999, "ensemble")),
+        "test-subsampling_extract": "There is no subsampling in this script.",
+        "test-contamination": {"verdict": "Novel"},
         "test": echo,
         "debugger": echo,
-        "ensembler": lambda _: fenced(solution(0.45, 0.9999, "ensemble")),
-        "test-subsampling_extract": lambda _: "There is no subsampling in this script.",
-        "test-contamination": lambda _: {"verdict": "Novel"},
     }
     return MindAgents(Mind(overrides={**plain, **overrides}), changed=changed)
 
@@ -109,10 +106,9 @@ def erring(*noises: float, changed: str = "", **overrides: Any) -> MindAgents:
     """Candidates that are wrong on these shares of the rows."""
 
     def init(prompt: str) -> str:
-        number = int(re.findall(r"^model (\d)$", prompt, re.MULTILINE)[0])
-        return fenced(solution(noises[number], 0.6, f"candidate {number}"))
+        return fenced(solution(noises[model_of(prompt)], 0.6, f"candidate {model_of(prompt)}"))
 
-    return liars(changed=changed, init=init, coder=lambda _: "No idea.", **overrides)
+    return liars(changed=changed, init=init, coder="No idea.", **overrides)
 
 
 async def scored(
@@ -332,7 +328,7 @@ async def test_where_the_final_script_fails_the_answers_of_the_search_count(quic
     async def fails(request: ScriptRequest) -> ExecutionRawResult | None:
         return crash("KeyError: no such column") if is_on_all_rows(request) else None
 
-    result = await scored(quick, agents=liars(test=lambda _: fenced(solution(0.9, 0.9, "another one"))))
+    result = await scored(quick, agents=liars(test=fenced(solution(0.9, 0.9, "another one"))))
     assert any("agree with those of the scored script by" in warning for warning in result.warnings)
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
     (data_dir / "sample_submission.csv").unlink()

@@ -244,21 +244,6 @@ async def test_the_last_of_money_or_disk_ends_the_scripts_under_way(quick: Quick
     assert ended[1] and ("money spent" in ended[0] or trouble == "disk")
 
 
-@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick: QuickRun) -> None:
-    executor = Stuck("candidate-0", "candidate-1")
-
-    async def spend(where: str, who: str) -> None:
-        if who == "leakage" and agents.count("leakage") == 2:
-            await executor.one_is_stuck()
-            agents.cost_usd = 10.0
-
-    agents = MindAgents(before=spend)
-    with pytest.raises(PipelineTimeoutError, match="money spent"):
-        await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 240)
-    assert (executor.begun, executor.ended) == (1, 1)
-
-
 @pytest.mark.parametrize("by", ["control file", "Ctrl-C"])
 async def test_asked_to_finish_the_run_ends_its_iteration_submits_and_says_so(quick: QuickRun, by: str) -> None:
     with pytest.raises(ConfigError, match="holds no run"):

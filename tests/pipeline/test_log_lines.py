@@ -11,7 +11,7 @@ import pytest
 from mle_star.models import AgentType, EvaluationResult
 from mle_star.run import events as ev
 from mle_star.run.log_lines import log_event
-from tests.pipeline.mind import Answer, Mind, MindAgents, broken, fenced, levels, script
+from tests.pipeline.mind import Answer, Mind, MindAgents, broken, extracted, fenced, levels, model_of, script
 
 from .conftest import QuickRun, settings
 
@@ -127,9 +127,6 @@ def rough_mind() -> Mind:
     plans = iter(["", *["average them, idea 7"] * 9])
     blocks = iter(["foreign = 1", None, *["foreign = 1"] * 99])
 
-    def init(prompt: str) -> Answer:
-        return fenced(broken("model 0")) if "\nmodel 0\n" in prompt else Mind().answer("init", None, prompt)
-
     def leaks(prompt: str) -> Answer:
         level = levels(prompt)[0]
         found = [f"level = {level:.4f}", "gone"] if "revised" in prompt else []
@@ -137,25 +134,26 @@ def rough_mind() -> Mind:
         return {"answers": yes or [{"leakage_status": "No Data Leakage", "code_block": "level"}]}
 
     def extractor(prompt: str) -> Answer:
-        block = next(blocks) or f"level = {levels(prompt)[0]:.4f}"
-        return {"plans": [{"code_block": block, "plan": "raise the level"}]}
+        return extracted(next(blocks) or f"level = {levels(prompt)[0]:.4f}", "raise the level")
 
     return Mind(
         overrides={
-            "init": init,
-            "merger": lambda prompt: fenced(script(0.1)),
-            "debugger": lambda prompt: "I cannot.",
-            "data": lambda prompt: fenced(script(0.53, note="revised")),
+            "init": lambda prompt: (
+                Mind().answer("init", None, prompt) if model_of(prompt) else fenced(broken("model 0"))
+            ),
+            "merger": fenced(script(0.1)),
+            "debugger": "I cannot.",
+            "data": fenced(script(0.53, note="revised")),
             "leakage-detection": leaks,
-            "leakage-correction": lambda prompt: fenced("level = 0.5301"),
-            "leakage-rewrite": lambda prompt: fenced(script(0.5301)),
-            "ablation": lambda prompt: fenced(broken("a study")),
+            "leakage-correction": fenced("level = 0.5301"),
+            "leakage-rewrite": fenced(script(0.5301)),
+            "ablation": fenced(broken("a study")),
             "extractor": extractor,
-            "planner": lambda prompt: "",
-            "coder": lambda prompt: "No code today.",
+            "planner": "",
+            "coder": "No code today.",
             "ens_planner": lambda prompt: next(plans),
-            "ensembler": lambda prompt: fenced(broken("an ensemble")),
-            "test": lambda prompt: fenced(broken("a submission")),
+            "ensembler": fenced(broken("an ensemble")),
+            "test": fenced(broken("a submission")),
         }
     )
 

@@ -366,10 +366,10 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
     """The first candidate, the first path, the first try and the first round are the best ones."""
     rounds, tries = iter([0.1, 0.45]), iter([0.3, 0.4, 0.45, 0.35])
     overrides: dict[str, Rule] = {
-        "merger": lambda _: fenced(script(0.9)),
+        "merger": fenced(script(0.9)),
         "ensembler": lambda _: fenced(script(next(rounds))),
         "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
-        "test": lambda _: fenced(script(0.1, note="the last\n# one")),
+        "test": fenced(script(0.1, note="the last\n# one")),
     }
     lower = task.model_copy(update=LOSS)
     agents = MindAgents(Mind(overrides=overrides), paths_alike=True)
@@ -399,8 +399,8 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
 @pytest.mark.parametrize("works", [True, False])
 async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun, works: bool) -> None:
     overrides: dict[str, Rule] = {
-        "test-subsampling_extract": lambda prompt: fenced("from pathlib import Path"),
-        "test-subsampling_remove": lambda prompt: fenced("from pathlib import Path  # all rows"),
+        "test-subsampling_extract": fenced("from pathlib import Path"),
+        "test-subsampling_remove": fenced("from pathlib import Path  # all rows"),
     }
     if not works:  # then the script that is submitted is the one from before
         overrides |= {name: lambda prompt: fenced(broken()) for name in ("test", "debugger")}
@@ -461,7 +461,7 @@ async def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(
 
 @pytest.mark.req("REQ-OR-051")
 async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path: Path) -> None:
-    mind = Mind(overrides={"init": lambda prompt: "no code today"})
+    mind = Mind(overrides={"init": "no code today"})
     with pytest.raises(PipelineError):
         await quick(agents=MindAgents(mind), name="first")
     state, seen, results = PipelineState(), list[tuple[object, ...]](), list[FinalResult]()
@@ -532,7 +532,7 @@ async def test_scripts_of_the_past_take_no_memory_and_a_path_keeps_blocks_and_sc
                     sum(isinstance(thing, (ev.AgentFinished, ev.ScriptFinished)) for thing in gc.get_objects())
                 )
 
-    mind = Mind(overrides={"data": lambda prompt: fenced(script(0.55, note="x" * size))})
+    mind = Mind(overrides={"data": fenced(script(0.55, note="x" * size))})
     agents = MindAgents(mind, before=look)
     tracemalloc.start()
     try:

@@ -32,14 +32,15 @@ from mle_star.search.setup import (
 
 async def test_the_embedded_model_brings_its_api_along_and_needs_no_credential() -> None:
     check_credentials(PipelineConfig(model="offline"), None)
-    serve = served_model("offline")
-    assert serve is not None
-    async with serve() as server:
-        assert server.base_url.startswith("http://127.0.0.1:")
-    assert served_model("sonnet") is None
+    check_credentials(PipelineConfig(), "http://127.0.0.1:1")
     with pytest.raises(CredentialError):
         check_credentials(PipelineConfig(), None)
-    check_credentials(PipelineConfig(), "http://127.0.0.1:1")
+    serve = served_model("offline")
+    assert serve is not None and served_model("sonnet") is None
+    async with serve() as server:
+        assert server.base_url.startswith("http://127.0.0.1:")
+    environ = {"ANTHROPIC_API_KEY": "sk-0123456789", "DB_PASSWORD": "password", "PATH": "/usr/local/bin/and/more"}
+    assert secret_values(environ) == ["sk-0123456789"], "words are not taken for credentials"
 
 
 HERE: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
@@ -119,11 +120,6 @@ def test_a_file_that_breaks_in_the_middle_ends_nothing(task: TaskDescription, tm
         assert prepare_holdout(odd, PipelineConfig(), tmp_path / "run", journal) is None
         (said,) = [event for event in journal.events if isinstance(event, HoldOutPrepared)]
     assert said.why_not.startswith("train.jsonl cannot be read")
-
-
-def test_credentials_are_known_by_their_names_and_words_are_not_taken_for_them() -> None:
-    environ = {"ANTHROPIC_API_KEY": "sk-0123456789", "DB_PASSWORD": "password", "PATH": "/usr/local/bin/and/more"}
-    assert secret_values(environ) == ["sk-0123456789"]
 
 
 def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_heard_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.budget import price_of
 from mle_star.run.events import AgentFinished, DebugAttempted, PhaseFinished, RunFinished, RunStarted, ScriptFinished
 from tests.pipeline.conftest import clients_left, events, settings
-from tests.pipeline.mind import Mind, MindBrain, broken, fenced, levels, script
+from tests.pipeline.mind import Mind, MindBrain, broken, extracted, fenced, levels, script
 
 CANARIES = {
     "ANTHROPIC_API_KEY": "sk-ant-canary-0123456789",
@@ -37,15 +37,15 @@ def troubled() -> Mind:
 
     def misquoted(prompt: str) -> dict[str, Any]:
         right = f"level = {levels(prompt)[0]:.4f}" if "was not found in the solution" in prompt else "not in the script"
-        return {"plans": [{"code_block": right, "plan": "raise it, idea 0"}]}
+        return extracted(right, "raise it, idea 0")
 
     return Mind(
         overrides={
-            "init": lambda prompt: fenced(f"{script(0.4)}{snoop}"),
+            "init": fenced(f"{script(0.4)}{snoop}"),
             "extractor": misquoted,
-            "summarize": lambda prompt: f"By the way, I found {CANARIES['AWS_SECRET_ACCESS_KEY']} somewhere.",
-            "ensembler": lambda prompt: fenced(broken("first ensemble")),
-            "test": lambda prompt: "Let me think about that.",
+            "summarize": f"By the way, I found {CANARIES['AWS_SECRET_ACCESS_KEY']} somewhere.",
+            "ensembler": fenced(broken("first ensemble")),
+            "test": "Let me think about that.",
         }
     )
 
