@@ -22,12 +22,9 @@ from mle_star.api import Run
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution import LocalExecutor
-from mle_star.models import ExecutionRawResult
 from mle_star.results import complete, load_model
 from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
-from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import Journal, read_journal
 from mle_star.search.rescore import rescore
@@ -109,34 +106,26 @@ def test_the_command_reads_other_dialects_and_writes_a_table(
 
 
 @pytest.mark.parametrize(
-    ("frame", "message"),
+    ("new", "message"),
     [
         (pandas.DataFrame({"rooms": [1]}), "lacks kind; the model was trained on rooms, kind"),
         (pandas.DataFrame({"rooms": ["many"], "kind": ["a"]}), "row 1: rooms is 'many', and all training rows hold"),
         (pandas.DataFrame({"rooms": [], "kind": []}), "there are no rows to predict"),
         ([1, 2], "a data frame or the path of a table is wanted, not list"),
         ("nowhere.csv", "nowhere.csv: no such file"),
-    ],
-)
-def test_rows_that_do_not_fit_the_training_data_are_refused(house_run: Run, frame: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_model(house_run.path).predict(frame)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
         ("rooms,kind\n3,small,\n4,huge,\n", "rows of another number of fields"),
         ("rooms,kind\n3,small\n4,huge,1,2\n5,huge\n", "rows of another number of fields"),
         ("3,4\n5,6\n", "no header line"),
     ],
 )
-def test_tables_whose_columns_cannot_be_told_apart_are_refused(
-    house_run: Run, tmp_path: Path, text: str, message: str
+def test_rows_that_do_not_fit_the_training_data_are_refused(
+    house_run: Run, tmp_path: Path, new: object, message: str
 ) -> None:
-    (tmp_path / "new.csv").write_text(text, encoding="utf-8")
+    if isinstance(new, str) and "\n" in new:
+        (tmp_path / "new.csv").write_text(new, encoding="utf-8")
+        new = tmp_path / "new.csv"
     with pytest.raises(ConfigError, match=message):
-        house_run.predict(tmp_path / "new.csv")
+        load_model(house_run.path).predict(new)
 
 
 def test_a_header_of_numbers_is_known_by_the_training_data(tmp_path: Path) -> None:
@@ -167,8 +156,9 @@ def test_a_run_folder_chooses_neither_interpreter_nor_caches_nor_network(
     evil.chmod(0o755)
     asked: dict[str, object] = {"python": str(evil), "model_caches": [str(tmp_path)], "allow_network": True}
     moved = rewritten(house_run, tmp_path / "moved", config=asked).path
-    executor = Recording()
-    assert len(load_model(moved, executor=executor).predict(NEW)) == 3
+    executor = FixedExecutor(exit_code=1)
+    with pytest.raises(ExecutionError, match="failed on these rows"):
+        load_model(moved, executor=executor).predict(NEW)
     assert executor.requests[0].env["HF_HUB_OFFLINE"] == "1"
     assert len(load_model(moved).predict(NEW)) == 3
     export_run(moved, tmp_path / "out")
@@ -182,25 +172,18 @@ def test_a_run_folder_chooses_neither_interpreter_nor_caches_nor_network(
     assert (tmp_path / "ran").exists(), "what the user says counts"
 
 
-class Recording(LocalExecutor):
-    """Keeps what it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests: list[ScriptRequest] = []
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        self.requests.append(request)
-        return await super().run(request)
-
-
-def test_a_script_that_takes_too_long_costs_nothing_of_what_was_fitted(house_run: Run, tmp_path: Path) -> None:
+def test_a_script_that_fails_says_why_and_one_that_takes_too_long_costs_nothing_of_what_was_fitted(
+    house_run: Run, tmp_path: Path
+) -> None:
     house_run.predict(NEW)
     moved = shutil.copytree(house_run.path, tmp_path / "moved", symlinks=True)
     slow = FixedExecutor(timed_out=True, exit_code=-9)
     with pytest.raises(ExecutionError, match="took more than 5 s"):
         load_model(moved, executor=slow).predict(NEW, timeout_seconds=5)
     assert len(slow.requests) == 1 and (moved / "model" / "means.json").is_file()
+    broken = rewritten(house_run, tmp_path / "broken", final_solution={"content": "raise KeyError('size')\n"})
+    with pytest.raises(ExecutionError, match=r"failed on these rows: KeyError: 'size'; see .*predict\.log"):
+        broken.predict(NEW)
 
 
 async def test_what_a_cell_waits_for_ends_when_the_cell_is_interrupted() -> None:
@@ -331,12 +314,6 @@ def test_a_run_that_is_still_going_is_not_to_be_resumed(tmp_path: Path, capsys: 
     assert "is still running" in said and "resume" not in said
 
 
-def test_a_script_that_fails_on_new_rows_says_why(label_run: Run, tmp_path: Path) -> None:
-    broken = rewritten(label_run, tmp_path / "broken", final_solution={"content": "raise KeyError('size')\n"})
-    with pytest.raises(ExecutionError, match=r"failed on these rows: KeyError: 'size'; see .*predict\.log"):
-        broken.predict(pandas.DataFrame({"size": [1]}))
-
-
 def test_a_leaderboard_ranks_scripts_and_marks_the_final_solution(
     label_run: Run, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,16 +347,6 @@ def test_all_runs_are_ranked_task_by_task_and_one_that_cannot_be_read_is_named(
     assert err.startswith("note: left out: ") and "damaged" in err and err.count("\n") == 1
 
 
-def test_two_runs_are_compared_by_what_they_came_to_and_where_their_settings_differ(
-    label_run: Run, house_run: Run, capsys: Captured
-) -> None:
-    assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
-    out = capsys.readouterr().out
-    assert "labels, accuracy (higher is better)" in out and "houses, mae (lower is better)" in out
-    assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
-    assert "their scores are not comparable" in out
-
-
 def test_another_script_is_promoted_and_the_journal_keeps_the_one_before(label_run: Run, tmp_path: Path) -> None:
     run = Run(shutil.copytree(label_run.path, tmp_path / "promoted", symlinks=True))
     before = len(list(read_journal(run.path / "journal.jsonl")))
@@ -393,7 +360,14 @@ def test_another_script_is_promoted_and_the_journal_keeps_the_one_before(label_r
         promote(run.path, "phase9")
 
 
-def test_scores_measured_anew_are_whole_lines_in_a_pipe(house_run: Run, capsys: Captured) -> None:
+def test_two_runs_are_compared_and_scores_measured_anew_in_whole_lines(
+    label_run: Run, house_run: Run, capsys: Captured
+) -> None:
+    assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "labels, accuracy (higher is better)" in out and "houses, mae (lower is better)" in out
+    assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
+    assert "their scores are not comparable" in out
     assert main(["score", str(house_run.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("phase1/candidate-0/script ") and all(len(line.split()) > 3 for line in lines)

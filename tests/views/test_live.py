@@ -55,32 +55,6 @@ class RunInThread:
 
 
 @pytest.mark.browser
-def test_the_page_follows_a_run_to_its_end(task: TaskDescription, tmp_path: Path, watch: Watch) -> None:
-    run_dir, seen = tmp_path / "run", watch()
-    with served(LiveServer(run_dir)) as server:  # before there is anything to see
-        page = seen.open(server.address)
-        assert "Running" in page.locator(".verdict").inner_text()
-        run = RunInThread(task, run_dir, waits="ens_planner", T=2)
-        page.wait_for_selector("#now .working li")
-        page.wait_for_selector("details.step >> nth=0")
-        first = page.locator("details.try").first
-        first.locator("summary").click()
-        run.go_on.set()
-        page.wait_for_selector("body[data-state=completed]")
-        run.end.result(240)
-    story = RunStory.of(run_dir)
-    assert "Completed" in page.locator(".verdict").inner_text()
-    assert text.score(story.score) in page.locator("h1").inner_text()
-    assert page.locator("#scores .mark").count() == len(story.attempts)
-    assert page.locator("details.try").count() == len(story.refinements) == 8
-    assert first.locator("table.diff").is_visible()  # what a reader has opened stays open
-    assert not page.locator("#now").is_visible() and not page.locator("#finish-now").is_visible()
-    assert all(page.locator(f"section#{section} h2").count() == 1 for section in SECTIONS)
-    assert seen.complaints == []
-    assert all(url.startswith(f"http://127.0.0.1:{server.port}/") for url in seen.requests)
-
-
-@pytest.mark.browser
 def test_finish_now_ends_the_run_with_a_submission_and_stop_asks_once_more_and_stops_at_once(
     task: TaskDescription, tmp_path: Path, watch: Watch
 ) -> None:
@@ -130,7 +104,7 @@ def address_in(said: Path) -> str:
 
 @pytest.mark.browser
 @pytest.mark.long
-def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
+def test_the_page_follows_a_run_of_the_embedded_engineer_from_beginning_to_end(
     data_dir: Path, tmp_path: Path, watch: Watch
 ) -> None:
     run_dir, said, dice = tmp_path / "run", tmp_path / "stderr.txt", random.Random(1)
@@ -142,14 +116,20 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     with said.open("w", encoding="utf-8") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=tmp_path)
     try:
-        live = watch()
-        page = live.open(address_in(said))
+        live, address = watch(), address_in(said)
+        page = live.open(address)
+        assert "Running" in page.locator(".verdict").inner_text()
         page.wait_for_selector("#now .working li", timeout=120_000)
+        attempt = page.locator("details.try").first
+        attempt.locator("summary").click(timeout=600_000)
         page.wait_for_selector("body[data-state=completed]", timeout=600_000)
         out, _ = process.communicate(timeout=300)
     finally:
         process.kill()
     assert (process.returncode, live.complaints) == (0, [])
+    assert all(url.startswith(address.partition("?")[0]) for url in live.requests)
+    assert attempt.locator("table.diff").is_visible(), "what a reader has opened stays open"
+    assert not page.locator("#now").is_visible() and not page.locator("#finish-now").is_visible()
     assert re.search(r"submission\s+/", out)  # the summary on standard output
     story = RunStory.of(run_dir)
     expected = story.expected
@@ -159,10 +139,12 @@ def test_a_run_of_the_embedded_engineer_is_seen_from_beginning_to_end(
     report = seen.open(run_dir / "report.html")
     for place in (page, report):  # the live page has reached what the report says
         assert text.score(story.score) in place.locator("h1").inner_text()
+        assert "Completed" in place.locator(".verdict").inner_text()
         assert "offline (embedded engineer)" in place.locator(".tiles").inner_text()
         assert str(run_dir / "final" / "submission.csv") in place.locator(".submit").inner_text()
         assert place.locator("#scores .mark").count() == len(story.attempts)
         for section in SECTIONS:
+            assert place.locator(f"section#{section} h2").count() == 1
             assert section == "now" or len(place.locator(f"section#{section}").inner_text()) > 20, section
     assert report.locator("details.try").count() == len(story.refinements) == 1
     assert (seen.complaints, seen.requests) == ([], [(run_dir / "report.html").as_uri()])
