@@ -134,7 +134,7 @@ async def _try_merge(
     trial = await check_and_evaluate(await merge_solutions(s_0, reference, config), task, config)
     score = trial.script.score
     accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
-    reason = "" if accepted else trial.error or f"{score} does not reach {h_best}"
+    reason = "" if accepted else trial.error or f"{score:.4g} does not reach {h_best:.4g}"
     merge = MergeTried(
         index=index,
         base_score=h_best,
@@ -167,10 +167,11 @@ async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T
         try:
             while not task.done() and not _is_late(run, end):
                 await asyncio.wait({task}, timeout=_patience(run, end))
+            ended = task.done()
         finally:
             await _cancel([task])
-        if not task.cancelled():
-            return task.result()
+        if ended or not task.cancelled():
+            return task.result()  # or what ended it, a cancellation from within included
         run.decide(IN_TIME, lambda: False)
         return None
 

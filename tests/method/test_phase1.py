@@ -106,7 +106,7 @@ async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wante
 )
 async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     scores = [0.7, 0.9, 0.8, 0.6, 0.5]
-    config = stage(run, *scores, merges=(0.91, 0.95, 0.92))  # the last beats the candidates, not the merge before
+    config = stage(run, *scores, merges=(0.91, 0.95, 0.923456))  # the last beats the candidates, not the merge before
     result = await run_phase1(run.task, config)
     assert [model.model_name for model in result.retrieved_models] == ["m0", "m1", "m2", "m3", "m4"]
     assert result.candidate_scores == scores == [s.score for s in result.candidate_solutions]
@@ -115,7 +115,7 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     assert result.merge_attempts == [
         {"source_model": "m2", "score": 0.91, "accepted": True, "reason": ""},
         {"source_model": "m0", "score": 0.95, "accepted": True, "reason": ""},
-        {"source_model": "m3", "score": 0.92, "accepted": False, "reason": "0.92 does not reach 0.95"},
+        {"source_model": "m3", "score": 0.923456, "accepted": False, "reason": "0.9235 does not reach 0.95"},
     ]
     assert [event.base_score for event in run.events(ev.MergeTried)] == [0.9, 0.91, 0.95]
     merged = [("m1", "m2"), ("merge 1", "m0"), ("merge 2", "m3")]  # what is best so far, and the next by rank
@@ -400,6 +400,15 @@ async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_
         result = await asyncio.wait_for(run_phase1(run.task, CONFIG), 240)
         assert result.initial_score == 0.6 and len(result.merge_attempts) == (unit != "merge-1")
         assert passed(run)[0] == f"phase1/{unit}"
+
+
+async def test_work_that_is_cancelled_from_within_is_not_taken_for_late(quick_path: Path) -> None:
+    with timed_run(quick_path, Clock()) as run:
+        candidates(run, *THREE)
+        run.agents.always("merger", asyncio.CancelledError())
+        with pytest.raises(asyncio.CancelledError):
+            await run_phase1(run.task, CONFIG)
+        assert passed(run) == []
 
 
 async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: Path) -> None:
