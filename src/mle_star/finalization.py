@@ -41,12 +41,11 @@ from mle_star.models import (
 )
 from mle_star.models.phases import kind_of_script
 from mle_star.models.texts import digest_of
-from mle_star.run.context import RunContext, current_run, scope
+from mle_star.run.context import Ending, RunContext, Submission, current_run, scope
 from mle_star.run.folder import place_copy
 from mle_star.run.ledger import ScriptRun
 from mle_star.run.limits import too_late_for
 from mle_star.run.log_lines import yes_no
-from mle_star.run.progress import Submission
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.safety import (
     UNANSWERED,
@@ -98,13 +97,12 @@ async def run_finalization(
     """
     started = time.monotonic() if started_at is None else started_at
     with scope("finalization") as run:
-        search = run.shared.progress
-        search.submission = search.remarks = search.stand_in = search.contamination = None
+        run.shared.ending = ending = Ending()
         about = solution.phase.value, len(solution.content), task.competition_id
         logger.info("finalization start: phase %s, %d characters, %s", *about)
         others = _solutions_of_the_search(run) if others is None else others
         solution, remarks = await clean_at_last(solution, config, members, others)
-        search.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
+        ending.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
         if not _has_test(run):
@@ -150,7 +148,7 @@ async def result_of_the_search(
     """What is submitted when finalization was cut off or failed: the best that there is, with all that was said."""
     run = current_run()
     submission = await use_kept_submission(solution, reason=reason, failed=failed)
-    script, remarks = submission.script, run.shared.progress.remarks
+    script, remarks = submission.script, run.shared.ending.remarks
     scripts = {digest_of(content) for content in members or [solution.content]}
     if script.leaking or run.ledger.leaks(digest_of(script.content)):
         remarks = [LEAKING_SOLUTION]
@@ -178,7 +176,7 @@ def _result(
         total_cost_usd=None,
         lineage=submission.origin,
         has_test=_has_test(current_run()),
-        contamination=current_run().shared.progress.contamination,
+        contamination=current_run().shared.ending.contamination,
         warnings=[*remarks, *submission.warnings],
     )
 
@@ -310,7 +308,7 @@ async def _submit_file(
     if beside is not None and not warnings:
         facts["sample"] = beside.name
     submission = Submission(final, path, warnings, subsampling_removed, facts)
-    run.shared.progress.submission = submission
+    run.shared.ending.submission = submission
     return submission
 
 
@@ -329,8 +327,8 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
     not ended by a limit, leaves no submission.
     """
     run = current_run()
-    if run.shared.progress.submission is not None:
-        return run.shared.progress.submission
+    if run.shared.ending.submission is not None:
+        return run.shared.ending.submission
     warnings, kept = [f"no submission by a script of its own: {reason}"], run.ledger.kept
     score, source = (None, "") if kept is None else (kept.score, kept.source)
     if failed and run.config.letter and not run.budget.degraded:
@@ -439,12 +437,12 @@ async def check_contamination(
             answer = await ask_for(DataContaminationResult, AgentType.test, "contamination", **values)
             verdicts.append(None if answer is None else answer.verdict)
             if verdicts[-1] == "Same":  # it counts although a limit, or the end of the run, may follow
-                current_run().shared.progress.contamination = overall = answer
+                current_run().shared.ending.contamination = overall = answer
     except BudgetExceeded as stop:
         logger.warning("contamination skipped: %s", stop)
         verdicts += [None] * (len(references) - len(verdicts))
     if overall is None and None not in verdicts:
-        current_run().shared.progress.contamination = overall = DataContaminationResult(verdict="Novel")
+        current_run().shared.ending.contamination = overall = DataContaminationResult(verdict="Novel")
     words = ", ".join(map(str, verdicts)), "inconclusive" if overall is None else overall.verdict
     logger.info("contamination result: %d references, %s, overall %s", len(references), *words)
     return overall

@@ -31,9 +31,9 @@ from mle_star.models import (
     TaskDescription,
     is_improvement,
 )
-from mle_star.phase1 import IN_TIME, partial_phase1, run_phase1
+from mle_star.phase1 import IN_TIME, run_phase1
 from mle_star.phase2_outer import run_phase2_outer_loop
-from mle_star.phase3 import partial_phase3, run_phase3
+from mle_star.phase3 import run_phase3
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
 from mle_star.run.events import (
@@ -48,6 +48,7 @@ from mle_star.run.events import (
 from mle_star.run.folder import RunFolder, Spent, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
+from mle_star.run.reached import partial_phase1, partial_phase3
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.paths import Paths
@@ -238,14 +239,15 @@ class _Pipeline:
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
         result = await self._finalization(stage, solution, found, picked)
-        if (other := self.context.shared.progress.stand_in) is not None:
+        if (other := self.context.shared.ending.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
         return self._complete(result, solution, picked)
 
     async def _phase1(self) -> Phase1Result:
         stage, seconds = self.stages.begin("phase1"), self.budget.open_phase("phase1")
         result, why = await self.stages.attempt(seconds, run_phase1(self.task, self.config), "phase1")
-        result = result or self._partial_phase1()
+        if not self.config.letter:  # to the letter a run whose Phase 1 did not end is over
+            result = result or partial_phase1()
         stage.ended_by(why, score=None if result is None else result.initial_score)
         if result is not None:
             return result
@@ -256,17 +258,6 @@ class _Pipeline:
         reason = f"{why} ({causes[:400]})" if causes else str(why)
         diagnostics = final_result.diagnostics_of(self.context, why, reason="phase1")
         raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from why
-
-    def _partial_phase1(self) -> Phase1Result | None:
-        """What Phase 1 had when it was cut off, a script included that was scored and not taken in yet.
-
-        To the letter a run whose Phase 1 did not end is over: the error tells of the best candidate.
-        """
-        if self.config.letter:
-            return None
-        partial = partial_phase1()
-        known = None if partial is None else partial.initial_solution
-        return final_result.phase1_with(self.stages.scored_beyond(known, "phase1/candidate-"), partial)
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
         if why := self.stages.reason_to_skip("phase2"):
@@ -301,9 +292,7 @@ class _Pipeline:
             work = run_phase3(solutions, self.task, self.config)
             result, why = await self.stages.attempt(seconds, work, "phase3")
         if isinstance(why, BudgetExceeded):
-            partial = partial_phase3(solutions, self.task)
-            known = None if partial is None else partial.best_ensemble
-            result = final_result.phase3_with(self.stages.scored_beyond(known, "phase3/"), partial, solutions)
+            result = partial_phase3("phase3/", solutions)
         stage.ended_by(why, score=None if result is None else result.best_ensemble_score)
         return result
 
@@ -338,7 +327,7 @@ class _Pipeline:
             stage.ended_by(why)
             reason, failed = str(why), not isinstance(why, BudgetExceeded)
             reason = f"{type(why).__name__}: {why}" if failed else reason
-            solution = self.context.shared.progress.stand_in or solution
+            solution = self.context.shared.ending.stand_in or solution
             return await result_of_the_search(
                 solution, self.task, self.config, found, reason=reason, failed=failed, members=members
             )

@@ -18,6 +18,7 @@ from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.knowledge import known_models
 from mle_star.method.codeblocks import built_in, family_of
+from mle_star.method.scores import rank_solutions
 from mle_star.models import (
     AgentType,
     Phase1Result,
@@ -33,9 +34,10 @@ from mle_star.models import (
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, enter_run, scope
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
-from mle_star.run.progress import Phase1Progress, score_of
+from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.safety import (
+    Trial,
     check_and_evaluate,
     check_and_fix_leakage,
     check_before_running,
@@ -60,12 +62,6 @@ REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
 
 
-def partial_phase1() -> Phase1Result | None:
-    """What Phase 1 had found when it was cut off; None when no candidate has a score."""
-    progress = current_run().shared.progress.phase1
-    return None if progress is None or progress.solution is None else _result(progress)
-
-
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
 
 
@@ -79,77 +75,72 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     with scope("phase1") as run:
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
         models = await find_models(task, config)  # line 1
-        run.shared.progress.phase1 = progress = Phase1Progress(models, task)
-        await _try_candidates(progress, config)  # lines 2-5
-        ranked = progress.ranked()  # line 6
+        ranked = _ranked(await _try_candidates(models, task, config), task)  # lines 2-6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
-        progress.s_0 = ranked[0]
         if ranked[0].leaking:
             _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
-        await _merge_by_rank(ranked[1:], progress, config)  # lines 7-17
+        merged = await _merge_by_rank(ranked, task, config)  # lines 7-17
         end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
-        await _in_time("data-use", lambda: _use_all_data(progress, config), end)
-        await _in_time("leakage", lambda: _remove_leakage(progress, config), end)
-        result, seconds = _result(progress), time.monotonic() - started
-    logger.info("phase end: score %s, %.1f s, %d merges done", result.initial_score, seconds, len(progress.merges))
+        s_0 = await _in_time("data-use", lambda: _use_all_data(merged, task, config), end) or merged
+        others = ranked if s_0 is merged else [merged, *ranked]
+        clean = await _in_time("leakage", lambda: _remove_leakage(s_0, others, task, config), end)
+        result, seconds = phase1_result(clean or s_0), time.monotonic() - started
+    merges = len(result.merge_attempts)
+    logger.info("phase end: score %s, %.1f s, %d merges done", result.initial_score, seconds, merges)
     return result
 
 
-def _result(progress: Phase1Progress) -> Phase1Result:
-    """What the phase has found. Cut off between the last check and what would follow from it, a leak is one still."""
-    s_0 = progress.best()
-    if _leaks(s_0):
-        progress.s_0 = s_0.model_copy(update={"leaking": True})
-    _mark_leaking(progress)
-    return progress.result()
+def _ranked(trials: Iterable[Trial], task: TaskDescription) -> list[SolutionScript]:
+    """Line 6: the candidates that have a score, best first; leaking ones stand in where there are no others."""
+    trials = list(trials)
+    scripts, results = [trial.script for trial in trials], [trial.result for trial in trials]
+    ordered = rank_solutions(scripts, results, task.metric_direction)
+    return [script for script, _ in ordered if script.score is not None] or [
+        script.model_copy(update={"score": result.score, "is_executable": True})
+        for script, result in ordered
+        if script.leaking and not result.is_error and result.score is not None
+    ]
 
 
-def _leaks(script: SolutionScript) -> bool:
-    """Did a check of this phase, in an earlier process, too, find a leak in it that was not outweighed?"""
-    return current_run().ledger.leaks(digest_of(script.content), "phase1")
-
-
-async def _merge_by_rank(references: list[SolutionScript], progress: Phase1Progress, config: PipelineConfig) -> None:
+async def _merge_by_rank(ranked: list[SolutionScript], task: TaskDescription, config: PipelineConfig) -> SolutionScript:
     """Lines 7-17: work each further candidate into s_0, best first, until one merge does not hold the score.
 
     Each merge starts from the s_0 that the one before left, so they run one after another.
     """
-    run = current_run()
-    for index, reference in enumerate(references, start=1):
+    run, s_0 = current_run(), ranked[0]
+    for index, reference in enumerate(ranked[1:], start=1):
         if not run.decide("go-on", lambda: not run.budget.finish_requested, reopen=True):
             break
-        one = partial(_try_merge, index, reference, progress, config)
-        merge = await _in_time(f"merge-{index}", one, run.budget.share_end)
-        if merge is None or not merge.accepted:
+        work = partial(_try_merge, index, s_0, reference, task, config)
+        merged = await _in_time(f"merge-{index}", work, run.budget.share_end)
+        if merged is None:
             break
+        s_0 = merged
+    return s_0
 
 
 async def _try_merge(
-    index: int, reference: SolutionScript, progress: Phase1Progress, config: PipelineConfig
-) -> MergeTried:
-    """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted."""
-    s_0, task = progress.best(), progress.task
+    index: int, s_0: SolutionScript, reference: SolutionScript, task: TaskDescription, config: PipelineConfig
+) -> SolutionScript | None:
+    """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted. None: it was not."""
     h_best, name = score_of(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
     trial = await check_and_evaluate(await merge_solutions(s_0, reference, config), task, config)
     score = trial.script.score
     accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
-    reason = "" if accepted else trial.error or f"{score:.4g} does not reach {h_best:.4g}"
-    merge = MergeTried(
-        index=index,
-        base_score=h_best,
-        reference_model=name,
-        score=score,
-        accepted=accepted,
-        reason=reason,
-        digest=digest_of(trial.script.content),
-        parents=[digest_of(s_0.content)],
+    current_run().record(
+        MergeTried(
+            index=index,
+            base_score=h_best,
+            reference_model=name,
+            score=score,
+            accepted=accepted,
+            reason="" if accepted else trial.error or f"{score:.4g} does not reach {h_best:.4g}",
+            digest=digest_of(trial.script.content),
+            parents=[digest_of(s_0.content)],
+        )
     )
-    current_run().record(merge)
-    progress.merges.append(merge)
-    if accepted:
-        progress.s_0 = trial.script
-    return merge
+    return trial.script if accepted else None
 
 
 # --- the phase's time ------------------------------------------------------------------------------------
@@ -220,7 +211,7 @@ async def find_models(task: TaskDescription, config: PipelineConfig) -> list[Ret
         names = [model.model_name for model in models]
         words = f"the retriever gave nothing usable ({error}); the run starts from models that everybody has"
         current_run().record(Notice(level="warning", message=f"{words}: {', '.join(names)}"))
-        current_run().record(ModelsRetrieved(names=names))
+        current_run().record(ModelsRetrieved(models=models))
         return models
 
 
@@ -234,8 +225,7 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
             logger.warning("retrieval failed: %s", error)
             if not tries_left:
                 raise
-    current_run().record(ModelsRetrieved(names=[model.model_name for model in models], notes=notes))
-    current_run().shared.progress.research = notes
+    current_run().record(ModelsRetrieved(models=models, notes=notes))
     return models
 
 
@@ -275,7 +265,7 @@ def _usable(models: Iterable[RetrievedModel]) -> list[RetrievedModel]:
 # --- lines 2-5: candidates -------------------------------------------------------------------------------
 
 
-async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> None:
+async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, config: PipelineConfig) -> list[Trial]:
     """Lines 2-5: a script for each model, checked and evaluated.
 
     Candidates are independent: all are generated at once and evaluated as the harness has room, the first one written
@@ -283,12 +273,12 @@ async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> N
     time is up, those still under way are cancelled, unless no candidate has a score yet: then the phase goes on until
     one has.
     """
-    run, models = current_run(), progress.models
+    run, trials = current_run(), dict[int, Trial]()
     end, turns = run.budget.share_end, asyncio.Semaphore(1 if config.letter else len(models))
 
     async def in_turn(index: int) -> None:
         async with turns:
-            await _try_candidate(index, progress, config)
+            trials[index] = await _try_candidate(index, models[index], task, config)
 
     places = [replace(run, parts=(*run.parts, f"candidate-{index}")) for index in range(len(models))]
     tasks = {
@@ -296,41 +286,41 @@ async def _try_candidates(progress: Phase1Progress, config: PipelineConfig) -> N
     }
     try:
         while waiting := [task for task in tasks if not task.done()]:
-            scored = progress.solution is not None
+            scored = bool(_ranked(trials.values(), task))
             if scored and all(_is_late(tasks[task], end) for task in waiting):
                 break
             timeout = _patience(run, end) if scored else None
             done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # a limit that stops one stops all
+            for one in done:
+                one.result()  # a limit that stops one stops all
     finally:
         await _cancel(tasks)
     for index, model in enumerate(models):
-        if index not in progress.trials:
+        if index not in trials:
             with scope(f"candidate-{index}") as place:
                 place.decide(IN_TIME, lambda: False)
                 missing = {"model_name": model.model_name, "score": None, "error": OUT_OF_TIME}
                 place.record(CandidateEvaluated(index=index, **missing))
-    if progress.solution is None:
-        errors = {models[index].model_name: trial.error for index, trial in sorted(progress.trials.items())}
+    found = [trials[index] for index in sorted(trials)]
+    if not _ranked(found, task):
+        errors = {models[index].model_name: trials[index].error for index in sorted(trials)}
         logger.error("all %d candidates failed: %s", len(errors), ", ".join(errors))
         raise Phase1Error(f"Phase 1 failed: all {len(errors)} candidates produced execution errors", errors=errors)
+    return found
 
 
-async def _try_candidate(index: int, progress: Phase1Progress, config: PipelineConfig) -> None:
+async def _try_candidate(index: int, model: RetrievedModel, task: TaskDescription, config: PipelineConfig) -> Trial:
     """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded.
 
     A script's file name is always the same, hence the directory.
     """
-    task, name, place = progress.task, progress.models[index].model_name, f"candidate-{index}"
+    place = f"candidate-{index}"
     work_dir = Path(prepare_path_directory(current_run().run_dir / "work", place))
     with scope(place) as inner, enter_run(replace(inner, work_dir=work_dir)) as run:
-        candidate = await generate_candidate(task, progress.models[index], config)
-        progress.written[index] = built_in(candidate.content)
-        trial = await check_and_evaluate(candidate, task, config)
+        trial = await check_and_evaluate(await generate_candidate(task, model, config), task, config)
         outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
-        run.record(CandidateEvaluated(index=index, model_name=name, **outcome))
-    progress.trials[index] = trial
+        run.record(CandidateEvaluated(index=index, model_name=model.model_name, **outcome))
+    return trial
 
 
 async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
@@ -344,21 +334,22 @@ async def generate_candidate(task: TaskDescription, model: RetrievedModel, confi
 def _others(model: RetrievedModel) -> list[str]:
     """The other candidates, a line each: family, what the script makes use of, and its score, as far as known by now.
 
-    All are written at once, so a script is seen by those that come later: when fewer run at a time, or on resume.
+    All are written at once, so an outcome is seen by those that come later: when fewer run at a time, or on resume.
     """
-    progress = current_run().shared.progress.phase1
-    lines = []
-    for index, other in enumerate([] if progress is None else progress.models):
-        if progress is None or other == model:
+    ledger, lines = current_run().ledger, []
+    known = {node.event.index: node.event for node in ledger.nodes if isinstance(node.event, CandidateEvaluated)}
+    for index, other in enumerate([] if ledger.retrieved is None else ledger.retrieved.models):
+        if other == model:
             continue
-        trial, used = progress.trials.get(index), progress.written.get(index) or built_in(other.example_code)
+        tried = known.get(index)
+        used = (built_in(ledger.text(tried.digest)) if tried else []) or built_in(other.example_code)
         line = f"`{' '.join(other.model_name.split())}`"
         if family := family_of(other.model_name, used):
             line += f" ({family})"
         if used:
             line += f": {', '.join(used)}"
-        if trial is not None:
-            line += f"; {trial.error}"[:MAX_OUTCOME] if trial.error else f"; scores {trial.outcome}"
+        if tried is not None:
+            line += f"; {tried.error}"[:MAX_OUTCOME] if tried.error else f"; scores {tried.score}"
         lines.append(line)
     return lines
 
@@ -373,9 +364,8 @@ async def merge_solutions(base: SolutionScript, reference: SolutionScript, confi
 # --- after the merges ------------------------------------------------------------------------------------
 
 
-async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> None:
+async def _use_all_data(s_0: SolutionScript, task: TaskDescription, config: PipelineConfig) -> SolutionScript:
     """The one data-use check of a run: a revision that runs replaces s_0 even when it scores worse."""
-    s_0, task = progress.best(), progress.task
     revised = await check_data_usage(s_0, task)
     if revised.content != s_0.content:
         revised = await _evaluated_or(s_0, await check_before_running(revised, config), task, config)
@@ -383,41 +373,34 @@ async def _use_all_data(progress: Phase1Progress, config: PipelineConfig) -> Non
     parents = [digest_of(s_0.content)] if changed else []
     digest = digest_of(revised.content) if changed else ""
     current_run().record(DataUsageChecked(changed=changed, score=revised.score, digest=digest, parents=parents))
-    if changed:
-        progress.unrevised, progress.s_0, progress.data_usage_changed = s_0, revised, True
+    return revised if changed else s_0
 
 
-async def _remove_leakage(progress: Phase1Progress, config: PipelineConfig) -> None:
+async def _remove_leakage(
+    s_0: SolutionScript, others: list[SolutionScript], task: TaskDescription, config: PipelineConfig
+) -> SolutionScript:
     """The last leakage check; a script that leaks gives way to its correction or, if that does not run, to another."""
-    s_0 = progress.best()
     corrected = await check_and_fix_leakage(s_0)
-    changed = corrected.content != s_0.content
-    fixed = s_0
-    if changed and not corrected.leaking:
-        fixed = await _evaluated_or(s_0, corrected, progress.task, config)
-    if corrected.leaking or (changed and fixed is s_0 and not config.letter):
-        progress.s_0 = await _instead_of(s_0, progress, config)
-        _mark_leaking(progress, score=None, is_executable=False)
-    elif changed:
-        progress.s_0 = fixed
-        record_fixed(s_0, fixed)
-    else:
-        progress.s_0 = corrected  # found clean, whatever an earlier check has said of it
+    if corrected.content == s_0.content and not corrected.leaking:
+        return corrected  # found clean, whatever an earlier check has said of it
+    fixed = s_0 if corrected.leaking else await _evaluated_or(s_0, corrected, task, config)
+    if fixed is s_0 and not config.letter:
+        return await _instead_of(s_0, others, config)
+    record_fixed(s_0, fixed)
+    return fixed
 
 
-def _mark_leaking(progress: Phase1Progress, **known: object) -> None:
-    """Let no path start from a candidate that leaks; where the leak was not fixed, what it scored counts no longer."""
-    for index, trial in progress.trials.items():
-        if _leaks(trial.script):
-            marked = trial.script.model_copy(update={"leaking": True, **known})
-            progress.trials[index] = replace(trial, script=marked)
-
-
-async def _instead_of(s_0: SolutionScript, progress: Phase1Progress, config: PipelineConfig) -> SolutionScript:
+async def _instead_of(s_0: SolutionScript, others: list[SolutionScript], config: PipelineConfig) -> SolutionScript:
     """What goes on in the place of an initial solution that leaks: the next clean script, else s_0, marked as such."""
-    earlier = [progress.unrevised] if progress.unrevised else []
-    others = [script for script in (*earlier, *progress.ranked()) if script.content != s_0.content]
-    clean = await _still_clean([script for script in others if not script.leaking], config)
+    ledger = current_run().ledger
+    clean = await _still_clean(
+        [
+            script
+            for script in others
+            if script.content != s_0.content and not ledger.leaks(digest_of(script.content), "phase1")
+        ],
+        config,
+    )
     instead = "the next best takes its place" if clean else "it stands in until a clean script has a score"
     _warn_of_leak(f"the initial solution leaks; {instead}")
     return clean[0] if clean else s_0.model_copy(update={"leaking": True})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mle_star.method.codeblocks import block_in, replacement
@@ -12,7 +14,6 @@ from mle_star.models import (
     CodeBlock,
     InnerLoopResult,
     PipelineConfig,
-    RefinementAttempt,
     SolutionPhase,
     SolutionScript,
     TaskDescription,
@@ -21,17 +22,13 @@ from mle_star.models import (
 )
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
-from mle_star.run.events import PLANNER_FAILED, RefinementTried
+from mle_star.run.events import PLANNER_FAILED, SKIPPED, RefinementTried
 from mle_star.run.log_lines import yes_no
-from mle_star.run.progress import BlockProgress, score_of
+from mle_star.run.reached import attempt_of, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)
-
-SKIPPED = "[skipped]"
-"""Stands in the history for a plan that was not asked for, because the run was told to finish."""
-
 
 # --- Algorithm 2, lines 9-25 -----------------------------------------------------------------------------
 
@@ -43,14 +40,15 @@ async def run_phase2_inner_loop(
     best_score: float,
     task: TaskDescription,
     config: PipelineConfig,
+    *,
+    tried: Sequence[str] = (),
 ) -> InnerLoopResult:
-    """Try K plans on one block; the best script wins, a later one on ties.
+    """Try K plans on one block; the best script wins, a later one on ties. `tried`: the plans of earlier steps.
 
     There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
     begun, and no more. To the letter the rest is in the history as skipped.
     """
-    run, state = current_run(), BlockProgress(code_block, solution, best_score)
-    run.shared.progress.blocks[run.label] = state
+    run, loop = current_run(), _Loop(code_block, solution, best_score, tried, solution, best_score)
     logger.info(
         "%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d",
         run.place,
@@ -63,107 +61,131 @@ async def run_phase2_inner_loop(
         if run.should_stop:
             break
         with scope(f"k-{k}"):
-            plan, new_block, candidate = await _write(state, initial_plan if k == 0 else None)
+            plan, new_block, candidate = await _write(loop, initial_plan if k == 0 else None)
             evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
-            _finish_attempt(state, k, plan, new_block, evaluated, task)  # h_best, s_final, history
+            _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
     if checks_later(config):
         with scope("check"):
-            winner = await _check_winner(state, solution, best_score, task, config)
+            winner = await _check_winner(loop, task, config)
         if winner is not None:
             with scope(f"k-{winner}"):
-                _accept_late(state, winner)
-    fixed = solution.leaking and not state.best_solution.leaking
-    improved = fixed or is_improvement(state.best_score, best_score, task.metric_direction)
+                _accept_late(loop, winner)
+    fixed = solution.leaking and not loop.best.leaking
+    improved = fixed or is_improvement(loop.score, best_score, task.metric_direction)
     logger.info(
         "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
         run.place,
-        len(state.attempts),
-        sum(s is not None for s in state.scores),
-        state.best_score,
+        len(loop.attempts),
+        sum(attempt.score is not None for attempt in loop.attempts.values()),
+        loop.score,
         yes_no(improved),
     )
-    while config.letter and len(state.attempts) < config.inner_loop_steps:
-        plan = SKIPPED if state.attempts else initial_plan
-        state.attempts.append(RefinementAttempt(plan=plan, score=None, code_block="", was_improvement=False))
-    return InnerLoopResult(
-        best_solution=state.best_solution, best_score=state.best_score, attempts=state.attempts, improved=improved
-    )
+    for k in range(len(loop.attempts), config.inner_loop_steps if config.letter else 0):
+        with scope(f"k-{k}"):
+            _record(loop, k, plan=SKIPPED if k else initial_plan)
+    attempts = [attempt_of(attempt) for attempt in loop.attempts.values()]
+    return InnerLoopResult(best_solution=loop.best, best_score=loop.score, attempts=attempts, improved=improved)
+
+
+@dataclass
+class _Loop:
+    """One inner loop at work: what it began with, what it has tried, and the best so far."""
+
+    block: CodeBlock
+    start: SolutionScript
+    start_score: float
+    tried: Sequence[str]
+    best: SolutionScript
+    score: float
+    attempts: dict[int, RefinementTried] = field(default_factory=dict)
+    scripts: dict[int, SolutionScript] = field(default_factory=dict)
+    """By attempt, the scripts that have a score."""
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """The script that the block stands in, and the best block so far with its score."""
+        best = None
+        if self.best is not self.start:
+            best = block_in(self.best.content, self.start.content, self.block.content), self.score
+        return {"around": self.start.content, "best": best}
 
 
 def _finish_attempt(
-    state: BlockProgress,
-    k: int,
-    plan: str | None,
-    new_block: str | None,
-    evaluated: SolutionScript | None,
-    task: TaskDescription,
+    loop: _Loop, plan: str | None, new_block: str | None, evaluated: SolutionScript | None, task: TaskDescription
 ) -> None:
     """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
-    run = current_run()
-    score = None if evaluated is None else evaluated.score
-    accepted = False
-    if evaluated is not None and score is not None:
-        better = is_improvement_or_equal(score, state.best_score, task.metric_direction)
-        accepted = better or state.best_solution.leaking  # a score that leaks is none to compare with
+    k, accepted = len(loop.attempts), False
+    if evaluated is not None and evaluated.score is not None:
+        loop.scripts[k] = evaluated
+        better = is_improvement_or_equal(evaluated.score, loop.score, task.metric_direction)
+        accepted = better or loop.best.leaking  # a score that leaks is none to compare with
         if accepted:
-            logger.info("%s: best score updated: %s, before %s", run.place, score, state.best_score)
-            state.best_solution, state.best_score = evaluated, score
-            state.best_block = block_in(evaluated.content, state.start.content, state.block.content), score
-        if checks_later(run.config):
-            state.unchecked[k] = evaluated
-    attempt = RefinementAttempt(
-        plan=PLANNER_FAILED if plan is None else plan, score=score, code_block=new_block or "", was_improvement=accepted
+            logger.info("%s: best score updated: %s, before %s", current_run().place, evaluated.score, loop.score)
+            loop.best, loop.score = evaluated, evaluated.score
+    _record(
+        loop,
+        k,
+        plan=PLANNER_FAILED if plan is None else plan,
+        after=new_block or "",
+        score=None if evaluated is None else evaluated.score,
+        accepted=accepted,
+        digest="" if evaluated is None else digest_of(evaluated.content),
     )
-    state.attempts.append(attempt)
-    state.digests.append("" if evaluated is None else digest_of(evaluated.content))
-    _record(state, k, score)
 
 
-def _accept_late(state: BlockProgress, k: int) -> None:
+def _accept_late(loop: _Loop, k: int) -> None:
     """The path goes on from attempt `k` after all, because those ahead of it leak, or without a leak of its own."""
-    digest = digest_of(state.best_solution.content)
-    if state.attempts[k].was_improvement and state.digests[k] == digest:
+    known, digest = loop.attempts[k], digest_of(loop.best.content)
+    if known.accepted and known.digest == digest:
         return
-    if not state.attempts[k].was_improvement:
-        logger.info("%s: best score updated: %s, the attempts ahead of it leak", current_run().place, state.best_score)
-        found = {"was_improvement": True, "score": state.best_score}
-        state.attempts[k] = state.attempts[k].model_copy(update=found)
-    state.digests[k] = digest
-    _record(state, k, state.best_score)
+    if not known.accepted:
+        logger.info("%s: best score updated: %s, the attempts ahead of it leak", current_run().place, loop.score)
+    _record(loop, k, plan=known.plan, after=known.after, score=loop.score, accepted=True, digest=digest)
 
 
-def _record(state: BlockProgress, k: int, score: float | None) -> None:
-    run, attempt = current_run(), state.attempts[k]
-    run.record(
-        RefinementTried(
-            path=run.path or 0,
-            t=state.block.outer_step or 0,
-            k=k,
-            plan=attempt.plan,
-            before=state.block.content,
-            after=attempt.code_block,
-            score=score,
-            best_score=state.best_score,
-            accepted=attempt.was_improvement,
-            digest=state.digests[k],
-            parents=[digest_of(state.start.content)],
-        )
+def _record(
+    loop: _Loop,
+    k: int,
+    *,
+    plan: str,
+    after: str = "",
+    score: float | None = None,
+    accepted: bool = False,
+    digest: str = "",
+) -> None:
+    run = current_run()
+    event = RefinementTried(
+        path=run.path or 0,
+        t=loop.block.outer_step or 0,
+        k=k,
+        plan=plan,
+        before=loop.block.content,
+        after=after,
+        score=score,
+        best_score=loop.score,
+        accepted=accepted,
+        digest=digest,
+        parents=[digest_of(loop.start.content)],
     )
+    loop.attempts[k] = event
+    run.record(event)
 
 
 # --- the parts of an attempt -------------------------------------------------------------------------------
 
 
-async def _write(state: BlockProgress, first_plan: str | None) -> tuple[str | None, str | None, SolutionScript | None]:
+async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str | None, SolutionScript | None]:
     """Plan, new block and script of an attempt; None from the part on that failed."""
-    block, plan, new_block = state.block.content, first_plan, None
+    block, plan, new_block, known = loop.block.content, first_plan, None, loop.surroundings
+    before = loop.attempts.values()
+    plans, scores = [attempt.plan for attempt in before], [attempt.score for attempt in before]
     try:
         if plan is None:
-            plan = await invoke_planner(block, state.plans, state.scores)  # p_k
+            plan = await invoke_planner(block, plans, scores, tried=loop.tried, **known)  # p_k
         if plan is not None:
-            new_block = await invoke_coder(block, plan)  # c_t^k
+            new_block = await invoke_coder(block, plan, **known)  # c_t^k
         if new_block is not None:
-            return plan, new_block, _replaced(state.start, block, new_block)  # s_t^k, always from s_t
+            return plan, new_block, _replaced(loop.start, block, new_block)  # s_t^k, always from s_t
     except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
         logger.warning("%s: attempt failed: %s", current_run().place, error)
     return plan, new_block, None
@@ -175,9 +197,7 @@ def _replaced(solution: SolutionScript, old: str, new: str) -> SolutionScript:
     return solution.replace_block(*texts).model_copy(update=unchecked)
 
 
-async def _check_winner(
-    state: BlockProgress, start: SolutionScript, start_score: float, task: TaskDescription, config: PipelineConfig
-) -> int | None:
+async def _check_winner(loop: _Loop, task: TaskDescription, config: PipelineConfig) -> int | None:
     """Check what would be accepted, and that alone: the best attempt, and where it leaks the next best.
 
     A script that was fixed competes with its new score. Gives the attempt that wins; None: the start stays the best.
@@ -185,66 +205,56 @@ async def _check_winner(
     direction, checked = task.metric_direction, set[int]()
     waiting = {  # a score that leaks is none to compare with
         k: script
-        for k, script in state.unchecked.items()
-        if start.leaking or is_improvement(score_of(script), start_score, direction)
+        for k, script in loop.scripts.items()
+        if loop.start.leaking or is_improvement(score_of(script), loop.start_score, direction)
     }
     while waiting:
         k = best_first(sorted(waiting, reverse=True), lambda k: waiting[k].score, direction)[0]
         if k in checked:
-            state.best_solution, state.best_score = waiting[k], score_of(waiting[k])
+            loop.best, loop.score = waiting[k], score_of(waiting[k])
             return k
         checked.add(k)
         script = await check_and_fix_leakage(waiting[k])
         if not script.leaking and script.content == waiting[k].content:
             continue
         del waiting[k]
-        state.best_solution, state.best_score = start, start_score  # should the end come now
         if not script.leaking:
             script = (await evaluate_checked(script, task, config)).script
         if script.leaking or script.score is None:
             continue
-        if start.leaking or is_improvement_or_equal(script.score, start_score, direction):
+        if loop.start.leaking or is_improvement_or_equal(script.score, loop.start_score, direction):
             waiting[k] = script
-    state.best_solution, state.best_score = start, start_score
+    loop.best, loop.score = loop.start, loop.start_score
     return None
 
 
 # --- the two agents --------------------------------------------------------------------------------------
 
 
-async def invoke_coder(code_block: str, plan: str) -> str | None:
-    """A_coder: the block rewritten by the plan, or None when the reply holds no code."""
+async def invoke_coder(code_block: str, plan: str, **known: Any) -> str | None:
+    """A_coder: the block rewritten by the plan, or None when the reply holds no code.
+
+    `known` may hold the script `around` the block and the `best` block so far with its score.
+    """
     if not code_block.strip():
         raise ValueError("A_coder requires a non-empty code block")
     if not plan.strip():
         raise ValueError("A_coder requires a non-empty plan")
-    return await ask_for_code(AgentType.coder, code_block=code_block, plan=plan, **_surroundings(code_block)) or None
+    return await ask_for_code(AgentType.coder, code_block=code_block, plan=plan, **known) or None
 
 
-async def invoke_planner(code_block: str, plans: list[str], scores: list[float | None]) -> str | None:
-    """A_planner: the next plan, in the light of all earlier ones and their scores; None when none came."""
+async def invoke_planner(
+    code_block: str, plans: list[str], scores: list[float | None], *, tried: Sequence[str] = (), **known: Any
+) -> str | None:
+    """A_planner: the next plan, in the light of all earlier ones and their scores; None when none came.
+
+    `tried` is what earlier steps of this path have tried; of other paths nothing, for what they have done is chance.
+    """
     if not code_block.strip():
         raise ValueError("A_planner requires a non-empty code block")
     if not plans:
         raise ValueError("At least one previous plan is required for A_planner")
     if len(plans) != len(scores):
         raise ValueError(f"A_planner requires one score per plan, not {len(scores)} for {len(plans)}")
-    known = {"code_block": code_block, "plans": plans, "scores": scores, **_surroundings(code_block)}
-    known["tried"] = plans_before()
-    return (await ask_for_text(AgentType.planner, **known)).strip() or None
-
-
-def plans_before() -> list[str]:
-    """What earlier steps of this path have tried; of other paths nothing, for what they have done by now is chance."""
-    run = current_run()
-    path = run.shared.progress.paths.get(run.label)
-    return [] if path is None else path.plans
-
-
-def _surroundings(code_block: str) -> dict[str, Any]:
-    """The script that the block stands in, and the best block so far with its score, where a loop is at work on it."""
-    run = current_run()
-    state = run.shared.progress.blocks.get(run.label)
-    if state is None or state.block.content != code_block:
-        return {}
-    return {"around": state.start.content, "best": state.best_block}
+    values = {"code_block": code_block, "plans": plans, "scores": scores, "tried": tried, **known}
+    return (await ask_for_text(AgentType.planner, **values)).strip() or None

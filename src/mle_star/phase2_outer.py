@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mle_star.execution import evaluate_with_retry
@@ -20,14 +21,15 @@ from mle_star.models import (
     SolutionPhase,
     SolutionScript,
     TaskDescription,
+    is_improvement_or_equal,
 )
 from mle_star.models.texts import digest_of
-from mle_star.phase2_inner import plans_before, run_phase2_inner_loop
+from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.limits import limit_in_run
-from mle_star.run.progress import PathProgress, StepProgress
+from mle_star.run.reached import OuterStepRecord, path_history, path_result, score_of
 from mle_star.run.request import ask_for, ask_for_code, ask_for_text
 from mle_star.safety import make_debug_callback
 
@@ -53,51 +55,44 @@ async def run_phase2_outer_loop(
     and no more. To the letter the rest is in the history as skipped.
     """
     run, started = current_run(), time.monotonic()
-    path = PathProgress(initial_solution.model_copy(update={"score": initial_score}), initial_score, task)
-    run.shared.progress.paths[run.label] = path
+    place = "".join(f"{part}/" for part in run.parts)
+    best = initial_solution.model_copy(update={"score": initial_score})
     for t in range(config.outer_loop_steps):
-        if run.should_stop and config.letter:
-            path.finish(StepProgress(t))  # skipped, and in the history
-            continue
         if run.should_stop:
             break
         with scope(f"t-{t}"):
-            await _outer_step(t, path, task, config)
-    logger.info(
-        "%s: outer loop complete: %d steps, h_best %s, %.1f s",
-        run.place,
-        len(path.history),
-        path.best_score,
-        time.monotonic() - started,
-    )
-    return path.result()
+            best = await _outer_step(t, best, path_history(place), task, config)
+    history = path_history(place)
+    for t in range(len(history), config.outer_loop_steps if config.letter else 0):
+        history.append(OuterStepRecord(outer_step=t, best_score_after_step=score_of(best), was_skipped=True))
+    words = run.place, len(history), best.score, time.monotonic() - started
+    logger.info("%s: outer loop complete: %d steps, h_best %s, %.1f s", *words)
+    return path_result(best, history)
 
 
-async def _outer_step(t: int, path: PathProgress, task: TaskDescription, config: PipelineConfig) -> None:
-    run, started = current_run(), time.monotonic()
-    logger.info("%s: outer step %d starts: h_best %s, %d summaries", run.place, t, path.best_score, len(path.summaries))
-    path.step = step = StepProgress(t)
-    study = await study_components(path.best_solution, path.best_score, path.known_summaries, task, config)  # a_t, r_t
-    step.summary = await _summarize(study, t, path.best_score)  # T_abl^t
-    summary = step.summary or "\n\n".join([ABLATION_FAILED, *path.known_summaries])
-    chosen = await choose_block(summary, path.best_solution, path.known_blocks)  # c_t, p_0
+async def _outer_step(
+    t: int, best: SolutionScript, history: list[OuterStepRecord], task: TaskDescription, config: PipelineConfig
+) -> SolutionScript:
+    """One step of the path, after those of `history`; the solution that the next one begins with."""
+    run, h_best, started = current_run(), score_of(best), time.monotonic()
+    summaries = [record.ablation_summary for record in history if record.ablation_summary and not record.was_skipped]
+    blocks = [record.code_block for record in history if record.code_block]
+    tried = [attempt.plan for record in history for attempt in record.inner_loop_attempts]
+    logger.info("%s: outer step %d starts: h_best %s, %d summaries", run.place, t, h_best, len(history))
+    study = await study_components(best, h_best, summaries, task, config)  # a_t, r_t
+    summary = await _summarize(study, t, h_best)  # T_abl^t
+    chosen = await choose_block(summary or "\n\n".join([ABLATION_FAILED, *summaries]), best, blocks, tried)  # c_t, p_0
+    found = {} if chosen is None else {"block": chosen.code_block, "plan": chosen.plan}
+    run.record(BlockChosen(path=run.path or 0, t=t, **{"block": "", **found}))
     if chosen is not None:
-        step.block, step.plan = CodeBlock(content=chosen.code_block, outer_step=t), chosen.plan
-    run.record(BlockChosen(path=run.path or 0, t=t, block=step.block.content if step.block else "", plan=step.plan))
-    if step.block is not None:
-        await _refine_block(step.block, step, path, task, config)
-    path.finish(step)
+        block = CodeBlock(content=chosen.code_block, outer_step=t)
+        inner = await run_phase2_inner_loop(best, block, chosen.plan, h_best, task, config, tried=tried)
+        fixed = best.leaking and not inner.best_solution.leaking
+        if fixed or is_improvement_or_equal(inner.best_score, h_best, task.metric_direction):
+            best = inner.best_solution.model_copy(update={"score": inner.best_score})
     seconds = time.monotonic() - started
-    logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, path.best_score, seconds)
-
-
-async def _refine_block(
-    block: CodeBlock, step: StepProgress, path: PathProgress, task: TaskDescription, config: PipelineConfig
-) -> None:
-    """Hand the block over to the inner loop and take back what it found."""
-    inner = await run_phase2_inner_loop(path.best_solution, block, step.plan, path.best_score, task, config)
-    path.accept(inner.best_solution, inner.best_score)
-    step.attempts = inner.attempts
+    logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, best.score, seconds)
+    return best
 
 
 # --- the ablation study ----------------------------------------------------------------------------------
@@ -136,9 +131,6 @@ async def study_components(
     script, result = await execute_ablation(script, task, config)
     if result.is_error:
         return AblationStudy(code=script.content)
-    if analysis := parse_analysis(result.stdout):
-        run = current_run()
-        run.shared.progress.analyses[run.label] = analysis
     scores = parse_ablation_lines(result.stdout)
     return AblationStudy(script.content, result.stdout, False, scores, printed=_printed_score(solution, score))
 
@@ -188,6 +180,7 @@ async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str
             comparable=study.comparable,
             failed=study.failed,
             summary=summary,
+            analysis=parse_analysis(study.output),
         )
     )
     return summary
@@ -203,7 +196,9 @@ def _not_comparable(printed: float) -> str:
 # --- the block to refine ---------------------------------------------------------------------------------
 
 
-async def choose_block(summary: str, solution: SolutionScript, previous_blocks: list[str]) -> RefinePlan | None:
+async def choose_block(
+    summary: str, solution: SolutionScript, previous_blocks: list[str], tried: Sequence[str] = ()
+) -> RefinePlan | None:
     """c_t and p_0: a block that stands in the solution, and its plan; None when no answer named one.
 
     Asks again once after an answer that cannot be read, and twice after a block that is not in the solution.
@@ -211,7 +206,7 @@ async def choose_block(summary: str, solution: SolutionScript, previous_blocks: 
     answers: list[ExtractorOutput] = []
     unreadable = 0
     while unreadable <= MAX_PARSE_RETRIES and len(answers) <= MAX_BLOCK_RETRIES:
-        answer = await invoke_extractor(summary, solution, previous_blocks, retry=bool(answers))
+        answer = await invoke_extractor(summary, solution, previous_blocks, retry=bool(answers), tried=tried)
         if answer is None:
             unreadable += 1
             continue
@@ -271,7 +266,12 @@ async def invoke_summarize(ablation_code: str, raw_output: str, *, note: str = "
 
 
 async def invoke_extractor(
-    summary: str, solution: SolutionScript, previous_blocks: list[str], *, retry: bool = False
+    summary: str,
+    solution: SolutionScript,
+    previous_blocks: list[str],
+    *,
+    retry: bool = False,
+    tried: Sequence[str] = (),
 ) -> ExtractorOutput | None:
     """A_extractor: blocks of the solution worth refining, with plans; None when the reply cannot be read."""
     if not summary.strip() or not solution.content.strip():
@@ -283,5 +283,5 @@ async def invoke_extractor(
         solution_script=solution.content,
         ablation_summary=summary,
         previous_code_blocks=previous_blocks,
-        tried=plans_before(),
+        tried=tried,
     )

@@ -20,17 +20,17 @@ from mle_star.models import (
 )
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
-from mle_star.run.events import EnsembleTried
+from mle_star.run.events import SKIPPED, EnsembleTried
+from mle_star.run.reached import phase3_result
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, record_fixed
 
 logger = logging.getLogger(__name__)
 
+Best = tuple[str, float | None]
+"""An ensemble and its score."""
 ENS_PLANNER_FAILED = "[ens_planner failed]"
 """Stands in the history for a plan that never came."""
-SKIPPED = "[skipped]"
-"""Stands in the history for a plan that was not asked for, because the run was told to finish."""
-
 
 # --- Algorithm 3 -----------------------------------------------------------------------------------------
 
@@ -49,14 +49,15 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         return _result(solutions, [], None, task)
     run, started = current_run(), time.monotonic()
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
-    run.shared.progress.rounds = attempts = list[EnsembleAttempt]()
+    attempts = list[EnsembleAttempt]()
     for r in range(config.ensemble_rounds):
         if run.should_stop:
             break
         with scope(f"r-{r}"):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
-            plan = await invoke_ens_planner(solutions, plans, scores)  # e_r
-            ensemble = await invoke_ensembler(plan, solutions) if plan else None  # s_ens^r
+            best = _best_so_far(attempts, task.metric_direction)
+            plan = await invoke_ens_planner(solutions, plans, scores, best=best)  # e_r
+            ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
             evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
             _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
     if checks_later(config):
@@ -65,23 +66,16 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     if config.letter:
         rest = config.ensemble_rounds - len(attempts)
         attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
-    best = _best_round(attempts, task.metric_direction)  # r*
-    result = _result(solutions, attempts, best, task)
+    winner = _best_round(attempts, task.metric_direction)  # r*
+    result = _result(solutions, attempts, winner, task)
     logger.info(
         "Phase 3 complete: best score %s, best round %s, %.1f s, %d rounds",
         result.best_ensemble_score,
-        best,
+        winner,
         time.monotonic() - started,
         len(attempts),
     )
     return result
-
-
-def partial_phase3(solutions: list[SolutionScript], task: TaskDescription) -> Phase3Result | None:
-    """What the rounds that were finished came to when the phase was cut off; None when none of them has a score."""
-    attempts = [*current_run().shared.progress.rounds]
-    best = _best_round(attempts, task.metric_direction)
-    return None if best is None else _result(solutions, attempts, best, task)
 
 
 def _missing() -> SolutionScript:
@@ -111,13 +105,10 @@ def _finish_attempt(
     )
 
 
-def _surroundings(solutions: list[SolutionScript]) -> dict[str, Any]:
-    """The scores of what is ensembled, and the best ensemble so far with its score."""
-    run = current_run()
-    attempts = run.shared.progress.rounds
-    best = _best_round(attempts, run.task.metric_direction)
-    script = None if best is None else (attempts[best].solution.content, attempts[best].score)
-    return {"input_scores": [solution.score for solution in solutions], "best": script}
+def _best_so_far(attempts: list[EnsembleAttempt], direction: MetricDirection) -> Best | None:
+    """The best ensemble so far with its score."""
+    best = _best_round(attempts, direction)
+    return None if best is None else (attempts[best].solution.content, attempts[best].score)
 
 
 async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, config: PipelineConfig) -> None:
@@ -127,8 +118,6 @@ async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, 
         known.add(best)
         winner = attempts[best].solution
         checked = await check_and_fix_leakage(winner)
-        if checked.leaking or checked.content != winner.content:
-            attempts[best] = attempts[best].model_copy(update={"score": None})  # should the end come now
         if not checked.leaking and checked.content != winner.content:
             checked = (await evaluate_checked(checked, task, config)).script
         score = None if checked.leaking else checked.score
@@ -156,14 +145,7 @@ def _result(
         chosen = attempts[best].solution
         successes = sum(attempt.score is not None for attempt in attempts)
         logger.info("Phase 3: best round %d, score %s, %d successful rounds", best, chosen.score, successes)
-    return Phase3Result(
-        input_solutions=solutions,
-        ensemble_plans=[attempt.plan for attempt in attempts],
-        ensemble_scores=[attempt.score for attempt in attempts],
-        best_ensemble=chosen,
-        best_ensemble_score=chosen.score,
-        attempts=attempts,
-    )
+    return phase3_result(solutions, attempts, chosen)
 
 
 def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:
@@ -188,26 +170,31 @@ async def _evaluate(
 # --- the two agents --------------------------------------------------------------------------------------
 
 
+def _known(solutions: list[SolutionScript], best: Best | None, **more: Any) -> dict[str, Any]:
+    """What both are shown: the solutions with their scores, and the best ensemble so far."""
+    scripts, scores = [solution.content for solution in solutions], [solution.score for solution in solutions]
+    return {"L": len(scripts), "solutions": scripts, **more, "input_scores": scores, "best": best}
+
+
 async def invoke_ens_planner(
-    solutions: list[SolutionScript], plans: list[str], scores: list[float | None]
+    solutions: list[SolutionScript], plans: list[str], scores: list[float | None], *, best: Best | None = None
 ) -> str | None:
-    """A_ens_planner: the next plan, in the light of all earlier ones and their scores; None when none came."""
+    """A_ens_planner: the next plan, in the light of all earlier ones, their scores and the best; None: none came."""
     if len(solutions) < 2:
         raise ValueError("A_ens_planner requires at least 2 solutions for ensembling")
     if len(plans) != len(scores):
         raise ValueError(f"A_ens_planner requires one score per plan, not {len(scores)} for {len(plans)}")
-    scripts = [solution.content for solution in solutions]
-    known = {"plans": plans, "scores": scores, **_surroundings(solutions)}
-    return (await ask_for_text(AgentType.ens_planner, L=len(scripts), solutions=scripts, **known)).strip() or None
+    known = _known(solutions, best, plans=plans, scores=scores)
+    return (await ask_for_text(AgentType.ens_planner, **known)).strip() or None
 
 
-async def invoke_ensembler(plan: str, solutions: list[SolutionScript]) -> SolutionScript | None:
+async def invoke_ensembler(
+    plan: str, solutions: list[SolutionScript], *, best: Best | None = None
+) -> SolutionScript | None:
     """A_ensembler: the plan as one script, or None when the reply holds no code."""
     if not plan.strip():
         raise ValueError("A_ensembler requires a non-empty ensemble plan")
     if len(solutions) < 2:
         raise ValueError("A_ensembler requires at least 2 solutions for ensembling")
-    scripts = [solution.content for solution in solutions]
-    known = _surroundings(solutions)
-    code = await ask_for_code(AgentType.ensembler, L=len(scripts), solutions=scripts, plan=plan, **known)
+    code = await ask_for_code(AgentType.ensembler, **_known(solutions, best, plan=plan))
     return SolutionScript(content=code, phase=SolutionPhase.ensemble) if code else None

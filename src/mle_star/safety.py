@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
@@ -29,7 +30,6 @@ from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.ledger import rescored
-from mle_star.run.progress import Trial
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,20 @@ MOST_CHECKS = 3
 
 
 # --- evaluation ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A script that was evaluated: it carries its score, or `error` says why it has none."""
+
+    script: SolutionScript
+    result: EvaluationResult
+    error: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The error for log lines: the first line of its traceback, and the one that names the exception."""
+        return f"{TRACEBACK_HEADER} {self.error}" if self.result.is_error and self.script.content else self.error
 
 
 async def check_and_evaluate(candidate: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
@@ -300,13 +314,13 @@ async def clean_at_last(
         checks += not run.ledger.is_checked(digest)
         if other.leaking or run.ledger.leaks(digest) or (checks_later(config) and checks > MOST_CHECKS):
             continue
-        run.shared.progress.stand_in = other  # should the end come now
+        run.shared.ending.stand_in = other  # should the end come now
         found, warnings = await check_at_last(other, config)
         if not found.leaking:
-            run.shared.progress.stand_in = found
+            run.shared.ending.stand_in = found
             logger.warning("%s, score %s", LEAK_REPLACED, found.score)
             return found, [LEAK_REPLACED, *warnings]
-    run.shared.progress.stand_in = None
+    run.shared.ending.stand_in = None
     return checked, remarks
 
 

@@ -446,7 +446,7 @@ async def test_what_is_handed_over_without_finalization_comes_with_all_that_was_
     assert await said_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]
     config = config.model_copy(update={"leakage_checks": "promising"})
     assert await said_of(BEST) == [UNCHECKED], "the end came before the last check"
-    run.shared.progress.remarks = [FIXED_AT_LAST]
+    run.shared.ending.remarks = [FIXED_AT_LAST]
     assert await said_of(BEST) == [FIXED_AT_LAST]
     check(run, BEST.content, leaking=True)
     assert await said_of(BEST) == [LEAKING_SOLUTION]

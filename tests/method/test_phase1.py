@@ -14,9 +14,10 @@ import pytest
 from mle_star import phase1
 from mle_star.errors import AgentError, AgentFailure, BudgetExceeded, Phase1Error
 from mle_star.models import ExecutionRawResult, PhaseTimeBudget, PipelineConfig
-from mle_star.phase1 import IN_TIME, find_models, partial_phase1, retrieve_models, run_phase1
+from mle_star.phase1 import IN_TIME, find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
+from mle_star.run.reached import partial_phase1
 from tests.ledgers import best_score
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings

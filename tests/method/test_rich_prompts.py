@@ -22,9 +22,6 @@ from mle_star.holdout.holdout import HoldOut
 from mle_star.method.codeblocks import built_in, family_of
 from mle_star.models import (
     AgentType,
-    CodeBlock,
-    EnsembleAttempt,
-    EvaluationResult,
     Isolation,
     Measure,
     MetricDirection,
@@ -42,7 +39,6 @@ from mle_star.phase3 import invoke_ens_planner, invoke_ensembler
 from mle_star.prompts import Prompt
 from mle_star.run import events as ev
 from mle_star.run.context import current_run, enter_run, path_context, scope
-from mle_star.run.progress import BlockProgress, Phase1Progress, Trial
 from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
@@ -114,6 +110,8 @@ def houses(folder: Path) -> Path:
     return folder
 
 
+ANALYSIS = "area above 150: 0.7 of the squared error"
+LOOP: dict[str, Any] = {"around": SCRIPT, "best": (BETTER_BLOCK, 20.9)}
 TASK: dict[str, Any] = {
     "competition_id": "houses", "task_type": TaskType.regression, "evaluation_metric": "rmse",
     "metric_direction": MetricDirection.minimize, "description": "Predict the `price` of each house in test.csv.",
@@ -133,18 +131,10 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
             note_run(current_run(), 21.5, 12.0)
         with scope("phase2", "path-0"):
             note_run(current_run(), 20.4, 12.0, script=OTHER)
-        shared.progress.analyses["path-1"] = "area above 150: 0.7 of the squared error"
-        shared.progress.research = "Winners of a similar task took ratios of areas (a post of 2019)."
         codes = {"Ridge": "Ridge()", "LightGBM": "x", "kNN": "KNeighborsRegressor()", "odd": "y"}
         found = [RetrievedModel(model_name=name, example_code=code) for name, code in codes.items()]
-        shared.progress.phase1 = known = Phase1Progress(found, run.task)
-        known.written[1] = ["LGBMRegressor", "StandardScaler"]
-        result = EvaluationResult(stdout="", stderr="", exit_code=0, duration_seconds=12.0, is_error=False)
-        known.trials[1], known.trials[3] = (Trial(solution(OTHER, 22.0), result, error) for error in ("", "E" * 999))
-        state = BlockProgress(CodeBlock(content=BLOCK), solution(SCRIPT, 21.5), 21.5)
-        state.best_block = (BETTER_BLOCK, 20.9)
-        shared.progress.blocks["path-1"] = state
-        shared.progress.rounds += [EnsembleAttempt(plan="Average both.", score=20.2, solution=solution(BLEND, 20.2))]
+        notes = "Winners of a similar task took ratios of areas (a post of 2019)."
+        run.journal.record(ev.ModelsRetrieved(models=found, notes=notes))
         yield run
 
 
@@ -161,7 +151,7 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
     ))  # fmt: skip
     if places == PHASE1:
         return
-    tell(ev.AblationFinished(step="phase2/path-1/t-0/study", path=1, t=0, solution_score=21.5))
+    tell(ev.AblationFinished(step="phase2/path-1/t-0/study", path=1, t=0, solution_score=21.5, analysis=ANALYSIS))
     for t, plan in enumerate(("Scale the areas.", "Bin the areas.")):
         step = f"phase2/path-1/t-{t}/k-0"
         tell(ran(f"{step}/script", f"script {t}", 22.5))
@@ -204,6 +194,17 @@ async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, f
     await repair(solution(SCRIPT, phase=SolutionPhase.final if final else SolutionPhase.refined), error)
 
 
+async def _write_candidate(run: ScriptedRun) -> None:
+    """When two others have been tried."""
+    text = "model = make_pipeline(StandardScaler(), LGBMRegressor())"
+    run.journal.record(ran("phase1/candidate-1/script", text, 22.0))
+    known: dict[str, Any] = {"index": 1, "model_name": "LightGBM", "digest": digest_of(text), "score": 22.0}
+    run.journal.record(ev.CandidateEvaluated(step="phase1/candidate-1", **known))
+    failed: dict[str, Any] = {"index": 3, "model_name": "odd", "score": None, "error": "E" * 999}
+    run.journal.record(ev.CandidateEvaluated(step="phase1/candidate-3", **failed))
+    await generate_candidate(run.task, RetrievedModel(model_name="Ridge", example_code="Ridge()"), run.config)
+
+
 async def _leak(run: ScriptedRun) -> None:
     run.agents.reply("leakage-detection", leaky("error = np.sqrt("))
     await check_and_fix_leakage(solution(SCRIPT))
@@ -218,23 +219,22 @@ MINE, THEIRS = solution(SCRIPT, 21.5), solution(OTHER, 20.4)
 BOTH = [MINE, THEIRS]
 ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]]] = {
     "retriever": (PHASE1, lambda run: retrieve_models(run.task, run.config)),
-    "init": (PHASE1, lambda run: generate_candidate(
-        run.task, RetrievedModel(model_name="Ridge", example_code="Ridge()"), run.config)),
+    "init": (PHASE1, _write_candidate),
     "merger": (PHASE1, lambda run: merge_solutions(MINE, THEIRS, run.config)),
     "data": (PHASE1, lambda run: check_data_usage(solution(SCRIPT), run.task)),
     "ablation": (PHASE2, lambda run: invoke_ablation(solution(SCRIPT), [SUMMARY])),
     "summarize": (PHASE2, lambda run: invoke_summarize(STUDY, PRINTED, note=_not_comparable(20.0))),
     "extractor": (PHASE2, lambda run: invoke_extractor(SUMMARY, solution(SCRIPT), ['FEATURES = ["area"]'], retry=True)),
-    "coder": (INNER, lambda run: invoke_coder(BLOCK, PLANS[0])),
-    "planner": (INNER, lambda run: invoke_planner(BLOCK, PLANS, [20.9, None])),
+    "coder": (INNER, lambda run: invoke_coder(BLOCK, PLANS[0], **LOOP)),
+    "planner": (INNER, lambda run: invoke_planner(BLOCK, PLANS, [20.9, None], **LOOP)),
     "debugger": (INNER, _repair),
     "debugger_ablation": (PHASE2, lambda run: _repair(run, "ablation")),
     "debugger_submission": (("finalization",), lambda run: _repair(run, final=True)),
     "leakage_detection": (INNER, _leak),
     "leakage_correction": (INNER, _leak),
     "leakage_rewrite": (INNER, _leak),
-    "ens_planner": (("phase3",), lambda run: invoke_ens_planner(BOTH, ["Average both."], [20.2])),
-    "ensembler": (("phase3",), lambda run: invoke_ensembler("Weight by the score.", BOTH)),
+    "ens_planner": (("phase3",), lambda run: invoke_ens_planner(BOTH, ["Average both."], [20.2], best=(BLEND, 20.2))),
+    "ensembler": (("phase3",), lambda run: invoke_ensembler("Weight by the score.", BOTH, best=(BLEND, 20.2))),
     "test": (("finalization",), lambda run: generate_test_submission(run.task, solution(SCRIPT))),
     "test_subsampling_extract": (("finalization",), _cut_rows),
     "test_subsampling_remove": (("finalization",), _cut_rows),

@@ -14,7 +14,6 @@ from mle_star.models.texts import digest_of
 from mle_star.prompts import PromptRegistry, render
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.run.progress import Trial
 from mle_star.run.request import ask_agent, try_agent
 from mle_star.safety import (
     ALL_USED,
@@ -22,6 +21,7 @@ from mle_star.safety import (
     SCORE_LINE,
     UNANSWERED,
     UNCHECKED,
+    Trial,
     check_and_evaluate,
     check_and_fix_leakage,
     check_at_last,

@@ -150,7 +150,8 @@ class Invented:
         yield self._say(ev.PhaseStarted, step="phase1", phase="phase1")
         yield from self._call("phase1/retriever", m.AgentType.retriever, seconds=40)
         names = [self.words or MODELS[index % len(MODELS)] for index in range(self.M)]
-        yield self._say(ev.ModelsRetrieved, step="phase1", names=names)
+        models = [m.RetrievedModel(model_name=name, example_code="x") for name in names]
+        yield self._say(ev.ModelsRetrieved, step="phase1", models=models)
         scores: list[float | None] = []
         for index in range(self.M):
             step = f"phase1/candidate-{index}"

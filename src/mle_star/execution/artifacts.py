@@ -74,9 +74,9 @@ async def keep_best(run: RunContext) -> None:
 
 async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
-        best, shown = run.ledger.best(), run.shared.best
-        if best is not None and best.score is not None and shown != (best.score, best.script):
-            run.shared.best = best.score, best.script
+        best, shown = run.ledger.best(), run.ledger.announced
+        new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script))
+        if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
         for found in _best_first(run):
             source, kept = found.result.submission or "", run.ledger.kept

@@ -85,7 +85,6 @@ async def execute_in_run(
     else:
         async with run.shared.scripts.locks[digest]:  # always taken before the directory and the slot
             event = await _cached(run, step, digest) or await _run_and_record(job)
-    run.shared.reached.add(step)
     if purpose == "solution" and not event.result.is_error:
         await keep_best(run)
     return event.result

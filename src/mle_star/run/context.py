@@ -15,16 +15,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from mle_star.data.place import Sample
 from mle_star.errors import MleStarError
-from mle_star.models import AgentConfig, ExecutionRawResult, Frozen, PipelineConfig, TaskDescription
+from mle_star.models import (
+    AgentConfig,
+    DataContaminationResult,
+    ExecutionRawResult,
+    Frozen,
+    PipelineConfig,
+    SolutionScript,
+    TaskDescription,
+)
 from mle_star.run.budget import Budget
 from mle_star.run.events import AgentReply, AnyEvent, Decided
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
-from mle_star.run.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +95,35 @@ class Scripts:
     """Was the sample looked for?"""
 
 
+@dataclass(frozen=True)
+class Submission:
+    """What finalization submits: a script, the absolute path of its file or an empty text, and remarks."""
+
+    script: SolutionScript
+    path: str = ""
+    warnings: list[str] = field(default_factory=list)
+    subsampling_removed: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What was found in the file: `rows`, the `sample` whose columns it matches, `problems`, `fallback`."""
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the lineage of a result says of it."""
+        return {"finalization": {"subsampling_removed": self.subsampling_removed, **self.facts}}
+
+
+@dataclass
+class Ending:
+    """What finalization has come to, should it be cut off."""
+
+    remarks: list[str] | None = None
+    """What is to be said of the solution, once it was checked for the last time."""
+    stand_in: SolutionScript | None = None
+    """What is submitted in the place of a solution that leaks."""
+    submission: Submission | None = None
+    contamination: DataContaminationResult | None = None
+
+
 @dataclass
 class RunShared:
     """What all contexts of one run share and change."""
@@ -101,13 +137,8 @@ class RunShared:
     """How scripts are scored by hidden rows (`execution.scoring.holdout_of`); None: by what they print."""
     has_test: bool = True
     """Without a hold-out: does the task ask for answers? Else the rows to predict are only an example."""
-    progress: Progress = field(default_factory=Progress)
-    reached: set[str] = field(default_factory=set)
-    """The steps of the scripts that this process ran or took from the record."""
-    best: tuple[float, str] | None = None
-    """The best score that was told of, and the digest of its script."""
+    ending: Ending = field(default_factory=Ending)
     ledger: Ledger | None = None
-    """The ledger, from the moment it is first asked."""
     scripts: Scripts = field(default_factory=Scripts)
 
 
@@ -127,6 +158,10 @@ class RunContext:
     label: str = "main"
     path: int | None = None
     shared: RunShared = field(default_factory=RunShared)
+
+    def __post_init__(self) -> None:
+        if self.shared.ledger is None:
+            self.shared.ledger = Ledger.following(self.journal, self.task.metric_direction)
 
     @property
     def phase(self) -> str:
@@ -157,8 +192,7 @@ class RunContext:
     @property
     def ledger(self) -> Ledger:
         """What the search has found so far."""
-        if self.shared.ledger is None:
-            self.shared.ledger = Ledger.following(self.journal, self.task.metric_direction)
+        assert self.shared.ledger is not None
         return self.shared.ledger
 
     @property

@@ -20,6 +20,7 @@ from mle_star.models import (
     Isolation,
     Measure,
     PipelineConfig,
+    RetrievedModel,
     TaskDescription,
 )
 from mle_star.models.phases import PhaseName
@@ -196,8 +197,13 @@ class ModelsRetrieved(Event):
     """What the retriever found and Phase 1 will try."""
 
     kind: Literal["models_retrieved"] = "models_retrieved"
-    names: list[str]
+    models: list[RetrievedModel]
     notes: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """What they are called."""
+        return [model.model_name for model in self.models]
 
 
 class CandidateEvaluated(Event):
@@ -276,7 +282,7 @@ class DebugAttempted(Event):
 
 
 class AblationFinished(Event):
-    """An ablation study: scores by component (`baseline` among them) and its summary."""
+    """An ablation study: scores by component (`baseline` among them), its summary, and where the solution errs."""
 
     kind: Literal["ablation_finished"] = "ablation_finished"
     path: int
@@ -286,6 +292,7 @@ class AblationFinished(Event):
     comparable: bool = True
     failed: bool = False
     summary: str = ""
+    analysis: str = ""
 
 
 class BlockChosen(Event):
@@ -300,6 +307,8 @@ class BlockChosen(Event):
 
 PLANNER_FAILED = "[planner failed]"
 """Stands in the history for a plan that never came."""
+SKIPPED = "[skipped]"
+"""Stands in the history for a plan that was not asked for, because the run was told to finish."""
 
 
 class RefinementTried(Event):

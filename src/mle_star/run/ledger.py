@@ -6,7 +6,7 @@ changes nothing; a later one of the same kind and step replaces the earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
@@ -18,12 +18,15 @@ from mle_star.run.events import (
     LEAKS,
     AblationFinished,
     AnyEvent,
+    BestImproved,
+    BlockChosen,
     CandidateEvaluated,
     DataUsageChecked,
     DebugAttempted,
     EnsembleTried,
     LeakageChecked,
     MergeTried,
+    ModelsRetrieved,
     PhaseStarted,
     RefinementTried,
     RunStarted,
@@ -207,7 +210,13 @@ class Ledger:
     _origins: dict[str, str] = field(default_factory=dict)
     _repairs: dict[str, dict[str, str]] = field(default_factory=dict)  # by place and step, the errors
     _starts: dict[str, str] = field(default_factory=dict)  # by place of a path, what it begins with
-    _studies: dict[tuple[int, int], float] = field(default_factory=dict)  # by path and step, what it begins with
+    retrieved: ModelsRetrieved | None = None
+    studies: dict[str, AblationFinished] = field(default_factory=dict)  # by step
+    blocks: dict[str, BlockChosen] = field(default_factory=dict)  # by step
+    announced: BestImproved | None = field(default=None, compare=False)
+    """The best score that this process has told of."""
+    _reached: set[tuple[str, str]] = field(default_factory=set, compare=False)  # kinds and steps
+    """What this process has done, or taken over from the record."""
     _surroundings: str = ""
     _journal: Journal | None = None
     """Where the texts of scripts are, which would fill the memory; without one they are in `_texts`."""
@@ -227,6 +236,7 @@ class Ledger:
         ledger = cls(direction, _journal=journal)
         for event in journal.events:
             ledger.hear(event)
+        ledger.announced, ledger._reached = None, set()
         journal.subscribe(ledger.hear)
         return ledger
 
@@ -234,6 +244,7 @@ class Ledger:
 
     def hear(self, event: AnyEvent) -> None:
         """Take in an event."""
+        self._reached.add((event.kind, event.step))
         if isinstance(event, RunStarted):
             self.direction = event.task.metric_direction
         elif isinstance(event, ScriptFinished):
@@ -248,7 +259,13 @@ class Ledger:
         elif isinstance(event, PhaseStarted) and event.path is not None:
             self._starts[event.step] = event.digest
         elif isinstance(event, AblationFinished):
-            self._studies[event.path, event.t] = event.solution_score
+            self.studies[event.step] = event
+        elif isinstance(event, BlockChosen):
+            self.blocks[event.step] = event
+        elif isinstance(event, ModelsRetrieved):
+            self.retrieved = event
+        elif isinstance(event, BestImproved):
+            self.announced = event
         elif isinstance(event, AttemptEvent):
             self._events[event.step] = event
             self._by_digest = None
@@ -261,6 +278,7 @@ class Ledger:
         self.runs[key] = run
         if event.purpose == "solution":
             self._surroundings = event.surroundings
+        if event.purpose in ("solution", "sample"):
             self._steps[run.script] = event.step, event.digest
             if self._journal is None:
                 self._texts[run.script] = event.script
@@ -316,10 +334,10 @@ class Ledger:
             return self._texts.get(digest, "")
         return self._journal.script(*self._steps[digest])
 
-    def solutions(self, place: str = "", steps: Set[str] | None = None) -> list[ScriptRun]:
-        """The runs below `place`, or of `steps`, whose scores count here and now; leaking ones where all leak."""
+    def solutions(self, place: str = "") -> list[ScriptRun]:
+        """The runs below `place` whose scores count here and now; leaking ones where all leak."""
         here = (run for run in self.runs.values() if run.counts and run.surroundings == self._surroundings)
-        found = [run for run in here if run.step.startswith(place) and (steps is None or run.step in steps)]
+        found = [run for run in here if run.step.startswith(place)]
         return [run for run in found if not self.leaks(run.script)] or found
 
     def scored(self, surroundings: str | None = None) -> list[ScriptRun]:
@@ -332,18 +350,18 @@ class Ledger:
         )
         return [run for run in runs if run.surroundings == here]
 
-    def bests(self, place: str = "", steps: Set[str] | None = None) -> list[ScriptRun]:
+    def bests(self, place: str = "") -> list[ScriptRun]:
         """The runs whose scores were the best when they came."""
         found: list[ScriptRun] = []
-        for run in self.solutions(place, steps):
+        for run in self.solutions(place):
             before = found[-1].score if found else None
             if run.score is not None and (before is None or is_improvement(run.score, before, self.direction)):
                 found.append(run)
         return found
 
-    def best(self, place: str = "", steps: Set[str] | None = None) -> ScriptRun | None:
+    def best(self, place: str = "") -> ScriptRun | None:
         """The run with the best score; the first one on ties."""
-        return next(reversed(self.bests(place, steps)), None)
+        return next(reversed(self.bests(place)), None)
 
     def latest_run(self, digest: str, place: str = "") -> ScriptRun | None:
         """The last run of a script, if possible at steps below `place`."""
@@ -382,6 +400,24 @@ class Ledger:
         """Every attempt, in the order in which the run came to them."""
         return [self._node(event) for event in self._events.values()]
 
+    def analysis(self, path: int | None) -> str:
+        """Where the solution of a path errs, as its last study printed it."""
+        found = [one.analysis for one in self.studies.values() if one.path == path and self.has_reached(one)]
+        return next(filter(None, reversed(found)), "")
+
+    def has_reached(self, event: AnyEvent) -> bool:
+        """Has this process come to such an event? What an earlier one did after it may never come."""
+        return (event.kind, event.step) in self._reached
+
+    def reached(self, place: str) -> list[SearchNode]:
+        """The attempts below `place` that this process has come to."""
+        return [node for node in self.nodes if node.step.startswith(place) and self.has_reached(node.event)]
+
+    def runs_reached(self, place: str) -> list[ScriptRun]:
+        """The runs of solutions below `place` that this process has come to."""
+        here = [run for run in self.runs.values() if run.purpose == "solution" and run.step.startswith(place)]
+        return [run for run in here if ("script_finished", run.step) in self._reached]
+
     def _node(self, event: AttemptEvent) -> SearchNode:
         leak = ""
         if self.leaks(event.digest):
@@ -398,7 +434,8 @@ class Ledger:
             return best_score(rounds, self.direction)
         if not isinstance(event, RefinementTried):
             return None
-        began = {t: score for (path, t), score in self._studies.items() if path == event.path and t <= event.t}
+        before = (study for study in self.studies.values() if study.path == event.path and study.t <= event.t)
+        began = {study.t: study.solution_score for study in before}
         reached = {-1: began[max(began)]} if began else {}
         accepted = [one.event for one in nodes if one.accepted and one.score is not None]
         for other in (one for one in accepted if isinstance(one, RefinementTried)):

@@ -10,7 +10,7 @@ from typing import Any
 from mle_star.models import EvaluationResult
 from mle_star.models.phases import ORDER, PHASES
 from mle_star.models.texts import TRACEBACK_HEADER
-from mle_star.run.events import PLANNER_FAILED, AgentFinished, AnyEvent, PhaseFinished, RefinementTried
+from mle_star.run.events import PLANNER_FAILED, SKIPPED, AgentFinished, AnyEvent, PhaseFinished, RefinementTried
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
@@ -83,8 +83,8 @@ def _ended(event: PhaseFinished) -> str:
 def _skipped(event: RefinementTried) -> str:
     if event.digest:
         return ""
-    failed = "replacement" if event.after else "planner" if event.plan == PLANNER_FAILED else "coder"
-    return f"attempt skipped: {failed} failed"
+    failed = {PLANNER_FAILED: "planner failed", SKIPPED: "the run was told to finish"}.get(event.plan, "coder failed")
+    return f"attempt skipped: {'replacement failed' if event.after else failed}"
 
 
 LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {

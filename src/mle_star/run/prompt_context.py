@@ -138,7 +138,7 @@ def _keep_analysis(call: _Call) -> Slots:
 
 def _analysis(call: _Call) -> Slots:
     """Where the errors are, as the last study of this path printed it."""
-    lines = call.run.shared.progress.analyses.get(call.run.label, "")
+    lines = call.run.ledger.analysis(call.run.path)
     return {"lines": fenced(shorten(lines, MAX_ANALYSIS), "text")} if lines else None
 
 
@@ -155,7 +155,8 @@ def _repairs(call: _Call) -> Slots:
 
 
 def _notes(call: _Call) -> Slots:
-    notes = call.run.shared.progress.research
+    found = call.run.ledger.retrieved
+    notes = "" if found is None else found.notes
     return {"notes": fenced(shorten(notes, MAX_NOTES), "text")} if notes else None
 
 

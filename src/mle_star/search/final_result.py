@@ -28,41 +28,6 @@ def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Re
     return next(iter(best_first(reversed(counted), lambda result: result.best_score, direction)), None)
 
 
-def phase1_with(late: SolutionScript | None, partial: Phase1Result | None) -> Phase1Result | None:
-    """What Phase 1 came to when it was cut off. `late`: a better candidate that it had not taken in yet."""
-    if late is None or late.score is None:
-        return partial
-    if partial is None:
-        return Phase1Result(
-            retrieved_models=[],
-            candidate_solutions=[late],
-            candidate_scores=[late.score],
-            initial_solution=late,
-            initial_score=late.score,
-        )
-    moved_on = partial.merge_attempts or partial.data_usage_changed
-    if moved_on and not partial.initial_solution.leaking:  # then a candidate is no longer what it was compared with
-        return partial
-    return partial.model_copy(update={"initial_solution": late, "initial_score": late.score})
-
-
-def phase3_with(
-    late: SolutionScript | None, partial: Phase3Result | None, inputs: list[SolutionScript]
-) -> Phase3Result | None:
-    """What Phase 3 came to when it was cut off. `late`: a better ensemble that it had not taken in yet."""
-    if late is None or late.score is None:
-        return partial
-    if partial is not None:
-        return partial.model_copy(update={"best_ensemble": late, "best_ensemble_score": late.score})
-    return Phase3Result(
-        input_solutions=inputs,
-        ensemble_plans=[],
-        ensemble_scores=[],
-        best_ensemble=late,
-        best_ensemble_score=late.score,
-    )
-
-
 def cost_breakdown(budget: Budget, paths: int) -> dict[str, Any]:
     """US dollars by phase and by path; whatever follows Phase 3 is part of finalization."""
     by_phase = {f"{phase.name}_cost_usd": 0.0 for phase in PHASES}

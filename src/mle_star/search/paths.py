@@ -12,7 +12,7 @@ from mle_star.errors import BudgetExceeded
 from mle_star.models import MetricDirection, Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.texts import digest_of
 from mle_star.run.context import path_context, scope
-from mle_star.run.progress import OuterStepRecord
+from mle_star.run.reached import partial_path
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.setup import work_dir
 from mle_star.search.stages import Outcome, Stages
@@ -55,7 +55,7 @@ class Paths:
         """One path; whatever ends it, there is a result to go on with."""
         label = f"path-{index}"
         outcome: Outcome = "completed"
-        detail, stage = "", None
+        detail, stage, initial = "", None, self._phase1.initial_solution.model_copy(deep=True)
         try:
             async with self._slots:
                 now = asyncio.get_running_loop().time
@@ -67,29 +67,28 @@ class Paths:
                 result = await self._refine(initial, index, label, end - now())
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
-            result = self._reached(label)
+            result = self._reached(label, initial)
             if self._stages.limit_reached:
                 self._stop_the_others()
         except asyncio.CancelledError:
             if not self._stages.limit_reached:
                 raise  # somebody stopped the run
             outcome, detail = "cancelled", "a limit of the run was reached"
-            result = self._reached(label)
+            result = self._reached(label, initial)
         except Exception as error:
             logger.exception("%s failed: the best it had goes on", label)
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
-            result = self._substitute(self._reached(label), self._start(index))
+            result = self._substitute(self._reached(label, initial), initial)
             self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
         return result
 
     async def _refine(self, initial: SolutionScript, index: int, label: str, seconds: float) -> Phase2Result:
-        context, phase1 = self._context, self._phase1
+        context = self._context
         directory = work_dir(context.run_dir, context.task, label)
         with path_context(index, directory):
-            score = phase1.initial_score if initial.score is None else initial.score
-            work = self._refine_solution(initial, score, context.task, context.config)
+            work = self._refine_solution(initial, self._score(initial), context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)
 
     def _start(self, index: int) -> SolutionScript:
@@ -124,31 +123,12 @@ class Paths:
             if self._context.journal.in_progress(("phase2", f"path-{index}")):
                 task.cancel()
 
-    def _reached(self, label: str) -> Phase2Result:
-        """What a path had when it was cut off: the best script that was scored on it, taken in or not."""
-        result = self._context.shared.progress.path_result(label) or self._nothing()
-        late = self._stages.scored_beyond(result.best_solution, f"phase2/{label}/")
-        if late is None or late.score is None:
-            return result
-        history = [dict(record) for record in result.step_history]
-        if history:
-            history[-1].update(best_score_after_step=late.score, failed=False)
-        return result.model_copy(
-            update={"best_solution": late, "best_score": late.score, "step_history": history, "partial": True}
-        )
+    def _score(self, initial: SolutionScript) -> float:
+        return self._phase1.initial_score if initial.score is None else initial.score
 
-    def _nothing(self) -> Phase2Result:
-        """The initial solution, for a path that came to nothing."""
-        score = self._phase1.initial_score
-        record = OuterStepRecord(outer_step=0, best_score_after_step=score, was_skipped=True, failed=True)
-        return Phase2Result(
-            ablation_summaries=[],
-            refined_blocks=[],
-            best_score=score,
-            step_history=[dict(record)],
-            partial=True,
-            best_solution=self._phase1.initial_solution.model_copy(deep=True),
-        )
+    def _reached(self, label: str, initial: SolutionScript) -> Phase2Result:
+        """What a path that began with `initial` had when it was cut off."""
+        return partial_path(f"phase2/{label}/", initial.model_copy(update={"score": self._score(initial)}))
 
     def _substitute(self, reached: Phase2Result, start: SolutionScript) -> Phase2Result:
         """What a path that failed submits: the best it had, or `s_0` where it won nothing; its last record says so.
@@ -158,8 +138,5 @@ class Paths:
         if self._context.config.letter or reached.best_solution.content == start.content:
             s_0, score = self._phase1.initial_solution.model_copy(deep=True), self._phase1.initial_score
             reached = reached.model_copy(update={"best_solution": s_0, "best_score": score})
-        if not reached.step_history:
-            reached = reached.model_copy(update={"step_history": self._nothing().step_history})
-        history = [dict(record) for record in reached.step_history]
-        history[-1]["failed"] = True
-        return reached.model_copy(update={"step_history": history, "partial": True})
+        *before, last = reached.step_history
+        return reached.model_copy(update={"step_history": [*before, {**last, "failed": True}]})

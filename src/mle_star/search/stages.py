@@ -9,8 +9,7 @@ from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 from mle_star.errors import BudgetExceeded
-from mle_star.models import SolutionScript, is_improvement
-from mle_star.models.phases import PHASES, PhaseName, kind_of_script, phases_after
+from mle_star.models.phases import PHASES, PhaseName, phases_after
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
 from mle_star.run.events import PhaseFinished, PhaseStarted
@@ -83,19 +82,6 @@ class Stages:
     def budget(self) -> Budget:
         """The run's ledger."""
         return self.context.budget
-
-    def scored_beyond(self, known: SolutionScript | None, place: str) -> SolutionScript | None:
-        """The best clean script of the running phase whose place begins so, if it beats the one that is known.
-
-        Whoever is cut off right after a script has ended has not taken it in yet. Any clean one beats one that leaks.
-        """
-        floor, ledger = None if known is None or known.leaking else known.score, self.context.ledger
-        best = ledger.best(place, self.context.shared.reached)
-        if best is None or best.score is None or ledger.leaks(best.script):
-            return None
-        if floor is not None and not is_improvement(best.score, floor, self.context.task.metric_direction):
-            return None
-        return SolutionScript(content=ledger.text(best.script), phase=kind_of_script(place), score=best.score)
 
     def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
         """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""

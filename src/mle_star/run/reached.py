@@ -1,0 +1,212 @@
+"""What the phases have reached, asked of the ledger: results are made of it, and a phase that is cut off leaves it.
+
+Only what this process has done, or taken over from the record, counts.
+"""
+
+from __future__ import annotations
+
+from mle_star.method.scores import best_first
+from mle_star.models import (
+    CodeBlock,
+    EnsembleAttempt,
+    Frozen,
+    Phase1Result,
+    Phase2Result,
+    Phase3Result,
+    RefinementAttempt,
+    RetrievedModel,
+    SolutionPhase,
+    SolutionScript,
+    is_improvement,
+)
+from mle_star.models.phases import kind_of_script
+from mle_star.models.texts import digest_of
+from mle_star.run.context import current_run
+from mle_star.run.events import CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
+from mle_star.run.ledger import SearchNode
+
+
+def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScript | None:
+    """`known`, or the best script that was scored below `place` and is better, taken in by its phase or not.
+
+    Any clean script beats one that leaks; one that leaks is given where nothing is known, and marked as such.
+    """
+    ledger, direction = current_run().ledger, current_run().task.metric_direction
+    scored = [run for run in ledger.runs_reached(place) if run.score is not None]
+    clean = [run for run in scored if not ledger.leaks(run.script)]
+    best = next(iter(best_first(clean or scored, lambda run: run.score, direction)), None)
+    if best is None or best.score is None:
+        return known
+    leaking = not clean
+    floor = None if known is None or known.leaking else known.score
+    if known is not None and (leaking or (floor is not None and not is_improvement(best.score, floor, direction))):
+        return known
+    node, text = ledger.node_of(best.script), ledger.text(best.script)
+    model = node.event.model_name if node is not None and isinstance(node.event, CandidateEvaluated) else None
+    kind = kind_of_script(place)
+    return SolutionScript(content=text, phase=kind, score=best.score, leaking=leaking, source_model=model)
+
+
+def score_of(solution: SolutionScript) -> float:
+    """The score of a script that has one."""
+    if solution.score is None:
+        raise ValueError("this script was never scored")
+    return solution.score
+
+
+def _accepted(nodes: list[SearchNode]) -> SolutionScript | None:
+    """The script that was accepted last, and is not known to leak."""
+    taken = [node for node in nodes if node.accepted and node.score is not None]
+    return _script(taken[-1]) if taken else None
+
+
+def _script(node: SearchNode, **more: object) -> SolutionScript:
+    """The script of an attempt, with the score that counts."""
+    content, score = current_run().ledger.text(node.digest), node.score
+    known = {"content": content, "score": score, "is_executable": score is not None, "leaking": bool(node.leak)}
+    return SolutionScript.model_validate({"phase": kind_of_script(node.step), **known, **more})
+
+
+# --- Phase 1 ---------------------------------------------------------------------------------------------
+
+
+def partial_phase1() -> Phase1Result | None:
+    """What Phase 1 had found when it was cut off; None when no candidate has a score."""
+    later = [node for node in current_run().ledger.reached("phase1/") if node.kind != "candidate"]
+    s_0 = _accepted(later) or best_reached("phase1/candidate-")
+    return None if s_0 is None else phase1_result(s_0)
+
+
+def phase1_result(s_0: SolutionScript) -> Phase1Result:
+    """The phase's result; a candidate that never ended stands in it without code and score."""
+    ledger = current_run().ledger
+    nodes = ledger.reached("phase1/")
+    tried = {node.event.index: node for node in nodes if isinstance(node.event, CandidateEvaluated)}
+    merges = [node.event for node in nodes if isinstance(node.event, MergeTried)]
+    models = [] if ledger.retrieved is None else ledger.retrieved.models
+    candidates = [_candidate(model, tried.get(index)) for index, model in enumerate(models)]
+    leaking = s_0.leaking or ledger.leaks(digest_of(s_0.content), "phase1")
+    return Phase1Result(
+        retrieved_models=models,
+        candidate_solutions=candidates,
+        candidate_scores=[script.score for script in candidates],
+        initial_solution=s_0.model_copy(update={"leaking": leaking}),
+        initial_score=score_of(s_0),
+        merge_attempts=[
+            {"source_model": m.reference_model, "score": m.score, "accepted": m.accepted, "reason": m.reason}
+            for m in merges
+        ],
+        data_usage_changed=any(isinstance(node.event, DataUsageChecked) and node.event.changed for node in nodes),
+    )
+
+
+def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript:
+    """A candidate as it was evaluated; where a leak in it was not fixed, what it scored counts no longer."""
+    name = model.model_name
+    if node is None:
+        return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=name)
+    ledger = current_run().ledger
+    own = ledger.runs_reached(f"{node.step}/")
+    if not own or own[-1].script == node.digest:
+        return _script(node, source_model=name)
+    known = {"content": ledger.text(own[-1].script), "score": own[-1].score, "leaking": ledger.leaks(own[-1].script)}
+    return SolutionScript.model_validate({"phase": SolutionPhase.init, "source_model": name, **known})
+
+
+# --- Phase 2 ---------------------------------------------------------------------------------------------
+
+
+class OuterStepRecord(Frozen):
+    """What one outer step leaves in `Phase2Result.step_history`. `failed`: the path ended in it with nothing won."""
+
+    outer_step: int
+    ablation_summary: str = ""
+    code_block: str = ""
+    plan: str = ""
+    inner_loop_attempts: list[RefinementAttempt] = []
+    best_score_after_step: float
+    was_skipped: bool = False
+    failed: bool = False
+
+
+def path_history(place: str) -> list[OuterStepRecord]:
+    """What each outer step of the path at `place` has left so far; a step without a block was skipped."""
+    ledger, history = current_run().ledger, []
+    nodes = [node for node in ledger.reached(place) if node.kind == "refinement"]
+    for step, study in ledger.studies.items():
+        if not step.startswith(place) or not ledger.has_reached(study):
+            continue
+        chosen, own = ledger.blocks.get(step), [node for node in nodes if node.step.startswith(f"{step}/")]
+        block = chosen.block if chosen is not None and ledger.has_reached(chosen) else ""
+        best = _accepted(own)
+        history.append(
+            OuterStepRecord(
+                outer_step=study.t,
+                ablation_summary=study.summary,
+                code_block=block,
+                plan=chosen.plan if chosen is not None and block else "",
+                inner_loop_attempts=[attempt_of(node.event) for node in own if isinstance(node.event, RefinementTried)],
+                best_score_after_step=study.solution_score if best is None else score_of(best),
+                was_skipped=not block,
+            )
+        )
+    return history
+
+
+def attempt_of(event: RefinementTried) -> RefinementAttempt:
+    """An attempt as the results of Phase 2 hold it."""
+    return RefinementAttempt(plan=event.plan, score=event.score, code_block=event.after, was_improvement=event.accepted)
+
+
+def path_result(best: SolutionScript, history: list[OuterStepRecord], *, partial: bool = False) -> Phase2Result:
+    """The result of a path: summaries, blocks and records of its steps are always of one number."""
+    return Phase2Result(
+        ablation_summaries=["" if record.was_skipped else record.ablation_summary for record in history],
+        refined_blocks=[CodeBlock(content=record.code_block, outer_step=record.outer_step) for record in history],
+        best_solution=best,
+        best_score=score_of(best),
+        step_history=[dict(record) for record in history],
+        partial=partial,
+    )
+
+
+def partial_path(place: str, start: SolutionScript) -> Phase2Result:
+    """What the path at `place` comes to if it ends here; `start` has a score.
+
+    The step that it is in counts as one more step: its attempts so far are kept, and when no script has taken the place
+    of `start`, its record says `failed`.
+    """
+    nodes = [node for node in current_run().ledger.reached(place) if node.kind == "refinement"]
+    best = best_reached(place, _accepted(nodes) or start) or start
+    nothing = OuterStepRecord(outer_step=0, best_score_after_step=score_of(start), was_skipped=True)
+    history = path_history(place) or [nothing]
+    found = {"best_score_after_step": score_of(best), "failed": best is start}
+    return path_result(best, [*history[:-1], history[-1].model_copy(update=found)], partial=True)
+
+
+# --- Phase 3 ---------------------------------------------------------------------------------------------
+
+
+def partial_phase3(place: str, inputs: list[SolutionScript]) -> Phase3Result | None:
+    """What the rounds at `place` came to when the phase was cut off; None when no ensemble has a score that counts."""
+    attempts = [
+        EnsembleAttempt(plan=node.event.plan, score=node.score, solution=_script(node, phase=SolutionPhase.ensemble))
+        for node in current_run().ledger.reached(place)
+        if isinstance(node.event, EnsembleTried)
+    ]
+    scored = [attempt.solution for attempt in reversed(attempts) if attempt.score is not None]
+    ranked = best_first(scored, lambda script: script.score, current_run().task.metric_direction)
+    best = best_reached(place, ranked[0] if ranked else None)
+    return None if best is None or best.leaking else phase3_result(inputs, attempts, best)
+
+
+def phase3_result(inputs: list[SolutionScript], attempts: list[EnsembleAttempt], best: SolutionScript) -> Phase3Result:
+    """The phase's result."""
+    return Phase3Result(
+        input_solutions=inputs,
+        ensemble_plans=[attempt.plan for attempt in attempts],
+        ensemble_scores=[attempt.score for attempt in attempts],
+        best_ensemble=best,
+        best_ensemble_score=best.score,
+        attempts=attempts,
+    )
