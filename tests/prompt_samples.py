@@ -55,20 +55,26 @@ def sample(name: str, *, optional: bool = True, **changes: Any) -> str:
     return render(AgentType(prompt.agent_type), prompt.variant, **{**values, **changes})
 
 
-def parts(text: str) -> dict[str, str]:
-    """The top-level sections of a prompt by heading, read as Markdown: fenced text if there is one, else the lines."""
-    lines = text.split("\n")
-    tokens = MarkdownIt("commonmark").parse(text)
+def sections(text: str) -> dict[str, str]:
+    """The top-level sections of a prompt by heading, read as Markdown; what stands before them has none."""
+    lines, tokens = text.split("\n"), MarkdownIt("commonmark").parse(text)
     heads = [
         (token.map[0], tokens[number + 1].content)
         for number, token in enumerate(tokens)
         if token.type == "heading_open" and token.tag == "h1" and token.map
     ]
-    found = {"": "\n".join(lines[: heads[0][0]])}
-    for (start, title), end in zip(heads, [*[line for line, _ in heads[1:]], len(lines)], strict=True):
-        body = "\n".join(lines[start + 1 : end]).strip("\n")
+    ends = [*[line for line, _ in heads[1:]], len(lines)]
+    found = {title: "\n".join(lines[line + 1 : end]) for (line, title), end in zip(heads, ends, strict=True)}
+    return {"": "\n".join(lines[: heads[0][0]]), **found}
+
+
+def parts(text: str) -> dict[str, str]:
+    """The sections of a prompt: fenced text if there is one, else the lines."""
+    found = {}
+    for title, body in sections(text).items():
         fences = [token.content for token in MarkdownIt("commonmark").parse(body) if token.type == "fence"]
-        found[title] = fences[0][:-1] if fences and title not in ("Answer", "Metric") else body
+        plain = title in ("", "Answer", "Metric") or not fences
+        found[title] = body.strip("\n") if plain and title else body if plain else fences[0][:-1]
     return found
 
 

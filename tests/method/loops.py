@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from mle_star.models import ExecutionRawResult
 from mle_star.run.context import Executor, ScriptRequest
+from tests.prompt_samples import sections
 
 from .conftest import ScriptedAgents
 from .replies import broken_script, fenced, part, plans, script
@@ -22,40 +23,23 @@ Outcome = float | str
 T = TypeVar("T")
 
 
-def code_for(outcome: Outcome, mark: str, before: str = "") -> str:
-    """What the coder writes for an outcome: a level to score, or a line that crashes; `mark` tells blocks apart."""
-    if outcome == "crash":
-        return f"{before}raise RuntimeError('{mark}')"
-    return f"{before}level = {outcome}  # {mark}"
+def section(prompt: str, heading: str) -> str:
+    """The text below one `# Heading` of a prompt, up to the next one; lines inside code fences are no headings."""
+    return sections(prompt)[heading]
 
 
 def play_attempts(agents: ScriptedAgents, attempts: Sequence[Outcome], mark: str = "", before: str = "") -> None:
-    """Queue the planner's and the coder's replies for one inner loop; nobody can repair a crash."""
+    """Queue the replies for one inner loop: each attempt leaves its mark, and nobody can repair a crash."""
     agents.always("debugger", "I cannot repair this.")
     for k, outcome in enumerate(attempts):
         if k > 0:
             agents.reply("planner", "" if outcome == "planner" else f"plan {mark}{k}")
-        if k > 0 and outcome == "planner":
-            continue
-        failed = outcome in ("coder", "planner")  # the first attempt has no planner to fail
-        agents.reply("coder", "No code today." if failed else fenced(code_for(outcome, f"{mark}k{k}", before)))
+        crashes, scores = f"raise RuntimeError('{mark}k{k}')", f"level = {outcome}  # {mark}k{k}"
+        if outcome in ("coder", "planner"):  # the first attempt has no planner to fail
+            agents.reply("coder", *["No code today."] * (k == 0 or outcome == "coder"))
+        else:
+            agents.reply("coder", fenced(before + (crashes if outcome == "crash" else scores)))
 
-
-def section(prompt: str, heading: str) -> str:
-    """The text below one `# Heading` of a prompt, up to the next one; lines inside code fences are no headings."""
-    found: dict[str, list[str]] = {}
-    name, fence = "", ""
-    for line in prompt.split("\n"):
-        ticks = line[: len(line) - len(line.lstrip("`"))]
-        if fence or len(ticks) >= 3:
-            fence = "" if fence and line.strip() == fence else fence or ticks
-        elif line.startswith("# "):
-            name = line[2:].strip()
-        found.setdefault(name, []).append(line)
-    return "\n".join(found[heading][1:])
-
-
-# --- a whole path ----------------------------------------------------------------------------------------
 
 Step = Sequence[Outcome] | str
 """What happens in one outer step: the outcomes of its attempts, or `skip` when no block is found."""
@@ -72,20 +56,14 @@ def play_steps(agents: ScriptedAgents, steps: Sequence[Step]) -> None:
         play_attempts(agents, step, mark=f"t{t}", before=f"part_{t} = 1\n")
 
 
-# --- Phase 3 ---------------------------------------------------------------------------------------------
-
-
 def play_rounds(agents: ScriptedAgents, outcomes: Sequence[Outcome]) -> None:
     """Queue the replies for the rounds of Phase 3; round `r` leaves its mark, and nobody can repair a crash."""
     agents.always("debugger", "I cannot repair this.")
     for r, outcome in enumerate(outcomes):
         agents.reply("ens_planner", "" if outcome == "planner" else f"plan {r}")
-        if outcome == "ensembler":
-            agents.reply("ensembler", "No code today.")
-        elif outcome == "crash":
-            agents.reply("ensembler", fenced(broken_script(note=f"round {r}")))
-        elif outcome != "planner":
-            agents.reply("ensembler", fenced(script(outcome, note=f"round {r}")))
+        failures = {"ensembler": "No code today.", "crash": fenced(broken_script(note=f"round {r}"))}
+        if outcome != "planner":
+            agents.reply("ensembler", failures.get(str(outcome)) or fenced(script(outcome, note=f"round {r}")))
 
 
 # --- time ------------------------------------------------------------------------------------------------

@@ -15,9 +15,6 @@ Reply = Any
 (`ScriptedCall`) that gives one of these."""
 
 
-# --- scripts ---------------------------------------------------------------------------------------------
-
-
 def fenced(*codes: str) -> Any:
     """Code as an agent sends it; several codes give a tuple of replies."""
     replies = tuple(f"Here it is.\n\n```python\n{code}\n```\n" for code in codes)
@@ -64,20 +61,15 @@ def block(content: str = BLOCK, t: int | None = 0) -> CodeBlock:
     return CodeBlock(content=content, outer_step=t)
 
 
-# --- replies ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ScriptedCall:
     """One call as the agents' protocol saw it."""
 
-    index: int
     agent: AgentType
     variant: str | None
     step: str
     config: AgentConfig
     prompt: str
-    label: str
     max_cost_usd: float | None
 
     @property

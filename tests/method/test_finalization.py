@@ -69,9 +69,6 @@ async def finalize(run: ScriptedRun, best: SolutionScript = BEST, **more: Any) -
     return await run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
 
 
-# --- all rows --------------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.req(
     "REQ-FN-001", "REQ-FN-002", "REQ-FN-003", "REQ-FN-004", "REQ-FN-005", "REQ-FN-006", "REQ-FN-007", "REQ-FN-008",
@@ -111,9 +108,6 @@ async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
     assert all(content in call.prompt for call in agents.log[:1])
     if wanted == FULL:
         assert BLOCK in agents.log[1].prompt and "rows = list" not in agents.log[1].prompt
-
-
-# --- the test script -------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -355,9 +349,6 @@ async def test_what_the_last_script_has_left_is_submitted_beyond_the_limit(quick
         await stages.within(1, late(), "finalization")
 
 
-# --- contamination ---------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.req("REQ-FN-030", "REQ-FN-041")
 @pytest.mark.parametrize(
@@ -399,9 +390,6 @@ async def test_one_copy_is_enough(
     for blank in ("", " \n"):
         assert await check_contamination(solution(blank), ["a post"]) is None
     assert len(quick_run.agents.log) == len(verdicts)
-
-
-# --- what is said of it ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

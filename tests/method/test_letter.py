@@ -12,11 +12,24 @@ from mle_star.errors import PipelineTimeoutError
 from mle_star.method.codeblocks import extract_code_block, replacement
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase
 from mle_star.orchestrator import run_pipeline
+from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.run.budget import Budget
 from mle_star.safety import check_and_evaluate
-from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, write_data
+from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, settings, write_data
 
-from .replies import NO_LEAKAGE, ScriptedCall, broken_script, by_step, fenced, leaky, script, solution
+from .replies import (
+    BLOCK,
+    NO_LEAKAGE,
+    ScriptedCall,
+    base_solution,
+    block,
+    broken_script,
+    by_step,
+    fenced,
+    leaky,
+    script,
+    solution,
+)
 
 LETTER = pytest.mark.modes("letter")
 BOTH = pytest.mark.modes("delivered", "letter")
@@ -24,9 +37,6 @@ SMALL = {
     "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
     "ensemble_rounds": 1, "max_debug_attempts": 1,
 }  # fmt: skip
-
-
-# --- both presets side by side -------------------------------------------------------------------------------
 
 
 def chosen(call: ScriptedCall) -> dict[str, Any]:
@@ -66,18 +76,8 @@ def headings(calls: dict[str, ScriptedCall]) -> set[str]:
 
 
 @pytest.mark.modes("delivered")
-@pytest.mark.req(
-    "REQ-OR-008",
-    "REQ-OR-036",
-    "REQ-OR-043",
-    "REQ-SF-002",
-    "REQ-SF-021",
-    "REQ-P1-002",
-    "REQ-P1-003",
-    "REQ-DM-015",
-    "REQ-DM-030",
-    "REQ-FN-025",
-)
+@pytest.mark.req("REQ-OR-008", "REQ-OR-036", "REQ-OR-043", "REQ-SF-002", "REQ-SF-021")
+@pytest.mark.req("REQ-P1-002", "REQ-P1-003", "REQ-DM-015", "REQ-DM-030", "REQ-FN-025")
 async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_path: Path) -> None:
     (usual, other), (letter, result) = [await played(tmp_path / str(name), name) for name in (None, "letter")]
     assert result.config.letter and len(usual) > 20
@@ -108,9 +108,6 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     assert tools["coder"] == tools["test"] == {"Bash", "Edit", "Write", "Read"} and tools["planner"] == {"Read"}
 
 
-# --- prompts and replies -------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-SF-005")
 def test_fences_are_read_line_by_line_to_the_letter() -> None:
     tilde = "```python\nx = 1\n~~~\nmore = 2\n"
@@ -124,19 +121,19 @@ def test_fences_are_read_line_by_line_to_the_letter() -> None:
     assert extract_code_block("```\nopen = 1", by_line=True) == "open = 1"
 
 
+@BOTH
 @pytest.mark.req("REQ-P2I-022", "REQ-DM-010")
-def test_the_first_hit_is_replaced_to_the_letter() -> None:
-    code = "level = 0.51\nif True:\n    level = 0.5\n"
-    assert solution(code).replace_block(*replacement(code, "level = 0.5", "level = 2", first=True)).content == (
-        code.replace("level = 0.5", "level = 2", 1)
-    )
+async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -> None:
+    start = base_solution()
+    start.content = f"max_{BLOCK}\n{start.content}"
+    quick_run.agents.reply("coder", fenced("level = 0.9"))
+    await run_phase2_inner_loop(start, block(), "plan", 0.5, quick_run.task, settings(K=1))
+    hit = BLOCK if quick_run.config.letter else f"\n{BLOCK}"
+    assert quick_run.executor.scripts == [start.content.replace(hit, hit.replace("0.5", "0.9"), 1)]
     with pytest.raises(ValueError, match="not found"):
-        replacement(code, "level = 7", "x", first=True)
+        replacement(start.content, "level = 7", "x", first=True)
     lost = "if True:\n    a = 1\n    b = 2\n"  # C-53: what does not compile as it is, is moved in
     assert replacement(lost, "    a = 1\n    b = 2", "c = 3\nd = 4", first=True)[1] == "    c = 3\n    d = 4"
-
-
-# --- debugger and leakage ------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -146,9 +143,6 @@ async def test_an_unchanged_script_runs_again_to_the_letter(quick_run: ScriptedR
     quick_run.agents.always("debugger", fenced(broken))
     await check_and_evaluate(solution(broken), quick_run.task, config)
     assert quick_run.executor.scripts.count(broken) == (1 + config.max_debug_attempts if config.letter else 1)
-
-
-# --- time ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-OR-034")

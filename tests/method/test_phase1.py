@@ -98,9 +98,6 @@ async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wante
     assert f"list {wanted} of them" in quick_run.agents.log[0].prompt
 
 
-# --- the algorithm ---------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.req(
     "REQ-P1-014", "REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-024", "REQ-P1-025", "REQ-P1-032", "REQ-P1-041"
@@ -204,9 +201,6 @@ async def test_where_only_promising_scripts_are_checked_the_final_one_and_its_re
     steps = [f"phase1/leakage/leakage-detection{number}" for number in ("", "-2", "-3")]
     assert [step for step, _ in checked] == steps
     assert all(note in text for note, (_, text) in zip(("# m0", "'half'", "# fixed"), checked, strict=True))
-
-
-# --- side by side ----------------------------------------------------------------------------------------
 
 
 @BOTH

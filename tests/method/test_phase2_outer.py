@@ -51,9 +51,6 @@ async def follow(run: ScriptedRun, t: int, k: int = 1, **changes: Any) -> Phase2
     return await run_phase2_outer_loop(**{**given, **changes})
 
 
-# --- the path --------------------------------------------------------------------------------------------
-
-
 @BOTH
 @pytest.mark.req(
     "REQ-P2O-016", "REQ-P2O-018", "REQ-P2O-019", "REQ-P2O-022", "REQ-P2O-023", "REQ-P2O-024", "REQ-P2O-025",
@@ -117,9 +114,6 @@ async def test_a_path_that_is_cut_off_keeps_the_best_attempt_of_the_step_it_was_
     assert [len(record["inner_loop_attempts"]) for record in partial.step_history] == [3, 2]
     last = partial.step_history[1]
     assert (last["best_score_after_step"], last["was_skipped"], last["failed"]) == (0.8, False, False)
-
-
-# --- the block -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-P2O-036")

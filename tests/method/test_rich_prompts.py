@@ -258,14 +258,7 @@ def _kept(name: str, text: str) -> str:
     return snapshot.read_text(encoding="utf-8")
 
 
-@pytest.mark.req(
-    "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-015", "REQ-P1-043", "REQ-P1-044", "REQ-P1-045", "REQ-P2O-002",
-    "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2O-042", "REQ-P2I-002",
-    "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014", "REQ-P2I-015", "REQ-P3-002", "REQ-P3-007", "REQ-P3-008",
-    "REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046", "REQ-P3-047", "REQ-P3-048", "REQ-P3-049", "REQ-SF-002",
-    "REQ-SF-009", "REQ-SF-029", "REQ-SF-044", "REQ-SF-045", "REQ-SF-046", "REQ-FN-011", "REQ-FN-012", "REQ-FN-014",
-    "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-027", "REQ-FN-045", "REQ-FN-046", "REQ-FN-047",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-009", "REQ-P1-014", "REQ-P1-015", "REQ-P2O-002", "REQ-P3-011", "REQ-FN-012", "REQ-FN-047")
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
     remember(rich, ASKING[name][0])

@@ -206,37 +206,32 @@ CANNOT = "I cannot."
 
 @pytest.mark.req("REQ-SF-019", "REQ-SF-020", "REQ-SF-021")
 @pytest.mark.parametrize(
-    ("flagged", "corrections", "rewrite", "fixed", "leaking", "count"),
+    ("flagged", "corrections", "rewrite", "fixed", "count"),
     [
         # blocks that differ in blanks are found, others are skipped
-        (["level = 0.9 "], [fenced("level = 0.7")], CANNOT, becomes((ONE, "level = 0.7")), False, 1),
-        (["```python\nlevel = 0.9\n```"], [fenced("level = 0.7")], CANNOT, becomes((ONE, "level = 0.7")), False, 1),
-        (["level  =  0.9", "", TWO], [fenced("scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), True, 1),
+        (["level = 0.9 "], [fenced("level = 0.7")], CANNOT, becomes((ONE, "level = 0.7")), 1),
+        (["```python\nlevel = 0.9\n```"], [fenced("level = 0.7")], CANNOT, becomes((ONE, "level = 0.7")), 1),
+        (["level  =  0.9", "", TWO], [fenced("scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
         # a correction that changes nothing, or breaks the script
-        ([ONE], [fenced(ONE)], CANNOT, LEAKY, True, 0),
-        ([ONE], [fenced(f" {ONE} ")], CANNOT, LEAKY, True, 0),
-        ([ONE], [GARBAGE], CANNOT, LEAKY, True, 0),
-        ([ONE], ["```python\n\n```"], CANNOT, LEAKY, True, 0),
-        ([ONE, TWO], [*fenced("level = (", "scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), True, 1),
+        ([ONE], [fenced(ONE)], CANNOT, LEAKY, 0),
+        ([ONE], [fenced(f" {ONE} ")], CANNOT, LEAKY, 0),
+        ([ONE], [GARBAGE], CANNOT, LEAKY, 0),
+        ([ONE], ["```python\n\n```"], CANNOT, LEAKY, 0),
+        ([ONE, TWO], [*fenced("level = (", "scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
         # what no block can fix is asked for once, as a whole script
-        (["scaler.fit(X)", ONE, "enc.fit(X)"], [fenced("level = 0.8")], fenced(script(0.7)), script(0.7), False, 3),
-        (["nowhere"], [], fenced(LEAKY), LEAKY, False, 1),  # misquoted: it came back as it was, and never leaked
-        ([ONE], [CANNOT], fenced(LEAKY), LEAKY, True, 0),
-        ([ONE], [CANNOT], fenced("level = ("), LEAKY, True, 0),
-        ([ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", False, 1),
+        (["scaler.fit(X)", ONE, "enc.fit(X)"], [fenced("level = 0.8")], fenced(script(0.7)), script(0.7), 3),
+        (["nowhere"], [], fenced(LEAKY), LEAKY, 1),  # misquoted: it came back as it was, and never leaked
+        ([ONE], [CANNOT], fenced(LEAKY), LEAKY, 0),
+        ([ONE], [CANNOT], fenced("level = ("), LEAKY, 0),
+        ([ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", 1),
         # a script that does not compile may be rewritten to one that does not either
-        (["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{SCORE_LINE}\n", False, 1),
+        (["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{SCORE_LINE}\n", 1),
     ],
 )
 async def test_a_leak_that_no_correction_removes_stays_or_is_rewritten(
-    flagged: list[str],
-    corrections: list[str],
-    rewrite: str,
-    fixed: str,
-    leaking: bool,
-    count: int,
-    quick_run: ScriptedRun,
+    flagged: list[str], corrections: list[str], rewrite: str, fixed: str, count: int, quick_run: ScriptedRun
 ) -> None:
+    leaking = count < len(flagged)
     content = flagged[0] if flagged[0].endswith("((0.9") else LEAKY
     agents, ledger, before = quick_run.agents, quick_run.context.ledger, solution(content, score=0.9)
     check(quick_run.context, "another", leaking=True)
