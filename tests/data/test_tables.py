@@ -8,14 +8,13 @@ import json
 import random
 import time
 import zipfile
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 
-from mle_star.data.columns import as_date, describe
+from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.rows import read_rows
 from mle_star.data.tables import Table, read_table
@@ -232,16 +231,3 @@ def test_a_second_look_at_a_table_costs_nothing_and_a_changed_one_is_looked_at_a
     assert first.column("a") is look(path).column("a")
     path.write_text("a,b\n3,x\n4,y\n")
     assert look(path).sample["a"] == ["3", "4"]
-
-
-def test_a_date_is_read_as_its_format_says_however_it_is_read() -> None:
-    days = ["2021-01-05", "2021-1-5", "2021-01- 5", "2021-W01-1", "2021W01-05", "20210105", "2021-13-05", "2021-01-05 "]
-    hours = ["12:30", "12:30:11", "12:30+01", "12+01", " 2:30", "24:00", "1230"]
-    values = [*days, *(f"{day}{mark}{hour}" for day in days for hour in hours for mark in (" ", "T"))]
-    for form in ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%SZ"):
-        for value in values:
-            try:
-                wanted = datetime.strptime(value, form)
-            except ValueError:
-                wanted = None
-            assert as_date(value, form) == wanted, (value, form)

@@ -100,8 +100,8 @@ def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     said: dict[int, tuple[str, ...]] = {
         row: (data.truth[row][0] if row % 12 < 6 else str(1 - int(data.truth[row][0])),) for row in rows
     }
-    grade = scorer.grade(said, rows)
-    assert grade.high - grade.low > 0.5
+    _, low, high = scorer.grade(said, rows)
+    assert high - low > 0.5
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
     with scorer.comparing():
         assert [[scorer.score(said, rows) for said in predictions] for rows in choices] == plain
         assert scorer.reads == [200, 200], "once for each"
-        assert scorer.grade(predictions[0], choices[1]).score == plain[1][0]
+        assert scorer.grade(predictions[0], choices[1])[0] == plain[1][0]
     assert scorer.score(predictions[0], choices[0]) == plain[0][0] and len(scorer.reads) == 3, (
         "nothing is held any longer"
     )
@@ -157,8 +157,8 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
         said: dict[int, tuple[str, ...]] = {
             row: (data.truth[row][0] if row // 5 // run % 2 else str(1 - int(data.truth[row][0])),) for row in rows
         }
-        grade = scorer.grade(said, rows)
-        return grade.high - grade.low
+        _, low, high = scorer.grade(said, rows)
+        return high - low
 
     assert width(run=20) > 0.6, "twenty days in a row count as one, whatever the spelling of dates sorts like"
     assert width(run=1) < 0.15, "days that differ each for itself even each other out"

@@ -13,9 +13,8 @@ from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.submission import check_table
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
-from mle_star.holdout.blend import agreement
 from mle_star.holdout.explain import MOST_CLASSES, OTHER, AnswerCharts, answer_charts
-from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
@@ -160,8 +159,8 @@ def test_draws_without_a_positive_row_say_no_better_of_a_model_that_finds_none(t
     scorer = scorer_of(write(tmp_path / "data", truth, "0"), "f1")
     nothing, all_wrong = said(["0"] * ROWS), said(["1" if cell == "0" else "0" for cell in truth])
     assert scorer.better(nothing, all_wrong, range(ROWS)) == 0.5
-    grade = scorer.grade(nothing, range(ROWS))
-    assert grade.score == 0.0 and grade.high < 0.9
+    score, _, high = scorer.grade(nothing, range(ROWS))
+    assert score == 0.0 and high < 0.9
 
 
 @pytest.mark.parametrize(("labels", "positive"), [(("9", "10"), "10"), (("-2", "-10"), "-2"), (("no", "yes"), "yes")])

@@ -27,7 +27,7 @@ from mle_star.data.place import MARK
 from mle_star.data.rows import Unsupported, read_rows
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
-from mle_star.holdout.blend import blended, find_weights
+from mle_star.holdout.holdout import blended, find_weights
 from mle_star.holdout.keys import Numbers, fresh_keys, numbers_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import Rule, _mixed, split_rows
@@ -207,9 +207,8 @@ def test_answers_come_back_as_grade_and_as_the_submission_of_the_real_test(tmp_p
         row["id"]: truth.get(row["id"], "1") if row["id"] not in wrong else 1 - int(truth[row["id"]]) for row in shown
     }
     answers = read_answers(scorer.data, submit(view, tmp_path / "s.csv", said), view)
-    grade = scorer.grade(answers.hidden, hidden)
-    assert (grade.score, grade.rows) == (1 - len(wrong) / len(hidden), len(hidden))
-    assert grade.low < grade.score < grade.high
+    score, low, high = scorer.grade(answers.hidden, hidden)
+    assert low < score == 1 - len(wrong) / len(hidden) < high
     write_answers(scorer.data, answers, tmp_path / "real.csv")
     with (tmp_path / "real.csv").open(newline="") as stream:
         real = list(csv.DictReader(stream))
@@ -306,7 +305,7 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
     scorer = Scorer(data, known_metric("mae"))
     answers = read_answers(scorer.data, tmp_path / "s.csv", view)
-    assert scorer.grade(answers.hidden, hidden).score == pytest.approx(1.0, abs=0.06)  # goals are rounded
+    assert scorer.score(answers.hidden, hidden) == pytest.approx(1.0, abs=0.06)  # goals are rounded
     write_answers(scorer.data, answers, tmp_path / "real.csv")
     real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
     assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
@@ -584,8 +583,8 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
     weights = find_weights(scorer, predictions, rows)
     assert set(weights) == {"low", "high"} and sum(weights.values()) == pytest.approx(1.0)
     whole = blended(predictions, weights)
-    best = min(scorer.grade(predictions[name].hidden, rows).score for name in predictions)
-    assert scorer.grade(whole.hidden, rows).score < 0.8 * best
+    best = min(scorer.score(predictions[name].hidden, rows) for name in predictions)
+    assert scorer.score(whole.hidden, rows) < 0.8 * best
     assert [float(cell) for (cell,) in whole.real] == pytest.approx([weights["high"] - weights["low"]] * 10)
     assert scorer.better(whole.hidden, predictions["noise"].hidden, rows) == 1.0
     with_commas = {"a": Answers({0: ("1,5",)}, ()), "b": Answers({0: ("2.5",)}, ())}
@@ -597,7 +596,7 @@ def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:
     ones = sum(row[0] == "1" for row in data.truth)
     most = max(ones, len(data.truth) - ones) / len(data.truth)
     grade = Scorer(data, known_metric("accuracy")).baseline(range(ROWS))
-    assert grade is not None and grade.score == pytest.approx(most)
+    assert grade is not None and (grade.score, grade.rows) == (pytest.approx(most), ROWS)
     chance = Scorer(data, known_metric("roc_auc")).baseline(range(ROWS))
     assert chance is not None and chance.score == 0.5
     change(tmp_path / "data", "train", y=[f"${i / 7}" for i in range(ROWS)])

@@ -20,7 +20,7 @@ from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form
 from mle_star.execution.artifacts import fitted_digest
 from mle_star.execution.scoring import searched_submission
-from mle_star.holdout.blend import blend_script
+from mle_star.holdout.holdout import blend_script
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import ExecutionRawResult, FinalResult, SolutionPhase, SolutionScript, TaskDescription

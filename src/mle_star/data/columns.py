@@ -7,7 +7,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -29,7 +28,6 @@ _DAYS = (
 )
 _HOURS = ("", *(f"{mark}%H:%M{rest}" for rest in ("", ":%S", ":%S.%f") for mark in " T"), " %I:%M %p", " %I:%M:%S %p")
 DATE_FORMATS = (*(day + hour for hour in _HOURS for day in _DAYS), "%Y-%m-%dT%H:%M:%SZ", "%Y-%m", "%Y%m%d")
-_ISO_LENGTHS = {"%Y-%m-%d": 10, "%Y-%m-%d %H:%M:%S": 19, "%Y-%m-%dT%H:%M:%S": 19, "%Y-%m-%d %H:%M": 16}
 EPOCH = datetime(1970, 1, 1)
 _TIME_NAME = re.compile(r"(^|[\W_])(date|ts)([\W_]|$)|time|epoch|stamp|unix", re.IGNORECASE)
 _YEAR_NAME = re.compile(r"(^|[\W_])year$", re.IGNORECASE)
@@ -202,23 +200,18 @@ def describe(name: str, cells: list[Any]) -> Column:
 
 def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
     """The moment that each value names, in UTC where it speaks of a zone; empty where the column holds no dates."""
-    texts = set(without_gaps(map(str, cells)))
-    if column.kind == "date":
-        told = ((text, as_date(text, column.date_format)) for text in texts)
-        return {text: moment for text, moment in told if moment is not None}
+    texts, form = sorted(set(without_gaps(map(str, cells)))), column.date_format or "mixed"
     if column.kind in ("number", "messy number"):
         return _numbered_moments(column.name, texts)
-    some = list(itertools.islice(texts, 200))
-    if column.kind not in ("category", "text") or len(texts) < 5 or not all(map(_DATED.search, some)):
+    is_odd = column.kind in ("category", "text") and len(texts) >= 5 and all(map(_DATED.search, texts[:200]))
+    if column.kind != "date" and not is_odd:
         return {}
     import pandas
 
-    values = sorted(texts)
-    parsed = pandas.to_datetime(pandas.Series(values), format="mixed", errors="coerce", utc=True).dt.tz_localize(None)
-    found = {
-        text: moment.to_pydatetime(warn=False) for text, moment in zip(values, parsed, strict=True) if moment == moment
-    }
-    return found if len(found) > 0.95 * len(values) else {}
+    parsed = pandas.to_datetime(pandas.Series(texts), format=form, errors="coerce", utc=True).dt.tz_localize(None)
+    moments = zip(texts, parsed, strict=True)
+    found = {text: moment.to_pydatetime(warn=False) for text, moment in moments if moment == moment}
+    return found if column.kind == "date" or len(found) > 0.95 * len(texts) else {}
 
 
 def moments_beside(column: Column, train: Sequence[Any], test: Sequence[Any]) -> tuple[list[datetime], list[datetime]]:
@@ -303,17 +296,12 @@ def _date_format(name: str, values: list[str], numeric: bool) -> str:
 
 
 def _fits(values: list[str], date_format: str) -> bool:
-    others = (value for value in values if as_date(value, date_format) is None)
-    return next(itertools.islice(others, len(values) // 20, None), None) is None  # one in twenty may be of another kind
-
-
-def as_date(value: str, date_format: str) -> datetime | None:
-    """The moment that a value names in this format."""
-    iso = len(value) == _ISO_LENGTHS.get(date_format) and value[4:8:3] == "--" and value[10:11] == date_format[8:9]
-    if iso and value[13:14] in ("", ":") and value[16:17] in ("", ":"):
-        with suppress(ValueError):
-            return datetime.fromisoformat(value)  # the same, in a twentieth of the time
-    try:
-        return datetime.strptime(value, date_format)
-    except ValueError:
-        return None
+    others = 0
+    for value in values:
+        try:
+            datetime.strptime(value, date_format)
+        except ValueError:
+            others += 1
+        if others > len(values) // 20:  # one in twenty may be of another kind
+            return False
+    return True

@@ -108,6 +108,10 @@ def _down(name: str, needs: Needs, aliases: str, high: float = math.inf, **more:
     return _up(name, needs, aliases, 0.0, high, direction=MetricDirection.minimize, **more)
 
 
+def _by_order(name: str, aliases: str, **more: Any) -> Metric:
+    return _up(name, "numbers", aliases, low=-1.0, by_order=True, **more)
+
+
 METRICS: tuple[Metric, ...] = (
     # --- labels
     _up("accuracy", "labels", "acc, accuracy score, classification accuracy, categorization accuracy", even=True),
@@ -120,35 +124,20 @@ METRICS: tuple[Metric, ...] = (
     _up("f0.5", "labels", "f05 score, fbeta 0.5", of_positive=True),
     _up("precision", "labels", "precision score", of_positive=True),
     _up("recall", "labels", "recall score, sensitivity", of_positive=True),
-    _up(
-        "matthews_corrcoef", "labels", "mcc, matthews correlation, matthews correlation coefficient, matthews", low=-1.0
-    ),
-    _up("cohen_kappa", "labels", "kappa, cohens kappa, cohen kappa score", low=-1.0),
-    _up(
-        "quadratic_weighted_kappa",
-        "grades",
-        "qwk, quadratic kappa, weighted kappa, quadratic weighted cohen kappa, cohen kappa quadratic",
-        low=-1.0,
-    ),
+    _up("matthews_corrcoef", "labels", "mcc, matthews correlation, matthews", low=-1.0),
+    _up("cohen_kappa", "labels", "kappa score", low=-1.0),
+    _up("quadratic_weighted_kappa", "grades", "qwk, quadratic kappa, weighted kappa, kappa quadratic", low=-1.0),
     _down("error_rate", "labels", "misclassification rate, classification error, zero one loss", high=1.0, even=True),
     # --- probabilities
-    _up(
-        "roc_auc",
-        "probabilities",
-        "auc, auroc, roc, auc roc, roc auc score, area under roc curve, area under curve, area under roc",
-    ),
+    _up("roc_auc", "probabilities", "auc, auroc, roc, auc roc, roc auc score"),
     _up(
         "average_precision",
         "probabilities",
-        "ap, pr auc, auprc, aucpr, area under precision recall curve, mean average precision, average precision score",
+        "ap, pr auc, auprc, aucpr, auc precision recall, mean average precision, average precision score",
     ),
-    _up("gini", "numbers", "gini coefficient, normalized gini", low=-1.0, by_order=True, of_any=True),
+    _by_order("gini", "normalized gini", of_any=True),
     _down(
-        "log_loss",
-        "probabilities",
-        "cross entropy, binary cross entropy, bce, multi log loss, multi class log loss, mlogloss, multiclass loss, "
-        "negative log likelihood, nll",
-        proper=True,
+        "log_loss", "probabilities", "multi log loss, mlogloss, multi loss, negative log likelihood, nll", proper=True
     ),
     _down("brier_score", "probabilities", "brier, brier score loss, brier loss", high=2.0, proper=True),
     _up("top_3_accuracy", "probabilities", "top 3 acc, accuracy top 3", likeliest=3),
@@ -172,21 +161,9 @@ METRICS: tuple[Metric, ...] = (
     _down("mean_gamma_deviance", "numbers", "gamma deviance"),
     _up("r2", "numbers", "r², r^2, r2 score, r squared, rsq, coefficient of determination", low=-math.inf),
     _up("explained_variance", "numbers", "explained variance score", low=-math.inf),
-    _up(
-        "pearson",
-        "numbers",
-        "pearsonr, pearson correlation, pearson correlation coefficient, correlation",
-        low=-1.0,
-        by_order=True,
-    ),
-    _up(
-        "spearman",
-        "numbers",
-        "spearmanr, spearman correlation, spearman rank correlation, rank correlation",
-        low=-1.0,
-        by_order=True,
-    ),
-    _up("kendall", "numbers", "kendall tau, kendalls tau", low=-1.0, by_order=True),
+    _by_order("pearson", "pearsonr, pearson correlation, correlation"),
+    _by_order("spearman", "spearmanr, spearman correlation, spearman rank correlation, rank correlation"),
+    _by_order("kendall", "kendall tau, kendalls tau"),
     # --- several labels, rankings, texts
     _up("map@3", "rankings", "mean average precision at 3"),
     _up("map@5", "rankings", "mean average precision at 5"),
@@ -200,7 +177,7 @@ METRICS: tuple[Metric, ...] = (
     # --- what only a script can compute
     _up("ndcg", "files", "normalized discounted cumulative gain"),
     _up("iou", "files", "jaccard, jaccard index, jaccard score, intersection over union, mean iou"),
-    _up("dice", "files", "dice coefficient, dice score"),
+    _up("dice", "files", "dice score"),
     _up("psnr", "files", "peak signal to noise ratio", high=math.inf),
     _up("ssim", "files", "structural similarity", low=-1.0),
     _up("bleu", "files", "bleu score", high=100.0),
@@ -212,8 +189,23 @@ METRICS: tuple[Metric, ...] = (
 # --- by name ---------------------------------------------------------------------------------------------------
 
 
-_ONE_WAY = {"squared": "square", "logarithmic": "log", "normalised": "normalized", "averaged": "", "underthe": "under"}
-"""Words that are spelled in two ways."""
+_ONE_WAY = {
+    "squared": "square",
+    "logarithmic": "log",
+    "normalised": "normalized",
+    "averaged": "",
+    "coefficient": "",
+    "underthe": "under",
+    "areaunder": "auc",
+    "curve": "",
+    "cohens": "",
+    "cohen": "",
+    "multiclass": "multi",
+    "binarycrossentropy": "logloss",
+    "crossentropy": "logloss",
+    "bce": "logloss",
+}
+"""Words that are spelled in several ways, or left out; in this order."""
 
 
 def metric_key(text: str) -> str:

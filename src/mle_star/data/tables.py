@@ -32,7 +32,7 @@ MAX_KEPT = 12
 TICK_NS = 100_000_000
 """Longer than the clocks of file systems stand still."""
 JSON_BYTES = 400_000_000
-"""A larger JSON file is looked at by its beginning."""
+"""Of a larger file of JSON lines the beginning is looked at."""
 PARQUET_BYTES = 256 << 20
 """What is unfolded of a Parquet file at the most."""
 FORMS: dict[str, tuple[str, ...]] = {
@@ -48,13 +48,8 @@ _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", r
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 """What may as well be a whole number with commas between its thousands."""
 _BROKEN = (OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error)
-_BROKEN_ARCHIVE = (
-    zipfile.BadZipFile,
-    lzma.LZMAError,
-    zlib.error,
-    RuntimeError,
-)  # the last one of those with a password
-"""What readers raise of files that are no tables."""
+_SHUT = (zipfile.BadZipFile, lzma.LZMAError, zlib.error, RuntimeError)  # the last one of those with a password
+"""What readers raise of files that are no tables, and of archives that do not open."""
 
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
@@ -135,7 +130,7 @@ def _read_table(path: Path, name: str) -> Table | str:
         return f"{name}: not a table"
     try:
         return {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel}[form](path, name)
-    except (*_BROKEN, *_BROKEN_ARCHIVE) as error:
+    except (*_BROKEN, *_SHUT) as error:
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 
@@ -330,44 +325,27 @@ def json_records(path: Path) -> tuple[Form, list[dict[str, Any]], bool]:
     """
     with open_data(path) as stream:
         data = stream.read(JSON_BYTES + 1)
-    text = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip()
+    text, is_whole = data[:JSON_BYTES].decode("utf-8-sig", "replace").strip(), len(data) <= JSON_BYTES
     if "\0" in text[:WHOLE_BYTES]:
         raise ValueError("binary, not a text")
-    kind, key, records, complete = _records(text)
-    return Form(kind, key=key), records, complete and len(data) <= JSON_BYTES
-
-
-def _records(text: str) -> tuple[FormKind, str, list[dict[str, Any]], bool]:
-    """How the text is written, where its records lie, the records, and whether these are all."""
     try:
-        value = json.loads(text)
+        kind, key, records = _records(json.loads(text))
     except ValueError:
-        return _broken_records(text)
-    if isinstance(value, dict):
-        inside = [name for name, inner in value.items() if _is_records(inner)]
-        if inside:
-            return "records", inside[0], value[inside[0]], True
-        rows = _rows_of_columns(value)
-        return ("columns", "", rows, True) if rows else ("lines", "", [value], True)
-    return "records", "", value if _is_records(value) else [], True
+        lines = text.split("\n") if is_whole else text.split("\n")[:-1]
+        values = [json.loads(line) for line in lines if line.strip()]
+        kind, key, records = "lines", "", [value for value in values if isinstance(value, dict)]
+    return Form(kind, key=key), records, is_whole
 
 
-def _broken_records(text: str) -> tuple[FormKind, str, list[dict[str, Any]], bool]:
-    """One object a line, or the whole objects at the beginning of a list that is cut."""
-    decoder, position, records = json.JSONDecoder(), 0, list[dict[str, Any]]()
-    kind: FormKind = "records" if text.startswith("[") else "lines"
-    position += text.startswith("[")
-    while position < len(text):
-        if text[position] in ", \n\r\t":
-            position += 1
-            continue
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except ValueError:
-            return kind, "", records, False
-        if isinstance(value, dict):
-            records.append(value)
-    return kind, "", records, True
+def _records(value: Any) -> tuple[FormKind, str, list[dict[str, Any]]]:
+    """How a value is written, where its records lie, and the records."""
+    if not isinstance(value, dict):
+        return "records", "", value if _is_records(value) else []
+    inside = next((name for name, inner in value.items() if _is_records(inner)), None)
+    if inside is not None:
+        return "records", inside, value[inside]
+    rows = _rows_of_columns(value)
+    return ("columns", "", rows) if rows else ("lines", "", [value])
 
 
 def _is_records(value: Any) -> bool:

@@ -30,8 +30,7 @@ from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.scoring import holdout_of, read_predictions, sample_for
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
-from mle_star.holdout.blend import blended
-from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.holdout import HoldOut, blended
 from mle_star.method.codeblocks import parsed
 from mle_star.models import (
     AgentType,
@@ -306,7 +305,7 @@ async def _answers_anew(run: RunContext, holdout: HoldOut, script: str) -> Answe
         raise Ungradable(exception_line(result.error_traceback or "it failed"))
     if not verify_submission(str(run.work_dir)):
         raise Ungradable("it wrote no submission")
-    return read_answers(holdout.scorer.data, run.work_dir / SUBMISSION, holdout.real_view())
+    return read_answers(holdout.scorer.data, run.work_dir / SUBMISSION, holdout.scorer.data.real_view())
 
 
 # --- subsampling, and errors that a script hides --------------------------------------------------------------

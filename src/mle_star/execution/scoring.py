@@ -15,8 +15,7 @@ from mle_star.errors import ConfigError
 from mle_star.execution.environment import inspect_interpreter
 from mle_star.execution.outcome import failed
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
-from mle_star.holdout.blend import agreement
-from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.views import write_sample
 from mle_star.method.scores import best_first
 from mle_star.models import EvaluationResult, Measure, SolutionScript, is_improvement
@@ -183,7 +182,7 @@ def disagreement(run: RunContext, scored: SolutionScript, submission: Path) -> s
     if holdout is None or scored.content not in predictions:
         return ""
     try:
-        answers = read_answers(holdout.scorer.data, submission, holdout.real_view())
+        answers = read_answers(holdout.scorer.data, submission, holdout.scorer.data.real_view())
         agreed = agreement(holdout.scorer, answers.real, predictions[scored.content].real)
     except (OSError, Ungradable) as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""The hold-out of a run: views with hidden labels, the answers of each script, and their scores."""
+"""The hold-out of a run: views with hidden labels, the answers of each script, their scores, and blends of them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from mle_star.data.columns import is_gap
+from mle_star.data.formulas import spearman
 from mle_star.data.layout import find_layout, samples_among
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Form, with_point
 from mle_star.errors import ConfigError
-from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.answers import Answers, Ungradable, label_of, read_answers
 from mle_star.holdout.intervals import after_more_rows, moved, shifted
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import Split
 from mle_star.holdout.views import Data, View
 from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription
+
+MOST_STEPS = 20
 
 
 @dataclass
@@ -113,7 +122,7 @@ class HoldOut:
         first = set(order[: len(order) // 2])
         return [row for row in rows if names[row] in first], [row for row in rows if names[row] not in first]
 
-    # --- grades ---
+    # --- scores ---
 
     def measure(
         self,
@@ -124,23 +133,22 @@ class HoldOut:
         reference: Answers | None = None,
         ahead: bool = False,
     ) -> Measure:
-        """The grade of answers on these rows, by default those of the search, as far as they cover them.
+        """The score of answers on these rows, by default those of the search, as far as they cover them.
 
         Answers that do not cover all are set against `reference`, which does: easy rows alone make no better score.
         """
         wanted = self.search_rows if rows is None else rows
         covered = _covered(answers, wanted)
-        grade = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
-        low, high = grade.low, grade.high
+        score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
         if ahead and self.scorer.data.asked:
             low, high = after_more_rows(self.scorer.metric, low, high, self.learned_share)
-        shift = self._shift(reference, wanted, covered, grade.score)
-        score, low, high = shifted(self.scorer.metric, grade.score, low, high, shift or 0.0)
+        shift = self._shift(reference, wanted, covered, score)
+        score, low, high = shifted(self.scorer.metric, score, low, high, shift or 0.0)
         return Measure(
             score=score,
             low=low,
             high=high,
-            rows=grade.rows,
+            rows=len(covered),
             measured="harness",
             printed=printed,
             views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
@@ -170,18 +178,13 @@ class HoldOut:
 
     def baseline(self) -> Measure | None:
         """What a dummy would get."""
-        grade = self.scorer.baseline(self.hidden_rows)
-        return None if grade is None else Measure(**grade._asdict(), measured="harness")
+        return self.scorer.baseline(self.hidden_rows)
 
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
         parts = [read_answers(self.scorer.data, path, view) for path, view in zip(paths, views, strict=False)]
         hidden = {row: said for part in parts for row, said in part.hidden.items()}
         return Answers(hidden, parts[0].real)
-
-    def real_view(self) -> View:
-        """The untouched data as a view that hides nothing."""
-        return self.scorer.data.real_view()
 
     def keep(self, submission: Path, name: str, number: int) -> str:
         """Put what a script said on a view into the predictions; where it lies, relative to the run's folder."""
@@ -229,3 +232,147 @@ def _first_answers(holdout: HoldOut) -> dict[int, tuple[str, ...]]:
         if len(example) != len(holdout.scorer.names):
             raise Unsupported("nothing says what an answer looks like")
     return dict.fromkeys(holdout.search_rows, tuple(example))
+
+
+# --- blends: answers averaged by weights, without training anything, and how far two sets of them agree ------------
+
+
+def can_blend(scorer: Scorer) -> bool:
+    """Can answers be averaged: numbers or probabilities?"""
+    return scorer.metric.needs in ("numbers", "probabilities")
+
+
+def find_weights(scorer: Scorer, predictions: Mapping[str, Answers], rows: Sequence[int]) -> dict[str, float]:
+    """Weights by name (Caruana): the member that helps most is added again and again, repeats included.
+
+    Only members that answer all of `rows` take part; the weights add up to one.
+    """
+    members = {name: a for name, a in predictions.items() if all(row in a.hidden for row in rows)}
+    if not members:
+        return {}
+    pairs = {name: scorer.pair(a.hidden, rows) for name, a in members.items()}
+    truth = next(iter(pairs.values()))[0]
+    sign = 1 if scorer.metric.higher_is_better else -1
+    chosen, best, total = list[str](), float("-inf"), 0.0
+    for step in range(1, MOST_STEPS + 1):
+        figures: dict[str, float] = {}
+        for name, (_, said) in pairs.items():
+            with suppress(ValueError):
+                figures[name] = sign * scorer.metric.compute(truth, (total + said) / step)
+        name = max(figures, key=lambda one: figures[one], default="")  # the first of equals
+        if not name or figures[name] <= best:
+            break
+        best, total = figures[name], total + pairs[name][1]
+        chosen.append(name)
+    return {name: count / len(chosen) for name, count in Counter(chosen).items()}
+
+
+def blended(predictions: Mapping[str, Answers], weights: Mapping[str, float]) -> Answers:
+    """The weighted mean of the members' answers."""
+    members = [(weight, predictions[name]) for name, weight in weights.items()]
+
+    def mean(cells: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        try:
+            rows = [[weight * _number(cell) for cell in row] for (weight, _), row in zip(members, cells, strict=True)]
+        except ValueError as error:
+            raise Ungradable(f"an answer is no number: {error}") from None
+        return tuple(repr(sum(column)) for column in zip(*rows, strict=True))
+
+    shared = set.intersection(*(set(answers.hidden) for _, answers in members))
+    hidden = {row: mean([answers.hidden[row] for _, answers in members]) for row in shared}
+    return Answers(hidden, tuple(map(mean, zip(*(answers.real for _, answers in members), strict=False))))
+
+
+def _number(text: str) -> float:
+    """A number, with a decimal point or a decimal comma."""
+    return float(with_point(text) if "," in text else text)
+
+
+def agreement(scorer: Scorer, first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]]) -> float:
+    """1: wholly. Answers are read as the metric reads them.
+
+    Probabilities and values are compared as such, the order where only that counts, else labels.
+    """
+    metric, needs = scorer.metric, scorer.metric.needs
+    if needs not in ("numbers", "probabilities"):
+        pairs = [pair for rows in zip(first, second, strict=True) for pair in zip(*rows, strict=True)]
+        return float(np.mean([label_of(one) == label_of(other) for one, other in pairs]))
+    a, b = scorer.numbers(first), scorer.numbers(second)
+    if metric.likeliest:
+        likely = [np.argsort(-chances, axis=1)[:, : metric.likeliest] for chances in (a, b)]
+        return float(np.mean([np.isin(*pair).mean() for pair in zip(*likely, strict=True)]))
+    if metric.proper:
+        return _concordance(a, b)
+    by_order = needs == "probabilities" or metric.by_order
+    columns = [i for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
+    agree = [spearman(a[:, i], b[:, i]) if by_order else _concordance(a[:, [i]], b[:, [i]]) for i in columns]
+    return float(np.mean(agree)) if columns else float(np.array_equal(a, b))
+
+
+def _concordance(a: Any, b: Any) -> float:
+    """One less the squared distance of two sets of rows, by that of rows which have nothing to do with each other."""
+    by_chance = (a.var(axis=0) + b.var(axis=0) + (a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
+    return float(1 - ((a - b) ** 2).sum(axis=1).mean() / by_chance) if by_chance else float(np.array_equal(a, b))
+
+
+# --- the program of a blend --------------------------------------------------------------------------------
+
+_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+WEIGHTS = {weights}
+KEY, ANSWERS = {key!r}, {answers!r}
+SEPARATOR, DECIMAL = {separator!r}, {decimal!r}
+SUBMISSION = Path("final/submission.csv")
+
+
+def read():
+    """The rows that a member submitted; it may have written commas where others are asked for."""
+    first = SUBMISSION.read_text(encoding="utf-8-sig").partition("\\n")[0]
+    separator = SEPARATOR if set(ANSWERS) <= set(next(csv.reader([first], delimiter=SEPARATOR))) else ","
+    with SUBMISSION.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream, delimiter=separator))
+
+
+def named(rows, keyed):
+    """The same rows by key, else by place."""
+    return {{row[KEY].strip().removesuffix(".0") if keyed else place: row for place, row in enumerate(rows)}}
+
+
+def number(text):
+    return float(text.replace(".", "").replace(",", ".") if "," in text else text)
+
+
+members = []
+for place in range(1, len(WEIGHTS) + 1):
+    subprocess.run([sys.executable, f"solution/member_{{place}}.py"], check=True)
+    members.append(read())
+keyed = all(KEY in row for rows in members for row in rows)
+keyed = keyed and all(len({{row[KEY] for row in rows}}) == len(rows) for rows in members)
+members = [named(rows, keyed) for rows in members]
+for key, row in members[0].items():
+    answers = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
+    row.update((name, repr(value).replace(".", DECIMAL)) for name, value in answers.items())
+with SUBMISSION.open("w", encoding="utf-8", newline="") as stream:
+    writer = csv.DictWriter(stream, list(row), delimiter=SEPARATOR, lineterminator="\\n")
+    writer.writeheader()
+    writer.writerows(members[0].values())
+'''
+
+
+def blend_script(weights: list[float], scorer: Scorer) -> str:
+    """The program for these weights, with all that tells its rows and its numbers apart."""
+    layout = scorer.data.layout
+    sample = layout.sample
+    form = sample.form if sample is not None and sample.form.kind == "csv" else Form()
+    return _SCRIPT.format(
+        weights=[round(weight, 6) for weight in weights],
+        key=layout.key if scorer.data.asked_keys or not scorer.data.asked else None,
+        answers=list(scorer.names),
+        separator=form.separator,
+        decimal=form.decimal,
+    )

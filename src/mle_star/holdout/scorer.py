@@ -1,4 +1,4 @@
-"""From answers to a grade: in the form that the metric needs, the metric over them, and how sure it is."""
+"""From answers to a score: in the form that the metric needs, the metric over them, and how sure it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
 from mle_star.holdout.views import Data, Truth
+from mle_star.models import Measure
 from mle_star.models.texts import quoted
 
 CONSTANT_SHARE = 0.95
@@ -29,15 +30,6 @@ FEWEST_DOUBTED = 20
 STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 _LIST_MARKS = re.compile(r"[,;|]")
-
-
-class Grade(NamedTuple):
-    """A score with its interval of 95 %, over so many hidden rows."""
-
-    score: float
-    low: float
-    high: float
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -98,10 +90,10 @@ class Scorer:
 
     def grade(
         self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0, ahead: bool = False
-    ) -> Grade:
-        """The metric over these training rows, with a bootstrap over them; `ahead`: the interval is for the real test.
+    ) -> tuple[float, float, float]:
+        """The metric over these training rows, and the ends of its interval of 95 %, by a bootstrap over them.
 
-        That has noise of its own, by the number of its rows.
+        `ahead`: the interval is for the real test, which has noise of its own, by the number of its rows.
         """
         truth, said = self.pair(answers, rows)
         score, members = self.compute(truth, said), self._members(rows)
@@ -114,8 +106,7 @@ class Scorer:
             count = len(members)
         figures = drawn_figures(self.metric, truth, said, members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
-        low, high = interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
-        return Grade(score, low, high, len(rows))
+        return score, *interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
 
     def score(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
         """The metric over these training rows."""
@@ -202,13 +193,15 @@ class Scorer:
 
     @property
     def classes(self) -> list[str]:
-        """The classes of the (first) target, in the order that scripts and samples use."""
+        """Those of the (first) target."""
         return self._all_classes[0]
 
     @cached_property
     def _all_classes(self) -> list[list[str]]:
-        """The classes of each target."""
-        return list(map(_classes, self.told))
+        """The labels of each target, each as it is mostly spelled, in the order that scripts and samples use."""
+        common = [reversed(Counter(column).most_common()) for column in self.told]
+        spelled = [{label_of(cell): cell for cell, _ in cells} for cells in common]
+        return [sorted(cells.values(), key=label_order) for cells in spelled]
 
     @cached_property
     def _labels(self) -> list[list[str]]:
@@ -287,7 +280,7 @@ class Scorer:
             raise Ungradable(f"{self.metric.name} needs targets of 0 and 1, or one that lists labels between blanks")
         lists = [[set(map(label_of, row[0].split())) for row in rows] for rows in (truth, said)]
         labels = sorted(set[str]().union(*lists[0], *lists[1]))
-        return tuple(_marked(rows, labels) for rows in lists)
+        return tuple(np.array([[label in found for label in labels] for found in rows]) for rows in lists)
 
     def _by_target(self, rows: Sequence[Sequence[str]], read: Callable[[Sequence[str], list[str]], Any]) -> Any:
         """The column of each target, read by its classes."""
@@ -322,12 +315,13 @@ class Scorer:
 
     # --- a yardstick ---
 
-    def baseline(self, rows: Sequence[int]) -> Grade | None:
-        """The grade of a dummy that knows nothing but the labels' frequencies: majority, median or prior."""
+    def baseline(self, rows: Sequence[int]) -> Measure | None:
+        """What a dummy gets that knows nothing but the labels' frequencies: majority, median or prior."""
         try:
-            return self.grade(dict.fromkeys(rows, self.usual_answer()), rows)
+            score, low, high = self.grade(dict.fromkeys(rows, self.usual_answer()), rows)
         except Ungradable:
             return None
+        return Measure(score=score, low=low, high=high, rows=len(rows), measured="harness")
 
     def usual_answer(self) -> tuple[str, ...]:
         """What the dummy says of every row."""
@@ -346,12 +340,6 @@ def _one_column(values: Any) -> Any:
     return values[:, 0] if values.shape[1] == 1 else values
 
 
-def _classes(column: Sequence[str]) -> list[str]:
-    """The different labels of a column, each as it is mostly spelled, in the order that scripts and samples use."""
-    spelled = {label_of(cell): cell for cell, _ in reversed(Counter(column).most_common())}
-    return sorted(spelled.values(), key=label_order)
-
-
 def _places(cells: Sequence[str], classes: list[str]) -> Any:
     """Labels as places among the classes."""
     place = {label_of(label): index for index, label in enumerate(classes)}
@@ -367,15 +355,6 @@ def _some(labels: Sequence[str]) -> str:
     return f"[{', '.join(map(quoted, labels[:10]))}]"
 
 
-def _marked(rows: Sequence[set[str]], labels: Sequence[str]) -> Any:
-    """Which of the labels each row has."""
-    place = {label: index for index, label in enumerate(labels)}
-    marks: Any = np.zeros((len(rows), len(labels)), bool)
-    for number, found in enumerate(rows):
-        marks[number, [place[label] for label in found]] = True
-    return marks
-
-
 def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any:
     """Texts as they are compared."""
     spelt = {cell: spelling(cell) for cell in {cell for row in rows for cell in row}}
@@ -384,13 +363,8 @@ def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any
 
 def _median(cells: Sequence[str]) -> str:
     """The middle value, in the spelling of the file."""
-    counts, passed = Counter(cells), 0
     try:
-        ordered = sorted(counts, key=lambda cell: float(cell if is_number(cell) else with_point(cell)))
+        ordered = sorted(cells, key=lambda cell: float(cell if is_number(cell) else with_point(cell)))
     except ValueError as error:
         raise Ungradable(f"a target is no number: {error}") from None
-    for cell in ordered:
-        passed += counts[cell]
-        if passed > len(cells) // 2:
-            return cell
-    return ""
+    return ordered[len(ordered) // 2]

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from mle_star.errors import BudgetExceeded
 from mle_star.execution.scoring import answers_of, blend_answers, holdout_of, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
-from mle_star.holdout.blend import blend_script, blended, can_blend, find_weights
 from mle_star.holdout.explain import answer_charts
-from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
 from mle_star.holdout.intervals import moved, shifted
 from mle_star.method.scores import best_first
 from mle_star.models import (
