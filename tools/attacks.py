@@ -27,7 +27,7 @@ def table() -> str:
     others = [case.name for case in CASES if not case.confined]
     return (
         f"Held in bubblewrap and in namespaces, {len(attacks)} of {len(attacks)}:\n"
-        + "\n".join(f"- {title}" for title, _ in attacks)
+        + "\n".join(f"- {title}" for title in attacks)
         + f"\n\nContained there as well, {len(confined)} scripts that misbehave: {'; '.join(confined)}.\n\n"
         + f"Contained there and unconfined, {len(others)} more: {'; '.join(others)}."
     )

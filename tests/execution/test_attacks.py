@@ -16,7 +16,7 @@ import pytest
 from tests.execution.users import NAMED, driver, unprivileged_python
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-ATTACKS: list[tuple[str, Any]] = runpy.run_path(str(SCRIPTS / "attacks.py"))["ATTACKS"]
+ATTACKS: dict[str, Any] = runpy.run_path(str(SCRIPTS / "attacks.py"))["ATTACKS"]
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 KINDS = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp"}
 
@@ -43,11 +43,11 @@ def test_nothing_gets_through(sandbox: str, user: str, open_folder: Path) -> Non
     # that one is told apart from an attempt that broke down on its way
     assert seen["results"]["find a label that is hidden from it, in any file within reach"] == "held: nothing found"
     assert {title: outcome for title, outcome in seen["results"].items() if not outcome.startswith("held")} == {}
-    assert set(seen["results"]) == {title for title, _ in ATTACKS}
+    assert set(seen["results"]) == set(ATTACKS)
 
 
 def test_there_are_enough_attacks() -> None:
-    assert len(ATTACKS) >= 80 and len({title for title, _ in ATTACKS}) == len(ATTACKS)
+    assert len(ATTACKS) >= 105
 
 
 def test_the_list_in_the_docs_is_current() -> None:

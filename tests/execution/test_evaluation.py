@@ -126,43 +126,34 @@ async def test_an_evaluation_cleans_writes_runs_and_judges(
 
 
 @pytest.mark.req("REQ-EX-015")
-async def test_nothing_of_the_user_s_is_touched(task: TaskDescription, work: Path) -> None:
-    data = Path(task.data_dir)
-    for folder in (data, work.parent):
+async def test_nothing_of_the_user_s_is_touched_and_a_directory_can_be_chosen(
+    task: TaskDescription, work: Path, tmp_path: Path
+) -> None:
+    data, own = Path(task.data_dir), tmp_path / "own"
+    for folder in (data, work.parent, own):
         for name in ("input", "final"):
-            (folder / name).mkdir()
+            (folder / name).mkdir(parents=True)
             (folder / name / "submission.csv").write_text("the user's own")
         (folder / "solution.py").write_text("the user's own")
+    work.mkdir()
+    (work / "notes.txt").write_text("the user's own")
 
     def files() -> dict[Path, bytes]:
         found = [*data.rglob("*"), *work.parent.rglob("*")]
-        return {path: path.read_bytes() for path in found if path.is_file() and work.name not in str(path)}
+        return {path: path.read_bytes() for path in found if path.is_file() and path.suffix != ".lock"}
 
     before = files()
-    (result,) = await evaluate_batch([scored(0.5)], task, QUICK)
-    assert result.score == make_score_function(QUICK)(scored(0.5), task).score == 0.5
-    assert files() == before
-
-
-async def test_a_folder_of_that_name_that_is_not_ours_is_left_alone(task: TaskDescription, work: Path) -> None:
-    work.mkdir()
-    (work / "notes.txt").write_text("the user's own")
     with pytest.raises(ExecutionError, match="pass `working_dir`"):
         await evaluate_solution(scored(0.5), task, QUICK)
-    assert [entry.name for entry in work.iterdir()] == ["notes.txt"]
-
-
-@pytest.mark.req("REQ-EX-015")
-async def test_a_directory_can_be_chosen(task: TaskDescription, work: Path, tmp_path: Path) -> None:
-    (tmp_path / "own" / "final").mkdir(parents=True)
-    for name in ("final/submission.csv", "mine.txt"):
-        (tmp_path / "own" / name).write_text("from before")
-    code = "import os\nassert not os.listdir('final')"
-    chosen = str(tmp_path / "own")
-    result = await evaluate_solution(scored(0.5, code), task, QUICK, working_dir=chosen)
+    code = "import os\nassert not os.listdir('final') and os.listdir('input') == ['submission.csv']"
+    result = await evaluate_solution(scored(0.5, code), task, QUICK, working_dir=str(own))
     assert result.score == 0.5, result.stderr
-    assert (tmp_path / "own" / "solution.py").exists() and not work.exists()
-    assert (tmp_path / "own" / "mine.txt").exists() and not verify_submission(chosen)
+    assert "Performance: 0.5" in (own / "solution.py").read_text() and not verify_submission(str(own))
+    assert files() == before
+    (work / "notes.txt").unlink()
+    (result,) = await evaluate_batch([scored(0.5)], task, QUICK)
+    assert result.score == make_score_function(QUICK)(scored(0.5), task).score == 0.5
+    assert files().items() >= {path: text for path, text in before.items() if work not in path.parents}.items()
 
 
 @pytest.mark.req("REQ-EX-005", "REQ-EX-015")

@@ -105,9 +105,7 @@ def test_a_trimmed_traceback_keeps_the_script_s_frames_and_the_place_of_the_erro
     assert "more frames" in trimmed and 'File "json/decoder.py"' in trimmed
     assert trimmed.splitlines()[-1].startswith("json.decoder.JSONDecodeError")
     assert len(trimmed) < len(found)
-    endless = trim_traceback(
-        real_traceback(tmp_path, "def f(n):\n    return g(n)\ndef g(n):\n    return f(n + 1)\nf(0)\n")
-    )
+    endless = trim_traceback(real_traceback(tmp_path, "def f(n):\n    return f(n + 1)\nf(0)\n"))
     assert len(endless.splitlines()) < 60 and "RecursionError" in endless.splitlines()[-1]
 
 

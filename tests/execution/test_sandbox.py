@@ -306,11 +306,11 @@ def test_control_groups_are_made_where_memory_and_tasks_are_handed_down_and_thos
     assert not stale.exists() and mine.exists()
     assert Cgroup.create(root / "job", Limits(memory_bytes=1)) is None  # no kernel fills this folder with its files
     assert sorted(path.name for path in (root / "job").iterdir()) == ["cgroup.subtree_control", mine.name, "step"]
-    for name, text in (("pids.events", "max 3\n"), ("memory.events", "low 0\noom_kill 2\n"), ("pids.max", "9")):
+    for name, text in (("memory.events", "low 0\noom_kill 2\n"), ("pids.max", "9")):
         (mine / name).write_text(text)
     group = Cgroup(mine)
-    counts = [group.events(*one) for one in (("pids.events", "max"), ("memory.events", "oom_kill"), ("gone", "max"))]
-    assert counts == [3, 2, 0]
+    counts = [group.events(*one) for one in (("memory.events", "oom_kill"), ("memory.events", "max"), ("gone", "max"))]
+    assert counts == [2, 0, 0]
     group.kill()
     assert (mine / "pids.max").read_text() == "0"
 

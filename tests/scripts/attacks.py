@@ -274,179 +274,154 @@ def access_list(entries):
 
 # --- all of them, by the names that they have in the documentation; a list that holds anything is a success
 
-ATTACKS = [
+ATTACKS = {
     # reading
-    ("read a file in the home folder", lambda w: read(w["home_file"])),
-    ("list the home folder", lambda w: os.listdir(w["home"])),
-    ("learn whether a file in the home folder exists, and its size", lambda w: os.stat(w["home_file"]).st_size),
-    (
-        "watch the home folder for names of files",
-        lambda w: LIBC.inotify_add_watch(LIBC.inotify_init(), w["home"].encode(), 0x100) >= 0,
+    "read a file in the home folder": lambda w: read(w["home_file"]),
+    "list the home folder": lambda w: os.listdir(w["home"]),
+    "learn whether a file in the home folder exists, and its size": lambda w: os.stat(w["home_file"]).st_size,
+    "watch the home folder for names of files": lambda w: (
+        LIBC.inotify_add_watch(LIBC.inotify_init(), w["home"].encode(), 0x100) >= 0
     ),
-    ("read the answers beside the data in the task folder", lambda w: read(w["answers"])),
-    ("read the labels in the task's own table", lambda w: read(w["labels"])),
-    ("read the labels that another view of the data shows", lambda w: read(w["other_view"])),
-    ("read what another script answered", lambda w: read(w["other_answers"])),
-    ("find a label that is hidden from it, in any file within reach", find_hidden_labels),
-    ("read the journal of its own run", lambda w: read(w["journal"])),
-    ("read a file of another run", lambda w: read(w["other_run"])),
-    ("list the folder above its own", lambda w: set(os.listdir("..")) - {os.path.basename(os.getcwd())}),
-    ("read a file elsewhere that everybody may read", lambda w: read(w["public"])),
-    ("read the home folder through a link of its own", lambda w: os.symlink(w["home_file"], "link") or read("link")),
-    ("read a file that it has linked hard into its folder", lambda w: os.link(w["precious"], "hard") or read("hard")),
-    ("read password hashes", lambda w: read("/etc/shadow")),
-    (
-        "read private keys of the machine",
-        lambda w: [read(path) for path in [*glob.glob("/etc/ssh/*_key"), *glob.glob("/etc/ssl/private/*")]],
+    "read the answers beside the data in the task folder": lambda w: read(w["answers"]),
+    "read the labels in the task's own table": lambda w: read(w["labels"]),
+    "read the labels that another view of the data shows": lambda w: read(w["other_view"]),
+    "read what another script answered": lambda w: read(w["other_answers"]),
+    "find a label that is hidden from it, in any file within reach": find_hidden_labels,
+    "read the journal of its own run": lambda w: read(w["journal"]),
+    "read a file of another run": lambda w: read(w["other_run"]),
+    "list the folder above its own": lambda w: set(os.listdir("..")) - {os.path.basename(os.getcwd())},
+    "read a file elsewhere that everybody may read": lambda w: read(w["public"]),
+    "read the home folder through a link of its own": lambda w: os.symlink(w["home_file"], "link") or read("link"),
+    "read a file that it has linked hard into its folder": lambda w: os.link(w["precious"], "hard") or read("hard"),
+    "read password hashes": lambda w: read("/etc/shadow"),
+    "read private keys of the machine": lambda w: [
+        read(path) for path in [*glob.glob("/etc/ssh/*_key"), *glob.glob("/etc/ssl/private/*")]
+    ],
+    "read the machine's identity": lambda w: read("/etc/machine-id"),
+    "read the kernel's log": lambda w: read("/dev/kmsg"),
+    "read the sockets of services below /run": lambda w: os.listdir("/run"),
+    "read the harness's environment": lambda w: has_canary(w, f"/proc/{w['harness']}/environ"),
+    "read everybody's environment": lambda w: those(lambda pid: has_canary(w, f"/proc/{pid}/environ"), pids()),
+    "read the memory of other processes": lambda w: (
+        {1, w["neighbour"], w["harness"]} & {*those(lambda pid: opened(f"/proc/{pid}/mem", os.O_RDONLY), pids())}
     ),
-    ("read the machine's identity", lambda w: read("/etc/machine-id")),
-    ("read the kernel's log", lambda w: read("/dev/kmsg")),
-    ("read the sockets of services below /run", lambda w: os.listdir("/run")),
-    ("read the harness's environment", lambda w: has_canary(w, f"/proc/{w['harness']}/environ")),
-    ("read everybody's environment", lambda w: those(lambda pid: has_canary(w, f"/proc/{pid}/environ"), pids())),
-    (
-        "read the memory of other processes",
-        lambda w: (
-            {1, w["neighbour"], w["harness"]} & {*those(lambda pid: opened(f"/proc/{pid}/mem", os.O_RDONLY), pids())}
-        ),
-    ),
-    (
-        "see the command lines of other programs",
-        lambda w: [pid for pid in pids() if has_canary(w, f"/proc/{pid}/cmdline")],
-    ),
-    ("go through another process's view of the files", lambda w: first(read, views_of_others(w))),
-    ("find a secret in the keyring", find_in_keyring),
-    ("see the names of keys in the keyring", lambda w: has_canary(w, "/proc/keys")),
-    ("make a key for later", lambda w: call(248, 217, b"user", b"mle-star-test", b"x", 1, -2)),
-    ("read another program's shared memory", lambda w: read(w["shared_memory"])),
-    ("attach another program's shared memory (System V)", lambda w: LIBC.shmget(w["segment"], 0, 0) >= 0),
-    ("leave something in the kernel for a later script (System V, message queues)", leave_in_the_kernel),
+    "see the command lines of other programs": lambda w: [
+        pid for pid in pids() if has_canary(w, f"/proc/{pid}/cmdline")
+    ],
+    "go through another process's view of the files": lambda w: first(read, views_of_others(w)),
+    "find a secret in the keyring": find_in_keyring,
+    "see the names of keys in the keyring": lambda w: has_canary(w, "/proc/keys"),
+    "make a key for later": lambda w: call(248, 217, b"user", b"mle-star-test", b"x", 1, -2),
+    "read another program's shared memory": lambda w: read(w["shared_memory"]),
+    "attach another program's shared memory (System V)": lambda w: LIBC.shmget(w["segment"], 0, 0) >= 0,
+    "leave something in the kernel for a later script (System V, message queues)": leave_in_the_kernel,
     # writing
-    ("write to a file elsewhere", lambda w: writable(w["precious"])),
-    ("empty a file elsewhere", lambda w: [os.truncate(w["precious"], 0)]),
-    ("delete a file elsewhere", lambda w: [os.unlink(w["disposable"])]),
-    ("rename a file elsewhere", lambda w: [os.rename(w["disposable"], w["disposable"] + "-moved")]),
-    ("make a file elsewhere", lambda w: made(w["precious"] + "-new")),
-    ("change the mode of a file elsewhere", lambda w: [os.chmod(w["precious"], 0o644)]),
-    ("change the times of a file elsewhere", lambda w: [os.utime(w["precious"])]),
-    ("change attributes of a file elsewhere", lambda w: [os.setxattr(w["precious"], "user.test", b"1")]),
-    ("write to the data", lambda w: writable("input/train.csv")),
-    ("write to the data by their real name", lambda w: writable(w["data_file"])),
-    ("change mode and times of the data", lambda w: [os.chmod("input/train.csv", 0o644), os.utime("input/train.csv")]),
-    (
-        "plant code among the interpreter's packages",
-        lambda w: first(
-            lambda folder: made(f"{folder}/planted.pth"),
-            [path for path in sys.path if path.endswith("-packages") or path == sys.prefix],
-        ),
+    "write to a file elsewhere": lambda w: writable(w["precious"]),
+    "empty a file elsewhere": lambda w: [os.truncate(w["precious"], 0)],
+    "delete a file elsewhere": lambda w: [os.unlink(w["disposable"])],
+    "rename a file elsewhere": lambda w: [os.rename(w["disposable"], w["disposable"] + "-moved")],
+    "make a file elsewhere": lambda w: made(w["precious"] + "-new"),
+    "change the mode of a file elsewhere": lambda w: [os.chmod(w["precious"], 0o644)],
+    "change the times of a file elsewhere": lambda w: [os.utime(w["precious"])],
+    "change attributes of a file elsewhere": lambda w: [os.setxattr(w["precious"], "user.test", b"1")],
+    "write to the data": lambda w: writable("input/train.csv"),
+    "write to the data by their real name": lambda w: writable(w["data_file"]),
+    "change mode and times of the data": lambda w: [os.chmod("input/train.csv", 0o644), os.utime("input/train.csv")],
+    "plant code among the interpreter's packages": lambda w: first(
+        lambda folder: made(f"{folder}/planted.pth"),
+        [path for path in sys.path if path.endswith("-packages") or path == sys.prefix],
     ),
-    ("change the harness's own code", lambda w: writable(w["harness_code"])),
-    ("write a setting of the kernel (core_pattern leads to root)", lambda w: writable("/proc/sys/kernel/core_pattern")),
-    ("write any setting of the kernel", lambda w: first(writable, below("/proc/sys"))),
-    ("press the kernel's emergency keys", lambda w: writable("/proc/sysrq-trigger")),
-    ("steer interrupts and devices", lambda w: first(writable, switches())),
-    (
-        "raise its own control group's limits",
-        lambda w: first(
-            writable,
-            (path for path in below("/sys/fs/cgroup") if path.endswith((".max", ".limit_in_bytes", "cgroup.procs"))),
-        ),
+    "change the harness's own code": lambda w: writable(w["harness_code"]),
+    "write a setting of the kernel (core_pattern leads to root)": lambda w: writable("/proc/sys/kernel/core_pattern"),
+    "write any setting of the kernel": lambda w: first(writable, below("/proc/sys")),
+    "press the kernel's emergency keys": lambda w: writable("/proc/sysrq-trigger"),
+    "steer interrupts and devices": lambda w: first(writable, switches()),
+    "raise its own control group's limits": lambda w: first(
+        writable,
+        (path for path in below("/sys/fs/cgroup") if path.endswith((".max", ".limit_in_bytes", "cgroup.procs"))),
     ),
-    ("protect itself from the out-of-memory killer", protect_from_oom),
+    "protect itself from the out-of-memory killer": protect_from_oom,
     # devices
-    ("write to the user's terminal", lambda w: terminal(w, os.O_WRONLY)),
-    ("read what the user types", lambda w: terminal(w, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)),
-    ("type for the user (TIOCSTI)", lambda w: [fcntl.ioctl(os.openpty()[1], 0x5412, b"x")]),
-    ("paste for the user (TIOCLINUX)", lambda w: call(16, 29, 0, 0x541C, bytes(8))),
-    (
-        "open disks, memory or the console",
-        lambda w: those(lambda path: opened(path, os.O_RDONLY | os.O_NONBLOCK), disks()),
+    "write to the user's terminal": lambda w: terminal(w, os.O_WRONLY),
+    "read what the user types": lambda w: terminal(w, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY),
+    "type for the user (TIOCSTI)": lambda w: [fcntl.ioctl(os.openpty()[1], 0x5412, b"x")],
+    "paste for the user (TIOCLINUX)": lambda w: call(16, 29, 0, 0x541C, bytes(8)),
+    "open disks, memory or the console": lambda w: those(
+        lambda path: opened(path, os.O_RDONLY | os.O_NONBLOCK), disks()
     ),
-    ("make a device of its own", lambda w: [os.mknod("device", 0o600 | stat.S_IFBLK, os.makedev(254, 0))]),
+    "make a device of its own": lambda w: [os.mknod("device", 0o600 | stat.S_IFBLK, os.makedev(254, 0))],
     # network and services
-    ("connect to a server on this machine", lambda w: connected(("127.0.0.1", w["port"]), socket.AF_INET)),
-    ("connect by IPv6", lambda w: connected(("::1", w["port6"]), socket.AF_INET6)),
-    ("send a datagram to this machine", send_datagrams),
-    (
-        "reach the world outside",  # needs a route, sends nothing
-        lambda w: connected(("192.0.2.1", 53), socket.AF_INET, socket.SOCK_DGRAM),
-    ),
-    ("listen to raw traffic", lambda w: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)),
-    ("send raw packets", lambda w: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)),
-    ("talk to the hypervisor (AF_VSOCK)", lambda w: socket.socket(40, socket.SOCK_STREAM)),
-    ("use the kernel's ciphers (AF_ALG)", lambda w: socket.socket(38, socket.SOCK_SEQPACKET)),
-    ("listen to the kernel's events (netlink)", lambda w: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)),
-    ("talk to a service by its socket file", lambda w: connected(w["socket"])),
-    ("talk to a service by an abstract socket", lambda w: connected("\0" + w["abstract"])),
+    "connect to a server on this machine": lambda w: connected(("127.0.0.1", w["port"]), socket.AF_INET),
+    "connect by IPv6": lambda w: connected(("::1", w["port6"]), socket.AF_INET6),
+    "send a datagram to this machine": send_datagrams,
+    "reach the world outside": lambda w: connected(
+        ("192.0.2.1", 53), socket.AF_INET, socket.SOCK_DGRAM
+    ),  # needs a route, sends nothing
+    "listen to raw traffic": lambda w: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0),
+    "send raw packets": lambda w: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    "talk to the hypervisor (AF_VSOCK)": lambda w: socket.socket(40, socket.SOCK_STREAM),
+    "use the kernel's ciphers (AF_ALG)": lambda w: socket.socket(38, socket.SOCK_SEQPACKET),
+    "listen to the kernel's events (netlink)": lambda w: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15),
+    "talk to a service by its socket file": lambda w: connected(w["socket"]),
+    "talk to a service by an abstract socket": lambda w: connected("\0" + w["abstract"]),
     # other processes
-    ("signal the harness", lambda w: signal_program(w, "harness")),
-    ("signal another program of the user", lambda w: signal_program(w, "neighbour")),
-    ("take away the harness's limits (prlimit)", take_away_limits),
-    ("slow another program down (scheduling)", slow_down),
-    ("trace another program (ptrace)", lambda w: call(101, 117, 0x4206, w["neighbour"], 0, 0)),
-    (
-        "read another program's memory by call (process_vm_readv)",
-        lambda w: call(310, 270, w["neighbour"], 0, 0, 0, 0, 0),
+    "signal the harness": lambda w: signal_program(w, "harness"),
+    "signal another program of the user": lambda w: signal_program(w, "neighbour"),
+    "take away the harness's limits (prlimit)": take_away_limits,
+    "slow another program down (scheduling)": slow_down,
+    "trace another program (ptrace)": lambda w: call(101, 117, 0x4206, w["neighbour"], 0, 0),
+    "read another program's memory by call (process_vm_readv)": lambda w: call(310, 270, w["neighbour"], 0, 0, 0, 0, 0),
+    "take another program's open files (pidfd_getfd)": lambda w: call(438, 438, -1, 0, 0),
+    "write to the pipe on which its own end is told": lambda w: (
+        {*those(lambda number: [os.fstat(number)], range(3, 256))} - {*w["mine"]}
     ),
-    ("take another program's open files (pidfd_getfd)", lambda w: call(438, 438, -1, 0, 0)),
-    (
-        "write to the pipe on which its own end is told",
-        lambda w: {*those(lambda number: [os.fstat(number)], range(3, 256))} - {*w["mine"]},
-    ),
-    ("open the supervisor's pipes by way of /proc", supervisor_pipes),
-    ("have rights that others have not (capabilities)", capabilities),
-    ("gain rights by a set-uid program", lambda w: b"NoNewPrivs:\t1" not in read("/proc/self/status", -1)),
-    ("be root", lambda w: os.getuid() == 0),
+    "open the supervisor's pipes by way of /proc": supervisor_pipes,
+    "have rights that others have not (capabilities)": capabilities,
+    "gain rights by a set-uid program": lambda w: b"NoNewPrivs:\t1" not in read("/proc/self/status", -1),
+    "be root": lambda w: os.getuid() == 0,
     # the kernel
-    ("make a user namespace (unshare)", lambda w: call(272, 97, 0x10000000)),
-    ("make a user namespace (clone)", clone_user_namespace),
-    ("make a namespace (clone3)", lambda w: call(435, 435, 0, 0)),
-    ("enter another namespace", lambda w: call(308, 268, os.open("/proc/self/ns/user", os.O_RDONLY), 0)),
-    ("mount something", lambda w: call(165, 40, b"none", b"final", b"tmpfs", 0, 0)),
-    (
-        "mount something by the new calls",
-        lambda w: any_call([(one, one) for one in (428, 429, 430, 431, 432, 433, 442)], -1, 0, 0, 0, 0),
+    "make a user namespace (unshare)": lambda w: call(272, 97, 0x10000000),
+    "make a user namespace (clone)": clone_user_namespace,
+    "make a namespace (clone3)": lambda w: call(435, 435, 0, 0),
+    "enter another namespace": lambda w: call(308, 268, os.open("/proc/self/ns/user", os.O_RDONLY), 0),
+    "mount something": lambda w: call(165, 40, b"none", b"final", b"tmpfs", 0, 0),
+    "mount something by the new calls": lambda w: any_call(
+        [(one, one) for one in (428, 429, 430, 431, 432, 433, 442)], -1, 0, 0, 0, 0
     ),
-    ("unmount what hides the rest", lambda w: call(166, 39, b"/nowhere", 2)),
-    ("change its root", lambda w: call(161, 51, b".")),
-    ("open files by handle, past all paths", lambda w: call(304, 265, -1, 0, 0)),
-    ("get handles of files", lambda w: call(303, 264, -100, b".", bytes(136), bytes(8), 0)),
-    ("use io_uring, which other filters do not see", lambda w: call(425, 425, 1, bytes(120))),
-    ("load a program into the kernel (bpf)", lambda w: call(321, 280, 0, 0, 0)),
-    ("watch the processor's counters", lambda w: call(298, 241, 0, 0, -1, -1, 0)),
-    ("stop the kernel in its tracks (userfaultfd)", lambda w: call(323, 282, 1)),
-    ("hide memory from everybody (memfd_secret)", lambda w: call(447, 447, 0)),
-    ("load a kernel or a module", lambda w: any_call(((175, 105), (313, 273), (246, 104), (320, 294)), -1, 0, 0, 0, 0)),
-    (
-        "restart the machine, swap, quotas, accounting",
-        lambda w: any_call(((169, 142), (167, 224), (168, 225), (179, 60), (443, 443), (163, 89)), 0, 0, 0, 0),
+    "unmount what hides the rest": lambda w: call(166, 39, b"/nowhere", 2),
+    "change its root": lambda w: call(161, 51, b"."),
+    "open files by handle, past all paths": lambda w: call(304, 265, -1, 0, 0),
+    "get handles of files": lambda w: call(303, 264, -100, b".", bytes(136), bytes(8), 0),
+    "use io_uring, which other filters do not see": lambda w: call(425, 425, 1, bytes(120)),
+    "load a program into the kernel (bpf)": lambda w: call(321, 280, 0, 0, 0),
+    "watch the processor's counters": lambda w: call(298, 241, 0, 0, -1, -1, 0),
+    "stop the kernel in its tracks (userfaultfd)": lambda w: call(323, 282, 1),
+    "hide memory from everybody (memfd_secret)": lambda w: call(447, 447, 0),
+    "load a kernel or a module": lambda w: any_call(((175, 105), (313, 273), (246, 104), (320, 294)), -1, 0, 0, 0, 0),
+    "restart the machine, swap, quotas, accounting": lambda w: any_call(
+        ((169, 142), (167, 224), (168, 225), (179, 60), (443, 443), (163, 89)), 0, 0, 0, 0
     ),
-    (
-        "set the clock or the machine's name",
-        lambda w: any_call(((227, 112), (164, 170), (305, 266), (170, 161), (171, 162)), 0, -1),
+    "set the clock or the machine's name": lambda w: any_call(
+        ((227, 112), (164, 170), (305, 266), (170, 161), (171, 162)), 0, -1
     ),
-    (
-        "reach the kernel by another architecture's calls (32 bits)",
-        lambda w: INTEL and native(bytes([0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3])) > 0,
+    "reach the kernel by another architecture's calls (32 bits)": lambda w: (
+        INTEL and native(bytes([0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0xC3])) > 0
     ),
-    (
-        "reach the kernel by another architecture's calls (x32)",
-        lambda w: INTEL and LIBC.syscall(ctypes.c_long(0x40000000 + 39)) > 0,
+    "reach the kernel by another architecture's calls (x32)": lambda w: (
+        INTEL and LIBC.syscall(ctypes.c_long(0x40000000 + 39)) > 0
     ),
     # from one script to a later one
-    (
-        "find attributes that an earlier script has set on its folder, on the data or elsewhere",
-        lambda w: [p for p in (*OWN, *elsewhere(w)) if quietly(os.getxattr, p, "user.left") == b"1"],
+    "find attributes that an earlier script has set on its folder, on the data or elsewhere": lambda w: [
+        p for p in (*OWN, *elsewhere(w)) if quietly(os.getxattr, p, "user.left") == b"1"
+    ],
+    "find what an earlier script has left in shared memory": lambda w: os.path.exists(left_in_memory(w)),
+    "find times or modes that an earlier script has set on its folder": lambda w: [*filter(marked, OWN)],
+    "find times that an earlier script has set elsewhere": lambda w: [*filter(marked, elsewhere(w))],
+    "leave a program that others would run as its owner (set-uid, set-gid)": set_uid_programs,
+    "write to the root of its file system": lambda w: first(
+        made, [f"{top}/planted" for top in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root")]
     ),
-    ("find what an earlier script has left in shared memory", lambda w: os.path.exists(left_in_memory(w))),
-    ("find times or modes that an earlier script has set on its folder", lambda w: [*filter(marked, OWN)]),
-    ("find times that an earlier script has set elsewhere", lambda w: [*filter(marked, elsewhere(w))]),
-    ("leave a program that others would run as its owner (set-uid, set-gid)", set_uid_programs),
-    (
-        "write to the root of its file system",
-        lambda w: first(made, [f"{top}/planted" for top in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root")]),
-    ),
-]
+}
 
 
 def try_one(function, w):
@@ -478,7 +453,7 @@ def main():
     if w["leave"]:
         leave(w)
         return
-    print(json.dumps({title: try_one(function, w) for title, function in ATTACKS}))
+    print(json.dumps({title: try_one(function, w) for title, function in ATTACKS.items()}))
 
 
 if __name__ == "__main__":

@@ -51,12 +51,9 @@ class Limits:
     @classmethod
     def of(cls, config: PipelineConfig) -> Limits:
         """The limits that a configuration and this machine ask for."""
-        if config.script_memory_gb is not None:
-            memory = int(config.script_memory_gb * 1e9)
-        else:
-            memory = int(0.9 * machine_memory() / concurrent_scripts(config))
+        given, share = config.script_memory_gb, 0.9 * machine_memory() / concurrent_scripts(config)
         return cls(
-            memory_bytes=memory,
+            memory_bytes=int(share if given is None else given * 1e9),
             tasks=max(1024, 64 * usable_cores()),
             disk_bytes=int(config.script_disk_gb * 1e9),
             files=config.script_files,
@@ -131,7 +128,7 @@ class Cgroup:
                 self._write(name, value)
 
     def events(self, name: str, event: str) -> int:
-        """How often something happened here, by the kernel's count: `max` in `pids.events` is a refused fork."""
+        """How often something happened here, by the kernel's count."""
         with suppress(OSError, ValueError):
             lines = (line.split() for line in (self.folder / name).read_text().splitlines())
             return next((int(count) for key, count in lines if key == event), 0)

@@ -122,7 +122,8 @@ class LocalExecutor:
         env = _environment(request, means, temporary, marker)
         order = self._order(request, means, temporary, group)
         disk = DiskQuota(limits, [Path(request.working_dir), temporary])
-        process = await ScriptProcess.start(order, request.working_dir, env, streams)
+        process = ScriptProcess(streams)
+        await process.start(order, request.working_dir, env)
         try:
             async with disk.enforced(process):
                 timed_out = not await process.wait(request.timeout_seconds)
@@ -147,7 +148,7 @@ class LocalExecutor:
             raise ExecutionError(f"{request.script_path} could not be started: {report.error}{first}")
         return ExecutionRawResult(
             stdout=streams[0].text(),
-            stderr=stderr + self._notes(report, group, timed_out),
+            stderr=stderr + self._note(report, group),
             exit_code=-1 if timed_out else _exit_code(report, bool(means.sandbox.kind)),
             duration_seconds=seconds,
             timed_out=timed_out,
@@ -206,17 +207,13 @@ class LocalExecutor:
         held = tuple(word for word, is_held in words.items() if is_held)
         return Isolation(sandbox="+".join(parts) or "none", network_blocked=closed, limits=held)
 
-    def _notes(self, report: Report, group: Cgroup | None, timed_out: bool) -> str:
+    def _note(self, report: Report, group: Cgroup | None) -> str:
         """What the harness knows about a script's end and the script could not say itself."""
-        reason, lines = report.reason, []
+        reason = report.reason
         killed = report.signal == SIGKILL or report.exit == 128 + SIGKILL  # directly, or as its sandbox tells it
-        if killed and group is not None and group.events("memory.events", "oom_kill"):
-            reason = reason or f"more than {self.limits.memory_bytes / 1e9:.1f} GB of memory"
-        if reason:
-            lines.append(f"killed: {reason}")
-        if group is not None and group.events("pids.events", "max") and not timed_out:
-            lines.append(f"refused: more than {self.limits.tasks} processes and threads")
-        return "".join(f"\n{NOTE} {line}" for line in lines)
+        if killed and not reason and group is not None and group.events("memory.events", "oom_kill"):
+            reason = f"more than {self.limits.memory_bytes / 1e9:.1f} GB of memory"
+        return f"\n{NOTE} killed: {reason}" if reason else ""
 
 
 def open_executor(config: PipelineConfig, address: str) -> AbstractAsyncContextManager[LocalExecutor]:

@@ -92,13 +92,16 @@ class Report(Frozen):
         return self
 
 
-class Streams(asyncio.SubprocessProtocol):
-    """Takes in output as it comes, so that neither side ever waits for the other."""
+class ScriptProcess(asyncio.SubprocessProtocol):
+    """A supervisor with its script. `report` is what the supervisor said at the end; None when it could not.
+
+    Output is taken in as it comes, so that neither side ever waits for the other.
+    """
 
     def __init__(self, keepers: Sequence[Keeper]) -> None:
-        self._keepers = keepers
-        self._open = {1, 2}
-        self.exited, self.drained = asyncio.Event(), asyncio.Event()
+        self._keepers, self._open = keepers, {1, 2}
+        self._exited, self._drained = asyncio.Event(), asyncio.Event()
+        self.report: Report | None = None
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._keepers[fd - 1].feed(data)
@@ -106,33 +109,21 @@ class Streams(asyncio.SubprocessProtocol):
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
         if not self._open:
-            self.drained.set()
+            self._drained.set()
 
     def process_exited(self) -> None:
-        self.exited.set()
+        self._exited.set()
 
-
-class ScriptProcess:
-    """A supervisor with its script. `report` is what the supervisor said at the end; None when it could not."""
-
-    def __init__(self, transport: asyncio.SubprocessTransport, streams: Streams, report_fd: int) -> None:
-        self._transport, self._streams, self._report_fd = transport, streams, report_fd
-        self.pid = transport.get_pid()
-        self.report: Report | None = None
-
-    @classmethod
-    async def start(
-        cls, order: dict[str, Any], working_dir: str, env: dict[str, str], keepers: Sequence[Keeper]
-    ) -> ScriptProcess:
+    async def start(self, order: dict[str, Any], working_dir: str, env: dict[str, str]) -> None:
         """Start the supervisor, which starts the script; its orders are in a file, for no argument may be long."""
-        read_end, write_end = os.pipe()
-        os.set_blocking(read_end, False)
+        self._report_fd, write_end = os.pipe()
+        os.set_blocking(self._report_fd, False)
         try:
             with tempfile.TemporaryFile() as orders:
                 orders.write(marshal.dumps({**order, "report": write_end}))
                 orders.seek(0)
-                transport, streams = await asyncio.get_running_loop().subprocess_exec(
-                    lambda: Streams(keepers),
+                self._transport, _ = await asyncio.get_running_loop().subprocess_exec(
+                    lambda: self,
                     *child_program(sys.executable, "supervisor"),
                     str(orders.fileno()),
                     cwd=working_dir,
@@ -141,20 +132,20 @@ class ScriptProcess:
                     start_new_session=True,
                 )
         except BaseException:
-            os.close(read_end)
+            os.close(self._report_fd)
             raise
         finally:
             os.close(write_end)
-        return cls(transport, streams, read_end)
+        self.pid = self._transport.get_pid()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for the end of script and output; False when time ran out first."""
         try:
-            await asyncio.wait_for(self._streams.exited.wait(), seconds)
+            await asyncio.wait_for(self._exited.wait(), seconds)
         except asyncio.TimeoutError:
             return False
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._streams.drained.wait(), DRAIN_SECONDS)
+            await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS)
         text = b""
         with suppress(OSError):
             while chunk := os.read(self._report_fd, 65536):
