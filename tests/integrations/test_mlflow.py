@@ -35,6 +35,9 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Start, unless it runs already."""
+        if self._process is not None:
+            return
         words = [
             sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
             "--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--artifacts-destination", str(self._folder),
@@ -61,12 +64,11 @@ class Server:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
         self._process.wait()
-        self._process = None
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Not started yet."""
+    """Not started before the first test that needs it."""
     made = Server(tmp_path_factory.mktemp("mlflow"))
     yield made
     made.stop()
@@ -77,8 +79,9 @@ def write(run_dir: Path, events: list[AnyEvent]) -> None:
         file.writelines(f"{event.model_dump_json()}\n" for event in events)
 
 
-def invented() -> list[AnyEvent]:
-    return list(Invented(seed=11, M=2, T=1, K=2, L=1, R=1).events())
+def invented(run_id: str = "one") -> list[AnyEvent]:
+    first, *rest = Invented(seed=11, M=2, T=1, K=2, L=1, R=1).events()
+    return [first.model_copy(update={"run_id": run_id}), *rest]
 
 
 @pytest.mark.long
@@ -145,12 +148,15 @@ def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(se
     server.start()
     client = MlflowClient(server.uri)
 
-    def states() -> list[str]:
+    def parents() -> dict[str, str]:
         found = client.get_experiment_by_name(EXPERIMENT)
         runs = [] if found is None else client.search_runs([found.experiment_id])
-        return [run.info.status for run in runs if "mlflow.parentRunId" not in run.data.tags]
+        return {run.info.run_id: run.info.status for run in runs if "mlflow.parentRunId" not in run.data.tags}
 
-    events = invented()
+    def states() -> list[str]:
+        return [status for name, status in parents().items() if name not in others]
+
+    events, others = invented("resumed"), parents()
     first = next(at for at, event in enumerate(events) if isinstance(event, ScriptFinished))
     begun, script = events[:first], events[first]
     write(tmp_path, [*begun, RunFinished(state="interrupted")])
@@ -168,11 +174,11 @@ def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(se
 def test_a_password_in_the_address_is_neither_kept_nor_shown(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    uri = server.uri.replace("://", "://me:s3cret@")
-    write(tmp_path, invented()[:1])
-    assert main(["mlflow", str(tmp_path), uri]) == 1, "nobody is there yet"
-    assert server.uri in (said := capsys.readouterr()).err and "s3cret" not in said.err + said.out
+    write(tmp_path, invented("secret")[:1])
+    assert main(["mlflow", str(tmp_path), "http://me:s3cret@127.0.0.1:9"]) == 1, "nobody is there"
+    assert "http://127.0.0.1:9" in (said := capsys.readouterr()).err and "s3cret" not in said.err + said.out
     server.start()
+    uri = server.uri.replace("://", "://me:s3cret@")
     for _ in range(2):
         assert main(["mlflow", str(tmp_path), uri]) == 0
     kept, said = (tmp_path / "mlflow.json").read_text(encoding="utf-8"), capsys.readouterr()
