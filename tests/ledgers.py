@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from mle_star.models import EvaluationResult, Isolation
+from mle_star.models import EvaluationResult
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
 from mle_star.run.events import LeakageChecked, ScriptFinished
@@ -36,14 +36,9 @@ def kept(run: RunContext) -> tuple[float | None, str] | None:
 
 def ran(run: RunContext, score: float, seconds: float = 1.0, script: str = "") -> None:
     """Record that a script ran at this place."""
-    number = next(_NUMBERS)
-    run.record(
-        script_finished(
-            step="/".join((*run.parts, f"script-{number}")), digest=str(number), script=script or f"# {number}",
-            stdout="", stderr="", exit_code=0, seconds=seconds, is_error=False, score=score, isolation=Isolation(),
-            surroundings=run.shared.scripts.surroundings,
-        )
-    )  # fmt: skip
+    number, around = next(_NUMBERS), run.shared.scripts.surroundings
+    step, text = "/".join((*run.parts, f"script-{number}")), script or f"# {number}"
+    run.record(script_finished(seconds, step=step, digest=str(number), script=text, score=score, surroundings=around))
 
 
 def leaks(run: RunContext, script: str) -> bool:

@@ -22,43 +22,26 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mle_star.errors import BudgetExceeded, JournalError
-from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AgentStarted,
-    AnyEvent,
-    BestImproved,
-    Decided,
-    Notice,
-    PhaseFinished,
-    RunFinished,
-    RunResumed,
-    RunStarted,
-    ScriptFinished,
-    ScriptStarted,
-)
+from mle_star.models import AgentType, PipelineConfig, TaskDescription
+from mle_star.run import events as ev
 from mle_star.run.journal import REDACTED, Journal, _Syncer, read_journal
 from tests.ledgers import script_finished
 
 
-def started(task: TaskDescription) -> RunStarted:
-    return RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline")
+def started(task: TaskDescription) -> ev.RunStarted:
+    return ev.RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline")
 
 
-def reply(step: str, text: str = "yes", digest: str = "d", cost: float = 0.5) -> AgentFinished:
-    return AgentFinished(step=step, digest=digest, agent=AgentType.coder, prompt="p", text=text, cost_usd=cost)
+def reply(step: str, text: str = "yes", digest: str = "d", cost: float = 0.5) -> ev.AgentFinished:
+    return ev.AgentFinished(step=step, digest=digest, agent=AgentType.coder, prompt="p", text=text, cost_usd=cost)
 
 
-def failure(step: str, reason: str = "timeout", digest: str = "d") -> AgentFailed:
-    return AgentFailed(step=step, digest=digest, agent=AgentType.coder, reason=reason, message="coder: no answer")
+def failure(step: str, reason: str = "timeout", digest: str = "d") -> ev.AgentFailed:
+    return ev.AgentFailed(step=step, digest=digest, agent=AgentType.coder, reason=reason, message="coder: no answer")
 
 
-def ran(step: str, digest: str = "d") -> ScriptFinished:
-    return script_finished(
-        step=step, digest=digest, script="x", stdout="", stderr="", exit_code=0, seconds=1.0, is_error=False, score=0.5,
-        isolation=Isolation(),
-    )  # fmt: skip
+def ran(step: str, digest: str = "d") -> ev.ScriptFinished:
+    return script_finished(step=step, digest=digest, script="x", score=0.5)
 
 
 @pytest.fixture
@@ -66,7 +49,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.jsonl"
 
 
-def write(path: Path, *events: AnyEvent) -> None:
+def write(path: Path, *events: ev.AnyEvent) -> None:
     with Journal(path) as journal:
         for event in events:
             journal.record(event)
@@ -78,7 +61,7 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
     before = set(threading.enumerate())
     with Journal(path) as journal:
         assert [thread.name for thread in set(threading.enumerate()) - before] == ["journal-sync"]
-        written: list[AnyEvent] = [first, second, third]
+        written: list[ev.AnyEvent] = [first, second, third]
         for number, event in enumerate(written):
             journal.record(event)
             assert len(list(read_journal(path))) == number + 1, "nothing waits in a buffer"
@@ -99,7 +82,7 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
 @hypothesis_settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: str, cut: int) -> None:
     path = tmp_path / f"{time.monotonic_ns()}.jsonl"
-    whole, torn = Notice(message="whole"), Notice(message=text)
+    whole, torn = ev.Notice(message="whole"), ev.Notice(message=text)
     write(path, whole, torn)
     content = path.read_bytes()
     last = content.splitlines(keepends=True)[-1]
@@ -114,7 +97,7 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: s
 
 @pytest.mark.parametrize("damage", [b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n"])
 def test_an_earlier_damaged_line_is_named_with_its_number(path: Path, damage: bytes) -> None:
-    write(path, Notice(message="one"), Notice(message="two"), Notice(message="three"))
+    write(path, ev.Notice(message="one"), ev.Notice(message="two"), ev.Notice(message="three"))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + damage + lines[2])
     with pytest.raises(JournalError, match=r"journal\.jsonl, line 2: damaged"):
@@ -163,7 +146,7 @@ def test_a_killed_writer_leaves_whole_lines_and_no_lock(path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     with Journal(path) as journal:
-        numbers = [int(event.message.split()[0]) for event in journal.events if isinstance(event, Notice)]
+        numbers = [int(event.message.split()[0]) for event in journal.events if isinstance(event, ev.Notice)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) >= 9
 
@@ -180,9 +163,13 @@ def no_file_above(size: int) -> Iterator[None]:
 
 
 def test_on_a_full_disk_events_are_held_until_there_is_room(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[AnyEvent] = []
-    first, large, late = Notice(message="fits"), reply("phase1/init", "x" * 1_000_000), reply("phase1/merger", "late")
-    begins = ScriptStarted(step="phase1/script")
+    heard: list[ev.AnyEvent] = []
+    first, large, late = (
+        ev.Notice(message="fits"),
+        reply("phase1/init", "x" * 1_000_000),
+        reply("phase1/merger", "late"),
+    )
+    begins = ev.ScriptStarted(step="phase1/script")
     with Journal(path) as journal:
         journal.subscribe(heard.append)
         journal.record(first)
@@ -191,45 +178,40 @@ def test_on_a_full_disk_events_are_held_until_there_is_room(path: Path, caplog: 
             assert str(journal.failure) == f"{path} cannot be written: File too large"
             assert list(read_journal(path)) == [first] and path.read_bytes().endswith(b"\n")  # whole lines only
             journal.record(late)
-            assert journal.find(AgentFinished, "phase1/init", "d") == large
+            assert journal.find(ev.AgentFinished, "phase1/init", "d") == large
             assert list(journal.events) == [first, large, late]
             with pytest.raises(BudgetExceeded, match="cannot be written: File too large") as stop:
                 journal.record(begins)
             assert stop.value.limit == "journal"
         with pytest.raises(BudgetExceeded):  # the run is ending: work that begins now might be lost again
             journal.record(begins)
-        journal.record(Notice(message="last"))
+        journal.record(ev.Notice(message="last"))
         assert heard == list(read_journal(path)) == list(journal.events) and len(heard) == 4
     errors = [record.getMessage() for record in caplog.records if record.name == "mle_star.run.journal"]
     assert errors == [f"{path} cannot be written: File too large; the run ends with what it has"]
 
 
 def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None:
-    heard: list[AnyEvent] = []
-    with Journal(path) as journal:
-        journal.subscribe(heard.append)
-        journal.record(BestImproved(step="phase1", score=0.5))
-        journal.record(BestImproved(step="phase1", score=0.5))
-        journal.record(BestImproved(step="phase1", score=0.6))
-    with Journal(path) as journal:
-        journal.subscribe(heard.append)
-        journal.record(BestImproved(step="phase1", score=0.6))
-        journal.record(RunFinished(state="failed"))
-        journal.record(RunFinished(state="failed"))
-        for seconds in (1.0, 2.0):  # how long it took this time is no news
-            journal.record(reply("phase1/init").model_copy(update={"seconds": seconds}))
-        for _ in range(2):  # every process says which phases it went through
-            journal.record(PhaseFinished(phase="phase1", outcome="completed"))
+    heard: list[ev.AnyEvent] = []
+    first, better = ev.BestImproved(step="phase1", score=0.5), ev.BestImproved(step="phase1", score=0.6)
+    calls = [reply("phase1/init").model_copy(update={"seconds": seconds}) for seconds in (1.0, 2.0)]
+    ends = [ev.PhaseFinished(phase="phase1", outcome="completed")] * 2  # every process says which phases it had
+    later: list[ev.AnyEvent] = [better, *[ev.RunFinished(state="failed")] * 2, *calls, *ends]
+    for happened in ([first, first, better], later):
+        with Journal(path) as journal:
+            journal.subscribe(heard.append)
+            for event in happened:
+                journal.record(event)
     assert len(heard) == 10
-    kinds = [event.kind for event in read_journal(path)]
+    kinds = [event.kind for event in read_journal(path)]  # how long a call took this time is no news
     always = ["run_finished", "run_finished", "agent_finished", "phase_finished", "phase_finished"]
     assert kinds == ["best_improved", "best_improved", *always]
 
 
 def test_listeners_get_the_very_events_and_one_that_fails_no_more(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    heard, by_the_other = list[AnyEvent](), list[AnyEvent]()
+    heard, by_the_other = list[ev.AnyEvent](), list[ev.AnyEvent]()
 
-    def fails(event: AnyEvent) -> None:
+    def fails(event: ev.AnyEvent) -> None:
         by_the_other.append(event)
         raise KeyError("a bug in a view")
 
@@ -250,7 +232,7 @@ def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_
     secret = 'sk-"quoted\\and-slashed"-0123'
     longer = ["".join(f"part-{number:02}" for number in range(count)) for count in range(1, 31)]
     with Journal(path, secrets=[secret, *longer]) as journal:
-        journal.record(Notice(message=f"the key is {secret}, again {secret}"))
+        journal.record(ev.Notice(message=f"the key is {secret}, again {secret}"))
         journal.record(reply("s", text=secret))
         assert {journal.redact(f"<{one}>") for one in longer} == {f"<{REDACTED}>"} == {"<[redacted]>"}
     text = path.read_text(encoding="utf-8")
@@ -258,52 +240,45 @@ def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_
     assert text.count(REDACTED) == 3
 
 
-def test_a_step_is_found_by_its_name_and_its_inputs(path: Path) -> None:
-    write(path, reply("a", "old"), reply("a", "other", digest="e"), ran("a"))
-    with Journal(path) as journal:
-        found = journal.find(AgentFinished, "a", "d")
-        assert found is not None and found.text == "old"
-        assert journal.find(AgentFinished, "a", "changed") is None
-        assert journal.find(AgentFinished, "b", "d") is None
-        assert isinstance(journal.find(ScriptFinished, "a", "d"), ScriptFinished)
-
-
 def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: Path, task: TaskDescription) -> None:
     first = started(task)
-    said: list[AnyEvent] = [
-        Decided(step="phase1/merge-1/in-time", name="in-time", value=False),
-        Decided(step="phase2/path-0/go-on", name="go-on", value=True, reopen=True),
-        Decided(step="phase2/path-0/go-on-2", name="go-on", value=False, reopen=True),
-        PhaseFinished(step="phase2", phase="phase2", outcome="cancelled"),
+    said: list[ev.AnyEvent] = [
+        ev.Decided(step="phase1/merge-1/in-time", name="in-time", value=False),
+        ev.Decided(step="phase2/path-0/go-on", name="go-on", value=True, reopen=True),
+        ev.Decided(step="phase2/path-0/go-on-2", name="go-on", value=False, reopen=True),
+        ev.PhaseFinished(step="phase2", phase="phase2", outcome="cancelled"),
     ]
     write(path, first, reply("phase1/retriever"), reply("phase2/path-0/t-0/coder"), *said)
     with Journal(path) as journal:
         assert [journal.decision(event.step) for event in said[:3]] == [False, True, False]
         assert journal.refused("in-time") == ["phase1/merge-1/in-time"] and journal.decision("phase3/go-on") is None
         assert [journal.phase(name) for name in ("phase1", "phase2", "phase3")] == ["begun", "cancelled", ""]
-        journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0))
+        journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0))
         assert journal.decision("phase2/path-0/go-on-2") is False, "under the same limits the clock says the same"
-        journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0, config=first.config))
+        journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, config=first.config))
         assert [journal.decision(event.step) for event in said[:3]] == [False, True, None]
         assert journal.phase("phase2") == "begun"
 
 
-def test_only_a_later_process_takes_over_and_only_while_nothing_new_is_under_way(path: Path) -> None:
+def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_over(path: Path) -> None:
     with Journal(path) as journal:
-        journal.record(reply("phase2/path-0/coder"))
+        journal.record(reply("phase2/path-0/coder", "old"))
+        journal.record(reply("phase2/path-0/coder", "other", digest="e"))
+        journal.record(ran("phase2/path-0/coder"))
         assert not journal.takes_over(("phase2",))
     with Journal(path) as journal:
+        found = journal.find(ev.AgentFinished, "phase2/path-0/coder", "d")
+        assert found is not None and found.text == "old"
+        assert journal.find(ev.AgentFinished, "phase2/path-0/coder", "changed") is None
+        assert journal.find(ev.AgentFinished, "phase2/path-1/coder", "d") is None
+        assert isinstance(journal.find(ev.ScriptFinished, "phase2/path-0/coder", "d"), ev.ScriptFinished)
         assert journal.takes_over(("phase2",))
-        journal.record(AgentStarted(step="phase2/path-0/coder-2", agent=AgentType.coder))
+        journal.record(ev.AgentStarted(step="phase2/path-0/coder-2", agent=AgentType.coder))
         assert not journal.takes_over(("phase2", "path-0")) and journal.takes_over(("phase2", "path-1"))
-
-
-def test_work_is_in_progress_from_its_first_line_to_its_last(path: Path) -> None:
-    write(path, AgentStarted(step="phase2/path-0/coder", agent=AgentType.coder))
     with Journal(path) as journal:
         assert not journal.in_progress(("phase2", "path-0"))  # whatever an earlier process began is over
-        journal.record(AgentStarted(step="phase2/path-0/coder", agent=AgentType.coder))
-        journal.record(ScriptStarted(step="phase2/path-1/script"))
+        journal.record(ev.AgentStarted(step="phase2/path-0/coder", agent=AgentType.coder))
+        journal.record(ev.ScriptStarted(step="phase2/path-1/script"))
         assert journal.in_progress(("phase2", "path-0")) and journal.in_progress(("phase2", "path-1"))
         journal.record(reply("phase2/path-0/coder"))
         journal.record(ran("phase2/path-1/script"))
@@ -324,20 +299,15 @@ def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> 
         assert journal.find_failure("phase3/d", "d") is None  # only what an earlier process left is replayed
 
 
-def test_what_ran_beside_a_failure_does_not_follow_it(path: Path) -> None:
-    write(path, failure("phase2/path-0/planner"), ran("phase2/path-1/script"))
+def test_neither_what_ran_beside_a_failure_follows_it_nor_what_its_owner_fixes_is_taken_over(path: Path) -> None:
+    owners = [failure(reason, reason=reason) for reason in ("auth", "budget")]
+    write(path, *owners, failure("phase2/path-0/planner"), ran("phase2/path-1/script"))
     with Journal(path) as journal:
         assert journal.find_failure("phase2/path-0/planner", "d") is None
-    write(path, reply("phase3/r-0/ens_planner"))
+    write(path, reply("phase3/r-0/ens_planner"), reply("b"))
     with Journal(path) as journal:
         assert journal.find_failure("phase2/path-0/planner", "d") is not None
-
-
-@pytest.mark.parametrize("reason", ["auth", "budget"])
-def test_failures_that_the_owner_fixes_before_resuming_are_asked_again(path: Path, reason: str) -> None:
-    write(path, failure("a", reason=reason), reply("b"))
-    with Journal(path) as journal:
-        assert journal.find_failure("a", "d") is None
+        assert [journal.find_failure(event.step, "d") for event in owners] == [None, None]
 
 
 def test_a_sync_that_fails_is_kept_and_its_thread_holds_up_no_exit() -> None:

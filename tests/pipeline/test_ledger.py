@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mle_star.models import Isolation, Measure, MetricDirection
+from mle_star.models import Measure, MetricDirection
 from mle_star.models.texts import digest_of
+from mle_star.run import events as ev
 from mle_star.run.context import active_run
-from mle_star.run.events import (
-    AblationFinished,
-    AnyEvent,
-    BudgetWarning,
-    CandidateEvaluated,
-    DebugAttempted,
-    EnsembleTried,
-    Forecast,
-    LeakageChecked,
-    MergeTried,
-    RefinementTried,
-    ScriptFinished,
-    SubmissionKept,
-)
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.prompt_context import MAX_CHARACTERS, steps_without_gain, tried, tried_table
@@ -44,12 +31,14 @@ def facts(ledger: Ledger) -> dict[str, Any]:
 
 
 async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: QuickRun) -> None:
-    heard: list[AnyEvent] = []
+    heard: list[ev.AnyEvent] = []
     compared: list[bool] = []
 
-    def compare(event: AnyEvent) -> None:
+    def compare(event: ev.AnyEvent) -> None:
         run = active_run()
-        from_a_listener = isinstance(event, (Forecast, BudgetWarning))  # before the ledger has heard what caused it
+        from_a_listener = isinstance(
+            event, (ev.Forecast, ev.BudgetWarning)
+        )  # before the ledger has heard what caused it
         if run is not None and run.shared.ledger is not None and not from_a_listener:
             compared.append(facts(run.ledger) == facts(Ledger.of(heard)))
         heard.append(event)
@@ -69,50 +58,48 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
     for node in resumed.nodes:  # every attempt leads back to a candidate
         line = list(resumed.ancestors(node.digest)) if node.digest else []
         assert not line or any(one.kind == "candidate" for one in line), node.step
-    assert any(isinstance(event, LeakageChecked) for event in heard)
-    assert any(isinstance(event, SubmissionKept) for event in heard)
+    assert any(isinstance(event, ev.LeakageChecked) for event in heard)
+    assert any(isinstance(event, ev.SubmissionKept) for event in heard)
 
 
 # --- what was tried ------------------------------------------------------------------------------------------
 
 
-def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ScriptFinished:
+def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ev.ScriptFinished:
     measure = None if score is None else Measure(score=score, low=score - 0.1, high=score + 0.1, measured="harness")
-    return script_finished(
-        step=step, digest="d", script=step, stdout="", stderr="", exit_code=0, seconds=seconds, is_error=score is None,
-        score=score, traceback=traceback, isolation=Isolation(), measure=measure,
-    )  # fmt: skip
+    words = {"step": step, "digest": "d", "script": step}
+    return script_finished(seconds, traceback, **words, is_error=score is None, score=score, measure=measure)
 
 
-def attempt(path: int, t: int, k: int, plan: str, score: float | None, best: float, *, ok: bool) -> RefinementTried:
-    return RefinementTried(
+def attempt(path: int, t: int, k: int, plan: str, score: float | None, best: float, *, ok: bool) -> ev.RefinementTried:
+    return ev.RefinementTried(
         step=f"phase2/path-{path}/t-{t}/k-{k}", path=path, t=t, k=k, plan=plan, before="a", after="b", score=score,
         best_score=best, accepted=ok, digest=digest_of(f"phase2/path-{path}/t-{t}/k-{k}/script"),
     )  # fmt: skip
 
 
-def story() -> list[AnyEvent]:
+def story() -> list[ev.AnyEvent]:
     ridge = "phase1/candidate-0/script"
     return [
         script(ridge, 0.5),
-        CandidateEvaluated(step=ridge[:-7], index=0, model_name="Ridge", score=0.5, digest=digest_of(ridge)),
-        MergeTried(step="phase1/m-1", index=1, base_score=0.5, reference_model="LightGBM", score=0.6, accepted=True),
-        AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.6),
+        ev.CandidateEvaluated(step=ridge[:-7], index=0, model_name="Ridge", score=0.5, digest=digest_of(ridge)),
+        ev.MergeTried(step="phase1/m-1", index=1, base_score=0.5, reference_model="LightGBM", score=0.6, accepted=True),
+        ev.AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.6),
         script("phase2/path-0/t-0/k-0/script", None, traceback="Traceback ...\nKeyError: 'Age'"),
-        DebugAttempted(step="phase2/path-0/t-0/k-0/debugger", error="KeyError: 'Age'", accepted=True),
-        DebugAttempted(step="phase2/path-0/t-0/k-0/debugger-2", error="ValueError: no", accepted=True),
+        ev.DebugAttempted(step="phase2/path-0/t-0/k-0/debugger", error="KeyError: 'Age'", accepted=True),
+        ev.DebugAttempted(step="phase2/path-0/t-0/k-0/debugger-2", error="ValueError: no", accepted=True),
         attempt(0, 0, 0, "drop the\nouter rows", None, 0.6, ok=False),
         script("phase2/path-0/t-0/k-1/script", 0.65, seconds=12),
         attempt(0, 0, 1, "bin the ages", 0.65, 0.65, ok=True),
-        AblationFinished(step="phase2/path-1/t-0", path=1, t=0, solution_score=0.6),
+        ev.AblationFinished(step="phase2/path-1/t-0", path=1, t=0, solution_score=0.6),
         attempt(1, 0, 0, "fewer trees", 0.55, 0.6, ok=False),
         attempt(1, 1, 0, "more trees", 0.6, 0.6, ok=True),
-        EnsembleTried(step="phase3/r-0", r=0, plan="average", score=0.7),
-        EnsembleTried(step="phase3/r-1", r=1, plan="stack", score=0.68),
+        ev.EnsembleTried(step="phase3/r-0", r=0, plan="average", score=0.7),
+        ev.EnsembleTried(step="phase3/r-1", r=1, plan="stack", score=0.68),
     ]
 
 
-def ledger_of(events: list[AnyEvent]) -> Ledger:
+def ledger_of(events: list[ev.AnyEvent]) -> Ledger:
     return Ledger.of(events, MetricDirection.maximize)
 
 
@@ -153,7 +140,7 @@ def test_steps_without_gain_are_counted_from_the_last() -> None:
 
 def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
     leaking, check = [digest_of("phase2/path-0/t-0/k-1/script")], "phase2/path-0/t-0/check/leakage-detection"
-    leaks = LeakageChecked(step=check, found=1, fixed=0, leaking=leaking)
+    leaks = ev.LeakageChecked(step=check, found=1, fixed=0, leaking=leaking)
     events = story()
     for heard in ([*events, leaks], [*events, leaks, *events, leaks]):
         ledger = ledger_of(heard)
@@ -166,9 +153,11 @@ def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
 
 def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> None:
     leak = script("phase2/path-0/t-0/k-0/script", 0.99)
-    found = LeakageChecked(step="phase2/path-0/t-0/check/leakage", found=1, fixed=0, leaking=[digest_of(leak.script)])
-    events: list[AnyEvent] = [
-        AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
+    found = ev.LeakageChecked(
+        step="phase2/path-0/t-0/check/leakage", found=1, fixed=0, leaking=[digest_of(leak.script)]
+    )
+    events: list[ev.AnyEvent] = [
+        ev.AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
         leak,
         attempt(0, 0, 0, "peek", 0.99, 0.99, ok=True),
         attempt(0, 0, 1, "bin", 0.6, 0.99, ok=False),
