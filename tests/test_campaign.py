@@ -11,34 +11,22 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from mle_star import models as m
 from mle_star.cli.app import main
 from mle_star.data.folder import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.integrations.campaign import Campaign, Entry
-from mle_star.models import (
-    AgentType,
-    FinalResult,
-    Measure,
-    MetricDirection,
-    Phase1Result,
-    PipelineConfig,
-    RoleSettings,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-    TaskType,
-)
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from tests.views.journals import Invented
 
-CONFIG = PipelineConfig(seed=7, model="offline")
+CONFIG = m.PipelineConfig(seed=7, model="offline")
 
 
-def task(name: str, folder: Path) -> TaskDescription:
-    return TaskDescription(
-        competition_id=name, task_type=TaskType.classification, data_modality="tabular", evaluation_metric="accuracy",
-        metric_direction=MetricDirection.maximize, description="d", data_dir=str(folder),
+def task(name: str, folder: Path) -> m.TaskDescription:
+    return m.TaskDescription(
+        competition_id=name, task_type=m.TaskType.classification, data_modality="tabular", evaluation_metric="accuracy",
+        metric_direction=m.MetricDirection.maximize, description="d", data_dir=str(folder),
     )  # fmt: skip
 
 
@@ -54,7 +42,7 @@ class Runs:
         self.calls: list[tuple[str, bool, float | None]] = []
         self.running = self.most = 0
 
-    async def __call__(self, task: TaskDescription, config: PipelineConfig, **options: Any) -> FinalResult:
+    async def __call__(self, task: m.TaskDescription, config: m.PipelineConfig, **options: Any) -> m.FinalResult:
         folder = Path(options["run_dir"])
         self.calls.append((folder.name, options["resume"], config.max_budget_usd))
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,15 +58,15 @@ class Runs:
         if folder.name in self.fails:
             Invented(seed=4, T=1, outcome="failed").write(folder, synced=False)
             raise PipelineError("no candidate worked")
-        script = SolutionScript(content="x", phase=SolutionPhase.final, score=round(0.5 + config.seed / 100, 2))
-        result = FinalResult(
+        script = m.SolutionScript(content="x", phase=m.SolutionPhase.final, score=round(0.5 + config.seed / 100, 2))
+        result = m.FinalResult(
             task=task, config=config, phase2_results=[], phase3=None, final_solution=script,
-            phase1=Phase1Result(
+            phase1=m.Phase1Result(
                 retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script,
                 initial_score=0.5,
             ),
             submission_path=str(folder / "final" / "submission.csv"), total_duration_seconds=3.0, total_cost_usd=1.0,
-            expected=Measure(score=0.4, low=0.3, high=0.5),
+            expected=m.Measure(score=0.4, low=0.3, high=0.5),
         )  # fmt: skip
         (folder / "result.json").write_text(result.model_dump_json())
         return result
@@ -174,11 +162,11 @@ TEAMS = [1 - number / 10_000 for number in range(2000)]
     ("teams", "gold", "silver", "bronze"), [(5, 1, 1, 2), (99, 9, 19, 39), (200, 10, 40, 80), (500, 11, 50, 100),
     (2000, 14, 100, 200)],
 )  # fmt: skip
-@pytest.mark.parametrize("direction", list(MetricDirection))
+@pytest.mark.parametrize("direction", list(m.MetricDirection))
 def test_medals_are_won_by_kaggle_s_rules(
-    teams: int, gold: int, silver: int, bronze: int, direction: MetricDirection, tmp_path: Path
+    teams: int, gold: int, silver: int, bronze: int, direction: m.MetricDirection, tmp_path: Path
 ) -> None:
-    sign = 1 if direction is MetricDirection.maximize else -1
+    sign = 1 if direction is m.MetricDirection.maximize else -1
     scores = [sign * score for score in TEAMS[:teams]]
     lines = [f"{number},{score}" for number, score in enumerate(reversed(scores))]
     (tmp_path / "leaderboard.csv").write_text("\n".join(["teamId,score", *lines]))
@@ -265,7 +253,7 @@ def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
     assert main(["sweep", "--resume", str(folder), "--set", "agents.coder.model=opus", "--set", "preset=quick"]) == 0
     kept = Campaign.open(folder).plan.config
     assert (kept.model, kept.seed, kept.outer_loop_steps, kept.inner_loop_steps) == ("haiku", 7, 1, 2)
-    assert kept.agents[AgentType.coder] == RoleSettings(model="opus", effort="high")
+    assert kept.agents[m.AgentType.coder] == m.RoleSettings(model="opus", effort="high")
     with pytest.raises(ConfigError, match="there are local"):
         Campaign.create(tmp_path / "d", [task("a", tmp_path)], 1, CONFIG.model_copy(update={"executor": "slurm"}))
     assert not (tmp_path / "d").exists()

@@ -1,4 +1,4 @@
-"""Runs in MLflow, on a real server with SQLite that comes late."""
+"""Runs in MLflow, on one real server with SQLite that comes late."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mle_star.cli.app import main
 from mle_star.integrations.mlflow import EXPERIMENT, POLL_SECONDS, MlflowMirror
-from mle_star.run.events import AnyEvent, RunFinished, RunResumed, ScriptFinished
+from mle_star.run.events import AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
 from tests.views.journals import Invented
 
 
@@ -35,7 +36,6 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start, unless it runs already."""
         if self._process is not None:
             return
         words = [
@@ -64,11 +64,12 @@ class Server:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
         self._process.wait()
+        self._process = None
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Not started before the first test that needs it."""
+    """Started by the first test that needs it."""
     made = Server(tmp_path_factory.mktemp("mlflow"))
     yield made
     made.stop()
@@ -79,48 +80,62 @@ def write(run_dir: Path, events: list[AnyEvent]) -> None:
         file.writelines(f"{event.model_dump_json()}\n" for event in events)
 
 
-def invented(run_id: str = "one") -> list[AnyEvent]:
-    first, *rest = Invented(seed=11, M=2, T=1, K=2, L=1, R=1).events()
-    return [first.model_copy(update={"run_id": run_id}), *rest]
+def invented(seed: int) -> list[AnyEvent]:
+    first, *others = Invented(seed=seed, M=2, T=1, K=2, L=1, R=1).events()
+    return [first.model_copy(update={"run_id": f"run-{seed}"}), *others]
+
+
+def parents(uri: str, events: list[AnyEvent]) -> tuple[list[Any], list[Any]]:
+    """The runs on the server for a run by its first event, and those of its scripts."""
+    from mlflow import MlflowClient
+
+    client, first = MlflowClient(tracking_uri=uri), events[0]
+    assert isinstance(first, RunStarted)
+    found = client.get_experiment_by_name(EXPERIMENT)
+    runs = [] if found is None else client.search_runs([found.experiment_id])
+    own = [run for run in runs if run.data.tags["mle_star.key"] == first.run_id]
+    return own, [run for run in runs for one in own if run.data.tags.get("mlflow.parentRunId") == one.info.run_id]
 
 
 @pytest.mark.long
-def test_a_run_is_mirrored_on_a_server_that_was_away_and_each_script_once(
+def test_a_run_is_mirrored_on_a_server_that_was_away_each_script_once_and_no_password_is_kept_or_shown(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mlflow import MlflowClient
 
-    events = invented()
+    server.stop()
+    events, uri = invented(11), server.uri.replace("://", "://me:s3cret@")
     scripts = [event for event in events if isinstance(event, ScriptFinished) and not event.result.cached]
-    with MlflowMirror(tmp_path, server.uri, patience=(0.2,), end_seconds=240) as mirror:
-        write(tmp_path, events)  # the run does not wait
+    write(tmp_path, events)  # the run does not wait
+    assert main(["mlflow", str(tmp_path), uri]) == 1, "nobody is there yet"
+    shown = capsys.readouterr()
+    assert server.uri in shown.err and "s3cret" not in shown.err + shown.out
+    with MlflowMirror(tmp_path, uri, patience=(0.2,), end_seconds=240) as mirror:
         while not mirror.problem:
             time.sleep(0.05)
+        assert "s3cret" not in mirror.problem
         server.start()
         while mirror.problem:
             time.sleep(0.05)
         (tmp_path / "report.html").write_text("<p>the report", encoding="utf-8")
     assert not mirror.behind
-
-    client = MlflowClient(tracking_uri=server.uri)
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    assert experiment is not None
-    runs = client.search_runs([experiment.experiment_id])
-    nested = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
-    (parent,) = [run for run in runs if run not in nested]
+    (parent,), nested = parents(server.uri, events)
     assert len(nested) == len(scripts) > 3, "each script once"
     scores = sorted(event.result.score for event in scripts if event.result.score is not None)
     assert sorted(run.data.metrics["score"] for run in nested if "score" in run.data.metrics) == pytest.approx(scores)
     assert any("plan" in run.data.tags for run in nested)
     assert parent.data.params["task.evaluation_metric"] and parent.data.metrics["cost_usd"] >= 0
-    assert "report.html" in {file.path for file in client.list_artifacts(parent.info.run_id)}
-    assert parent.info.status == "FINISHED"
+    files = MlflowClient(tracking_uri=server.uri).list_artifacts(parent.info.run_id)
+    assert "report.html" in {file.path for file in files} and parent.info.status == "FINISHED"
 
-    assert main(["mlflow", str(tmp_path), server.uri]) == 0
-    assert "nothing new" in capsys.readouterr().out
+    assert main(["mlflow", str(tmp_path), uri]) == 0
+    kept, shown = (tmp_path / "mlflow.json").read_text(encoding="utf-8"), capsys.readouterr()
+    assert shown.out == f"nothing new for {server.uri}\n"
+    assert "s3cret" not in kept + shown.err and '"run_id"' in kept
     (tmp_path / "mlflow.json").unlink()  # a process that died before it could note what it had sent
-    assert main(["mlflow", str(tmp_path), server.uri]) == 0
-    assert len(client.search_runs([experiment.experiment_id])) == len(runs)
+    assert main(["mlflow", str(tmp_path), uri]) == 0
+    assert capsys.readouterr().out == f"{len(events)} events sent to {server.uri}\n"
+    assert [len(runs) for runs in parents(server.uri, events)] == [1, len(nested)]
 
 
 @pytest.mark.parametrize("uri", ["foo://x", "./mlruns", "http://127.0.0.1:9"])
@@ -128,7 +143,7 @@ def test_what_is_no_server_or_database_or_is_not_there_is_one_line(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, invented()[:1])
+    write(tmp_path, invented(11)[:1])
     assert main(["mlflow", str(tmp_path), uri]) == 1
     complaint = capsys.readouterr().err
     assert complaint.startswith("mle-star: error: ") and uri in complaint and "Traceback" not in complaint
@@ -143,20 +158,12 @@ def _soon(is_so: Callable[[], bool]) -> bool:
 
 
 def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(server: Server, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
-
     server.start()
-    client = MlflowClient(server.uri)
-
-    def parents() -> dict[str, str]:
-        found = client.get_experiment_by_name(EXPERIMENT)
-        runs = [] if found is None else client.search_runs([found.experiment_id])
-        return {run.info.run_id: run.info.status for run in runs if "mlflow.parentRunId" not in run.data.tags}
+    events = invented(12)
 
     def states() -> list[str]:
-        return [status for name, status in parents().items() if name not in others]
+        return [run.info.status for run in parents(server.uri, events)[0]]
 
-    events, others = invented("resumed"), parents()
     first = next(at for at, event in enumerate(events) if isinstance(event, ScriptFinished))
     begun, script = events[:first], events[first]
     write(tmp_path, [*begun, RunFinished(state="interrupted")])
@@ -169,18 +176,3 @@ def test_a_run_that_is_resumed_is_sent_as_it_goes_and_only_its_last_end_waits(se
         time.sleep(2 * POLL_SECONDS)
         assert mirror.behind and states() == ["KILLED"]
     assert states() == ["FAILED"]
-
-
-def test_a_password_in_the_address_is_neither_kept_nor_shown(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, invented("secret")[:1])
-    assert main(["mlflow", str(tmp_path), "http://me:s3cret@127.0.0.1:9"]) == 1, "nobody is there"
-    assert "http://127.0.0.1:9" in (said := capsys.readouterr()).err and "s3cret" not in said.err + said.out
-    server.start()
-    uri = server.uri.replace("://", "://me:s3cret@")
-    for _ in range(2):
-        assert main(["mlflow", str(tmp_path), uri]) == 0
-    kept, said = (tmp_path / "mlflow.json").read_text(encoding="utf-8"), capsys.readouterr()
-    assert said.out == f"1 events sent to {server.uri}\nnothing new for {server.uri}\n"
-    assert "s3cret" not in kept + said.err and '"run_id"' in kept

@@ -230,9 +230,11 @@ def _key(uri: str) -> str:
 
 
 def _client(uri: str) -> MlflowClient:
-    # Our thread is patient; without these one lost connection would keep it for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    # Our thread is patient; without the first two one lost connection would keep it for minutes. The last one keeps
+    # the client from printing the server's address, with the password that it may hold.
+    for name, value in (("HTTP_REQUEST_MAX_RETRIES", "1"), ("HTTP_REQUEST_TIMEOUT", "30")):
+        os.environ.setdefault(f"MLFLOW_{name}", value)
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     try:
         from mlflow import MlflowClient
     except ImportError:
