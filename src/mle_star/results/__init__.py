@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import logging
 import shutil
@@ -21,17 +20,9 @@ from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution import (
-    LocalExecutor,
-    artifacts,
-    exception_line,
-    link_input_data,
-    prepare_path_directory,
-    write_script,
-)
+from mle_star.execution import LocalExecutor, artifacts, exception_line, workspace
 from mle_star.execution.environment import script_environment
 from mle_star.execution.submission import verify_submission
-from mle_star.execution.workspace import hidden_from, remove_entry, reset_working_directory
 from mle_star.holdout.views import link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.models.texts import score, some_of
@@ -106,7 +97,7 @@ class Model:
         frame = read_new(Path(new), self._asked) if is_file else texts_of(new, self._asked)
         rows = self._checked(frame, str(new) if is_file else "the new rows")
         with FileLock(str(self.run_dir / ".predict.lock")):
-            answers = complete(self._answers(rows, timeout_seconds))
+            answers = self._answers(rows, timeout_seconds)
         key = self.layout.key
         if key in answers.columns:
             answers = answers.drop(columns=[key])
@@ -128,9 +119,12 @@ class Model:
         return f"{what}; {score_in_words(self.result)}"
 
     @property
-    def usual_answer(self) -> dict[str, str]:
-        """The most frequent value of each target."""
-        return {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
+    def example(self) -> dict[str, str]:
+        """A row of a submission: the first of the sample, else the most frequent value of each target."""
+        if self.layout.sample is not None:
+            return {name: str(cells[0]) if cells else "" for name, cells in self.layout.sample.sample.items()}
+        usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
+        return {self.layout.key: "", **usual} if self.layout.key else usual
 
     def _labels(self, target: str) -> list[Any]:
         """Values that a target has in the training rows."""
@@ -147,7 +141,8 @@ class Model:
             known = some_of(self.features, 20)
             raise ConfigError(f"{name} lacks {some_of(absent, 5)}; the model was trained on {known}")
         for column in self.features:
-            self._check_kind(column, list(frame[column]), name)
+            if column in self._asked.sample and self._asked.column(column).kind == "number":
+                _refuse_words(column, frame[column], name)
         key, wanted = self.layout.key, [column for column in self._asked.columns if column not in self.targets]
         if key is not None and not self._is_dated and (key not in frame.columns or frame[key].duplicated().any()):
             frame = frame.assign(**{key: [str(number) for number in range(len(frame))]})
@@ -155,61 +150,46 @@ class Model:
             logger.warning("%s: columns that the training data do not have are left out: %s", name, ", ".join(unknown))
         return frame.reindex(columns=wanted, fill_value="")
 
-    def _check_kind(self, column: str, cells: list[str], name: str) -> None:
-        """Words where all training rows hold numbers are a mistake that a script would only choke on."""
-        if column not in self._asked.sample or self._asked.column(column).kind != "number":
-            return
-        wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_gap(cell) and not is_number(cell)]
-        if wrong:
-            number, cell = wrong[0]
-            count = f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
-            raise ConfigError(f"{name}, row {number}: {column} is {cell!r}, and all training rows hold numbers{count}")
-
     # --- the script ---
 
-    async def _answers(self, rows: Any, timeout_seconds: float | None) -> Any:
+    def _answers(self, rows: Any, timeout_seconds: float | None) -> Any:
         shown = self.run_dir / "work" / "new"
-        await asyncio.to_thread(self._show, rows, shown)
+        self._show(rows, shown)
         try:
-            work = await self.execute(self.result.final_solution, shown, "predict", timeout_seconds)
-            return self._read(work, rows)
+            return self._read(self.execute(self.result.final_solution, shown, "predict", timeout_seconds), rows)
         finally:
             for left in (shown, self.run_dir / "work" / "predict"):
-                await asyncio.to_thread(remove_entry, left)
+                workspace.remove_entry(left)
 
-    async def execute(
-        self, script: SolutionScript, shown: Path, label: str, timeout_seconds: float | None = None
-    ) -> Path:
+    def execute(self, script: SolutionScript, shown: Path, label: str, timeout_seconds: float | None = None) -> Path:
         """Run a script of this run on the data in `shown`, with what it fitted before; the folder in which it worked.
 
         A script that fails with what it fitted before runs once more without it.
         """
-        config, digest = (
-            self.config,
-            artifacts.fitted_digest(script.content, DataFolder(self.data_dir, ours=self.run_dir)),
-        )
-        work = Path(prepare_path_directory(self.run_dir / "work", label))
-        await asyncio.to_thread(reset_working_directory, str(work))
-        link_input_data(str(shown), str(work), ours=self.run_dir)
+        config, data = self.config, DataFolder(self.data_dir, ours=self.run_dir)
+        digest = artifacts.fitted_digest(script.content, data)
+        work = Path(workspace.prepare_path_directory(self.run_dir / "work", label))
+        workspace.reset_working_directory(str(work))
+        workspace.link_input_data(str(shown), str(work), ours=self.run_dir)
         if (self.run_dir / "solution").is_dir():
             shutil.copytree(self.run_dir / "solution", work / "solution", dirs_exist_ok=True)
         recalled = artifacts.restore_fitted(self.run_dir, work, digest)
         log = self.run_dir / "logs" / f"{label}.log"
         log.parent.mkdir(exist_ok=True)
         request = ScriptRequest(
-            script_path=write_script(script, str(work)),
+            script_path=workspace.write_script(script, str(work)),
             working_dir=str(work),
             timeout_seconds=timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds,
             env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})),
             input_dir=str(shown) if DataFolder(shown, ours=self.run_dir).is_whole else None,
-            hidden=hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
+            hidden=workspace.hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
             output_file=str(log),
         )
-        raw = await (self.executor or LocalExecutor(config)).run(request)
+        raw = complete((self.executor or LocalExecutor(config)).run(request))
         if recalled and raw.exit_code != 0 and not raw.timed_out:
             logger.warning("the script failed with what it had kept in ./%s: it is run again without", artifacts.STATE)
             artifacts.forget_fitted(self.run_dir)
-            return await self.execute(script, shown, label, timeout_seconds)
+            return self.execute(script, shown, label, timeout_seconds)
         if raw.timed_out:
             raise ExecutionError(f"the script of {self.run_dir.name} took more than {request.timeout_seconds:g} s")
         if raw.exit_code != 0:
@@ -230,13 +210,12 @@ class Model:
             write_new(rows, folder / test.name, test.form, test, self.data_dir)
         else:  # the views that the script was made for had one of separated values
             write_new(rows, folder / TEST_NAME, train.form if train.form.kind == "csv" else Form(), train)
+        example = self.example
+        blank = rows.assign(**{name: value for name, value in example.items() if name not in rows.columns})
         if sample is not None:
-            example = {name: cells[0] if cells else "" for name, cells in sample.sample.items()}
-            blank = rows.assign(**{n: value for n, value in example.items() if n not in rows.columns})
-            write_new(blank[list(sample.columns)], folder / sample.name, sample.form, sample, self.data_dir)
+            write_new(blank[list(example)], folder / sample.name, sample.form, sample, self.data_dir)
         elif test is None:
-            names = [*([self.layout.key] if self.layout.key else []), *self.targets]
-            write_new(rows.assign(**self.usual_answer)[names], folder / SAMPLE_NAME, Form())
+            write_new(blank[list(example)], folder / SAMPLE_NAME, Form())
 
     def _read(self, work: Path, rows: Any) -> Any:
         """The script's answers, one for each row, in their order."""
@@ -255,6 +234,14 @@ class Model:
                 answers = answers.iloc[order]
         names = [name for name in answers.columns if name == key or name not in rows.columns]
         return answers[names].reset_index(drop=True)
+
+
+def _refuse_words(column: str, cells: Any, name: str) -> None:
+    """Words where all training rows hold numbers are a mistake that a script would only choke on."""
+    wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_gap(cell) and not is_number(cell)]
+    if wrong:
+        (number, cell), count = wrong[0], f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
+        raise ConfigError(f"{name}, row {number}: {column} is {cell!r}, and all training rows hold numbers{count}")
 
 
 def _with_own_settings(config: PipelineConfig, own: PipelineConfig) -> PipelineConfig:
@@ -288,9 +275,8 @@ def read_result(run_dir: Path) -> FinalResult:
 def score_in_words(result: FinalResult) -> str:
     """The score of a result, the interval, and who measured it."""
     task, expected = result.task, result.expected
-    words = (
-        f"{task.evaluation_metric} {score(result.final_solution.score)} ({task.metric_direction.better_word} is better)"
-    )
+    number, better = score(result.final_solution.score), task.metric_direction.better_word
+    words = f"{task.evaluation_metric} {number} ({better} is better)"
     if expected is not None and expected.low is not None and expected.high is not None:
         words += f", between {score(expected.low)} and {score(expected.high)}"
     if expected is None or expected.measured != "harness":

@@ -18,7 +18,7 @@ from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results import SAMPLE_NAME, TEST_NAME, Model, complete, read_result, score_in_words, script_of
+from mle_star.results import SAMPLE_NAME, TEST_NAME, Model, read_result, score_in_words, script_of
 from mle_star.run.folder import RunFolder, is_running, place_copy
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import ScriptRun
@@ -79,23 +79,19 @@ def _copy_data(model: Model, target: Path) -> None:
 
 def _predict_script(model: Model) -> str | None:
     """A program that predicts the rows of a CSV file by the script alone; None where the test is no CSV file."""
-    layout, key = model.layout, model.layout.key
+    layout = model.layout
     shown = layout.test or layout.train
     form = shown.form if shown.form.kind == "csv" or layout.test is not None else Form()
     if form.kind != "csv" or (layout.sample is not None and layout.sample.form.kind != "csv"):
         return None
-    if layout.sample is not None:
-        sample = {name: str(cells[0]) if cells else "" for name, cells in layout.sample.sample.items()}
-    else:
-        sample = {**({key: ""} if key else {}), **model.usual_answer}
     return _text(
         "predict.py.txt",
         test=layout.test.name if layout.test else TEST_NAME,
         columns=[name for name in shown.columns if name not in model.targets],
         needed=model.features,
         sample=layout.sample.name if layout.sample else None if layout.test else SAMPLE_NAME,
-        example=sample,
-        key=key,
+        example=model.example,
+        key=layout.key,
         separator=form.separator,
         encoding=form.encoding,
     )
@@ -169,7 +165,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             place_copy(run_dir / chosen.result.submission, folder.submission)
         else:
             model = Model.of(run_dir, executor=executor)
-            work = complete(model.execute(script_of(code), model.data_dir, "promote"))
+            work = model.execute(script_of(code), model.data_dir, "promote")
             if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
             shutil.copyfile(work / "final" / "submission.csv", folder.submission)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -29,7 +30,6 @@ from mle_star.views.story import RunStory
 CHECK_SECONDS = 2.0
 """How often to look whether a process holds the journal: looking takes hold of it for a moment."""
 POLL_SECONDS = 0.5
-HEARTBEAT_SECONDS = 15.0
 LAST_WORDS_SECONDS = 3.0
 """How long pages may take to hear how the run ended when the server is stopped."""
 FILES = ("final/submission.csv", "final/best_submission.csv", "solution.py")
@@ -131,7 +131,7 @@ class RunPages:
 
     async def _news(self) -> AsyncIterator[str]:
         """All pieces of the page first, then those that change."""
-        page, quiet, heard = self._new_page(), 0.0, (-1, False)
+        page, heard = self._new_page(), (-1, False)
         self._listeners += 1
         try:
             while True:
@@ -139,15 +139,11 @@ class RunPages:
                 now = await asyncio.to_thread(self._refresh)
                 if now != heard:
                     yield f"event: news\ndata: {await asyncio.to_thread(self._changes, page)}\n\n"
-                    quiet, heard = 0.0, now
-                elif quiet >= HEARTBEAT_SECONDS:
-                    yield ": still here\n\n"
-                    quiet = 0.0
+                    heard = now
                 if closing:
                     yield "event: bye\ndata: {}\n\n"
                     return
                 await asyncio.sleep(POLL_SECONDS)
-                quiet += POLL_SECONDS
         finally:
             self._listeners -= 1
 
@@ -191,13 +187,18 @@ class LiveServer(GuardedServer):
         super().stop()
 
 
+@lru_cache(maxsize=1000)
+def _glance(run_dir: Path, *stamp: float) -> Glance:
+    """What is known of a run as long as its journal has not grown, and the same process is at work or none."""
+    return glance(run_dir)
+
+
 class IndexServer(GuardedServer):
     """Serves the list of the runs in `folder`, and below it the live page of each."""
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         self.folder = folder.absolute()
         self._pages: dict[str, RunPages] = {}
-        self._glances: dict[str, tuple[tuple[float, int], Glance]] = {}
         super().__init__(port=port)
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -219,18 +220,12 @@ class IndexServer(GuardedServer):
 
     def glances(self) -> list[Glance]:
         """Every run at a glance: live ones first, then the latest."""
-        found = [self._glance(run_dir) for run_dir in self._runs().values()]
+        found = []
+        for run_dir in self._runs().values():
+            facts = RunFolder(run_dir).journal.stat()
+            found.append(_glance(run_dir, facts.st_mtime, facts.st_size, is_running(run_dir)))
         found.sort(key=lambda one: one.begun, reverse=True)
         return sorted(found, key=lambda one: one.state != "running")
-
-    def _glance(self, run_dir: Path) -> Glance:
-        """What is known of a run, as long as its journal has not grown; one that is going may end without a word."""
-        facts = RunFolder(run_dir).journal.stat()
-        stamp = (facts.st_mtime, facts.st_size)
-        known = self._glances.get(run_dir.name)
-        if known is None or known[0] != stamp or known[1].state == "running":
-            known = self._glances[run_dir.name] = (stamp, glance(run_dir))
-        return known[1]
 
     def _runs(self) -> dict[str, Path]:
         try:
