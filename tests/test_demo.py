@@ -21,7 +21,7 @@ from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.run.events import RunStarted
 from mle_star.run.journal import Journal
-from mle_star.search.rescore import rescore
+from mle_star.search.final_result import rescore
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -51,10 +51,9 @@ from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
-from mle_star.search.paths import Paths
 from mle_star.search.probes import examine_columns, probe
 from mle_star.search.shortlist import Found, Pick, known_measure, pick, yardsticks
-from mle_star.search.stages import Outcome, Stage, Stages
+from mle_star.search.stages import Outcome, Paths, Stage, Stages
 
 if TYPE_CHECKING:
     from mle_star.sdk import CanUseTool

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -32,7 +32,7 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.models.texts import digest_of
-from mle_star.run.context import RunContext, current_run, enter_run, scope
+from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
 from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
@@ -160,7 +160,7 @@ async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T
                 await asyncio.wait({task}, timeout=_patience(run, end))
             ended = task.done()
         finally:
-            await _cancel([task])
+            await cancel_all([task])
         if ended or not task.cancelled():
             return task.result()  # or what ended it, a cancellation from within included
         run.decide(IN_TIME, lambda: False)
@@ -181,14 +181,6 @@ def _patience(run: RunContext, end: float) -> float | None:
     """Seconds to wait until `end`; after it, while recorded results are taken over, a moment."""
     left = max(end - run.budget.elapsed(), REPLAY_PAUSE)
     return None if math.isinf(left) else left
-
-
-async def _cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """End what is still under way and wait for that, with an eye on how the others ended: nobody else looks."""
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # --- line 1: retrieval -----------------------------------------------------------------------------------
@@ -294,7 +286,7 @@ async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, c
             for one in done:
                 one.result()  # a limit that stops one stops all
     finally:
-        await _cancel(tasks)
+        await cancel_all(tasks)
     for index, model in enumerate(models):
         if index not in trials:
             with scope(f"candidate-{index}") as place:

@@ -49,14 +49,8 @@ async def run_phase2_inner_loop(
     begun, and no more. To the letter the rest is in the history as skipped.
     """
     run, loop = current_run(), _Loop(code_block, solution, best_score, tried, solution, best_score)
-    logger.info(
-        "%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d",
-        run.place,
-        len(code_block.content),
-        initial_plan[:200],
-        best_score,
-        config.inner_loop_steps,
-    )
+    words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
+    logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
     for k in range(config.inner_loop_steps):
         if run.should_stop:
             break
@@ -72,14 +66,9 @@ async def run_phase2_inner_loop(
                 _accept_late(loop, winner)
     fixed = solution.leaking and not loop.best.leaking
     improved = fixed or is_improvement(loop.score, best_score, task.metric_direction)
-    logger.info(
-        "%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s",
-        run.place,
-        len(loop.attempts),
-        sum(attempt.score is not None for attempt in loop.attempts.values()),
-        loop.score,
-        yes_no(improved),
-    )
+    scored = [attempt for attempt in loop.attempts.values() if attempt.score is not None]
+    ended = len(loop.attempts), len(scored), loop.score, yes_no(improved)
+    logger.info("%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s", run.place, *ended)
     for k in range(len(loop.attempts), config.inner_loop_steps if config.letter else 0):
         with scope(f"k-{k}"):
             _record(loop, k, plan=SKIPPED if k else initial_plan)
@@ -143,31 +132,11 @@ def _accept_late(loop: _Loop, k: int) -> None:
     _record(loop, k, plan=known.plan, after=known.after, score=loop.score, accepted=True, digest=digest)
 
 
-def _record(
-    loop: _Loop,
-    k: int,
-    *,
-    plan: str,
-    after: str = "",
-    score: float | None = None,
-    accepted: bool = False,
-    digest: str = "",
-) -> None:
+def _record(loop: _Loop, k: int, **outcome: Any) -> None:
     run = current_run()
-    event = RefinementTried(
-        path=run.path or 0,
-        t=loop.block.outer_step or 0,
-        k=k,
-        plan=plan,
-        before=loop.block.content,
-        after=after,
-        score=score,
-        best_score=loop.score,
-        accepted=accepted,
-        digest=digest,
-        parents=[digest_of(loop.start.content)],
-    )
-    loop.attempts[k] = event
+    known = {"after": "", "score": None, "accepted": False, "before": loop.block.content, "best_score": loop.score}
+    place = {"path": run.path or 0, "t": loop.block.outer_step or 0, "parents": [digest_of(loop.start.content)]}
+    loop.attempts[k] = event = RefinementTried(k=k, **{**known, **place, **outcome})
     run.record(event)
 
 
@@ -185,16 +154,12 @@ async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str |
         if plan is not None:
             new_block = await invoke_coder(block, plan, **known)  # c_t^k
         if new_block is not None:
-            return plan, new_block, _replaced(loop.start, block, new_block)  # s_t^k, always from s_t
+            texts = replacement(loop.start.content, block, new_block, first=current_run().config.letter)
+            unchecked = {"phase": SolutionPhase.refined, "leaking": False}  # no check has seen it yet
+            return plan, new_block, loop.start.replace_block(*texts).model_copy(update=unchecked)  # s_t^k, from s_t
     except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
         logger.warning("%s: attempt failed: %s", current_run().place, error)
     return plan, new_block, None
-
-
-def _replaced(solution: SolutionScript, old: str, new: str) -> SolutionScript:
-    texts = replacement(solution.content, old, new, first=current_run().config.letter)
-    unchecked = {"phase": SolutionPhase.refined, "leaking": False}  # no check has seen it yet
-    return solution.replace_block(*texts).model_copy(update=unchecked)
 
 
 async def _check_winner(loop: _Loop, task: TaskDescription, config: PipelineConfig) -> int | None:

@@ -214,12 +214,8 @@ async def choose_block(
         found = _find_block(answer.plans[0], solution)
         if found is not None:
             return found
-        logger.warning(
-            "%s: code block not in the solution, attempt %d: %r",
-            current_run().place,
-            len(answers),
-            answer.plans[0].code_block[:100],
-        )
+        words = current_run().place, len(answers), answer.plans[0].code_block[:100]
+        logger.warning("%s: code block not in the solution, attempt %d: %r", *words)
     candidates = (plan for answer in reversed(answers) for plan in answer.plans)
     return next((found for plan in candidates if (found := _find_block(plan, solution)) is not None), None)
 

@@ -55,7 +55,8 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             break
         with scope(f"r-{r}"):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
-            best = _best_so_far(attempts, task.metric_direction)
+            first = _best_round(attempts, task.metric_direction)
+            best = None if first is None else (attempts[first].solution.content, attempts[first].score)
             plan = await invoke_ens_planner(solutions, plans, scores, best=best)  # e_r
             ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
             evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
@@ -68,13 +69,8 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
         attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
     winner = _best_round(attempts, task.metric_direction)  # r*
     result = _result(solutions, attempts, winner, task)
-    logger.info(
-        "Phase 3 complete: best score %s, best round %s, %.1f s, %d rounds",
-        result.best_ensemble_score,
-        winner,
-        time.monotonic() - started,
-        len(attempts),
-    )
+    ended = result.best_ensemble_score, winner, time.monotonic() - started, len(attempts)
+    logger.info("Phase 3 complete: best score %s, best round %s, %.1f s, %d rounds", *ended)
     return result
 
 
@@ -105,12 +101,6 @@ def _finish_attempt(
     )
 
 
-def _best_so_far(attempts: list[EnsembleAttempt], direction: MetricDirection) -> Best | None:
-    """The best ensemble so far with its score."""
-    best = _best_round(attempts, direction)
-    return None if best is None else (attempts[best].solution.content, attempts[best].score)
-
-
 async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, config: PipelineConfig) -> None:
     """Check what would be accepted, and that alone; a round that leaks is fixed and scored anew, or has no score."""
     known = set[int]()
@@ -137,7 +127,8 @@ def _result(
     solutions: list[SolutionScript], attempts: list[EnsembleAttempt], best: int | None, task: TaskDescription
 ) -> Phase3Result:
     if best is None:
-        chosen = _best_input(solutions, task.metric_direction)
+        clean = [solution for solution in solutions if not solution.leaking] or solutions
+        chosen = best_first(clean, lambda solution: solution.score, task.metric_direction)[0]  # the first one on ties
         if attempts:
             words = "Phase 3 ensemble: all %d attempts failed; falling back to best input solution (score %s)"
             logger.warning(words, len(attempts), chosen.score)
@@ -146,12 +137,6 @@ def _result(
         successes = sum(attempt.score is not None for attempt in attempts)
         logger.info("Phase 3: best round %d, score %s, %d successful rounds", best, chosen.score, successes)
     return phase3_result(solutions, attempts, chosen)
-
-
-def _best_input(solutions: list[SolutionScript], direction: MetricDirection) -> SolutionScript:
-    """The input with the best score, the first one on ties; leaking or unscored ones only for want of others."""
-    clean = [solution for solution in solutions if not solution.leaking] or solutions
-    return best_first(clean, lambda solution: solution.score, direction)[0]
 
 
 async def _evaluate(

@@ -18,7 +18,7 @@ from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
-from mle_star.search.rescore import _Truth
+from mle_star.search.final_result import _Truth
 
 ROWS, ASKED = 120, 20
 

@@ -29,7 +29,7 @@ from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.limits import SHARE
 from mle_star.safety import LEAK_REPLACED
-from mle_star.search.rescore import rescore
+from mle_star.search.final_result import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables

@@ -27,7 +27,7 @@ from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.folder import first_line, last_config
 from mle_star.run.journal import Journal, read_journal
-from mle_star.search.rescore import rescore
+from mle_star.search.final_result import rescore
 from mle_star.views import RunStory
 from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict

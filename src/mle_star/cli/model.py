@@ -176,7 +176,7 @@ def score(
       mle-star score latest
       mle-star score titanic-20260131 --answers answers.csv
     """
-    from mle_star.search.rescore import rescore
+    from mle_star.search.final_result import rescore
 
     if answers is not None:
         _refuse_other_than_text(answers)

@@ -19,7 +19,7 @@ from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection
 from mle_star.models.enums import OFFLINE
 from mle_star.run.folder import callable_name
-from mle_star.search.rescore import rescore
+from mle_star.search.final_result import rescore
 from mle_star.views import text
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -34,6 +34,9 @@ from mle_star.run.journal import Journal
 from mle_star.run.ledger import Ledger
 
 logger = logging.getLogger(__name__)
+
+CANCEL_SECONDS = 20.0
+"""How long cancelled work may take to clean up after itself."""
 
 
 class Agents(Protocol):
@@ -269,3 +272,20 @@ def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
         replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
     ) as inner:
         yield inner
+
+
+# --- the end of work ---------------------------------------------------------------------------------------
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel and wait, but not for ever: a limit holds even when something does not let go.
+
+    Nobody else looks at how they ended.
+    """
+    for task in (left := set(tasks)):
+        task.cancel()
+    if left and (await asyncio.wait(left, timeout=CANCEL_SECONDS))[1]:
+        logger.error("cancelled work has not ended after %g s; going on without it", CANCEL_SECONDS)
+    for task in left:
+        if task.done() and not task.cancelled():
+            task.exception()
