@@ -44,9 +44,6 @@ ScriptFault = Literal["crash", "timeout"]
 SCRIPT_FAULTS: tuple[ScriptFault, ...] = ("crash", "timeout")
 
 
-# --- agents ----------------------------------------------------------------------------------------------
-
-
 def _calm_replies() -> dict[str, Reply]:
     """What every agent says unless told otherwise: nothing to repair, nothing to find, a script where one is due."""
     return {
@@ -144,9 +141,6 @@ def _announced() -> AgentStarted:
     return event
 
 
-# --- executors -------------------------------------------------------------------------------------------
-
-
 @dataclass
 class RecordingExecutor:
     """Passes scripts on to `inner` and keeps them; `faults` names those that fail, by words in them."""
@@ -199,9 +193,6 @@ def crash(message: str) -> ExecutionRawResult:
     """The raw result of a script that raised."""
     stderr = f'Traceback (most recent call last):\n  File "solution.py", line 2, in <module>\n{message}\n'
     return ExecutionRawResult(stdout="", stderr=stderr, exit_code=1, duration_seconds=0.0, timed_out=False)
-
-
-# --- runs ------------------------------------------------------------------------------------------------
 
 
 def settings(**changes: Any) -> PipelineConfig:

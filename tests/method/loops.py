@@ -66,9 +66,6 @@ def play_rounds(agents: ScriptedAgents, outcomes: Sequence[Outcome]) -> None:
             agents.reply("ensembler", failures.get(str(outcome)) or fenced(script(outcome, note=f"round {r}")))
 
 
-# --- time ------------------------------------------------------------------------------------------------
-
-
 UNSEEN = 0.3
 """Locks that nobody holds take microseconds each, and a journal waits for its disk: so many seconds are no idling."""
 
@@ -133,9 +130,6 @@ def measured(work: Awaitable[T], *, processes: bool = False) -> tuple[T, float, 
     calls = [entry for entry in profile.getstats() if isinstance(entry.code, str) and waits.search(entry.code)]
     idled = sum(entry.totaltime for entry in calls)
     return result, loop.waited + (idled if idled > UNSEEN else 0.0), worked
-
-
-# --- order -----------------------------------------------------------------------------------------------
 
 
 class CheckedFirst:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mle_star.models import AgentConfig, AgentType, CodeBlock, SolutionPhase, SolutionScript
+from mle_star.models import AgentConfig, AgentType, CodeBlock, Phase1Result, SolutionPhase, SolutionScript
 
 BLOCK = "level = 0.5"
 GARBAGE = "I am not sure about this one: {oops, and no code either."
@@ -42,6 +42,12 @@ def broken_script(message: str = "broken", *, note: str = "") -> str:
 def solution(content: str, *, score: float | None = None, phase: SolutionPhase = SolutionPhase.init) -> SolutionScript:
     """A script as the phases hand it around."""
     return SolutionScript(content=content, phase=phase, score=score)
+
+
+def phase1_of(best: SolutionScript) -> Phase1Result:
+    """A Phase 1 that has found this one."""
+    found: dict[str, Any] = {"candidate_solutions": [best], "candidate_scores": [best.score]}
+    return Phase1Result(retrieved_models=[], initial_solution=best, initial_score=best.score or 0.0, **found)
 
 
 def base_solution(level: float = 0.5, blocks: int = 0) -> SolutionScript:

@@ -19,7 +19,7 @@ import pytest
 from mle_star.errors import AgentError, BudgetExceeded, Phase1Error
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import run_finalization
-from mle_star.models import Phase1Result, Phase2Result, Phase3Result, SolutionPhase, agent_config
+from mle_star.models import Phase2Result, Phase3Result, SolutionPhase, agent_config
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
@@ -29,17 +29,7 @@ from mle_star.run.events import AgentFinished
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
 from mle_star.safety import check_and_fix_leakage
 
-from .conftest import (
-    AGENT_FAULTS,
-    SCRIPT_FAULTS,
-    Fault,
-    ScriptedAgents,
-    ScriptedExecutor,
-    ScriptedRun,
-    ScriptFault,
-    scripted_run,
-    settings,
-)
+from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedAgents, ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .loops import CheckedFirst, measured
 from .replies import (
     GARBAGE,
@@ -54,6 +44,7 @@ from .replies import (
     leaky,
     models,
     part,
+    phase1_of,
     plans,
     script,
     solution,
@@ -335,9 +326,7 @@ def stage_finalization(agents: ScriptedAgents) -> None:
 
 
 async def play_finalization(run: ScriptedRun) -> Outcome:
-    found: dict[str, Any] = {"retrieved_models": [], "candidate_solutions": [BEST], "candidate_scores": [0.7]}
-    phase1 = Phase1Result(initial_solution=BEST, initial_score=0.7, **found)
-    result = await run_finalization(BEST, run.task, run.config, phase1, [], None, ["a post"])
+    result = await run_finalization(BEST, run.task, run.config, phase1_of(BEST), [], None, ["a post"])
     verdict = None if result.contamination is None else result.contamination.verdict
     if not result.submission_path:
         assert result.final_solution == BEST and result.warnings
@@ -475,7 +464,7 @@ async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_
 )  # fmt: skip
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize(("name", "step"), CALLS)
-async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fault: Fault, quick_path: Path) -> None:
+async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fault: Any, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         place, expected = step, play.calls[step]
         if run.config.letter:
@@ -491,7 +480,7 @@ async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fau
 @pytest.mark.parametrize("fault", SCRIPT_FAULTS)
 @pytest.mark.parametrize(("name", "words"), SCRIPTS)
 async def test_a_script_that_fails_costs_no_more_than_it_must(
-    name: str, words: str, fault: ScriptFault, quick_path: Path
+    name: str, words: str, fault: Any, quick_path: Path
 ) -> None:
     with staged(quick_path, name) as (play, run):
         run.executor.faults, run.executor.fault = {words}, fault
@@ -503,7 +492,7 @@ async def test_a_script_that_fails_costs_no_more_than_it_must(
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-029", "REQ-P2I-041", "REQ-P3-026", "REQ-P3-038", "REQ-FN-025")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("name", [name for name in PLAYS if name not in ("Phase 1", "kept")])
-async def test_when_everything_fails_there_is_still_a_result(name: str, fault: Fault, quick_path: Path) -> None:
+async def test_when_everything_fails_there_is_still_a_result(name: str, fault: Any, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         run.agents.faults.update(dict.fromkeys(range(99), fault))
         assert await play.run(run) == play.nothing

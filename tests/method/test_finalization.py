@@ -23,10 +23,8 @@ from mle_star.finalization import (
 from mle_star.models import (
     DataContaminationResult,
     FinalResult,
-    Phase1Result,
     Phase2Result,
     Phase3Result,
-    RetrievedModel,
     SolutionPhase,
     SolutionScript,
 )
@@ -36,8 +34,9 @@ from mle_star.safety import FIXED_AT_LAST, UNCHECKED
 from mle_star.search.stages import Stages
 from tests.ledgers import best_score, check
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
-from tests.method.replies import GARBAGE, ScriptedCall, broken_script, fenced, script, solution
 from tests.pipeline.clock import in_its_own_time
+
+from .replies import GARBAGE, ScriptedCall, broken_script, fenced, phase1_of, script, solution
 
 BOTH = pytest.mark.modes("delivered", "letter")
 
@@ -54,13 +53,6 @@ def writer(text: str, *, note: str = "") -> str:
 
 
 GOOD = writer("id,target\n1,0\n2,1\n", note="good")
-
-
-def phase1_of(best: SolutionScript) -> Phase1Result:
-    return Phase1Result(
-        retrieved_models=[RetrievedModel(model_name="m", example_code="m()")], candidate_solutions=[best],
-        candidate_scores=[best.score], initial_solution=best, initial_score=best.score or 0.0,
-    )  # fmt: skip
 
 
 async def finalize(run: ScriptedRun, best: SolutionScript = BEST, **more: Any) -> FinalResult:

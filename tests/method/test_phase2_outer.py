@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,11 @@ from typing import Any
 import pytest
 
 from mle_star.errors import BudgetExceeded
-from mle_star.models import (
-    CodeBlock,
-    ExtractorOutput,
-    Phase2Result,
-    PipelineConfig,
-    RefinementAttempt,
-    SolutionPhase,
-    SolutionScript,
-)
+from mle_star.models import CodeBlock, Phase2Result, PipelineConfig, RefinementAttempt, SolutionPhase, SolutionScript
 from mle_star.phase2_outer import (
     ABLATION_FAILED,
     choose_block,
     execute_ablation,
-    invoke_extractor,
     invoke_summarize,
     run_phase2_outer_loop,
     validate_code_block,
@@ -37,7 +29,7 @@ from tests.ledgers import ran
 
 from .conftest import Fault, ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from .loops import play_steps, section
-from .replies import BLOCK, base_solution, fenced, part, plans, solution
+from .replies import base_solution, fenced, part, plans, solution
 
 BOTH, LETTER = pytest.mark.modes("delivered", "letter"), pytest.mark.modes("letter")
 
@@ -182,20 +174,14 @@ BAD: Answer = []  # stands for an answer that cannot be read
 async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
     answers: list[Answer], asked: int, found: tuple[str, str] | None, quick_run: ScriptedRun
 ) -> None:
-    quick_run.agents.reply("extractor", *(plans(*answer) if answer else '{"plans": "oops"}' for answer in answers))
+    for number, answer in enumerate(answers):
+        reply = plans(*answer) if answer else {"plans": "oops"}
+        quick_run.agents.reply("extractor", json.dumps(reply) if number % 2 else reply)  # by its schema or in a text
     chosen = await choose_block("summary", solution(SCRIPT), ["old"])
     assert (chosen and (chosen.code_block.rstrip(), chosen.plan)) == found
     prompts = [call.prompt for call in quick_run.agents.log]
     assert [BLOCK_NOT_FOUND in prompt for prompt in prompts] == [any(answers[:n]) for n in range(asked)]
     assert all("old" in section(prompt, "Code blocks improved before") for prompt in prompts), "the same inputs"
-
-
-@pytest.mark.req("REQ-P2O-014")
-async def test_the_extractor_answers_by_its_schema_or_in_a_text(quick_run: ScriptedRun) -> None:
-    answer = ExtractorOutput.model_validate(plans((BLOCK, "first"), ("from pathlib import Path", "second")))
-    quick_run.agents.reply("extractor", answer, answer.model_dump_json())
-    for _ in range(2):
-        assert await invoke_extractor("summary", base_solution(), []) == answer
 
 
 # --- the study -------------------------------------------------------------------------------------------

@@ -68,9 +68,6 @@ def agrees(root: Path, compare: Callable[..., Coroutine[Any, Any, None]], *known
     one()
 
 
-# --- the models ------------------------------------------------------------------------------------------
-
-
 def reference_phase1(
     sign: int, candidates: Scores, merges: Scores, data: float | None, leak: float | None
 ) -> tuple[float, list[int], list[bool]] | None:
@@ -112,9 +109,6 @@ def reference_phase3(sign: int, inputs: Scores, outcomes: list[Outcome]) -> tupl
         return sign * value, f"# round {r}\n"
     best = max(range(len(inputs)), key=lambda n: -float("inf") if inputs[n] is None else sign * (inputs[n] or 0.0))
     return inputs[best], f"# input {best}\n"
-
-
-# --- the comparison --------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-P1-023", "REQ-P1-025", "REQ-P1-026", "REQ-P1-027", "REQ-P1-028", "REQ-P1-041")
