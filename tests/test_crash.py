@@ -21,7 +21,7 @@ from tests.pipeline.conftest import events, story
 
 ROOT = Path(__file__).parent.parent
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
-MOMENTS = [(seed, seed % 3 == 0) for seed in range(20)] if SOAK else [(seed, False) for seed in (1, 2, 4)]
+MOMENTS = [(seed, seed % 3 == 0) for seed in range(20)] if SOAK else [(seed, False) for seed in (2, 4)]
 """Seeds; in the soak every third run goes through SDK and CLI, the others ask the mind by the agents' protocol."""
 MOST_CALLS_REPEATED = 2
 """One under way on each path: what was asked and not yet answered is asked again."""

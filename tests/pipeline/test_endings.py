@@ -14,7 +14,7 @@ from mle_star.models import ExecutionRawResult
 from mle_star.orchestrator import PipelineState
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.folder import RunFolder, last_config, place_copy
+from mle_star.run.folder import RunFolder, last_config
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
@@ -75,17 +75,6 @@ async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger
     agents, executor = MindAgents(), LevelExecutor(after=fails)
     result = await quick(settings(L=1, M=1), agents=agents, executor=executor)
     assert (agents.count("debugger"), result.stopped_by) == (1, None)
-
-
-def test_a_copy_replaces_what_was_there_and_one_that_fails_leaves_it(tmp_path: Path) -> None:
-    copy = tmp_path / "final" / "b.csv"
-    (tmp_path / "a.csv").write_text("id\n", encoding="utf-8")
-    for _ in range(2):
-        place_copy(tmp_path / "a.csv", copy)
-        assert not copy.samefile(tmp_path / "a.csv") and list(copy.parent.iterdir()) == [copy]
-    with pytest.raises(OSError):
-        place_copy(tmp_path / "none.csv", copy)
-    assert copy.read_text(encoding="utf-8") == "id\n" and list(copy.parent.iterdir()) == [copy]
 
 
 async def test_room_is_reserved_and_work_begins_only_while_the_run_goes_on(quick: QuickRun) -> None:

@@ -79,7 +79,7 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
 
 
 @given(text=st.text(max_size=200), cut=st.integers(1, 5000))
-@hypothesis_settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: str, cut: int) -> None:
     path = tmp_path / f"{time.monotonic_ns()}.jsonl"
     whole, torn = ev.Notice(message="whole"), ev.Notice(message=text)

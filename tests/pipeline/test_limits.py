@@ -151,6 +151,15 @@ async def test_when_only_the_time_of_finalization_is_left_phase_3_does_not_begin
     assert (agents.count("ens_planner"), agents.count("test"), result.stopped_by) == (0, 2, "time")
 
 
+@pytest.mark.req("REQ-OR-024")
+@in_its_own_time
+async def test_a_run_that_would_take_ten_times_as_long_ends_at_its_limit_with_a_submission(quick: QuickRun) -> None:
+    """Each script takes a second, a hundred would have to run."""
+    result = await quick(timed(12, M=1, T=4, K=4, R=5, use_cache=False), executor=LevelExecutor(delay=1.0))
+    assert 10 < asyncio.get_running_loop().time() <= 12
+    assert submitted(result) and "phase1" in result.phases_completed
+
+
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun) -> None:
     agents, state = MindAgents(), PipelineState()
@@ -242,6 +251,21 @@ async def test_the_last_of_money_or_disk_ends_the_scripts_under_way(quick: Quick
     assert submitted(result) and result.final_solution.score == result.phase1.initial_score
     ended = {event.path: event.detail for event in quick.events(PhaseFinished) if event.phase == "phase2"}
     assert ended[1] and ("money spent" in ended[0] or trouble == "disk")
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick: QuickRun) -> None:
+    executor = Stuck("candidate-0", "candidate-1")
+
+    async def spend(where: str, who: str) -> None:
+        if who == "leakage" and agents.count("leakage") == 2:
+            await executor.one_is_stuck()
+            agents.cost_usd = 10.0
+
+    agents = MindAgents(before=spend)
+    with pytest.raises(PipelineTimeoutError, match="money spent"):
+        await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 240)
+    assert (executor.begun, executor.ended) == (1, 1)
 
 
 @pytest.mark.parametrize("by", ["control file", "Ctrl-C"])

@@ -13,7 +13,7 @@ import pytest
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunStarted
-from mle_star.run.folder import new_run_folder, request_finish, take_request, write_whole
+from mle_star.run.folder import new_run_folder, place_copy, request_finish, take_request, write_whole
 from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient
 from mle_star.sdk.definitions import build_system_prompt
@@ -134,6 +134,13 @@ def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_hea
         write_whole(tmp_path / "new" / "file", content)
         assert (tmp_path / "new" / "file").read_text(encoding="utf-8") == "text é"
         assert len(list((tmp_path / "new").iterdir())) == 1
+    copy = tmp_path / "final" / "copy"
+    for _ in range(2):  # a copy replaces what was there, and one that fails leaves it
+        place_copy(tmp_path / "new" / "file", copy)
+        assert not copy.samefile(tmp_path / "new" / "file") and list(copy.parent.iterdir()) == [copy]
+    with pytest.raises(OSError):
+        place_copy(tmp_path / "none", copy)
+    assert copy.read_text(encoding="utf-8") == "text é" and list(copy.parent.iterdir()) == [copy]
     write_whole(first / "journal.jsonl", "")
     assert take_request(first) is None
     request_finish(first)
