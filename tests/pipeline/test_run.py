@@ -35,7 +35,7 @@ from mle_star.run.context import ScriptRequest
 from mle_star.search.final_result import best_of
 from tests.method.loops import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, QuickRun, settings, story, submitted
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
+from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
 
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
@@ -256,7 +256,7 @@ async def test_when_a_phase_fails_the_best_there_is_goes_on(
         assert result.lineage["finalization"]["fallback"]
 
 
-@pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-043")
+@pytest.mark.req("REQ-OR-014", "REQ-OR-022", "REQ-OR-040", "REQ-OR-043")
 @pytest.mark.parametrize("diversity", [(), ("starts",)])
 async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_solution(
     quick: QuickRun, caplog: pytest.LogCaptureFixture, diversity: tuple[str, ...]
@@ -271,6 +271,8 @@ async def test_when_every_path_fails_the_ensemble_gets_copies_of_the_initial_sol
     assert result.phases_completed == ["phase1", "phase3", "finalization"] and result.submission_path
     assert quick.ends()[1] == ("phase2", "failed", "failed, failed", initial.score)
     assert "all paths ended with the same script: an ensemble of it has little value" in caplog.messages
+    with pytest.raises(Crash):  # what is no failure of a path ends the run
+        await quick(agents=MindAgents(before=failing("ablation", "path-0", error=Crash())), name="ended")
 
 
 @pytest.mark.req("REQ-OR-043")
