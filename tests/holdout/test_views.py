@@ -42,13 +42,14 @@ CSV_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def table(count: int, start: int, *, target: bool) -> list[dict[str, Any]]:
+    """Rows; `told` is known of a row only afterwards, so that the test does not have it."""
     dice = random.Random(start)
     rows = []
     for i in range(start, start + count):
         x = dice.random()
         text = dice.choice(["plain", "with, comma", 'with "quotes"', "two\nlines", "é", ""])
         row: dict[str, Any] = {"id": f"r{i}", "x": round(x, 3), "note": text}
-        rows.append({**row, "y": int(x > 0.5)} if target else row)
+        rows.append({"told": int(x > 0.5), **row, "y": int(x > 0.5)} if target else row)
     return rows
 
 
@@ -59,6 +60,8 @@ def write(folder: Path, form: str) -> Path:
     sample = [{"id": row["id"], "y": 0} for row in reversed(test)]  # the sample has an order of its own
     for name, rows in (("train", train), ("test", test), ("sample_submission", sample)):
         kind = "csv" if name == "sample_submission" else form
+        if kind in ("json", "jsonl"):
+            rows = [{**row, "place": {"town": {"name": row["id"]}}} for row in rows]
         if kind in CSV_FORMS:
             suffix, options = CSV_FORMS[kind]
             pandas.DataFrame(rows).to_csv(folder / f"{name}{suffix}", index=False, **options)
@@ -115,39 +118,14 @@ def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     before, after = rows_of(tmp_path / "data", "train"), rows_of(tmp_path / "view", "train")
     assert after == [row for place, row in enumerate(before) if place not in set(hidden)]
     asked, shown = rows_of(tmp_path / "data", "test"), rows_of(tmp_path / "view", "test")
-    moved = [{k: v for k, v in before[place].items() if k != "y"} | {"id": view.names[place]} for place in hidden]
-    assert sorted(map(str, shown)) == sorted(map(str, [*asked, *moved]))
-    assert all("y" not in row for row in shown)
+    columns = ["id", "x", "note", *(["place.town.name"] if "json" in form else [])]
+    moved = [{k: before[place][k] for k in columns} | {"id": view.names[place]} for place in hidden]
+    assert sorted(map(str, shown)) == sorted(map(str, [*asked, *moved])), "no label, and nothing that tells it"
     assert [row["id"] for row in shown[:ASKED]] != [row["id"] for row in asked]  # mixed
     wanted = rows_of(tmp_path / "view", "sample_submission")
     assert [row["id"] for row in wanted] == [row["id"] for row in shown]
     assert (tmp_path / "view" / "readme.md").read_text() == "untouched"
     assert len(view.order) == ASKED + len(hidden)
-
-
-@pytest.mark.parametrize("form", ["csv", "json", "jsonl", "parquet"])
-def test_a_hidden_row_has_no_column_that_only_training_rows_have(form: str, tmp_path: Path) -> None:
-    """What is known of a row only afterwards tells its label, and the real test will not have it."""
-    folder = write(tmp_path / "data", form)
-    path = next(folder.glob("train.*"))
-    rows = [{"told": row["y"], **row} for row in rows_of(folder, "train")]
-    if form == "parquet":
-        pandas.read_parquet(path).assign(told=1).to_parquet(path, index=False)
-    elif form == "csv":
-        pandas.DataFrame(rows).to_csv(path, index=False)
-    else:
-        for name, own in (("train", rows), ("test", rows_of(folder, "test"))):
-            whole = [{**row, "place": {"town": {"name": row["id"]}}} for row in own]
-            lines = "".join(json.dumps(row) + "\n" for row in whole)
-            (folder / f"{name}.{form}").write_text(json.dumps(whole) if form == "json" else lines)
-    viewed(folder)
-    assert "told" in next(iter(rows_of(tmp_path / "view", "train")))
-    if form in ("json", "jsonl"):
-        text = (tmp_path / "view" / f"test.{form}").read_text()
-        read = json.loads(text) if form == "json" else list(map(json.loads, text.splitlines()))
-        assert len(read) > ASKED and all(row["place"]["town"]["name"] for row in read), "what is nested stays"
-    shown = next((tmp_path / "view").glob("test.*"))
-    assert b"told" not in shown.read_bytes() and "told" not in rows_of(tmp_path / "view", "test")[0]
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -264,7 +242,7 @@ def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
         (folder / f"{name}.csv").unlink()
     data, view, hidden = viewed(folder)
     shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
-    assert list(shown.columns) == ["id", "x", "note"] and list(wanted.columns) == ["id", "y"]
+    assert list(shown.columns) == ["told", "id", "x", "note"] and list(wanted.columns) == ["id", "y"]
     assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == set(view.names.values())
     answers = read_answers(data, view.folder / "sample_submission.csv", view)
     assert set(answers.hidden) == set(hidden) and answers.real == ()
@@ -316,7 +294,7 @@ def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> No
     folder = write(tmp_path / "data", "csv")
     frame = pandas.read_csv(folder / "train.csv")
     frame[["id", "y"]].sample(frac=1, random_state=1).to_csv(folder / "train_labels.csv", index=False)
-    change(folder, "train", y=None)
+    change(folder, "train", y=None, told=None)
     _, view, hidden = viewed(folder)
     gone = {f"r{place}" for place in hidden}
     for name in ("train.csv", "train_labels.csv"):
@@ -478,33 +456,42 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
 # --- blends ----------------------------------------------------------------------------------------------------
 
 
-HOURS = [1_577_836_800 + 3600 * i for i in range(300)]
+HOURS = [1_577_836_800 + 3600 * i for i in range(390)]
+DAYS = [
+    "%Y-%m-%d %H:%M:%S+00:00", "%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m-%dT%H:%M:%S.000Z", "%Y-%m-%dT%H:%M", "%d-%b-%y",
+    "%B %d, %Y", "%Y.%m.%d", "%Y-%m-%d",
+]  # fmt: skip
 
 
-def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any]) -> Path:
-    folder.mkdir(parents=True)
+def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any], name: str = "when") -> Path:
     dice = random.Random(1)
-    for name, values in (("train", train), ("test", test)):
-        frame = pandas.DataFrame({"when": values, "x": [dice.random() for _ in values]})
-        frame = frame.assign(y=[int(x > 0.5) for x in frame["x"]]) if name == "train" else frame
-        frame.to_csv(folder / f"{name}.csv", index=False)
-    return folder
+    known, asked = ({name: values, "x": [dice.random() for _ in values]} for values in (train, test))
+    return tables(folder, train={**known, "y": [int(x > 0.5) for x in known["x"]]}, test=asked)
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("name", "values", "kind"),
     [
-        "%Y-%m-%d %H:%M:%S+00:00", "%Y-%m-%dT%H:%M:%S+02:00", "%Y-%m-%dT%H:%M:%S.000Z", "%Y-%m-%dT%H:%M", "%d-%b-%y",
-        "%B %d, %Y", "%Y.%m.%d", "%Y-%m-%d",
+        *(("when", [day.strftime(form) for day in pandas.date_range("2021-01-01", periods=390, freq="D")], "time")
+          for form in DAYS),
+        ("unix_time", HOURS, "time"), ("timestamp", [1000 * t for t in HOURS], "time"),
+        ("event_time", [-1, *HOURS[1:]], "time"),
+        ("sale_year", [*(2000 + i // 20 for i in range(300)), *[2015] * 90], "time"),
+        ("candidate_id", HOURS, "classes"), ("mileage", HOURS, "classes"),
+        ("year", [*(2000 + i // 20 for i in range(300)), *(2000 + i // 6 for i in range(90))], "classes"),
+        ("year", [2019] * 3 + [2020] * 387, "classes"),
     ],
 )  # fmt: skip
-def test_a_later_test_is_seen_in_dates_of_any_usual_form(tmp_path: Path, form: str) -> None:
-    days = [day.strftime(form) for day in pandas.date_range("2021-01-01", periods=400, freq="D")]
-    data = opened(later_task(tmp_path / "data", days[:300], days[300:]))
-    assert (data.rule.kind, data.rule.column) == ("time", "when")
-    (hidden,) = data.split(seed=1).views
-    assert min(hidden) > 200 and len(hidden) < 100, "the last ones"
-    assert data.units is not None and list(data.units) == sorted(data.units)
+def test_a_later_test_is_seen_in_dates_of_any_usual_form_and_in_numbers(
+    tmp_path: Path, name: str, values: list[Any], kind: str
+) -> None:
+    data = opened(later_task(tmp_path / "data", values[:300], values[300:], name))
+    assert data.rule.kind == kind
+    if kind == "time":
+        (hidden,) = data.split(seed=1).views
+        assert min(hidden) > 200 and max(hidden) == 299 and len(hidden) < 100, "the last ones"
+        assert data.rule.column == name and data.units is not None
+        assert name != "when" or list(data.units) == sorted(data.units)
 
 
 @pytest.mark.parametrize(("name", "form"), [("date", "%Y-%m-%d"), ("day", "%Y%m%d"), ("timestamp", "%s")])
@@ -517,30 +504,6 @@ def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form:
     (hidden,) = data.split(seed=1).views
     assert hidden == tuple(range(240, 300))
     assert data.make_view("v", hidden, tmp_path / "view", seed=1).names == {}, "no day gets another one"
-
-
-@pytest.mark.parametrize(
-    ("name", "train", "test", "kind"),
-    [
-        ("unix_time", HOURS, [HOURS[-1] + 3600 * i for i in range(1, 90)], "time"),
-        ("timestamp", [1000 * t for t in HOURS], [1000 * HOURS[-1] + i for i in range(1, 90)], "time"),
-        ("sale_year", [2000 + i // 20 for i in range(300)], [2015] * 90, "time"),
-        ("event_time", [-1, *HOURS[1:]], [HOURS[-1] + 3600 * i for i in range(1, 90)], "time"),
-        ("candidate_id", HOURS, [HOURS[-1] + i for i in range(1, 90)], "classes"),
-        ("year", [2000 + i // 20 for i in range(300)], [2000 + i // 6 for i in range(90)], "classes"),
-        ("year", [2019] * 3 + [2020] * 297, [2020] * 90, "classes"),
-        ("mileage", HOURS, [HOURS[-1] + i for i in range(1, 90)], "classes"),
-    ],
-)  # fmt: skip
-def test_time_may_be_a_number(tmp_path: Path, name: str, train: list[int], test: list[int], kind: str) -> None:
-    folder = later_task(tmp_path / "data", train, test)
-    for path in folder.glob("t*.csv"):
-        path.write_text(path.read_text().replace("when", name, 1))
-    data = opened(folder)
-    assert data.rule.kind == kind
-    if kind == "time":
-        (hidden,) = data.split(seed=1).views
-        assert min(hidden) > 200 and max(hidden) == 299
 
 
 def test_a_moment_of_most_rows_is_hidden_in_part(tmp_path: Path) -> None:
@@ -805,11 +768,11 @@ LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", LEFT_LYING)
-def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(name: str, tmp_path: Path) -> None:
+def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", "csv")
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    LEFT_LYING[name](folder, folder / name)
+    for name, put in LEFT_LYING.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        put(folder, folder / name)
     (folder / "features.npy").write_bytes(b"pixels")
     (folder / "shops.csv").write_text("shop,size\n1,2\n2,3\n")
     _zip(folder / "images.zip", folder / "features.npy")
@@ -818,5 +781,5 @@ def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(name: str, t
     shown = {path.relative_to(view.folder).as_posix() for path in view.folder.rglob("*") if path.is_file()}
     tables = {"train.csv", "test.csv", "sample_submission.csv", "shops.csv"}
     assert shown == tables | {"features.npy", "images.zip", "readme.md"}
-    is_data = name.split("/")[0] not in (".ipynb_checkpoints", "runs")
-    assert data.label_files == ({name} if is_data else set())
+    is_none = (".ipynb_checkpoints", "runs")
+    assert data.label_files == {name for name in LEFT_LYING if name.split("/")[0] not in is_none}

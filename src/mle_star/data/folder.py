@@ -23,7 +23,7 @@ from mle_star.data.metrics import METRICS, check_direction, find_metric, known_m
 from mle_star.data.place import read_mapping, refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType
-from mle_star.models.texts import did_you_mean
+from mle_star.models.texts import did_you_mean, printable
 
 TASK_FILE, DESCRIPTION_FILE = "task.yaml", "description.md"
 _ENUMS: dict[str, type[Enum]] = {
@@ -86,7 +86,7 @@ def task_text(guess: TaskGuess, folder: Path) -> str:
     """The text of a task file that lies in `folder`."""
     task, targets = guess.task, list(guess.targets)
     values = {**task.model_dump(mode="json"), "target": targets[0] if len(targets) == 1 else targets}
-    values["competition_id"] = _printable(task.competition_id)
+    values["competition_id"] = printable(task.competition_id)
     lines = ["# Written by `mle-star init`: guesses, each with its reason. Correct what is wrong.", ""]
     for note in guess.notes:
         lines += _comment(f"Note: {note}")
@@ -102,7 +102,9 @@ def task_text(guess: TaskGuess, folder: Path) -> str:
     lines += _comment("Relative to this file. Scripts see it as ./input, read-only.")
     lines += [_entry("data_dir", relative), ""]
     lines += _comment("What the agents read. The more they know of the data and of what matters, the better.")
-    return "\n".join([*lines, "description: |", textwrap.indent(_printable(task.description), "  ").rstrip(), ""])
+    return "\n".join(
+        [*lines, "description: |", textwrap.indent(printable(task.description, keep="\n"), "  ").rstrip(), ""]
+    )
 
 
 def _entry(name: str, value: Any) -> str:
@@ -112,13 +114,8 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _comment(text: str) -> list[str]:
-    flat = " ".join(_printable(text).split())
+    flat = " ".join(printable(text, keep="\n").split())
     return textwrap.wrap(flat, 110, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
-
-
-def _printable(text: str) -> str:
-    """Column names come from outside: a control character in one would break the YAML."""
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
 def _required(content: dict[str, Any], name: str) -> Any:

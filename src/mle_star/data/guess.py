@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import Column, is_number
-from mle_star.data.layout import Survey, Target, find_data_folder, given_target, guess_target, survey, with_target
+from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Survey, Target, guess_target, survey, with_target
 from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
-from mle_star.data.place import DataFolder
-from mle_star.data.tables import Table
+from mle_star.data.place import DataFolder, holds_runs
+from mle_star.data.tables import Table, table_form
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
-from mle_star.models.texts import plural, printable, some_of
+from mle_star.models.texts import did_you_mean, plural, printable, some_of
 
 MAX_NAMES = 40
-_LABELS_IN_A_CELL = re.compile(r"[|;]")
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,44 @@ def guess_task(
     )
     reasons = {"target": goal.reason, **{field: reason for field, (_, reason) in fields.items()}}
     return TaskGuess(task, goal.names, reasons, tuple(dict.fromkeys(found.notes)))
+
+
+def find_data_folder(folder: Path) -> Path:
+    """The folder that holds the data: its `input`, itself, or the only sub-folder with data files."""
+    if not folder.exists():
+        raise ConfigError(f"{folder}: no such folder")
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder}: a folder with data files is wanted; `mle-star run {folder}` takes one file as it is"
+        )
+    try:
+        if _holds_data(folder / "input"):
+            return folder / "input"
+        with_data = [] if _holds_data(folder) else list(filter(_holds_data, sorted(folder.iterdir())))
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be read ({error.strerror})") from None
+    return with_data[0] if len(with_data) == 1 else folder
+
+
+def _holds_data(folder: Path) -> bool:
+    if folder.name.startswith(".") or not folder.is_dir() or holds_runs(folder):
+        return False
+    files = (path for path in folder.iterdir() if not path.name.startswith(".") and path.is_file())
+    return any(table_form(file) or file.suffix.lower() in IMAGE_SUFFIXES | AUDIO_SUFFIXES for file in files)
+
+
+def given_target(found: Survey, given: str) -> Target:
+    """The column, or the columns with commas between them, that the caller names."""
+    tables = found.tables_of_labels[::-1]
+    wanted = tuple(part.strip() for part in given.split(","))
+    for table in tables:
+        for names in ((given,), wanted):
+            if set(names) <= set(table.columns):
+                return Target(names, table, "Given.")
+    if not tables:
+        raise ConfigError(f"{found.folder}: no training table that could hold the target {given!r}")
+    known = [column for table in tables for column in table.columns]
+    raise ConfigError(f"{tables[0].name}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
 
 
 # --- kind of task ----------------------------------------------------------------------------------------
@@ -214,7 +249,6 @@ def _refuse_pointless(found: Survey, goal: Target, metric: Metric | None) -> Non
     for column in goal.columns:
         _refuse_target(train, column, found)
         _refuse_metric(train, column, metric)
-        _note_labels(found, column)
     _refuse_answers(found, train, goal)
 
 
@@ -250,21 +284,6 @@ def _refuse_metric(train: Table, column: Column, metric: Metric | None) -> None:
         raise ConfigError(
             f"{metric.name} scores classes, and {column.name} holds {column.distinct} different numbers in "
             f"{column.count} rows; for numbers there are rmse, mae, r2"
-        )
-
-
-def _note_labels(found: Survey, column: Column) -> None:
-    """Several labels in one cell, such as `a|b`: counted as one class each, which is rarely what is meant."""
-    if column.numeric or column.kind not in ("category", "text"):
-        return
-    cells = [value for value, _ in column.shares]
-    parts = Counter(part for cell in cells for part in _LABELS_IN_A_CELL.split(cell))
-    several = sum(bool(_LABELS_IN_A_CELL.search(cell)) for cell in cells)
-    if several > 0.3 * len(cells) and len(parts) < len(cells) + several and max(parts.values()) > 1:
-        example = next(cell for cell in cells if _LABELS_IN_A_CELL.search(cell))
-        found.notes.append(
-            f"{column.name} seems to hold several labels in a cell ({example!r}): each combination counts as a class "
-            f"of its own; for a task of many labels give a column of 0 and 1 for each of the {len(parts)} labels"
         )
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of
-from mle_star.data.place import DataFolder, holds_runs
+from mle_star.data.place import DataFolder
 from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
 from mle_star.errors import ConfigError
-from mle_star.models.texts import did_you_mean, printable
+from mle_star.models.texts import printable
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}
@@ -64,10 +64,15 @@ class Survey:
         return [table for table in (self.labels, self.train) if table is not None]
 
     @property
-    def tables(self) -> list[Table]:
-        """All tables, training data first."""
-        roles = (self.train, self.labels, self.test, self.sample)
-        return [*(table for table in roles if table is not None), *self.others]
+    def features(self) -> set[str]:
+        """The columns of the test that hold anything: one that is empty there may be what is to be predicted."""
+        test = self.test
+        return {c for c in test.columns if not test.rows or any(map(str, test.sample[c]))} if test else set()
+
+    @property
+    def roles(self) -> list[Table]:
+        """The tables that rows to learn from and to predict lie in."""
+        return [table for table in (self.train, self.labels, self.test, self.sample) if table is not None]
 
 
 @dataclass(frozen=True)
@@ -103,35 +108,6 @@ class Layout(Survey):
     key: str | None
     answers: tuple[str, ...]
 
-    @property
-    def roles(self) -> list[Table]:
-        """The tables that rows to learn from and to predict lie in: all but the others."""
-        return [table for table in (self.train, self.test, self.sample, self.labels) if table is not None]
-
-
-def find_data_folder(folder: Path) -> Path:
-    """The folder that holds the data: its `input`, itself, or the only sub-folder with data files."""
-    if not folder.exists():
-        raise ConfigError(f"{folder}: no such folder")
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{folder}: a folder with data files is wanted; `mle-star run {folder}` takes one file as it is"
-        )
-    try:
-        if _holds_data(folder / "input"):
-            return folder / "input"
-        with_data = [] if _holds_data(folder) else list(filter(_holds_data, sorted(folder.iterdir())))
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read ({error.strerror})") from None
-    return with_data[0] if len(with_data) == 1 else folder
-
-
-def _holds_data(folder: Path) -> bool:
-    if folder.name.startswith(".") or not folder.is_dir() or holds_runs(folder):
-        return False
-    files = (path for path in folder.iterdir() if not path.name.startswith(".") and path.is_file())
-    return any(table_form(file) or file.suffix.lower() in IMAGE_SUFFIXES | AUDIO_SUFFIXES for file in files)
-
 
 def survey(folder: Path) -> Survey:
     """Look at the files of a data folder and tell their roles."""
@@ -149,7 +125,7 @@ def survey(folder: Path) -> Survey:
             tables[name.as_posix()] = status.st_size
     _read_tables(found, tables)
     found.prose = list(_prose(folder))
-    if not found.tables and not found.images and not found.audio:
+    if not found.roles and not found.others and not found.images and not found.audio:
         why = f" ({'; '.join(found.notes[:3])})" if found.notes else ""
         kinds = ", ".join(TABLE_SUFFIXES)
         raise ConfigError(f"{folder}: no data found{why}; wanted are tables ({kinds}), pictures or sound files")
@@ -212,8 +188,7 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
         found.train, found.labels = found.labels, None
     if found.train is None and found.sample is None and found.test is not None:
         found.train, found.test = found.test, None  # a lone table is what there is to learn from
-    given = found.tables
-    found.others = [table for _, table in tables if not any(table is other for other in given)]
+    found.others = [table for _, table in tables if not any(table is other for other in found.roles)]
 
 
 def samples_among(tables: Iterable[Table]) -> list[Table]:
@@ -327,20 +302,6 @@ def labels_of(cells: list[Any]) -> list[str]:
     return known if known and all(map(is_number, known)) else filled
 
 
-def given_target(found: Survey, given: str) -> Target:
-    """The column, or the columns with commas between them, that the caller names."""
-    tables = found.tables_of_labels[::-1]
-    wanted = tuple(part.strip() for part in given.split(","))
-    for table in tables:
-        for names in ((given,), wanted):
-            if set(names) <= set(table.columns):
-                return Target(names, table, "Given.")
-    if not tables:
-        raise ConfigError(f"{found.folder}: no training table that could hold the target {given!r}")
-    known = [column for table in tables for column in table.columns]
-    raise ConfigError(f"{tables[0].name}: no column {given!r} in the training table; {did_you_mean(given, known[:50])}")
-
-
 def with_target(found: Survey | None, description: str, names: Collection[str]) -> str:
     """The description; where it does not name the target, or leads to another, with the sentence that settles it."""
     tables = [] if found is None else found.tables_of_labels
@@ -389,7 +350,7 @@ def _target_in_sample(found: Survey, table: Table) -> Target | None:
     """The columns that a submission has and the test data lack."""
     if found.sample is None:
         return None
-    features = set(found.test.columns) if found.test else {found.sample.columns[0]}
+    features = found.features if found.test else {found.sample.columns[0]}
     names = tuple(c for c in found.sample.columns if c in table.columns and c not in features)
     first = found.sample.columns[0]
     if len(names) > 1 and first in names and is_id_name(first) and table.column(first).unique_share > 0.999:
@@ -432,12 +393,12 @@ def _prefix_of_classes(answers: tuple[str, ...], cells: list[Any], column: str) 
 
 def _target_in_prose(found: Survey, table: Table, description: str) -> Target | None:
     """The columns that a description says are to be predicted: names in quotes, one beside the other."""
-    test = found.test.columns if found.test else ()
-    columns = [c for c in table.columns if c not in test and not table.column(c).names_rows]
+    named = [c for c in table.columns if c not in found.features and not table.column(c).names_rows]
     for names in (*reversed(_TARGETS.findall(description)), *_PREDICT.findall(description)):
-        asked = tuple(dict.fromkeys(name for name in _QUOTED.findall(names) if name in columns))
+        asked = tuple(dict.fromkeys(name for name in _QUOTED.findall(names) if name in named))
         if asked:
             return Target(asked, table, "The description asks for it.")
+    columns = [c for c in named if found.test is None or c not in found.test.columns]
     quoted = [name for name in _QUOTED.findall(description) if name in columns]
     if quoted and (found.test is None or len(columns) > 1):
         return Target((quoted[-1] if found.test is None else quoted[0],), table, "The description names it.")

@@ -22,7 +22,7 @@ from typing import Any
 
 from mle_star.data.columns import is_gap
 from mle_star.data.place import COMPRESSED, create_data, long_cells, make_room, open_data
-from mle_star.data.tables import Form, Table, flatten, json_records
+from mle_star.data.tables import Form, Table, as_cell, flatten, json_records
 
 LONGEST_CELL = 1 << 30
 BLOCK_BYTES = 1 << 24
@@ -194,6 +194,10 @@ class Separated(TableRows):
         self._encoding = table.form.encoding.removesuffix("-sig")
         self._held_in, self._content = _held_in(self._encoding), content
         self._separator, self._blanks = table.form.separator, table.form.blanks
+        self._marks = self._encoding, self._separator, self._blanks  # two files with the same ones write cells alike
+        mark, blanks = re.escape(self._separator), " *" if self._blanks else ""
+        self._cell = re.compile(rf'(?:\A|{mark})({blanks}"[^"]*(?:""[^"]*)*"[^{mark}]*|[^{mark}]*)')
+        self._odd = re.compile(rf'[{mark}"\r\n]')  # what a cell must be quoted for
         self._starts = self._line_starts()
         first = content[self._starts[0] : self._starts[1]] if len(self._starts) > 1 else b""
         self._line_end, self._header = "\r\n" if first.endswith(b"\r\n") else "\n", b""
@@ -236,7 +240,7 @@ class Separated(TableRows):
         import numpy as np
 
         if added:
-            every = [*(_bare(record) + self._line_end for record in self._at(range(self.count))), *added]
+            every = [*(record.rstrip("\r\n") + self._line_end for record in self._at(range(self.count))), *added]
             pieces: Iterable[Any] = ["".join(every[place] for place in order).encode(self._held_in, KEEP_BYTES)]
         else:  # neighbours are copied in one piece
             kept = np.sort(np.asarray(order, np.int64))
@@ -326,13 +330,8 @@ class Separated(TableRows):
 
     def _raw(self, record: str) -> list[str]:
         """The cells of a row as they are written, with their quotes."""
-        line = _bare(record)
+        line = record.rstrip("\r\n")
         return self._cell.findall(line) if '"' in line else line.split(self._separator)
-
-    @cached_property
-    def _cell(self) -> re.Pattern[str]:
-        mark, blanks = re.escape(self._separator), " *" if self._blanks else ""
-        return re.compile(rf'(?:\A|{mark})({blanks}"[^"]*(?:""[^"]*)*"[^{mark}]*|[^{mark}]*)')
 
     # --- writing ---
 
@@ -343,23 +342,13 @@ class Separated(TableRows):
         cells = zip(self.table.columns, first, strict=False)
         return {name for name, cell in cells if cell[:1] == '"' and not self._odd.search(cell[1:-1])}
 
-    @cached_property
-    def _odd(self) -> re.Pattern[str]:
-        """What a cell must be quoted for."""
-        return re.compile(rf'[{re.escape(self._separator)}"\r\n]')
-
-    @property
-    def _marks(self) -> tuple[str, str, bool]:
-        """What cells of two files must have in common to be written alike."""
-        return self._encoding, self._separator, self._blanks
-
     def _spelt(self, name: str, cells: Iterable[Any]) -> list[str]:
         """Values as this file writes them in a column."""
         texts = [as_text(cell).encode(self._encoding, "replace").decode(self._encoding) for cell in cells]
         always = name in self._quoted
         return ['"' + text.replace('"', '""') + '"' if always or self._odd.search(text) else text for text in texts]
 
-    def _joined(self, cells: Sequence[str]) -> str:
+    def _joined(self, cells: Iterable[str]) -> str:
         """Cells as they are written as a row."""
         return (self._separator.join(cells) or '""') + self._line_end
 
@@ -396,14 +385,8 @@ def _places(content: Any, mark: bytes) -> Any:
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def _bare(line: str) -> str:
-    return line.rstrip("\r\n")
-
-
 def as_text(value: Any) -> str:
     """A value as the text of a cell."""
-    if isinstance(value, str):
-        return value
     if isinstance(value, (list, dict)):
         return json.dumps(value, default=str)
-    return "" if value is None or value != value else str(value)
+    return value if isinstance(value, str) else str(as_cell(value))

@@ -116,15 +116,11 @@ def read_table(path: Path, name: str = "") -> Table | str:
         if abs(time.time_ns() - status.st_ctime_ns) >= TICK_NS:  # sooner, the next change might leave the same stamp
             stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
             return _looked_at(stamp, path, name)
-    return _read_table(path, name)
+    return _looked_at.__wrapped__((), path, name)
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
-    return _read_table(path, name)
-
-
-def _read_table(path: Path, name: str) -> Table | str:
     form = table_form(path)
     if form is None:
         return f"{name}: not a table"

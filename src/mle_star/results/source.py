@@ -217,7 +217,7 @@ def guess_lines(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]
     """What was guessed, in two lines after what deserves a look; `hides_rows`: labels are kept to score by."""
     task, table = guess.task, survey(Path(guess.task.data_dir))
     rows = "" if table.train is None else f": {table.train.rows:,} rows of {len(table.train.columns)} columns"
-    files = ", ".join(one.name for one in table.tables) or "files"
+    files = ", ".join(one.name for one in (*table.roles, *table.others)) or "files"
     is_alone = table.train is not None and table.test is None
     held = "; no test file: rows are held back to score by" if is_alone and hides_rows else ""
     scored = f"scored by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
