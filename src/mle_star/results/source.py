@@ -76,26 +76,21 @@ def taken_in(
 
 def in_their_words(words: str, source: Any) -> str:
     """A message about the training table, with the name that the user knows it by."""
-    if not isinstance(source, Path):
-        name = "the data frame"
-    elif is_data_file(source):
-        name = source.name
-    else:
+    if isinstance(source, Path) and not is_data_file(source):
         return words
+    name = source.name if isinstance(source, Path) else "the data frame"
     return re.sub(r"(?<![\w.-])(?:[^\s:]*/)?train(?:\.\w+)+", lambda _: name, words)
 
 
 def _take_in(source: Any, folder: Path, target: str | None, note: Callable[[str], None]) -> None:
     if not isinstance(source, Path):
         _write_frame(source, folder / "train.csv")
-    elif source.suffix.lower() == ".zip" and len(_members(source)) != 1:
+    elif table_form(source) is None or (source.suffix.lower() == ".zip" and len(_members(source)) != 1):
         _unpack(source, folder)
     elif table_form(source) == "excel":
         _write_frame(_sheet(source, target, note), folder / "train.csv")
-    elif table_form(source) is not None:
-        shutil.copyfile(source, folder / f"train{''.join(source.suffixes[-2:])}")
     else:
-        _unpack(source, folder)
+        shutil.copyfile(source, folder / f"train{''.join(source.suffixes[-2:])}")
 
 
 def _write_frame(frame: Any, path: Path) -> None:
@@ -154,17 +149,12 @@ def _unpack(path: Path, folder: Path) -> None:
             raise ConfigError(f"{path}: cannot be unpacked ({error})") from None
 
 
-def make_task(
-    data: Path,
-    run_dir: Path | None,
-    *,
-    name: str | None = None,
-    target: str | None = None,
-    metric: str | None = None,
-    maximize: bool | None = None,
-) -> TaskGuess:
-    """The task that `init` would guess for these data, written down in the run's folder where there is one."""
-    guess = guess_task(data, target=target, metric=metric, direction=MetricDirection.of(maximize), name=name)
+def make_task(data: Path, run_dir: Path | None, *, maximize: bool | None = None, **wanted: str | None) -> TaskGuess:
+    """The task that `init` would guess for these data, written down in the run's folder where there is one.
+
+    `wanted`: name, target, metric.
+    """
+    guess = guess_task(data, direction=MetricDirection.of(maximize), **wanted)
     if beside := described_beside(data):
         words = with_target(survey(Path(guess.task.data_dir)), f"{guess.task.description}\n\n{beside}", guess.targets)
         guess = replace(guess, task=guess.task.model_copy(update={"description": words}))
