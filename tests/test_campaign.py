@@ -16,6 +16,7 @@ from mle_star.cli.app import main
 from mle_star.data.folder import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.integrations.campaign import Campaign, Entry
+from mle_star.run.events import RunFinished
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from tests.views.journals import Invented
@@ -59,15 +60,12 @@ class Runs:
             Invented(seed=4, T=1, outcome="failed").write(folder, synced=False)
             raise PipelineError("no candidate worked")
         script = m.SolutionScript(content="x", phase=m.SolutionPhase.final, score=round(0.5 + config.seed / 100, 2))
-        result = m.FinalResult(
-            task=task, config=config, phase2_results=[], phase3=None, final_solution=script,
-            phase1=m.Phase1Result(
-                retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script,
-                initial_score=0.5,
-            ),
-            submission_path=str(folder / "final" / "submission.csv"), total_duration_seconds=3.0, total_cost_usd=1.0,
-            expected=m.Measure(score=0.4, low=0.3, high=0.5),
-        )  # fmt: skip
+        last = Invented(seed=4, T=1).ended(
+            task=task, config=config, final_solution=script, submission_path=str(folder / "final" / "submission.csv"),
+            total_duration_seconds=3.0, total_cost_usd=1.0, expected=m.Measure(score=0.4, low=0.3, high=0.5),
+        )[-1]  # fmt: skip
+        assert isinstance(last, RunFinished) and last.result is not None
+        result = last.result
         (folder / "result.json").write_text(result.model_dump_json())
         return result
 

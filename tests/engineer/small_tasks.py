@@ -15,11 +15,20 @@ from typing import Any
 import pandas
 import pytest
 
-from tests.engineer.shop import system_prompt
-
 Row = dict[str, Any]
 LOWER = ("log loss", "logloss", "log_loss", "mae", "rmse", "rmsle", "smape")
 """The metrics here of which lower is better."""
+
+
+def system_prompt(folder: Path, metric: str = "accuracy", direction: str = "maximize", task: str = "Predict.") -> str:
+    """What an agent is told about a task."""
+    packages = "catboost lightgbm numpy pandas scikit-learn scipy xgboost-cpu"
+    lines = "\n".join(f"{name}==1.0" for name in packages.split())
+    return (
+        f"You are a grandmaster.\n\n# Task\n\n{task}\n\n# Metric\n\n`{metric}`, `{direction}`\n\n# Data\n\n"
+        f"The data folder is `{folder.resolve()}`; scripts see it as `./input`.\n\n# Hardware\n\n- CPU cores: 2\n\n"
+        f"# Python\n\nPython 3.11. Scripts may import these packages:\n\n{lines}"
+    )
 
 
 @dataclass(frozen=True)
@@ -433,6 +442,21 @@ def tabs_and_latin(folder: Path) -> SmallTask:
         text = (folder / name).read_text(encoding="utf-8")
         (folder / name).write_bytes(text.encode("latin-1"))
     return task
+
+
+def shop(folder: Path) -> SmallTask:
+    """Amounts in words, dates, and a second column that the test rows lack."""
+    rows = [
+        {
+            **row,
+            "price": f"${1000 + 7 * n:,}",
+            "joined": f"20{10 + n % 12}-{1 + n % 12:02}-{1 + n % 28:02}",
+            "late": n % 2,
+        }
+        for n, row in enumerate(table(240))
+    ]
+    rows = _with(rows, "bought", above(0))
+    return write(folder, rows, ["bought", "late"], metric="accuracy", answers=["bought"], task="Predict who buys.")
 
 
 def huge_numbers(folder: Path) -> SmallTask:

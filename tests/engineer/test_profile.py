@@ -23,8 +23,7 @@ from mle_star.engineer.parts.reading import read_data
 from mle_star.engineer.profile import look
 from mle_star.holdout.split import find_rule
 from tests.engineer.conftest import profile_of, question
-from tests.engineer.shop import system_prompt, write_shop
-from tests.engineer.small_tasks import TASKS
+from tests.engineer.small_tasks import TASKS, shop, system_prompt
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, 
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
-    asked = question(write_shop(tmp_path / "input"))
+    asked = question(shop(tmp_path / "input").system)
     for path in asked.folder.iterdir():  # a file that has just changed is read anew each time
         os.utime(path)
     time.sleep(2 * TICK_NS / 1e9)
@@ -55,10 +54,10 @@ def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot
 
 
 def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
-    seen = question(write_shop(tmp_path / "input")).profile
+    seen = profile_of(shop(tmp_path / "input"))
     assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
     assert seen.data["amounts"] == ["price"] and list(seen.dates) == ["joined"]
-    assert {"age", "income", "visits"} <= set(seen.data["numbers"]) and "city" in seen.categories
+    assert {"n0", "n1"} <= set(seen.data["numbers"]) and seen.categories == ["kind"]
 
 
 def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:

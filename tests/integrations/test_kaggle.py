@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from mle_star.cli.app import build_app, main
 from mle_star.data.folder import load_task
 from mle_star.integrations.competitions import kept
-from mle_star.models import FinalResult, Measure, Phase1Result, SolutionPhase, SolutionScript
+from mle_star.models import Measure
+from mle_star.run.events import RunFinished
 from mle_star.run.folder import RunFolder
 from tests.views.journals import Invented
 
@@ -105,13 +106,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.setenv("KAGGLE_USERNAME", "somebody")
-    monkeypatch.setenv("KAGGLE_KEY", "secret")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    proxy = {"HTTP_PROXY": f"http://127.0.0.1:{server.server_port}", "NO_PROXY": "", "no_proxy": ""}
+    for name, value in {**proxy, "KAGGLE_USERNAME": "somebody", "KAGGLE_KEY": "secret"}.items():
+        monkeypatch.setenv(name, value)
     yield made
     server.shutdown()
     server.server_close()
@@ -132,16 +130,9 @@ def test_a_competition_becomes_a_task_folder(
 
 def expected(run_dir: Path, score: float) -> None:
     """A result with this expected score."""
-    made, script = Invented(), SolutionScript(content="x", phase=SolutionPhase.final, score=score)
-    first = Phase1Result(
-        retrieved_models=[], candidate_solutions=[], candidate_scores=[], initial_solution=script, initial_score=0.5
-    )
-    result = FinalResult(
-        task=made.task, config=made.config, phase1=first, phase2_results=[], phase3=None, final_solution=script,
-        submission_path="", total_duration_seconds=3.0, total_cost_usd=1.0,
-        expected=Measure(score=score, low=score - 0.1, high=score + 0.1),
-    )  # fmt: skip
-    RunFolder(run_dir).result.write_text(result.model_dump_json(), encoding="utf-8")
+    last = Invented().ended(expected=Measure(score=score, low=score - 0.1, high=score + 0.1))[-1]
+    assert isinstance(last, RunFinished) and last.result is not None
+    RunFolder(run_dir).result.write_text(last.result.model_dump_json(), encoding="utf-8")
 
 
 def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(

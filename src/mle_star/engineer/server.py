@@ -19,7 +19,6 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from mle_star.serving import LoopbackServer, api_error, behind_token
 
@@ -287,13 +286,13 @@ class MessagesServer:
             return api_error(fault.status, fault.message, retry_after=fault.retry_after)
         if kind == "hang":
             await self._until_gone(request)
-            return _Cut(b"")
+            return StreamingResponse(_cut_off(b""))
         message = message_of(asked, reply)
         if kind == "cut":
             free = {**message, "usage": dict.fromkeys(message["usage"], 0)}  # what is not delivered is not charged
             whole = json.dumps(message).encode()
             part = b"".join(list(events_of(free))[:3]) if stream else whole[: len(whole) // 2]
-            return _Cut(part, b"text/event-stream" if stream else b"application/json")
+            return StreamingResponse(_cut_off(part), media_type="text/event-stream" if stream else "application/json")
         if kind == "garbage":
             spoiled = b'event: message_start\ndata: {"type": "mess\n\n' if stream else b'{"type": "mess'
             return Response(spoiled, media_type="text/event-stream" if stream else None)
@@ -320,14 +319,7 @@ class MessagesServer:
         self.charges.append(Charge(asked.agent, asked.model, usage["input_tokens"], usage["output_tokens"]))
 
 
-class _Cut(Response):
-    """Sends part of a reply and closes the connection in the middle."""
-
-    def __init__(self, part: bytes, content_type: bytes = b"application/json") -> None:
-        super().__init__(b"")
-        self.part, self.kind = part, content_type
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", self.kind)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": self.part, "more_body": True})
+async def _cut_off(part: bytes) -> AsyncIterator[bytes]:
+    """Part of a reply, after which the connection breaks."""
+    yield part
+    raise ConnectionAbortedError("a fault that was asked for")

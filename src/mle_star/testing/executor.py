@@ -93,13 +93,23 @@ class ExecutorContract:
         """Runs a script's text."""
         return lambda code, **fields: executor.run(request_for(code, **fields))
 
-    async def test_streams_exit_code_and_directory_come_back_as_they_were(self, run: Run) -> None:
-        code = "import os, sys\nprint(*sorted(os.listdir()))\nprint('oh', file=sys.stderr)\nraise SystemExit(3)"
+    @pytest.mark.parametrize(
+        ("code", "exit_code", "stdout", "stderr"),
+        [
+            ("import os\nprint(*sorted(os.listdir()))\nraise SystemExit(3)", 3, "final input solution.py\n", ""),
+            ("import sys\nprint('oh', file=sys.stderr)\nprint(repr(sys.stdin.read()))", 0, "''\n", "oh\n"),
+            ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", -11, "", None),
+            ("import sys\nsys.stdout.buffer.write(b'\\xff\\xfe ok\\n')", 0, "\ufffd\ufffd ok\n", ""),
+            ("import sys, pydantic\nprint(sys.executable)", 0, f"{sys.executable}\n", ""),
+        ],
+        ids=["directory", "streams", "signal", "no text", "interpreter"],
+    )
+    async def test_streams_exit_code_and_directory_come_back_as_they_were(
+        self, run: Run, code: str, exit_code: int, stdout: str, stderr: str | None
+    ) -> None:
         raw = await run(code)
-        assert raw.stdout == "final input solution.py\n"
-        assert raw.stderr == "oh\n"
-        assert (raw.exit_code, raw.timed_out) == (3, False)
-        assert 0 < raw.duration_seconds < 120
+        assert (raw.stdout, raw.exit_code, raw.timed_out) == (stdout, exit_code, False), raw.stderr
+        assert stderr in (None, raw.stderr) and 0 < raw.duration_seconds < 120
 
     async def test_the_environment_is_the_request_s_and_nothing_else(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -108,12 +118,6 @@ class ExecutorContract:
         raw = await run("import os\nprint(sorted(os.environ))", env={**PLAIN_ENV, "MINE": "2"})
         assert "'MINE'" in raw.stdout
         assert "HARNESS_ONLY" not in raw.stdout
-
-    async def test_stdin_is_closed(self, run: Run) -> None:
-        raw = await run("import sys\nprint(repr(sys.stdin.read()))\ninput()")
-        assert raw.stdout == "''\n"
-        assert "EOFError" in raw.stderr
-        assert raw.exit_code == 1
 
     async def test_home_and_temporary_folder_are_private_and_writable(self, run: Run) -> None:
         code = "import pathlib, tempfile\nhome = pathlib.Path.home()\n(home / 'x').write_text('1')\nprint(home)\n"
@@ -125,12 +129,10 @@ class ExecutorContract:
         assert not Path(temporary).exists() and not (Path(home) / "x").exists()
 
     async def test_the_data_are_shown_as_input_and_outputs_stay(self, run: Run, tmp_path: Path) -> None:
-        data = tmp_path / "data"
-        data.mkdir()
+        data, work = tmp_path / "data", tmp_path / "work"
+        (data / "more").mkdir(parents=True)
         (data / "train.csv").write_text("a\n1\n")
-        (data / "more").mkdir()
         (data / "more" / "notes.txt").write_text("b\n")
-        work = tmp_path / "work"
         for name in ("train.csv", "more"):
             (work / "input" / name).symlink_to(data / name)
         code = (
@@ -203,39 +205,26 @@ class ExecutorContract:
         assert raw.stdout == "begun\n"
         assert await gone(token)
 
-    async def test_cancellation_ends_the_tree_and_goes_on(self, run: Run, tmp_path: Path) -> None:
-        token = uuid.uuid4().hex
+    @pytest.mark.parametrize("times", [1, 2])
+    async def test_cancellation_ends_the_tree_and_a_second_one_lets_nothing_escape(
+        self, run: Run, tmp_path: Path, times: int
+    ) -> None:
+        token, log = uuid.uuid4().hex, tmp_path / "out.log"
         code = (
-            "import subprocess, sys, time\n"
-            f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
-            "print('ready', flush=True)\ntime.sleep(600)"
+            "import signal, subprocess, sys, time\n"
+            f"signal.signal(signal.SIGTERM, signal.{'SIG_IGN' if times > 1 else 'SIG_DFL'})\n"
+            f"sleep = [sys.executable, '-c', 'import time; time.sleep(600)', '{token}']\n"
+            f"subprocess.Popen(sleep, start_new_session={times > 1})\nprint('ready', flush=True)\ntime.sleep(600)"
         )
-        log = tmp_path / "out.log"
         task = asyncio.create_task(run(code, timeout=600, output_file=str(log)))
         await heard(log, "ready")
         started = time.monotonic()
-        task.cancel()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0.1)
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await gone(token)
-        assert time.monotonic() - started < 240
-
-    async def test_a_second_cancellation_does_not_let_anything_escape(self, run: Run, tmp_path: Path) -> None:
-        token = uuid.uuid4().hex
-        code = (
-            "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            f"sleep = [sys.executable, '-c', 'import time; time.sleep(600)', '{token}']\n"
-            "subprocess.Popen(sleep, start_new_session=True)\nprint('ready', flush=True)\ntime.sleep(600)"
-        )
-        log = tmp_path / "out.log"
-        task = asyncio.create_task(run(code, output_file=str(log)))
-        await heard(log, "ready")
-        task.cancel()
-        await asyncio.sleep(0.1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await gone(token)
+        assert await gone(token) and time.monotonic() - started < 240
 
     async def test_a_daemon_that_outlives_the_script_is_ended_and_does_not_hold_the_result_back(self, run: Run) -> None:
         token = uuid.uuid4().hex
@@ -250,14 +239,6 @@ class ExecutorContract:
         assert (raw.exit_code, raw.stdout) == (0, "done\n")
         assert await gone(token)
 
-    async def test_an_end_by_signal_is_a_negative_exit_code(self, run: Run) -> None:
-        raw = await run("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-        assert raw.exit_code == -11
-
-    async def test_bytes_that_are_no_text_are_replaced(self, run: Run) -> None:
-        raw = await run("import sys\nsys.stdout.buffer.write(b'\\xff\\xfe ok\\n')")
-        assert raw.stdout == "�� ok\n"
-
     async def test_the_whole_output_goes_to_the_file_that_was_asked_for(self, run: Run, tmp_path: Path) -> None:
         log = tmp_path / "out.log"
         await run("import sys\nprint('one')\nprint('two', file=sys.stderr)", output_file=str(log))
@@ -265,15 +246,7 @@ class ExecutorContract:
 
     async def test_runs_side_by_side_do_not_touch_each_other(self, run: Run) -> None:
         before = Path.cwd()
-        code = "import os, time\ntime.sleep(0.2)\nos.environ['X'] = '1'\nprint('{}')"
-        scripts = [(code.replace("{}", str(i)), f"script{i}.py") for i in range(3)]
-        results = await asyncio.gather(*(run(text, name=name) for text, name in scripts))
-        assert [raw.stdout for raw in results] == ["0\n", "1\n", "2\n"]
-        again = await run(scripts[1][0], name=scripts[1][1])
-        assert (again.stdout, again.exit_code) == (results[1].stdout, 0)
+        code = "import os, time\ntime.sleep(0.2)\nos.environ['X'] = '1'\nprint({})"
+        results = await asyncio.gather(*(run(code.format(i % 3), name=f"script{i}.py") for i in range(4)))
+        assert [(raw.stdout, raw.exit_code) for raw in results] == [("0\n", 0), ("1\n", 0), ("2\n", 0), ("0\n", 0)]
         assert Path.cwd() == before and "X" not in os.environ
-
-    async def test_the_interpreter_sees_its_packages(self, run: Run) -> None:
-        raw = await run("import sys, pydantic\nprint(sys.executable)")
-        assert raw.exit_code == 0, raw.stderr
-        assert raw.stdout.strip() == sys.executable
