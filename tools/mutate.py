@@ -33,7 +33,7 @@ TESTS = {
     "execution/recorded": [
         f"{EXECUTION}recorded.py",
         f"{EXECUTION}in_run.py",
-        f"{EXECUTION}removal.py",
+        f"{EXECUTION}workspace.py",
         f"{EXECUTION}scored.py",
         f"{PIPELINE}holdout.py::test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_as_are_wanted",
         f"{PIPELINE}holdout.py::test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more",

@@ -10,6 +10,7 @@ import os
 import time
 import typing
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,20 @@ import pytest
 import mle_star.execution
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution import (
+    SUBSAMPLE_INSTRUCTION,
     ExecutorStrategy,
     build_execution_env,
+    detect_error_masking,
     evaluate_batch,
     evaluate_solution,
     evaluate_with_retry,
     exception_line,
     execute_script,
     execute_script_via_sdk,
+    get_subsample_instruction,
     make_score_function,
+    request_subsample_extraction,
+    request_subsample_removal,
     verify_submission,
 )
 from mle_star.execution.harness import SDK_BASH_MAX_MS
@@ -409,3 +415,66 @@ def test_scripts_are_never_run_inside_this_process_and_nothing_is_remembered() -
             assert not isinstance(node, ast.Global), path
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 assert "importlib" not in ast.unparse(node).replace("importlib.metadata", ""), path
+
+
+# --- the sentences about subsampling, and hints on hidden errors ------------------------------------------
+
+
+SAMPLING = "limit = {'rows': 30000}  # ```\ntrain = train.sample(limit['rows'])"
+
+
+@pytest.mark.req("REQ-EX-017", "REQ-EX-018")
+def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plain_digits() -> None:
+    sentence = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
+    assert sentence == SUBSAMPLE_INSTRUCTION
+    assert get_subsample_instruction(PipelineConfig()) == sentence.replace("{limit}", "30000")
+    for limit in (5, 1234567):
+        told = get_subsample_instruction(PipelineConfig(subsample_limit=limit))
+        assert told == sentence.replace("{limit}", str(limit))
+
+
+@pytest.mark.req("REQ-EX-019", "REQ-EX-020")
+@pytest.mark.parametrize(
+    ("request_for", "words"),
+    [
+        (request_subsample_removal, ["remove", "whole changed script"]),
+        (request_subsample_extraction, ["block", "single markdown code block"]),
+    ],
+)
+def test_a_prompt_holds_the_script_and_its_wishes(
+    request_for: Callable[[SolutionScript], str], words: list[str]
+) -> None:
+    prompt = request_for(script(SAMPLING))
+    assert SAMPLING in prompt
+    wishes = prompt.replace(SAMPLING, "").lower()
+    assert all(word in wishes for word in ("subsampl", *words))
+
+
+@pytest.mark.req("REQ-EX-045")
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("try:\n    f()\nexcept:\n    raise", ["line 3"]),
+        ("try:\n    f()\nexcept Exception:\n    pass", ["line 3"]),
+        ("try:\n    f()\nexcept BaseException as e:\n    ...", ["line 3"]),
+        ("try:\n    f()\nexcept (ValueError, Exception):\n    pass", ["line 3"]),
+        ("try:\n    f()\nexcept Exception as e:\n    log(e)", []),
+        ("try:\n    f()\nexcept ValueError:\n    pass", []),
+        ("try:\n    f()\nexcept:\n    g()\ntry:\n    h()\nexcept Exception:\n    pass", ["line 3", "line 7"]),
+        ("def broken(:\ntry:\n    f()\nexcept:\n    g()", ["line 4"]),
+        ("def broken(:\ntry:\n    f()\nexcept Exception as e:\n    pass\n", ["line 4"]),
+        ("def broken(:\ntry:\n    f()\nexcept Exception as e:\n    log(e)\n", []),
+        ("# except: pass", []),
+        ("try:\n    f()\nexcept:\n    pass\n" * 5, [f"line {4 * number + 3}" for number in range(5)]),
+        (
+            "(\ntry:\n    f()\nexcept:\n    pass\n" + "try:\n    f()\nexcept:\n    pass\n" * 4,
+            [f"line {4 * number + 4}" for number in range(5)],
+        ),
+        (f"x = {'-' * 20_000}1\ntry:\n    f()\nexcept:\n    pass\n", ["line 4"]),
+        (f"x = {'(' * 20_000}1\ntry:\n    f()\nexcept:\n    pass\n", ["line 4"]),
+    ],
+    ids=range(15),
+)
+def test_handlers_that_hide_errors_are_named_with_their_lines(content: str, lines: list[str]) -> None:
+    warnings = detect_error_masking(content)
+    assert [warning.split(":")[0] for warning in warnings] == lines

@@ -1,7 +1,8 @@
-"""From output to a scored result: score, failure, and a traceback worth reading."""
+"""From output to a scored result: score, failure, a traceback worth reading, and the order of results."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import timeit
@@ -13,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mle_star.execution import build_evaluation_result, debug_text, detect_error, exception_line, extract_traceback
+from mle_star.execution import (
+    build_evaluation_result,
+    debug_text,
+    detect_error,
+    exception_line,
+    extract_traceback,
+    is_better_solution,
+    rank_solutions,
+)
 from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed, trim_traceback
 from mle_star.models import (
     DataModality,
@@ -23,7 +32,9 @@ from mle_star.models import (
     MetricDirection,
     TaskDescription,
     TaskType,
+    is_improvement,
 )
+from tests.execution.conftest import script
 
 TRACE = f'{HEADER}\n  File "a.py", line 1, in <module>\n    boom()\nValueError: boom'
 
@@ -313,3 +324,63 @@ def test_a_score_that_the_metric_cannot_take_is_none(
     result = build_evaluation_result(raw("Final Validation Performance: 1.5\n"), task=task)
     assert (result.score, result.score_problem) == (score, problem)
     assert build_evaluation_result(raw("Final Validation Performance: 1.5\n")).score == 1.5
+
+
+# --- order among scored scripts ---------------------------------------------------------------------------
+
+
+MAX, MIN = MetricDirection.maximize, MetricDirection.minimize
+
+
+def ended(score: float | None, error: bool = False) -> EvaluationResult:
+    return EvaluationResult(
+        score=score, stdout="", stderr="", exit_code=int(error), duration_seconds=0.0, is_error=error
+    )
+
+
+@pytest.mark.req("REQ-EX-027")
+@pytest.mark.parametrize(("direction", "order"), [(MAX, [0.9, 0.8]), (MIN, [0.8, 0.9])])
+def test_scored_before_unscored_before_failed(direction: MetricDirection, order: list[float]) -> None:
+    results = [ended(None), ended(0.99, error=True), ended(0.8), ended(0.9), ended(None, error=True)]
+    scripts = [script(f"x = {i}") for i in range(5)]
+    ranked = rank_solutions(scripts, results, direction)
+    assert [(entry.score, entry.is_error) for _, entry in ranked] == [
+        (order[0], False), (order[1], False), (None, False), (0.99, True), (None, True),
+    ]  # fmt: skip
+    assert all(entry is results[scripts.index(solution)] for solution, entry in ranked)
+    assert [one.content for one in scripts] == [f"x = {i}" for i in range(5)]
+    with pytest.raises(ValueError, match="5 solutions but 0 results"):
+        rank_solutions(scripts, [], direction)
+
+
+@pytest.mark.req("REQ-EX-022", "REQ-EX-027")
+@given(
+    st.lists(st.tuples(st.one_of(st.none(), st.integers(-3, 3).map(float)), st.booleans()), max_size=8),
+    st.sampled_from([MAX, MIN]),
+)
+def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
+    scored: list[tuple[float | None, bool]], direction: MetricDirection
+) -> None:
+    scripts = [script(str(number)) for number in range(len(scored))]
+    ranked = rank_solutions(scripts, [ended(*entry) for entry in scored], direction)
+    good = [(int(one.content), entry.score) for one, entry in ranked if not entry.is_error and entry.score is not None]
+    for (first, left), (second, right) in itertools.pairwise(good):
+        assert left is not None and right is not None
+        assert not is_improvement(right, left, direction)
+        assert left != right or first < second
+
+
+@pytest.mark.req("REQ-EX-023")
+@pytest.mark.parametrize(
+    ("new", "old", "direction", "better"),
+    [
+        *((ended(new), old, MAX, new > old) for new in (0.8, 0.9) for old in (0.8, 0.9)),
+        *((ended(new), old, MIN, new < old) for new in (0.8, 0.9) for old in (0.8, 0.9)),
+        (ended(None), 0.1, MAX, False),
+        (ended(0.9, error=True), 0.1, MAX, False),
+    ],
+)
+def test_better_is_strict_and_without_error(
+    new: EvaluationResult, old: float, direction: MetricDirection, better: bool
+) -> None:
+    assert is_better_solution(new, old, direction) is better

@@ -25,7 +25,7 @@ from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
 from mle_star.testing.executor import PLAIN_ENV, ExecutorContract
 from tests.execution.conftest import OpenRun, scored
-from tests.execution.test_removal import nest
+from tests.execution.test_workspace import nest
 
 CONFIG = PipelineConfig()
 

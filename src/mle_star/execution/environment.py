@@ -165,15 +165,10 @@ def find_program(name: str) -> str | None:
 
 def try_program(command: Sequence[str], seconds: float, *, check: bool = False) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end; raises `OSError` or `SubprocessError` when that is not to be had, or `check` fails."""
+    env, nothing = script_environment(PipelineConfig()), subprocess.DEVNULL
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as neutral:
         return subprocess.run(
-            command,
-            cwd=neutral,
-            env=script_environment(PipelineConfig()),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            check=check,
+            command, cwd=neutral, env=env, stdin=nothing, capture_output=True, timeout=seconds, check=check
         )
 
 
@@ -255,9 +250,8 @@ def _ask(python: str | None, question: str) -> InterpreterInfo:
     chosen = find_program(wanted) or wanted
     try:
         # -S, because the question goes through `site` in its own way
-        known: dict[str, Any] = json.loads(
-            try_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS, check=True).stdout
-        )
+        answer = try_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS, check=True).stdout
+        known: dict[str, Any] = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         output = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
         lines = output.decode("utf-8", "replace").strip().splitlines() or ["no answer"]

@@ -69,12 +69,9 @@ async def execute_script(
     script_path: str, working_dir: str, timeout_seconds: int, env: dict[str, str] | None = None
 ) -> ExecutionRawResult:
     """Run a script in a process of its own. A failing script is data, never an exception."""
-    request = ScriptRequest(
-        script_path=os.path.abspath(script_path),  # noqa: PTH100
-        working_dir=os.path.abspath(working_dir),  # noqa: PTH100
-        timeout_seconds=timeout_seconds,
-        env=dict(os.environ) if env is None else env,
-    )
+    script, folder = map(os.path.abspath, (script_path, working_dir))
+    env = dict(os.environ) if env is None else env
+    request = ScriptRequest(script_path=script, working_dir=folder, timeout_seconds=timeout_seconds, env=env)
     return await LocalExecutor().run(request)
 
 
@@ -135,13 +132,10 @@ async def evaluate_solution(
         if strategy is ExecutorStrategy.sdk_bash:
             raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
         else:
-            data = DataFolder(task.data_dir, ours=base)
+            data, env = DataFolder(task.data_dir, ours=base), script_environment(config, gpu_indices)
+            shown = str(data.root) if working_dir is None and data.is_whole else None  # else links show the data
             request = ScriptRequest(
-                script_path=script_path,
-                working_dir=base,
-                timeout_seconds=limit,
-                env=script_environment(config, gpu_indices),
-                input_dir=str(data.root) if working_dir is None and data.is_whole else None,  # else links show the data
+                script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=shown
             )
             raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw, task=task, timeout_seconds=limit, letter=config.letter)
@@ -165,11 +159,8 @@ def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: st
         except Timeout:  # another evaluation works there
             base = str(held.enter_context(workspace.own_folder(folder, uuid.uuid4().hex)))
         else:
-            if (
-                not workspace.is_ours(str(folder))
-                and folder.exists()
-                and not (folder.is_dir() and not any(folder.iterdir()))
-            ):
+            is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+            if not is_free and not workspace.is_ours(str(folder)):
                 raise ExecutionError(f"{folder} was not made by mle-star: move it away, or pass `working_dir`")
             base = workspace.prepare_path_directory(folder.parent, folder.name)
             workspace.reset_working_directory(base)

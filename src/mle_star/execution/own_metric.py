@@ -68,13 +68,10 @@ class _Process:
         self._door.listen(1)
         self._door.settimeout(0.05)
         server = _SERVER.format(door=DOOR, idle=IDLE_SECONDS, stem=path.stem, path=str(path), name=name)
-        (work / "solution.py").write_text(server, encoding="utf-8")
+        script, env = work / "solution.py", script_environment(PipelineConfig())
+        script.write_text(server, encoding="utf-8")
         request = ScriptRequest(
-            script_path=str(work / "solution.py"),
-            working_dir=str(work),
-            timeout_seconds=86400.0,
-            env=script_environment(PipelineConfig()),
-            readable=(str(path),),
+            script_path=str(script), working_dir=str(work), timeout_seconds=86400.0, env=env, readable=(str(path),)
         )
         self._held = ExitStack()
         self._held.callback(remove_entry, place)

@@ -22,7 +22,7 @@ from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
-from mle_star.models import EvaluationResult, Measure, SolutionScript
+from mle_star.models import EvaluationResult, SolutionScript
 from mle_star.models.texts import digest_of, shorten, storable
 from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
@@ -220,14 +220,11 @@ async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult
     holdout = scoring.holdout_of(run)
     if holdout is None or not result.answers:
         return result
-
-    def measured() -> Measure:
-        answers = holdout.read([run.run_dir / path for path in result.answers], holdout.views)
-        views, leaking = len(result.answers), run.ledger.leaking
-        return scoring.compared(holdout, run.run_dir, scoring.scored_here(run), answers, views, result.score, leaking)
-
+    scored, leaking = scoring.scored_here(run), run.ledger.leaking
     try:
-        measure = await asyncio.to_thread(measured)
+        measure = await asyncio.to_thread(
+            scoring.compared, holdout, run.run_dir, scored, result.answers, result.score, leaking
+        )
     except Ungradable as error:
         return _unanswered(result, error)
     if overclaims(measure, run.task.metric_direction):  # a sign that labels leak into it

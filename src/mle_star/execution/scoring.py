@@ -143,9 +143,13 @@ def scored_here(run: RunContext) -> list[ScriptRun]:
 def answers_of(holdout: HoldOut, run_dir: Path, event: ScriptRun) -> Answers | None:
     """What a script said on all of its views; None where that is gone."""
     try:
-        return holdout.read([run_dir / path for path in event.result.answers], holdout.views)
+        return _read(holdout, run_dir, event.result.answers)
     except (OSError, Ungradable):
         return None
+
+
+def _read(holdout: HoldOut, run_dir: Path, paths: Iterable[str]) -> Answers:
+    return holdout.read([run_dir / path for path in paths], holdout.views)
 
 
 def read_predictions(run: RunContext, holdout: HoldOut, only: Collection[str] | None = None) -> dict[str, Answers]:
@@ -206,19 +210,19 @@ def compared(
     holdout: HoldOut,
     run_dir: Path,
     scored: Sequence[ScriptRun],
-    answers: Answers,
-    views: int,
+    paths: Sequence[str],
     printed: float | None = None,
     leaking: Collection[str] = (),
 ) -> Measure:
-    """The grade of answers to so many views on the rows of the first `scored` script, as all scores of a search.
+    """The score of the answers in these files on the rows of the first `scored` script, as all scores of a search.
 
     What answers to fewer views is set against the best clean script that answers to all, on the rows that both have;
     that estimate is at most as good as what was measured. What answers to more has the others for the final selection.
     """
-    common = len(scored[0].result.answers) if scored else views
+    answers = _read(holdout, run_dir, paths)
+    common = len(scored[0].result.answers) if scored else len(paths)
     rows = holdout.compared_rows(common)
-    if views >= common:
+    if len(paths) >= common:
         return holdout.measure(answers, rows, printed=printed)
     best, reference = _yardstick(holdout, run_dir, scored, leaking)
     measure = holdout.measure(answers, rows, printed=printed, reference=reference)
@@ -244,9 +248,8 @@ def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str])
     if reference is None:
         return range(0)
     try:
-        ours = holdout.read([run.run_dir / path for path in answers], holdout.views)
         rows = holdout.compared_rows(len(answers))
-        figures = holdout.figure(ours, rows), holdout.figure(reference, rows)
+        ours, best = (holdout.figure(one, rows) for one in (_read(holdout, run.run_dir, answers), reference))
     except (OSError, Ungradable):
         return range(0)
-    return missing if is_improvement(*figures, holdout.scorer.metric.direction) else range(0)
+    return missing if is_improvement(ours, best, holdout.scorer.metric.direction) else range(0)

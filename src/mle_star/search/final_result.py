@@ -280,7 +280,7 @@ def _of_run(
     elif holdout is not None and event.result.answers:
         try:
             answers = holdout.read([root / path for path in event.result.answers], holdout.views)
-            search = compared(holdout, root, scored[: scored.index(event)], answers, len(event.result.answers))
+            search = compared(holdout, root, scored[: scored.index(event)], event.result.answers)
             best = incumbent(holdout, scored)
             reference = None if best is None else answers_of(holdout, root, best)
             select = holdout.measure(answers, holdout.select_rows, reference=reference, ahead=True)

@@ -36,11 +36,8 @@ _DETACH = 2
 _MOUNT_SETATTR = 442  # the same number on every architecture
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _ONLY_READ, _NEVER_SUID, _NEVER_DEVICES = 1, 2, 4  # of `mount_setattr`
-_BOUND = {
-    "ro-bind": _ONLY_READ | _NEVER_SUID | _NEVER_DEVICES,
-    "bind": _NEVER_SUID | _NEVER_DEVICES,
-    "dev-bind": _NEVER_SUID,
-}
+_SAFE = _NEVER_SUID | _NEVER_DEVICES
+_BOUND = {"ro-bind": _ONLY_READ | _SAFE, "bind": _SAFE, "dev-bind": _NEVER_SUID}
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 
