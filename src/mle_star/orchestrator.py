@@ -177,11 +177,11 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         if control.stopped_by is None:
             raise
         kept = folder.best_submission if folder.best_submission.is_file() else None
-        so_far_spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd}
+        spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd}
         so_far = f"the best submission so far is {kept}; " if kept else ""
         raise RunInterrupted(
             f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here",
-            diagnostics={**so_far_spent, "submission": kept and str(kept)},
+            diagnostics={**spent, "submission": kept and str(kept)},
         ) from None
     except Exception as error:
         close("failed", f"{type(error).__name__}: {error}")

@@ -137,8 +137,8 @@ async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_pa
         while not environ.read_text() and harness.returncode is None:  # empty while the program is being loaded
             await asyncio.sleep(0.01)
         assert KEY in environ.read_text()
-        said, _ = await asyncio.wait_for(harness.communicate(), 600)
-    assert said.decode().split()[-1] == "done", said
+        output, _ = await asyncio.wait_for(harness.communicate(), 600)
+    assert output.decode().split()[-1] == "done", output
     assert {request.headers["x-api-key"] for request in brain.requests} == {KEY}  # the service got it
     assert {request.headers["x-mle-star-agent"] for request in brain.requests} == {"coder"}
     found = dict(zip(SEARCHES, brain.requests[-1].tool_results, strict=True))

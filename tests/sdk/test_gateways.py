@@ -113,12 +113,14 @@ def test_half_a_pair_of_surrogates_in_a_reply_can_be_kept() -> None:
 
 @pytest.mark.req("REQ-SF-014")
 def test_an_example_that_is_quoted_before_the_answer_is_no_answer() -> None:
-    prompt = render(AgentType.leakage, "detection", code="x = 1", told="")
+    prompt = render(AgentType.leakage, "detection", code="x = 1")
     example = read_structured(LeakageDetectionOutput, prompt)
     assert example["answers"][0]["leakage_status"] == "No Data Leakage", "the prompt holds an example that fits"
     answer = {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": "scaler.fit(data)"}]}
-    said = f"The form is as follows. {prompt[-300:]}\nHere it is:\n```json\n{json.dumps(answer)}\n```\nDone {{so far}}."
-    assert read_structured(LeakageDetectionOutput, said) == answer
+    reply = (
+        f"The form is as follows. {prompt[-300:]}\nHere it is:\n```json\n{json.dumps(answer)}\n```\nDone {{so far}}."
+    )
+    assert read_structured(LeakageDetectionOutput, reply) == answer
     assert read_structured(LeakageDetectionOutput, answer, json.dumps(example)) == answer, "a tool comes before a text"
 
 

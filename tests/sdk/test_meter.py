@@ -47,9 +47,9 @@ def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
     reply = BrainReply(text="x" * 700, input_tokens=1000, output_tokens=500)
     message = message_of(BrainRequest("coder", None, "", "", model=MODEL), reply)
     events = [json.loads(event.split(b"data: ")[1]) for event in events_of(message)]
-    for told, passed in ((events, events[:2]), (events[:2], events), ([], events), (events, [])):
+    for streamed_by_cli, passed in ((events, events[:2]), (events[:2], events), ([], events), (events, [])):
         meters = Meter(), Meter()
-        for meter, heard in zip(meters, (told, passed), strict=True):
+        for meter, heard in zip(meters, (streamed_by_cli, passed), strict=True):
             for event in heard:
                 meter.stream(event)
         meters[0].add(meters[1])
@@ -58,23 +58,23 @@ def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
 
 
 def test_a_model_without_a_list_price_is_estimated_by_the_calls_before_and_that_is_said() -> None:
-    said: list[str] = []
-    tariff, settled, broken = Tariff(said.append), Meter(), Meter()
+    warnings: list[str] = []
+    tariff, settled, broken = Tariff(warnings.append), Meter(), Meter()
     streamed(broken, model="mystery-1", input_tokens=1000, output_tokens=100)
     assert tariff.cost(broken) == pytest.approx(1000 * 4e-6 + 100 * 20e-6)  # what the CLI takes for such names
-    assert "'mystery-1'" in said[0] and "CLI" in said[0]
+    assert "'mystery-1'" in warnings[0] and "CLI" in warnings[0]
     streamed(settled, model="mystery-1", input_tokens=2000, output_tokens=1000)
     tariff.settle(settled, 0.07)  # 10 dollars for a million tokens of input
     assert tariff.cost(broken) == pytest.approx(0.015)
-    assert "by the calls before" in said[-1]
+    assert "by the calls before" in warnings[-1]
 
 
 def test_what_the_cli_says_on_its_own_account_is_free() -> None:
-    said: list[str] = []
+    warnings: list[str] = []
     meter = Meter()
     meter.message("1", "<synthetic>", {"input_tokens": 0, "output_tokens": 0, "server_tool_use": None})
     meter.message(None, "sonnet", {"input_tokens": 5})
-    assert (Tariff(said.append).cost(meter), said, meter.broken_off) == (0, [], False)
+    assert (Tariff(warnings.append).cost(meter), warnings, meter.broken_off) == (0, [], False)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_a_limit_in_dollars_of_the_user_is_kept_by_a_cli_that_counts_its_own(
     tariff = Tariff(own={model: Price(*own)}).asked_for(model)
     limit = tariff.as_the_cli_counts(5.0)
     usage = {"input_tokens": used[0], "output_tokens": used[1]}
-    told, paid = (usage_cost(usage, price) for price in (price_of(model) or UNKNOWN, Price(*own)))
+    listed, paid = (usage_cost(usage, price) for price in (price_of(model) or UNKNOWN, Price(*own)))
     if limit is None:
         assert paid == 0
-    elif told <= limit:
+    elif listed <= limit:
         assert paid <= 5.0 * (1 + 1e-9)
     assert Tariff().asked_for(model).as_the_cli_counts(5.0) == 5.0 and tariff.as_the_cli_counts(None) is None

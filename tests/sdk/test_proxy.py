@@ -107,7 +107,9 @@ async def test_what_each_reply_used_is_heard_by_the_meter_of_the_cli_that_asked(
             headers = {"x-api-key": key, "accept-encoding": "gzip"}
             await ask(urlsplit(proxy.base_url).netloc, "POST", "/v1/messages", content, headers=headers)
             await proxy.usage_complete(key)
-    used = [[(said.usage["input_tokens"], said.usage["output_tokens"]) for said in one.messages] for one in meters]
+    used = [
+        [(message.usage["input_tokens"], message.usage["output_tokens"]) for message in one.messages] for one in meters
+    ]
     assert used == [[(1000, 1)], [(2000, 2)], [(3000, 3)]]
     assert {request.headers["accept-encoding"] for request in brain.requests} == {"identity"}
 
@@ -141,7 +143,9 @@ async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_usage_complete() -> N
                 await asyncio.sleep(0)
         brain.may.set()
         await proxy.usage_complete(key)
-        assert [(said.usage["input_tokens"], said.usage["output_tokens"]) for said in meter.messages] == [(1000, 7)]
+        assert [(message.usage["input_tokens"], message.usage["output_tokens"]) for message in meter.messages] == [
+            (1000, 7)
+        ]
         assert len(server.charges) == 1
 
 

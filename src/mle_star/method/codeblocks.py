@@ -243,16 +243,10 @@ def _outer_end(lines: list[str], first: int, markup: str) -> int | None:
 
 def _unbalanced(rest: list[str], token: Token) -> str:
     """The likeliest block when fences do not pair up: a reading that is Python, else all that follows."""
-    everything = _cut_blank_borders("\n".join(rest))
-    pieces: list[list[str]] = [[]]
-    for line in rest:
-        if _same_fence(line, token.markup) is None:
-            pieces[-1].append(line)
-        else:
-            pieces.append([])
-    readings = [everything, _cut_blank_borders(token.content)]
-    readings += sorted((_cut_blank_borders("\n".join(piece)) for piece in pieces), key=len, reverse=True)
-    return next((reading for reading in readings if compiles(reading)), everything)
+    everything = "\n".join(rest)
+    pieces = re.split(rf"^ {{0,3}}{token.markup}.*$", everything, flags=re.MULTILINE)
+    readings = [everything, token.content, *sorted(pieces, key=len, reverse=True)]
+    return next(filter(compiles, map(_cut_blank_borders, readings)), _cut_blank_borders(everything))
 
 
 def _cut_blank_borders(text: str) -> str:

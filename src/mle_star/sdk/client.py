@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,12 @@ class AgentClient:
         self._base_url, self._notify = base_url, notify
         self._servers = AsyncExitStack()
         self._keeper = ProcessKeeper(self.marker)
+
+        @cache
+        def warn(message: str) -> None:
+            logger.warning(message)
+            notify(message)
+
         self._launcher = Launcher(
             task=task,
             config=config,
@@ -106,11 +113,11 @@ class AgentClient:
             cli_retries=self.policy.cli_retries,
             can_use_tool=can_use_tool,
             hidden=hidden,
-            notify=notify,
+            warn=warn,
             replies="plain" if config.tool_use == "none" or not config.traits.uses_tools else "tools",
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
-        self._tariff = Tariff(self._launcher.warn_once, own)
+        self._tariff = Tariff(warn, own)
         self._tools_work = False
         self._pool = Pool(self.policy.max_idle)
         most = 1 if self._launcher.shares_client else self.max_concurrent_sessions

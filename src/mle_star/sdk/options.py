@@ -117,9 +117,8 @@ class Launcher:
     tool_server: McpSdkServerConfig | None = None
     can_use_tool: CanUseTool | None = None
     hidden: tuple[str, ...] = ()  # what no shell may read: the labels, and the records of runs
-    notify: Callable[[str], None] = lambda message: None
+    warn: Callable[[str], None] = logger.warning  # once of each thing that holds for the whole run
     replies: Replies = "tools"
-    _warned: set[str] = field(default_factory=set)
     _serial: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -264,7 +263,7 @@ class Launcher:
         if mode == "bypassPermissions" and is_root and os.environ.get("IS_SANDBOX") != "1":
             mode = "dontAsk"
             if tools:
-                self.warn_once("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
+                self.warn("as root the CLI refuses bypassPermissions: agents run in mode dontAsk, tools allowed")
         allowed = list(tools)
         if mode not in ("dontAsk", "bypassPermissions"):
             # what is allowed beforehand is never put before the callback
@@ -295,11 +294,4 @@ class Launcher:
     def expect(self, replies: Replies) -> None:
         """Ask for structured replies in another way from now on."""
         self.replies = replies
-        self.warn_once(_LEARNT[replies])
-
-    def warn_once(self, message: str) -> None:
-        """Warn of something that holds for the whole run."""
-        if message not in self._warned:
-            self._warned.add(message)
-            logger.warning(message)
-            self.notify(message)
+        self.warn(_LEARNT[replies])

@@ -296,7 +296,7 @@ def gather_facts(
     """
     python, parts = python or inspect_interpreter(config.python), config.briefing
     packages = {plain_name(name) for name in python.packages}
-    told_of_data = "data" in parts and config.traits.reads_prose
+    shows_data = "data" in parts and config.traits.reads_prose
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
         memory_gb=hardware.get("script_memory_gb") or Limits.of(config).memory_bytes / 1e9,
@@ -309,7 +309,7 @@ def gather_facts(
         python_version=python.version,
         packages=python.packages,
         scored_by_answers=scored_by_answers,
-        brief=data_brief(Path(task.data_dir), task.description) if told_of_data else "",
+        brief=data_brief(Path(task.data_dir), task.description) if shows_data else "",
         knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in parts else "",
         share=share if "limits" in parts else None,
     )
