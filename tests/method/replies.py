@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from mle_star.models import AgentConfig, AgentType, CodeBlock, Phase1Result, SolutionPhase, SolutionScript
 
+BOTH, LETTER = pytest.mark.modes("delivered", "letter"), pytest.mark.modes("letter")
 BLOCK = "level = 0.5"
 GARBAGE = "I am not sure about this one: {oops, and no code either."
 Reply = Any

@@ -32,6 +32,7 @@ from mle_star.safety import check_and_fix_leakage
 from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedAgents, ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .loops import CheckedFirst, measured
 from .replies import (
+    BOTH,
     GARBAGE,
     NO_LEAKAGE,
     Reply,
@@ -445,7 +446,7 @@ def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time
         assert all(words in text for words, text in zip(unchecked, witness.unchecked, strict=True))
 
 
-@pytest.mark.modes("delivered", "letter")
+@BOTH
 @pytest.mark.parametrize("name", PLAYS)
 async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, first):
@@ -456,7 +457,7 @@ async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_
         assert len(again.journal.events) == said, "every event in the same words"
 
 
-@pytest.mark.modes("delivered", "letter")
+@BOTH
 @pytest.mark.req(
     "REQ-P1-021", "REQ-P1-028", "REQ-P1-030", "REQ-P1-031", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036",
     "REQ-P2I-041", "REQ-P3-029", "REQ-P3-030", "REQ-P3-031", "REQ-P3-038", "REQ-FN-006", "REQ-FN-040", "REQ-FN-041",
@@ -488,7 +489,7 @@ async def test_a_script_that_fails_costs_no_more_than_it_must(
         assert any(words in text for text in run.executor.scripts)
 
 
-@pytest.mark.modes("delivered", "letter")
+@BOTH
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-029", "REQ-P2I-041", "REQ-P3-026", "REQ-P3-038", "REQ-FN-025")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("name", [name for name in PLAYS if name not in ("Phase 1", "kept")])
@@ -522,7 +523,7 @@ async def test_the_end_comes_at_once_with_what_a_phase_has_reached(
         assert outcome in reached[:1] or chance or (outcome is None and step.startswith("finalization"))
 
 
-@pytest.mark.modes("delivered", "letter")
+@BOTH
 @pytest.mark.req("REQ-OR-034", "REQ-P2I-029", "REQ-P2O-030", "REQ-P3-033")
 @pytest.mark.parametrize(
     ("name", "step", "expected", "rest"),

@@ -36,9 +36,7 @@ from tests.ledgers import best_score, check
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from tests.pipeline.clock import in_its_own_time
 
-from .replies import GARBAGE, ScriptedCall, broken_script, fenced, phase1_of, script, solution
-
-BOTH = pytest.mark.modes("delivered", "letter")
+from .replies import BOTH, GARBAGE, ScriptedCall, broken_script, fenced, phase1_of, script, solution
 
 SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"

@@ -9,30 +9,15 @@ from typing import Any
 import pytest
 
 from mle_star.errors import PipelineTimeoutError
-from mle_star.method.codeblocks import extract_code_block, replacement
+from mle_star.method.codeblocks import extract_code_block
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase
 from mle_star.orchestrator import run_pipeline
-from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.run.budget import Budget
 from mle_star.safety import check_and_evaluate
-from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, settings, write_data
+from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, write_data
 
-from .replies import (
-    BLOCK,
-    NO_LEAKAGE,
-    ScriptedCall,
-    base_solution,
-    block,
-    broken_script,
-    by_step,
-    fenced,
-    leaky,
-    script,
-    solution,
-)
+from .replies import BOTH, NO_LEAKAGE, ScriptedCall, broken_script, by_step, fenced, leaky, script, solution
 
-LETTER = pytest.mark.modes("letter")
-BOTH = pytest.mark.modes("delivered", "letter")
 SMALL = {
     "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
     "ensemble_rounds": 1, "max_debug_attempts": 1,
@@ -46,26 +31,18 @@ def chosen(call: ScriptedCall) -> dict[str, Any]:
     return {"plans": [{"code_block": found[0], "plan": "raise the level"}]}
 
 
-def eventful() -> ScriptedAgents:
-    """Minds that make one mistake of each kind: a crash, a leak that no block holds, a study and a test that crash."""
-    agents = ScriptedAgents()
+async def played(root: Path, preset: str | None) -> tuple[dict[str, ScriptedCall], FinalResult]:
+    """All calls of a run by their step, and its result; a crash, a leak no block holds, a study and a test fail."""
+    agents, task = ScriptedAgents(), make_task(write_data(root / "data"))
     agents.always("init", by_step(candidate_0=fenced(broken_script()), otherwise=fenced(script(0.5, note="beta"))))
     agents.always("ablation", fenced("raise RuntimeError('study')"))
     agents.always("leakage-detection", by_step(candidate_1=leaky("nowhere = 1"), otherwise=NO_LEAKAGE))
     agents.always("debugger", by_step(finalization="I cannot.", otherwise=fenced(script(0.4))))
     agents.always("extractor", chosen)
     agents.always("test", fenced("print('no file')"))
-    return agents
-
-
-async def played(root: Path, preset: str | None) -> tuple[dict[str, ScriptedCall], FinalResult]:
-    """All calls of a run by their step, and its result."""
-    agents = eventful()
     config = PipelineConfig(**SMALL, preset=preset, work_dir=str(root))
-    result = await run_pipeline(
-        make_task(write_data(root / "data")), config, agents=agents, executor=ScriptedExecutor(), console=False,
-        run_dir=root / "run",
-    )  # fmt: skip
+    options: dict[str, Any] = {"executor": ScriptedExecutor(), "console": False, "run_dir": root / "run"}
+    result = await run_pipeline(task, config, agents=agents, **options)
     return {call.step: call for call in agents.log}, result
 
 
@@ -75,7 +52,6 @@ def headings(calls: dict[str, ScriptedCall]) -> set[str]:
     return {found for text in texts for found in re.findall(r"^# (.+)$", text, re.MULTILINE)}
 
 
-@pytest.mark.modes("delivered")
 @pytest.mark.req("REQ-OR-008", "REQ-OR-036", "REQ-OR-043", "REQ-SF-002", "REQ-SF-021")
 @pytest.mark.req("REQ-P1-002", "REQ-P1-003", "REQ-DM-015", "REQ-DM-030", "REQ-FN-025")
 async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_path: Path) -> None:
@@ -122,21 +98,6 @@ def test_fences_are_read_line_by_line_to_the_letter() -> None:
 
 
 @BOTH
-@pytest.mark.req("REQ-P2I-022", "REQ-DM-010")
-async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -> None:
-    start = base_solution()
-    start.content = f"max_{BLOCK}\n{start.content}"
-    quick_run.agents.reply("coder", fenced("level = 0.9"))
-    await run_phase2_inner_loop(start, block(), "plan", 0.5, quick_run.task, settings(K=1))
-    hit = BLOCK if quick_run.config.letter else f"\n{BLOCK}"
-    assert quick_run.executor.scripts == [start.content.replace(hit, hit.replace("0.5", "0.9"), 1)]
-    with pytest.raises(ValueError, match="not found"):
-        replacement(start.content, "level = 7", "x", first=True)
-    lost = "if True:\n    a = 1\n    b = 2\n"  # C-53: what does not compile as it is, is moved in
-    assert replacement(lost, "    a = 1\n    b = 2", "c = 3\nd = 4", first=True)[1] == "    c = 3\n    d = 4"
-
-
-@BOTH
 @pytest.mark.req("REQ-EX-021")
 async def test_an_unchanged_script_runs_again_to_the_letter(quick_run: ScriptedRun) -> None:
     broken, config = broken_script(), quick_run.config
@@ -155,7 +116,7 @@ def test_loops_end_at_the_specified_time_to_the_letter(letter: bool) -> None:
     assert budget.finalize_now == letter
 
 
-@LETTER
+@pytest.mark.modes("letter")
 @pytest.mark.req("REQ-OR-014", "REQ-OR-040", "REQ-OR-030", "REQ-OR-042")
 async def test_a_failed_path_gives_the_initial_solution_and_phase_1_ends_or_raises(tmp_path: Path) -> None:
     task = make_task(write_data(tmp_path / "data"))

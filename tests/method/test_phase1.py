@@ -21,9 +21,8 @@ from mle_star.run.reached import partial_phase1
 from tests.ledgers import best_score
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .replies import GARBAGE, ScriptedCall, broken_script, by_step, fenced, leaky, models, script
+from .replies import BOTH, GARBAGE, LETTER, ScriptedCall, broken_script, by_step, fenced, leaky, models, script
 
-BOTH = pytest.mark.modes("delivered", "letter")
 TIMES: dict[str, Any] = {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
 
 
@@ -163,7 +162,7 @@ async def test_when_every_candidate_fails_there_is_no_phase_1(quick_run: Scripte
     [
         ("", None), (script(0.3, note="uses all"), 0.3), (broken_script("no such file"), None),
         ("print('all data is used')", None), (script("'1,5'"), None),
-        pytest.param(script(0.3, note="uses all"), 0.3, marks=pytest.mark.modes("letter")),
+        pytest.param(script(0.3, note="uses all"), 0.3, marks=LETTER),
     ],
 )  # fmt: skip
 async def test_a_data_revision_counts_even_when_it_scores_worse_unless_it_never_has_a_score(

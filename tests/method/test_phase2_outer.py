@@ -29,9 +29,7 @@ from tests.ledgers import ran
 
 from .conftest import Fault, ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from .loops import play_steps, section
-from .replies import base_solution, fenced, part, plans, solution
-
-BOTH, LETTER = pytest.mark.modes("delivered", "letter"), pytest.mark.modes("letter")
+from .replies import BOTH, LETTER, base_solution, fenced, part, plans, solution
 
 
 async def follow(run: ScriptedRun, t: int, k: int = 1, **changes: Any) -> Phase2Result:

@@ -26,6 +26,7 @@ from mle_star.run.events import PLANNER_FAILED, MergeTried
 from .conftest import ScriptedRun, quick, settings
 from .loops import Outcome, Step, play_attempts, play_rounds, play_steps, section
 from .replies import (
+    BOTH,
     GARBAGE,
     NO_LEAKAGE,
     base_solution,
@@ -40,7 +41,6 @@ from .replies import (
     solution,
 )
 
-BOTH = pytest.mark.modes("delivered", "letter")
 EXAMPLES = 100 if os.environ.get("MLE_STAR_SOAK") else 25
 SCORES = st.sampled_from([0.1, 0.5, 0.5000001, 0.9]) | st.floats(-1e6, 1e6)  # few values, so that ties are common
 TRIALS = SCORES | SCORES | st.none()

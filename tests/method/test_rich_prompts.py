@@ -47,8 +47,9 @@ from mle_star.sdk.definitions import ScriptShare
 from tests.ledgers import ran as note_run
 from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
-from tests.method.replies import leaky
 from tests.prompt_samples import NAMES, parts, sample
+
+from .replies import leaky
 
 SNAPSHOTS = Path(__file__).parent.parent / "snapshots" / "rich"
 
@@ -77,9 +78,6 @@ SUMMARY = "Without `rooms` the error grows from 21.5 to 24.0. Houses above 150 m
 PLANS = ["Learn the logarithm of the price.", "Add the ratio of area and rooms."]
 PHASE1, PHASE2, INNER = ("phase1",), ("phase2",), ("phase2", "k-2")
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 9, in <module>\nKeyError: "rooms"'
-
-
-# --- the situation ---------------------------------------------------------------------------------------
 
 
 def solution(content: str, score: float | None = None, phase: SolutionPhase = SolutionPhase.refined) -> SolutionScript:
@@ -170,9 +168,6 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
         tell(ev.EnsembleTried(step="phase3/r-0", r=0, plan="Average both.", score=20.2, best=True))
     place = "/".join(["phase2/path-1/t-2", *places[1:]] if places[0] == "phase2" else places)
     tell(ev.DebugAttempted(step=f"{place}/debugger", error='KeyError: "area"', accepted=True))
-
-
-# --- who asks --------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -287,8 +282,6 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
 def test_every_rich_snapshot_belongs_to_a_prompt() -> None:
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == {*NAMES, "system"}
 
-
-# --- each fact -------------------------------------------------------------------------------------------
 
 FACTS = {
     "script": "coder planner", "best": "coder planner ens_planner ensembler extractor test",

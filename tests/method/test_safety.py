@@ -35,15 +35,10 @@ from mle_star.safety import (
 from tests.ledgers import check
 
 from .conftest import ScriptedRun, settings
-from .replies import GARBAGE, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
-
-BOTH = pytest.mark.modes("delivered", "letter")
+from .replies import BOTH, GARBAGE, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
 HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
-
-
-# --- the debugger ----------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -154,8 +149,6 @@ async def test_a_reply_without_code_uses_up_an_attempt(quick_run: ScriptedRun, r
     refused = [(event.accepted, event.reason) for event in quick_run.events(DebugAttempted)]
     assert refused == [(False, "no code in the reply")] * 3
 
-
-# --- leakage ---------------------------------------------------------------------------------------------
 
 LEAKY = "a = 1\nlevel = 0.9\nb = 2\nscaled = 3\nprint(f'Final Validation Performance: {level}')"
 INDENTED = "def f():\n    level = 0.9\n    x = 1\n    return level\n"
@@ -333,9 +326,6 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     assert len(agents.log) == asked
 
 
-# --- evaluation ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "becomes", "score", "error"),
     [
@@ -378,8 +368,6 @@ async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str,
         assert event.template_hash == PromptRegistry().hash(AgentType.leakage, variant)
     assert asked[0].template_hash != asked[1].template_hash
 
-
-# --- data use --------------------------------------------------------------------------------------------
 
 REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Performance: 0.8')"
 

@@ -35,10 +35,8 @@ from mle_star.safety import debug_solution
 
 from .conftest import ScriptedRun, quick
 from .loops import section
-from .replies import BLOCK, GARBAGE, base_solution, broken_script, fenced, models, script
+from .replies import BLOCK, BOTH, GARBAGE, base_solution, broken_script, fenced, models, script
 from .replies import solution as scripted
-
-BOTH = pytest.mark.modes("delivered", "letter")
 
 INPUTS = [scripted(script(0.5, note="a"), score=0.5), scripted(script(0.6, note="b"), score=0.6)]
 MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
