@@ -145,8 +145,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
     for name in ("good", "run-1", "run-2"):
-        Invented(seed=5, M=1, T=1, K=1, L=1).write(folder / "runs" / name, synced=False)
-    Invented(seed=5, M=1, T=1, K=1, L=1, name="cars").write(folder / "runs" / "cars", synced=False)
+        Invented(seed=5, M=1, T=1, K=1, L=1).write(folder / "runs" / name)
+    Invented(seed=5, M=1, T=1, K=1, L=1, name="cars").write(folder / "runs" / "cars")
     (folder / "runs" / "good" / MARK).touch()
     (folder / "good").symlink_to(folder / "runs" / "good")
     (folder / "runs" / "damaged").mkdir()

@@ -139,7 +139,7 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = tmp_path / "run"
-    Invented(seed=11, M=2, T=1, K=1, L=1, R=1).write(run_dir, synced=False)
+    Invented(seed=11, M=2, T=1, K=1, L=1, R=1).write(run_dir)
     submission = RunFolder(run_dir).submission
     submission.unlink(missing_ok=True)
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses"]) == 1, "nothing to ask about"

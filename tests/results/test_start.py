@@ -148,7 +148,7 @@ def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(plac
     assert not first.measured
     sonnet = small.model_copy(update={"model": "sonnet"})
     before = estimate(sonnet, place / "folder", 90, runs)
-    Invented(seed=3, model="sonnet").write(runs / "measured", synced=False)
+    Invented(seed=3, model="sonnet").write(runs / "measured")
     assert estimate(sonnet, place / "folder", 90, runs) != before
     limited = small.model_copy(update={"time_limit_seconds": 5})
     assert estimate(limited, place / "folder", 90, runs).seconds == 5
@@ -161,7 +161,7 @@ def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(plac
 
 def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> None:
     run_dir = place / "runs" / "done"
-    Invented(seed=3).write(run_dir, synced=False)
+    Invented(seed=3).write(run_dir)
     _notify(run_dir, 'echo "$STATE $SCORE" > told.txt; test "$RUN"')
     state, score = (place / "told.txt").read_text().split()
     assert state == "completed" and 0 < float(score) < 1

@@ -307,7 +307,7 @@ def test_what_a_script_keeps_for_later_brings_nothing_of_the_user_s(label_run: R
 
 
 def test_a_run_that_is_still_going_is_not_to_be_resumed(tmp_path: Path, capsys: Captured) -> None:
-    Invented(seed=3, M=1, T=1, K=1, L=1).write(tmp_path / "run", synced=False)
+    Invented(seed=3, M=1, T=1, K=1, L=1).write(tmp_path / "run")
     with Journal(tmp_path / "run" / "journal.jsonl"):
         assert main(["predict", str(tmp_path / "run"), "new.csv"]) == 1
     said = capsys.readouterr().err
@@ -333,7 +333,7 @@ def test_all_runs_are_ranked_task_by_task_and_one_that_cannot_be_read_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(("houses", "cars", "houses")):
-        Invented(seed=number, M=2, T=1, K=1, L=1, name=name).write(tmp_path / "runs" / f"run-{number}", synced=False)
+        Invented(seed=number, M=2, T=1, K=1, L=1, name=name).write(tmp_path / "runs" / f"run-{number}")
     (tmp_path / "runs" / "damaged").mkdir()
     (tmp_path / "runs" / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
     assert main(["leaderboard", "--json", "--top", "3"]) == 0

@@ -13,7 +13,6 @@ from mle_star import models as m
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
-from mle_star.run.journal import Journal
 from tests.ledgers import script_finished
 
 E = TypeVar("E", bound=ev.Event)
@@ -126,19 +125,11 @@ class Invented:
         pick = [ev.ShortlistScored(at=last.at, step="shortlist", chosen=chosen)] if chosen else []
         return [*before, *pick, last.model_copy(update={"result": result})]
 
-    def write(self, run_dir: Path, *, synced: bool = True) -> list[AnyEvent]:
-        """A journal of the run in `run_dir`, by the real writer, and the files that a run leaves.
-
-        Not `synced`, the same lines are written at once: thousands of them need not each reach the disk.
-        """
+    def write(self, run_dir: Path) -> list[AnyEvent]:
+        """A journal of the run in `run_dir`, and the files that a run leaves."""
         self.run_dir = run_dir
         said = list(self.events())
-        if synced:
-            with Journal(run_dir / "journal.jsonl") as journal:
-                for event in said:
-                    journal.record(event)
-        else:
-            write_journal(run_dir, said)
+        write_journal(run_dir, said)
         (run_dir / "final").mkdir(exist_ok=True)
         (run_dir / "final" / "submission.csv").write_text("id,label\n1,0\n", encoding="utf-8")
         (run_dir / "solution.py").write_text(SCRIPT.format(note="final", trees=900), encoding="utf-8")

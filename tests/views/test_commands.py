@@ -29,9 +29,9 @@ LONG = "zz-a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
 def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs: one that ended, one that failed, one that broke off, and things that are no runs."""
     folder = tmp_path_factory.mktemp("commands") / "runs"
-    Invented(seed=11).write(folder / "good", synced=False)
-    Invented(seed=2, outcome="failed").write(folder / "bad", synced=False)
-    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(folder / LONG, synced=False)
+    Invented(seed=11).write(folder / "good")
+    Invented(seed=2, outcome="failed").write(folder / "bad")
+    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(folder / LONG)
     write_journal(folder / "broken-off", list(Invented(seed=3).events())[:120])
     with (folder / "broken-off" / "journal.jsonl").open("a") as journal:
         journal.write('{"torn')
@@ -103,7 +103,7 @@ def test_show_lists_the_steps_and_shows_one_of_them(runs_dir: Path, capsys: Capt
 
 
 def test_show_does_not_let_a_script_drive_the_terminal(tmp_path: Path, capsys: Captured) -> None:
-    Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run", synced=False)
+    Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run")
     shown = said(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
 

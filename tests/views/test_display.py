@@ -141,7 +141,7 @@ def rows_in(written: str, width: int) -> list[str]:
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     folder = tmp_path_factory.mktemp("display") / "run"
-    Invented(seed=11).write(folder, synced=False)
+    Invented(seed=11).write(folder)
     write_report(folder)
     return folder
 

@@ -198,7 +198,7 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
 
 
 def test_only_the_files_of_a_result_are_served(tmp_path: Path) -> None:
-    Invented().write(tmp_path / "run", synced=False)
+    Invented().write(tmp_path / "run")
     (tmp_path / "secret.txt").write_text("secret")
     with served(LiveServer(tmp_path / "run")) as server:
         token = server.token
@@ -213,7 +213,7 @@ def test_only_the_files_of_a_result_are_served(tmp_path: Path) -> None:
 
 def test_the_list_of_runs_has_the_same_guard_and_shows_nothing_but_its_runs(tmp_path: Path) -> None:
     for place in ("runs/one", "elsewhere"):
-        Invented(T=1).write(tmp_path / place, synced=False)
+        Invented(T=1).write(tmp_path / place)
     with served(IndexServer(tmp_path / "runs")) as server:
         token, own = f"token={server.token}", f"http://127.0.0.1:{server.port}"
         for path in ("/?", "/rows?", "/compare?a=one&b=one&", "/runs/one/?", "/runs/one/files/solution.py?"):
@@ -246,7 +246,7 @@ def test_the_page_cannot_be_framed_cached_or_reached_from_elsewhere_and_its_port
 def test_a_follower_reads_whole_lines_only_and_survives_damage(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "run")
     assert follower.refresh() == (0, False) and follower.working
-    whole = RunStory.from_events(Invented(T=1, K=1).write(tmp_path / "run", synced=False))
+    whole = RunStory.from_events(Invented(T=1, K=1).write(tmp_path / "run"))
     journal = tmp_path / "run" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     for heard, written in ((1, [lines[0], lines[1][:20]]), (30, lines[:30])):

@@ -52,7 +52,7 @@ NASTY = {
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with its report."""
     folder = tmp_path_factory.mktemp("views") / "run"
-    Invented(seed=11, T=2).write(folder, synced=False)
+    Invented(seed=11, T=2).write(folder)
     write_report(folder)
     return folder
 
@@ -101,7 +101,7 @@ def test_a_report_works_wherever_it_is_sent_with_the_verdict_first_and_every_sec
 def test_the_charts_have_one_mark_for_everything_in_the_journal_and_can_be_read_without_being_seen(
     direction: MetricDirection, tmp_path: Path, watch: Watch
 ) -> None:
-    events = Invented(seed=5, L=3, T=2, direction=direction).write(tmp_path / "run", synced=False)
+    events = Invented(seed=5, L=3, T=2, direction=direction).write(tmp_path / "run")
     page = watch().open(write_report(tmp_path / "run"))
     story = RunStory.from_events(events)
     chart = page.locator("#scores .chart > svg")
@@ -181,7 +181,7 @@ def test_marks_lead_to_their_attempts_folds_fold_and_the_script_is_copied(run_di
 )
 def test_hostile_content_is_shown_as_text(nasty: str, shown: list[str], tmp_path: Path, watch: Watch) -> None:
     assert text.clean("\ud83d") == "\ufffd"  # it cannot be written to a journal; an event may still hold one
-    Invented(seed=2, T=1, K=2, R=1, words=nasty).write(tmp_path / "run", synced=False)
+    Invented(seed=2, T=1, K=2, R=1, words=nasty).write(tmp_path / "run")
     report = write_report(tmp_path / "run")
     assert report.stat().st_size < 5_000_000
     with served(LiveServer(tmp_path / "run")) as server:
@@ -205,7 +205,7 @@ def test_hostile_content_is_shown_as_text(nasty: str, shown: list[str], tmp_path
 
 
 def test_a_thousand_attempts_stay_small_and_quick_and_long_texts_are_cut(tmp_path: Path, watch: Watch) -> None:
-    Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(tmp_path / "run", synced=False)
+    Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(tmp_path / "run")
     report = write_report(tmp_path / "run")
     assert report.stat().st_size < 5_000_000
     page = watch().open(report)
@@ -214,7 +214,7 @@ def test_a_thousand_attempts_stay_small_and_quick_and_long_texts_are_cut(tmp_pat
     assert page.locator("#scores .mark").count() == 1000 + 4 + 2 + 5
     page.locator('#scores .mark[data-go="phase2-path-3-t-24-k-9"]').dispatch_event("click")
     expect(page.locator("#phase2-path-3-t-24-k-9 table.diff")).to_be_visible()
-    Invented(seed=3, L=2, T=15, K=10, R=1, block_lines=400).write(tmp_path / "long", synced=False)
+    Invented(seed=3, L=2, T=15, K=10, R=1, block_lines=400).write(tmp_path / "long")
     report = write_report(tmp_path / "long")
     assert report.stat().st_size < 5_000_000 and "characters left out" in report.read_text(encoding="utf-8")
 
@@ -231,7 +231,7 @@ def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch
         assert seen.complaints == []
     best = RunStory.from_events(events[: len(events) // 2])
     assert text.score(best.score) in words(page, "h1") and "best_submission.csv" in words(page, ".submit")
-    Invented(seed=11, T=1, outcome="failed").write(tmp_path / "failed", synced=False)
+    Invented(seed=11, T=1, outcome="failed").write(tmp_path / "failed")
     verdict = words(watch().open(write_report(tmp_path / "failed")), ".verdict")
     assert "Failed" in verdict and "PipelineError: no solution" in verdict
     with pytest.raises(ConfigError, match="holds no run"):
@@ -287,9 +287,9 @@ def campaign(shelf: Path) -> Path:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The pages by name, of a finished, a failed and a live run."""
     shelf = tmp_path_factory.mktemp("shelf")
-    Invented(seed=11, T=1).write(shelf / GOOD, synced=False)
+    Invented(seed=11, T=1).write(shelf / GOOD)
     write_journal(shelf / GOOD, scored(Invented(seed=11, T=1, run_dir=shelf / GOOD)))
-    Invented(seed=4, T=1, outcome="failed").write(shelf / FAILED, synced=False)
+    Invented(seed=4, T=1, outcome="failed").write(shelf / FAILED)
     with ExitStack() as stack:
         going = stack.enter_context(Journal(shelf / LIVE / "journal.jsonl"))
         for event in list(Invented(seed=5, T=1).events())[:90]:

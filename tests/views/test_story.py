@@ -19,6 +19,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.folder import spent_by
+from mle_star.run.journal import Journal
 from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
@@ -63,7 +64,10 @@ def counts(story: RunStory) -> tuple[object, ...]:
 
 
 def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(tmp_path: Path) -> None:
-    events = Invented(M=4, T=3, K=3, L=2, R=3).write(tmp_path / "run")
+    events = list(Invented(M=4, T=3, K=3, L=2, R=3).events())
+    with Journal(tmp_path / "run" / "journal.jsonl") as journal:
+        for event in events:
+            journal.record(event)
     story, spent = RunStory.of(tmp_path / "run"), spent_by(events)
     assert story.totals.cost_usd == pytest.approx(spent.usd)
     assert story.clock.seconds == pytest.approx(spent.seconds, abs=1e-3)
