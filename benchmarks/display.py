@@ -138,7 +138,7 @@ def measure_run(folder: Path) -> bool:
 
 def measure_large(folder: Path) -> bool:
     """The display and the report of a run with 1,000 attempts; small and quick enough?"""
-    Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(folder / "large", synced=False)
+    Invented(seed=3, L=4, T=25, K=10, R=5, block_lines=60).write(folder / "large")
     events = list(read_journal(folder / "large" / "journal.jsonl"))
     begun = time.process_time()
     story = RunStory.from_events(events)
