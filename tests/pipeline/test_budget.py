@@ -270,7 +270,7 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
         assert budget.free_usd <= max(10.0 - budget.spent_usd - caps, 0.0) + 1e-9
 
 
-async def test_a_call_waits_while_others_hold_the_rest_of_the_money_and_goes_on_with_what_they_give_back() -> None:
+async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_back_or_were_given_up_long_ago() -> None:
     budget, _ = ledger(max_budget_usd=1.0, num_parallel_solutions=2)
     budget.open_phase("phase2")
     budget.charge(0.5, phase="phase1")
@@ -282,8 +282,6 @@ async def test_a_call_waits_while_others_hold_the_rest_of_the_money_and_goes_on_
     await waiting
     assert budget.open_call().cap_usd == pytest.approx(0.4)
 
-
-async def test_only_the_money_of_calls_that_were_given_up_long_ago_is_free_again() -> None:
     budget, clock = ledger(max_budget_usd=1.0, num_parallel_solutions=2)
     budget.open_phase("phase2")
     for _ in range(5):

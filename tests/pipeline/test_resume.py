@@ -12,11 +12,11 @@ from mle_star.config import effective_config
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import AgentConfig, TaskDescription
 from mle_star.orchestrator import PipelineState
-from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Decided, RunResumed, RunStarted, ScriptFinished
+from mle_star.run.events import AgentFailed, AgentFinished, Decided, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, spent_by
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import QuickRun, events, settings, story, timed
+from tests.pipeline.conftest import QuickRun, events, settings, story, submitted, timed
 from tests.pipeline.mind import Answer, Crash, LevelExecutor, Mind, MindAgents, failing, fenced, hang, levels
 
 
@@ -222,38 +222,33 @@ async def test_a_run_out_of_money_ends_the_same_way_again_and_goes_on_with_more(
     assert rich.total_cost_usd is not None and rich.total_cost_usd > 0.25
 
 
-async def test_scripts_are_not_run_again_and_their_submissions_are_back(quick: QuickRun) -> None:
+async def test_the_journal_begins_with_everything_that_resume_needs(quick: QuickRun, task: TaskDescription) -> None:
     first = await quick(settings(L=1))
+    answers = submitted(first)
+    started = quick.events(RunStarted)[0]
+    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 3)
+    assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
+    spent = spent_by([*quick.events(RunStarted), *quick.events(AgentFinished)])
+    assert spent.usd == pytest.approx(first.total_cost_usd)
+    assert 0 < spent.seconds <= first.total_duration_seconds + 60  # two clocks, begun one after the other
+    assert all(event.digest for event in quick.events(ScriptFinished))
+    with Journal(quick.dir / "journal.jsonl"), pytest.raises(JournalError, match="another process"):
+        await quick(settings(L=1), resume=True)
+
     shutil.rmtree(quick.dir / "work")
     (quick.dir / "final" / "submission.csv").unlink()
     executor = LevelExecutor()
     again = await quick(settings(L=1), executor=executor, resume=True)
-    assert executor.runs == 0
-    assert story(again)["submitted"] == story(first)["submitted"] != ""
+    assert (executor.runs, submitted(again)) == (0, answers)
     shutil.rmtree(quick.dir / "artifacts")
     await quick(settings(L=1), executor=executor, resume=True)
     assert executor.runs > 0  # what is lost is made again
 
 
-async def test_what_cannot_be_resumed_says_so(quick: QuickRun, tmp_path: Path, task: TaskDescription) -> None:
+async def test_what_cannot_be_resumed_says_so(quick: QuickRun, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no run"):
         await quick(name="nothing", resume=True)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "journal.jsonl").write_bytes(b'{"torn')
     with pytest.raises(JournalError, match="line 1"):
         await quick(name="empty", resume=True)
-    await quick(settings(L=1))
-    with Journal(quick.dir / "journal.jsonl"), pytest.raises(JournalError, match="another process"):
-        await quick(settings(L=1), resume=True)
-
-
-async def test_the_journal_begins_with_everything_that_resume_needs(quick: QuickRun, task: TaskDescription) -> None:
-    result = await quick(settings(L=1))
-    started = quick.events(RunStarted)[0]
-    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 3)
-    assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
-    whole: list[AnyEvent] = [*quick.events(RunStarted), *quick.events(AgentFinished)]
-    spent = spent_by(whole)
-    assert spent.usd == pytest.approx(result.total_cost_usd)
-    assert 0 < spent.seconds <= result.total_duration_seconds + 60  # two clocks, begun one after the other
-    assert all(event.digest for event in quick.events(ScriptFinished))
