@@ -29,7 +29,6 @@ from mle_star.models import (
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.run.ledger import rescored
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 
 logger = logging.getLogger(__name__)
@@ -272,7 +271,8 @@ def record_fixed(before: SolutionScript, after: SolutionScript) -> None:
     """Say of the attempt that a leaking script came from that another one, with its own score, took its place."""
     node = current_run().ledger.node_of(digest_of(before.content))
     if node is not None:
-        current_run().record(rescored(node, digest_of(after.content), after.score))
+        now = {"digest": digest_of(after.content), "score": after.score}
+        current_run().record(node.event.model_copy(update=now))
 
 
 async def check_at_last(

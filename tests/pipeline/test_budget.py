@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.phases import PHASES
-from mle_star.run.budget import LATE_SECONDS, Budget, Call
-from mle_star.run.clock import SHORTEST_LIMIT, ablation_limit, script_limit
+from mle_star.run.budget import LATE_SECONDS, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 
@@ -332,9 +331,9 @@ def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limi
     clock.now += 79
     assert budget.new_warnings() == []
     budget.charge(0.51, phase="phase1")
-    assert [tuple(warning) for warning in budget.new_warnings()] == [("money", 8.5, 10.0)]
+    assert [(one.limit, one.used, one.allowed) for one in budget.new_warnings()] == [("money", 8.5, 10.0)]
     clock.now += 1
-    assert [tuple(warning) for warning in budget.new_warnings()] == [("time", 80.0, 100.0)]
+    assert [(one.limit, one.used, one.allowed) for one in budget.new_warnings()] == [("time", 80.0, 100.0)]
     budget.charge(1.0, phase="phase1")
     assert budget.new_warnings() == []
     clock.now += 0.04

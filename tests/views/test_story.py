@@ -20,7 +20,6 @@ from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import Journal
-from mle_star.run.ledger import rescored
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
 from mle_star.views.display import summary
@@ -142,7 +141,7 @@ def test_what_a_leaking_script_scored_counts_no_longer_and_a_fixed_one_has_its_n
         story.apply(ran.model_copy(update={"step": f"{check}/script", "script": "print()", "digest": "d"}))
         if fixed:
             node = next(node for node in story.nodes if node.step == leader.place)
-            story.apply(rescored(node, digest_of("print()"), leader.score))
+            story.apply(node.event.model_copy(update={"digest": digest_of("print()"), "score": leader.score}))
         now = next(one for one in story.attempts if one.step == leader.place)
         assert (now.score, story.score) == (leader.score if fixed else None, leader.score), "what is fixed counts"
 

@@ -24,9 +24,16 @@ from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
 from mle_star.models import EvaluationResult, SolutionScript
 from mle_star.models.texts import digest_of, shorten, storable
-from mle_star.run.context import RunContext, ScriptRequest, current_run
-from mle_star.run.events import SCRIPT_LEAVES, Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.limits import SHARE, limit_in_run, share_in_run, suggested_seconds
+from mle_star.run.context import (
+    SHARE,
+    RunContext,
+    ScriptRequest,
+    current_run,
+    limit_in_run,
+    share_in_run,
+    suggested_seconds,
+)
+from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
@@ -73,7 +80,7 @@ async def execute_in_run(
     `data` is what a probe, or a script on the sample, sees as its input.
     """
     run = current_run()
-    step = run.next_step(SCRIPT_LEAVES[purpose])
+    step = run.next_step("script" if purpose == "solution" else f"{purpose}-script")
     where = () if data is None else (data.root.name,)
     digest = digest_of(purpose, script.content, await scoring.surroundings_digest(run), *where)
     job = _Job(run, script, purpose, step, digest, timeout_seconds, gpu_indices, data)

@@ -28,7 +28,7 @@ from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import plural, some_of
-from mle_star.run.clock import plan_seconds
+from mle_star.run.budget import plan_seconds
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, new_run_folder, runs_in
 from mle_star.run.journal import read_journal

@@ -28,14 +28,6 @@ from mle_star.models.phases import PhaseName
 SCHEMA_VERSION = 3
 
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
-SCRIPT_LEAVES: dict[ScriptPurpose, str] = {
-    "solution": "script",
-    "ablation": "ablation-script",
-    "submission": "submission-script",
-    "probe": "probe-script",
-    "sample": "sample-script",
-}
-"""What the step of a script is called."""
 RunState = Literal["completed", "interrupted", "failed"]
 
 
@@ -433,37 +425,12 @@ class Notice(Event):
     message: str
 
 
-AnyEvent = Annotated[
-    RunStarted
-    | RunResumed
-    | RunFinished
-    | PhaseStarted
-    | PhaseFinished
-    | AgentStarted
-    | AgentFinished
-    | AgentFailed
-    | ScriptStarted
-    | ScriptFinished
-    | ModelsRetrieved
-    | CandidateEvaluated
-    | Decided
-    | MergeTried
-    | DataUsageChecked
-    | LeakageChecked
-    | DebugAttempted
-    | AblationFinished
-    | BlockChosen
-    | RefinementTried
-    | EnsembleTried
-    | BestImproved
-    | SubmissionKept
-    | HoldOutPrepared
-    | ShortlistScored
-    | SolutionExamined
-    | Forecast
-    | BudgetWarning
-    | FinishRequested
-    | Notice,
-    Field(discriminator="kind"),
-]
+AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
+"""What a phase says of a script that it has scored."""
+_OfTheRun = RunStarted | RunResumed | RunFinished | PhaseStarted | PhaseFinished | FinishRequested | Notice
+_OfLimits = Decided | Forecast | BudgetWarning
+_OfWork = AgentStarted | AgentFinished | AgentFailed | ScriptStarted | ScriptFinished | LeakageChecked | DebugAttempted
+_OfSearch = ModelsRetrieved | AttemptEvent | AblationFinished | BlockChosen | BestImproved | SubmissionKept
+_OfScores = HoldOutPrepared | ShortlistScored | SolutionExamined
+AnyEvent = Annotated[_OfTheRun | _OfLimits | _OfWork | _OfSearch | _OfScores, Field(discriminator="kind")]
 EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

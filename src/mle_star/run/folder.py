@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -144,35 +145,34 @@ def file_name(name: str) -> str:
 
 def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
     """Write a file so that a reader sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with draft.open("wb") as file:
-            for piece in [content] if isinstance(content, (str, bytes)) else content:
-                file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()  # half a file would only take the room that is missing
-        raise
+    with _draft_of(path) as draft, draft.open("wb") as file:
+        for piece in [content] if isinstance(content, (str, bytes)) else content:
+            file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def place_copy(source: Path, target: Path) -> None:
     """A copy of a file, all of it or nothing; on a full disk a second name for it, which takes no room."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
+    with _draft_of(target) as draft:
         try:
-            shutil.copyfile(source, part)
+            shutil.copyfile(source, draft)
         except OSError:
-            part.unlink(missing_ok=True)
-            os.link(source, part)
-        part.replace(target)
+            draft.unlink(missing_ok=True)
+            os.link(source, draft)
+
+
+@contextmanager
+def _draft_of(path: Path) -> Iterator[Path]:
+    """A file that takes the place of `path` when it is done; half of one would only take the room that is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        yield draft
+        draft.replace(path)
     finally:
         with suppress(OSError):
-            part.unlink()
+            draft.unlink()
 
 
 # --- asking a run to end -----------------------------------------------------------------------------------
@@ -217,18 +217,15 @@ def is_running(run_dir: Path, *, patience: float = 0.0) -> bool:
 class Spent:
     """What the processes of a run have used up so far."""
 
-    seconds: float = 0.0
     charges: list[tuple[str, float]] = field(default_factory=list)
     """Step and US dollars of every call."""
-    by_stage: dict[str, float] = field(default_factory=dict)
-    """Seconds at work in each phase (`phase2`) and each path (`phase2/path-0`)."""
+    by_stage: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds at work in each phase (`phase2`), each path (`phase2/path-0`), and, without a name, in the run."""
 
-    def add(self, stage: str, seconds: float) -> None:
-        """More time in a stage, or, without a name, in the run as a whole."""
-        if stage:
-            self.by_stage[stage] = self.by_stage.get(stage, 0.0) + seconds
-        else:
-            self.seconds += seconds
+    @property
+    def seconds(self) -> float:
+        """At work in all."""
+        return self.by_stage.get("", 0.0)
 
     @property
     def usd(self) -> float:
@@ -247,7 +244,7 @@ def spent_by(events: Iterable[AnyEvent]) -> Spent:
         elif begin is not None and event.at >= begin:  # earlier ones come from the run it grew out of
             for stage in _stages_of(event):
                 gap = (event.at - last.setdefault(stage, event.at)).total_seconds()
-                spent.add(stage, _believable(gap, event))
+                spent.by_stage[stage] += _believable(gap, event)
                 last[stage] = event.at if gap > 0 or gap < -CLOCK_SLACK else last[stage]
         if isinstance(event, (AgentFinished, AgentFailed)):
             spent.charges.append((event.step, event.cost_usd))

@@ -13,8 +13,7 @@ from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_co
 from mle_star.models.agents import AGENTS, Sizes
 from mle_star.models.phases import PHASES
 from mle_star.prompts import PromptRegistry
-from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
-from mle_star.run.clock import plan_seconds
+from mle_star.run.budget import CHARACTERS_PER_TOKEN, plan_seconds, price_of, read_prices
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,

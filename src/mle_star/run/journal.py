@@ -35,7 +35,7 @@ from mle_star.run.log_lines import log_event
 
 logger = logging.getLogger(__name__)
 
-E = TypeVar("E", AgentFinished, ScriptFinished)
+E = TypeVar("E", AgentFinished, AgentFailed, ScriptFinished)
 Key = tuple[str, str, str]
 
 REDACTED = "[redacted]"
@@ -112,22 +112,18 @@ class EventLog(Iterable[AnyEvent]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offsets: list[int] = []
+        self.offsets: list[int] = []
         self._unwritten: list[AnyEvent] = []
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
     def __iter__(self) -> Iterator[AnyEvent]:
         if self._unwritten:
-            yield from map(self.read, self._offsets)
+            yield from map(self.read, self.offsets)
             return
         for _, _, event in islice(_placed_events(self._path), len(self)):
             yield event
-
-    def append(self, offset: int) -> None:
-        """Take note of a line that was written at `offset`."""
-        self._offsets.append(offset)
 
     def hold(self, event: AnyEvent) -> int:
         """Keep an event that cannot be written; its offset."""
@@ -156,14 +152,15 @@ class Journal:
         self.path = path
         self.events = EventLog(path)
         self.failure: JournalError | None = None
-        self._results: dict[Key, int] = {}
-        self._failures: dict[Key, int] = {}
+        self.started: RunStarted | None = None
+        """The first line, once it is written."""
+        self.interpreter: Interpreter | None = None
+        """The Python of its scripts, as it was when the run first used it: by that, what is recorded counts."""
+        self._results: dict[Key, int] = {}  # where they are; of calls that failed as well
         self._earlier: list[tuple[str, int]] = []  # the results of earlier processes, by step and place
         self._decisions: dict[str, Decided] = {}
         self._phases: dict[str, str] = {}  # by step, how a phase or a path has ended, or that it has begun
         self._written: set[tuple[str, str, int]] = set()
-        self._started: RunStarted | None = None
-        self._interpreter: Interpreter | None = None
         self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = [log_event]
@@ -189,16 +186,6 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-    @property
-    def started(self) -> RunStarted | None:
-        """The first line, once it is written."""
-        return self._started
-
-    @property
-    def interpreter(self) -> Interpreter | None:
-        """The Python of its scripts, as it was when the run first used it: by that, what is recorded counts."""
-        return self._interpreter
 
     def subscribe(self, listener: Callable[[AnyEvent], None]) -> None:
         """Call `listener` with every event from now on, replayed results included."""
@@ -238,28 +225,20 @@ class Journal:
 
     def find(self, kind: type[E], step: str, digest: str) -> E | None:
         """The recorded result of a step with exactly these inputs."""
-        key = (str(kind.model_fields["kind"].default), step, digest)
-        offset = self._results.get(key)
-        if offset is None:
-            return None
-        event = self.events.read(offset)
+        offset = self._results.get((str(kind.model_fields["kind"].default), step, digest))
+        event = None if offset is None else self.events.read(offset)
         return event if isinstance(event, kind) else None
-
-    def script(self, step: str, digest: str) -> str:
-        """The text of a script that was run as this step with this digest."""
-        event = self.events.read(self._results["script_finished", step, digest])
-        return event.script if isinstance(event, ScriptFinished) else ""
 
     def find_failure(self, step: str, digest: str) -> AgentFailed | None:
         """The recorded failure of a call that an earlier process went on from: all it did next rests on it.
 
         A failure that nothing followed is not given back, so that a resumed run asks again.
         """
-        offset = self._failures.get(("agent_failed", step, digest))
+        offset = self._results.get(("agent_failed", step, digest))
         if offset is None or not any(end > offset and _may_follow(later, step) for later, end in self._earlier):
             return None
-        event = self.events.read(offset)
-        return event if isinstance(event, AgentFailed) and event.reason not in ASK_AGAIN else None
+        event = self.find(AgentFailed, step, digest)
+        return None if event is None or event.reason in ASK_AGAIN else event
 
     def decision(self, step: str) -> bool | None:
         """What was decided as this step; None where nothing was, or where it is open again."""
@@ -326,23 +305,21 @@ class Journal:
         for start, end, event in _placed_events(self.path):
             self._remember(event, start)
             whole = end
-        self._earlier = [(step, offset) for (_, step, _), offset in self._results.items()]
+        self._earlier = [(step, at) for (kind, step, _), at in self._results.items() if kind != "agent_failed"]
         for step, _ in self._earlier:
             self._phases.setdefault(step.split("/")[0], "begun")
         if self.path.stat().st_size > whole:
             os.truncate(self.path, whole)  # the line that the last process died on
 
     def _remember(self, event: AnyEvent, offset: int) -> None:
-        self.events.append(offset)
+        self.events.offsets.append(offset)
         self._written.add(_words(event))
-        if self._started is None and isinstance(event, RunStarted):
-            self._started = event
+        if self.started is None and isinstance(event, RunStarted):
+            self.started = event
         if isinstance(event, (RunStarted, RunResumed)) and event.interpreter is not None:
-            self._interpreter = event.interpreter
-        if isinstance(event, (AgentFinished, ScriptFinished)):
+            self.interpreter = event.interpreter
+        if isinstance(event, (AgentFinished, AgentFailed, ScriptFinished)):
             self._results[event.kind, event.step, event.digest] = offset
-        elif isinstance(event, AgentFailed):
-            self._failures[event.kind, event.step, event.digest] = offset
         elif isinstance(event, Decided):
             self._decisions[event.step] = event
         elif isinstance(event, PhaseFinished) and event.outcome != "skipped":

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
 
-from mle_star.models import EvaluationResult, MetricDirection, is_improvement, is_improvement_or_equal
+from mle_star.method.scores import best_first
+from mle_star.models import EvaluationResult, MetricDirection, is_improvement
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run.events import (
     LEAKS,
     AblationFinished,
     AnyEvent,
+    AttemptEvent,
     BestImproved,
     BlockChosen,
     CandidateEvaluated,
@@ -36,8 +38,6 @@ from mle_star.run.events import (
 )
 from mle_star.run.journal import Journal
 
-AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
-"""What a phase says of a script that it has scored."""
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
 LeakState = Literal["clean", "leaking", "unanswered"]
 FOUND_LATER = "data leakage was found in it after it had been scored"
@@ -106,11 +106,6 @@ class ScriptRun:
     def basis(self) -> str:
         """What an estimated score rests on, for people."""
         return "" if self.result.measure is None else self.result.measure.basis
-
-    @property
-    def rows(self) -> int | None:
-        """The rows that the harness measured it on."""
-        return None if self.result.measure is None else self.result.measure.rows
 
     @classmethod
     def of(cls, event: ScriptFinished, *, leaks: bool = False) -> ScriptRun:
@@ -205,10 +200,11 @@ class Ledger:
     """The best valid submission so far."""
     _events: dict[str, AttemptEvent] = field(default_factory=dict)  # by step
     _by_digest: dict[str, AttemptEvent] | None = field(default=None, compare=False)  # made when it is asked for
-    _texts: dict[str, str] = field(default_factory=dict)
+    _texts: dict[str, str | tuple[str, str]] = field(default_factory=dict)
+    """By script its text, or step and digest of one of its runs, where the journal has it."""
     _checks: dict[str, dict[str, LeakState]] = field(default_factory=dict)  # by script, then by step
     _origins: dict[str, str] = field(default_factory=dict)
-    _repairs: dict[str, dict[str, str]] = field(default_factory=dict)  # by place and step, the errors
+    _repairs: dict[str, DebugAttempted] = field(default_factory=dict)  # by step
     _starts: dict[str, str] = field(default_factory=dict)  # by place of a path, what it begins with
     retrieved: ModelsRetrieved | None = None
     studies: dict[str, AblationFinished] = field(default_factory=dict)  # by step
@@ -219,13 +215,17 @@ class Ledger:
     """What this process has done, or taken over from the record."""
     _surroundings: str = ""
     _journal: Journal | None = None
-    """Where the texts of scripts are, which would fill the memory; without one they are in `_texts`."""
-    _steps: dict[str, tuple[str, str]] = field(default_factory=dict)  # by script, step and digest of one of its runs
+    """Where the texts of scripts are, which would fill the memory."""
 
     @classmethod
-    def of(cls, events: Iterable[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> Ledger:
+    def of(
+        cls,
+        events: Iterable[AnyEvent],
+        direction: MetricDirection = MetricDirection.maximize,
+        journal: Journal | None = None,
+    ) -> Ledger:
         """The ledger that these events make."""
-        ledger = cls(direction)
+        ledger = cls(direction, _journal=journal)
         for event in events:
             ledger.hear(event)
         return ledger
@@ -233,9 +233,7 @@ class Ledger:
     @classmethod
     def following(cls, journal: Journal, direction: MetricDirection) -> Ledger:
         """The ledger of a run so far, which follows it from now on."""
-        ledger = cls(direction, _journal=journal)
-        for event in journal.events:
-            ledger.hear(event)
+        ledger = cls.of(journal.events, direction, journal)
         ledger.announced, ledger._reached = None, set()
         journal.subscribe(ledger.hear)
         return ledger
@@ -252,8 +250,9 @@ class Ledger:
         elif isinstance(event, LeakageChecked):
             self._hear_check(event)
         elif isinstance(event, DebugAttempted):
-            self._repairs.setdefault(_place(event.step), {})[event.step] = event.error
-            self._derive(event.digest, event.parent)
+            self._repairs[event.step] = event
+            if event.digest != event.parent:
+                self._origins.setdefault(event.digest, event.parent)
         elif isinstance(event, SubmissionKept):
             self.kept = event
         elif isinstance(event, PhaseStarted) and event.path is not None:
@@ -279,9 +278,7 @@ class Ledger:
         if event.purpose == "solution":
             self._surroundings = event.surroundings
         if event.purpose in ("solution", "sample"):
-            self._steps[run.script] = event.step, event.digest
-            if self._journal is None:
-                self._texts[run.script] = event.script
+            self._texts[run.script] = event.script if self._journal is None else (event.step, event.digest)
 
     def _hear_check(self, event: LeakageChecked) -> None:
         for digest in event.leaking:
@@ -291,11 +288,7 @@ class Ledger:
             self._checks.setdefault(event.digest, {})[event.step] = state
         if event.fixed_digest and event.fixed_digest != event.digest:
             self._checks.setdefault(event.fixed_digest, {})[event.step] = "clean"
-            self._derive(event.fixed_digest, event.digest)
-
-    def _derive(self, digest: str, origin: str) -> None:
-        if digest and origin and digest != origin:
-            self._origins.setdefault(digest, origin)
+            self._origins.setdefault(event.fixed_digest, event.digest)
 
     # --- leaks ---
 
@@ -312,14 +305,11 @@ class Ledger:
 
     def is_checked(self, digest: str) -> bool:
         """Did its last check find it clean?"""
-        return self._last_check(digest) == "clean"
+        return [*self._checks.get(digest, {}).values()][-1:] == ["clean"]
 
     def is_unanswered(self, digest: str) -> bool:
         """Did its last check give no usable answer?"""
-        return self._last_check(digest) == "unanswered"
-
-    def _last_check(self, digest: str) -> LeakState | None:
-        return next(reversed(self._checks.get(digest, {}).values()), None)
+        return [*self._checks.get(digest, {}).values()][-1:] == ["unanswered"]
 
     @property
     def leaking(self) -> set[str]:
@@ -330,9 +320,11 @@ class Ledger:
 
     def text(self, digest: str) -> str:
         """A solution script by its digest; empty when none such has run."""
-        if self._journal is None or digest not in self._steps:
-            return self._texts.get(digest, "")
-        return self._journal.script(*self._steps[digest])
+        known = self._texts.get(digest, "")
+        if isinstance(known, str) or self._journal is None:
+            return str(known)
+        found = self._journal.find(ScriptFinished, *known)
+        return "" if found is None else found.script
 
     def solutions(self, place: str = "") -> list[ScriptRun]:
         """The runs below `place` whose scores count here and now; leaking ones where all leak."""
@@ -343,12 +335,8 @@ class Ledger:
     def scored(self, surroundings: str | None = None) -> list[ScriptRun]:
         """The solutions whose answers were scored in these surroundings: other data or hidden rows say nothing here."""
         here = self._surroundings if surroundings is None else surroundings
-        runs = (
-            run
-            for run in self.runs.values()
-            if run.purpose == "solution" and run.result.answers and not run.result.is_error
-        )
-        return [run for run in runs if run.surroundings == here]
+        runs = (run for run in self.runs.values() if run.purpose == "solution" and run.surroundings == here)
+        return [run for run in runs if run.result.answers and not run.result.is_error]
 
     def bests(self, place: str = "") -> list[ScriptRun]:
         """The runs whose scores were the best when they came."""
@@ -374,19 +362,13 @@ class Ledger:
         if label != "main":
             start = self._starts.get(f"phase2/{label}", "")
             begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.result.cached]
-            own = self.solutions(f"phase2/{label}/")
-            best = self._best_that_ran([*(begun[-1:] or ([best] if best else [])), *own])
-        return None if best is None else best.seconds
+            best = self._best_that_ran([*(begun or best)[-1:], *self.solutions(f"phase2/{label}/")])
+        return best[0].seconds if best else None
 
-    def _best_that_ran(self, runs: list[ScriptRun]) -> ScriptRun | None:
-        """The best of some runs that really ran; the last one on ties."""
-        best: ScriptRun | None = None
-        for run in runs:
-            if run.result.cached or run.score is None:
-                continue
-            if best is None or is_improvement_or_equal(run.score, best.score or 0.0, self.direction):
-                best = run
-        return best
+    def _best_that_ran(self, runs: list[ScriptRun]) -> list[ScriptRun]:
+        """The best of some runs that really ran, the last one on ties; none, where none did."""
+        ran = [run for run in reversed(runs) if run.score is not None and not run.result.cached]
+        return best_first(ran, lambda run: run.score, self.direction)[:1]
 
     def best_seconds(self) -> list[float]:
         """How long the best solution of each path takes, and the best outside of paths."""
@@ -437,22 +419,22 @@ class Ledger:
         before = (study for study in self.studies.values() if study.path == event.path and study.t <= event.t)
         began = {study.t: study.solution_score for study in before}
         reached = {-1: began[max(began)]} if began else {}
-        accepted = [one.event for one in nodes if one.accepted and one.score is not None]
-        for other in (one for one in accepted if isinstance(one, RefinementTried)):
-            if (other.path, other.t) == (event.path, event.t) and other.k < event.k:
+        for other in (one.event for one in nodes if one.accepted and one.score is not None):
+            if isinstance(other, RefinementTried) and (other.path, other.t) == (event.path, event.t):
                 reached[other.k] = other.score or 0.0
-        return reached[max(reached)] if reached else None
+        earlier = [k for k in reached if k < event.k]
+        return reached[max(earlier)] if earlier else None
 
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
         if self._by_digest is None:
             self._by_digest = {event.digest: event for event in self._events.values() if event.digest}
-        by_script = self._by_digest
         seen: set[str] = set()
-        while digest and digest not in by_script and digest not in seen:
+        while digest and digest not in self._by_digest and digest not in seen:
             seen.add(digest)
             digest = self._origins.get(digest, "")
-        return self._node(by_script[digest]) if digest in by_script else None
+        found = self._by_digest.get(digest)
+        return None if found is None else self._node(found)
 
     def ancestors(self, digest: str) -> Iterator[SearchNode]:
         """The attempts that a script grew out of, itself first, each once."""
@@ -466,22 +448,11 @@ class Ledger:
 
     def repairs(self, place: str) -> list[str]:
         """The errors that were repaired before at this place, in order."""
-        return list(self._repairs.get(place, {}).values())
-
-
-def rescored(node: SearchNode, digest: str, score: float | None, **changes: object) -> AttemptEvent:
-    """What is to be said of an attempt whose script gave way to another."""
-    return node.event.model_copy(update={"digest": digest, "score": score, **changes})
+        return [event.error for step, event in self._repairs.items() if step.rpartition("/")[0] == place]
 
 
 def best_score(scores: Iterable[float | None], direction: MetricDirection) -> float | None:
     """The best of some scores; None when there is none."""
-    best: float | None = None
-    for score in scores:
-        if score is not None and (best is None or is_improvement(score, best, direction)):
-            best = score
-    return best
-
-
-def _place(step: str) -> str:
-    return step.rpartition("/")[0]
+    return next(
+        iter(best_first([score for score in scores if score is not None], lambda score: score, direction)), None
+    )

@@ -17,11 +17,17 @@ from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of, plural, shorten
 from mle_star.prompts import fenced
-from mle_star.run.clock import ABLATION_RUNS
-from mle_star.run.context import RunContext
-from mle_star.run.events import CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
-from mle_star.run.ledger import AttemptEvent, Ledger, SearchNode
-from mle_star.run.limits import limit_in_run, share_in_run
+from mle_star.run.budget import ABLATION_RUNS
+from mle_star.run.context import RunContext, limit_in_run, share_in_run
+from mle_star.run.events import (
+    AttemptEvent,
+    CandidateEvaluated,
+    DataUsageChecked,
+    EnsembleTried,
+    MergeTried,
+    RefinementTried,
+)
+from mle_star.run.ledger import Ledger, SearchNode
 
 MAX_SCRIPT = 12_000
 MAX_ANALYSIS = 1500

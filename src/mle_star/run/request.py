@@ -44,9 +44,9 @@ async def ask_for_code(agent: AgentType, variant: str | None = None, **values: A
     return code
 
 
-async def ask_for_text(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any) -> str:
+async def ask_for_text(agent: AgentType, variant: str | None = None, **values: Any) -> str:
     """An agent's reply as it is; empty, with a warning, when the call failed or nothing came back."""
-    reply = await try_agent(agent, variant, remark=remark, **values)
+    reply = await try_agent(agent, variant, **values)
     return reply.text if reply is not None and reply.text.strip() else ""
 
 
@@ -62,12 +62,10 @@ async def ask_for(answer: type[Answer], agent: AgentType, variant: str | None = 
         return None
 
 
-async def try_agent(
-    agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any
-) -> AgentReply | None:
+async def try_agent(agent: AgentType, variant: str | None = None, **values: Any) -> AgentReply | None:
     """As `ask_agent`; a call that failed gives None and a warning."""
     try:
-        return await ask_agent(agent, variant, remark=remark, **values)
+        return await ask_agent(agent, variant, **values)
     except AgentError:
         return None
 

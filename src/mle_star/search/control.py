@@ -22,7 +22,6 @@ from mle_star.run.events import (
     AgentFinished,
     AnyEvent,
     BestImproved,
-    BudgetWarning,
     FinishRequested,
     PhaseStarted,
     RunFinished,
@@ -83,8 +82,8 @@ class RunControl:
 
     def warn(self) -> None:
         """Say so when 80 % of a limit is spent."""
-        for limit, used, allowed in self._budget.new_warnings():
-            self._journal.record(BudgetWarning(limit=limit, used=used, allowed=allowed))
+        for warning in self._budget.new_warnings():
+            self._journal.record(warning)
 
     @contextmanager
     def watching(self, *, signals: bool) -> Iterator[None]:

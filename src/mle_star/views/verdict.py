@@ -123,8 +123,8 @@ class Verdict:
             metric = text.one_line(story.metric, 40)
             return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
         known = "Estimated from" if expected is not None and expected.estimated else "Measured on"
-        best = story.bests[-1].rows if story.bests else None
-        rows = (expected.rows if expected else None) or best or holdout.search_rows
+        best = story.bests[-1].result.measure if story.bests else None
+        rows = (expected.rows if expected else None) or (best.rows if best else None) or holdout.search_rows
         between = f": on new rows expect {' to '.join(map(text.score, self.interval))} (95 %)" if self.interval else ""
         return f"{known} {plural(rows, 'row')} that no script saw the answers of{between}."
 
