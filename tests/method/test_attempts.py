@@ -171,9 +171,6 @@ async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -
     assert replacement(lost, "    a = 1\n    b = 2", "c = 3\nd = 4", first=True)[1] == "    c = 3\n    d = 4"
 
 
-# --- Phase 3 ---------------------------------------------------------------------------------------------
-
-
 def inputs(*scores: float) -> list[SolutionScript]:
     """One refined solution per score."""
     return [

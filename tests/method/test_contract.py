@@ -35,7 +35,6 @@ from .replies import (
     BOTH,
     GARBAGE,
     NO_LEAKAGE,
-    Reply,
     ScriptedCall,
     base_solution,
     block,
@@ -82,7 +81,7 @@ def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
 def stage_phase1(agents: ScriptedAgents) -> None:
     """One of everything: a repair, a leak, a merge that needs repair, a data revision, a leak in the final script."""
 
-    def flags(call: ScriptedCall) -> Reply:
+    def flags(call: ScriptedCall) -> Any:
         leaks = {"candidate-1": "level = 0.6", "leakage": "level = 0.8"}
         found = [line for place, line in leaks.items() if place in call.step.split("/") and f"{line}\n" in call.prompt]
         return leaky(*found) if found else NO_LEAKAGE
@@ -360,9 +359,6 @@ def finalization(run: Callable[[ScriptedRun], Awaitable[Outcome]], kept: float |
         (kept, None),
         {"finalization/test-contamination": (0.7, None), "finalization": (kept, "Novel")},
     )
-
-
-# --- leakage ---------------------------------------------------------------------------------------------
 
 
 def stage_leakage(agents: ScriptedAgents) -> None:

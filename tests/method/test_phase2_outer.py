@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import BudgetExceeded
+from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.models import CodeBlock, Phase2Result, PipelineConfig, RefinementAttempt, SolutionPhase, SolutionScript
 from mle_star.phase2_outer import (
     ABLATION_FAILED,
@@ -27,7 +27,7 @@ from mle_star.run.reached import partial_path
 from mle_star.safety import evaluate_checked
 from tests.ledgers import ran
 
-from .conftest import Fault, ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
+from .conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from .loops import play_steps, section
 from .replies import BOTH, LETTER, base_solution, fenced, part, plans, solution
 
@@ -107,14 +107,12 @@ async def test_a_path_that_is_cut_off_keeps_the_best_attempt_of_the_step_it_was_
 
 
 @pytest.mark.req("REQ-P2O-036")
-@pytest.mark.parametrize("fault", ["empty", "raises"])
-@pytest.mark.parametrize("length", [0, 2000, 5000])
-async def test_without_a_summary_the_end_of_the_output_stands_in(
-    length: int, fault: Fault, quick_run: ScriptedRun
-) -> None:
-    output = "".join(chr(97 + n % 26) for n in range(length))
-    quick_run.agents.faults[0] = fault
-    assert await invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
+@pytest.mark.parametrize("reply", ["", AgentError("down", agent="summarize")])
+async def test_without_a_summary_the_end_of_the_output_stands_in(reply: Any, quick_run: ScriptedRun) -> None:
+    quick_run.agents.always("summarize", reply)
+    for length in (0, 2000, 5000):
+        output = "".join(chr(97 + n % 26) for n in range(length))
+        assert await invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
 
 
 @pytest.mark.req("REQ-P2O-017")

@@ -277,9 +277,6 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
     task = rich.task.model_copy(update={"data_dir": str(folder)})
     text = build_system_prompt(task, facts).replace(str(folder), "/data/houses")
     assert text + "\n" == _kept("system", text)
-
-
-def test_every_rich_snapshot_belongs_to_a_prompt() -> None:
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == {*NAMES, "system"}
 
 

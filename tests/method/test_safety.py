@@ -373,7 +373,7 @@ REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Perf
 
 
 @BOTH
-@pytest.mark.req("REQ-SF-027", "REQ-SF-028", "REQ-SF-030", "REQ-SF-031", "REQ-SF-035", "REQ-SF-039")
+@pytest.mark.req("REQ-SF-026", "REQ-SF-027", "REQ-SF-028", "REQ-SF-030", "REQ-SF-031", "REQ-SF-035", "REQ-SF-039")
 @pytest.mark.parametrize(
     ("reply", "content"),
     [
@@ -388,6 +388,9 @@ async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(
     odd = {"source_model": "TabPFN v2", "is_executable": False, "leaking": True}
     original = solution(script(0.5), score=0.5, phase=SolutionPhase.merged).model_copy(update=odd)
     before, letter = original.model_dump(), quick_run.config.letter
+    for given, description in ((solution(" "), "Predict."), (original, " ")):
+        task = quick_run.task.model_copy(update={"description": description})
+        assert await check_data_usage(given, task) is given and quick_run.agents.log == []
     quick_run.agents.reply("data", reply)
     changed = await check_data_usage(original, quick_run.task)
     stays = not content or (letter and reply.startswith("Not"))
@@ -396,12 +399,3 @@ async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(
     assert original.model_dump() == before and original.content in quick_run.agents.log[0].prompt
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert any("x" * 300 in line for line in warned) == (letter and "xxx" in reply), "to the letter all of it"
-
-
-@pytest.mark.req("REQ-SF-026")
-@pytest.mark.parametrize(("content", "description"), [(" ", "Predict."), ("a = 1", " ")])
-async def test_the_data_check_needs_a_script_and_a_description(
-    quick_run: ScriptedRun, content: str, description: str
-) -> None:
-    given, task = solution(content), quick_run.task.model_copy(update={"description": description})
-    assert await check_data_usage(given, task) is given and quick_run.agents.log == []
