@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from threading import RLock
 from typing import Any, Protocol, TextIO
@@ -119,25 +120,17 @@ class _Listener:
         """Take the event in, and show it."""
         with self._lock:
             new = [event]
-            if self._story is None:
-                past = self._earlier(event)
+            if self._story is None:  # listeners do not hear how a run began
+                past: list[AnyEvent] = []
+                with suppress(OSError, JournalError):
+                    known = read_journal(RunFolder(self._run_dir).journal) if self._run_dir is not None else ()
+                    past = list(takewhile(lambda one: one != event, known))
                 self._story = RunStory.from_events(past)
                 starts = [index for index, one in enumerate(past) if isinstance(one, (RunStarted, RunResumed))]
                 new = [*past[starts[-1] :], event] if starts else [event]
             self._story.apply(event)
         for one in new:
             self._show(one)
-
-    def _earlier(self, until: AnyEvent) -> list[AnyEvent]:
-        """What the journal held before an event: listeners do not hear how a run began."""
-        found: list[AnyEvent] = []
-        with suppress(OSError, JournalError):
-            for event in read_journal(self._run_dir / "journal.jsonl") if self._run_dir is not None else ():
-                if event == until:
-                    break
-                found.append(event)
-            return found
-        return []
 
     def _show(self, event: AnyEvent) -> None:
         """Show an event of this process."""

@@ -58,24 +58,12 @@ class Lineage:
     submitted: str
     nodes: list[SearchNode]
     candidate: CandidateEvaluated | None
+    merges: list[MergeTried]
+    data_use: SearchNode | None  # what worked in data that was not used before
     paths: list[PathLine]
+    ensemble: EnsembleTried | None
     leaks_fixed: int
     last: str
-
-    @property
-    def merges(self) -> list[MergeTried]:
-        """What was merged in."""
-        return _of(self.nodes, MergeTried)
-
-    @property
-    def ensemble(self) -> EnsembleTried | None:
-        """The round that it is."""
-        return next(iter(_of(self.nodes, EnsembleTried)), None)
-
-    @property
-    def data_use(self) -> SearchNode | None:
-        """The attempt that worked in data which was not used before."""
-        return next((node for node in self.nodes if node.kind == "data"), None)
 
 
 def lineage_of(story: RunStory) -> Lineage:
@@ -97,6 +85,9 @@ def _lineage(story: RunStory) -> Lineage:
         submitted="" if story.finished is None or end is None else end.step,
         nodes=nodes,  # paths may begin with other candidates than the one that was chosen
         candidate=next((one for one in candidates if one == story.chosen_candidate), next(iter(candidates), None)),
+        merges=_of(nodes, MergeTried),
+        data_use=next((node for node in nodes if node.kind == "data"), None),
+        ensemble=next(iter(_of(nodes, EnsembleTried)), None),
         paths=[PathLine(n, [one for one in gains if one.path == n], story.paths[n].best_score) for n in shown],
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         last="" if source == "promoted" else _last(story),
