@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,18 +119,11 @@ async def run_pipeline(
                 holdout = await asyncio.to_thread(setup.prepare_holdout, task, config, folder.root, journal)
                 example = None if holdout else await asyncio.to_thread(setup.example_data, task, folder.root, None)
                 seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
-                async with setup.connected(
-                    agents,
-                    seen,
-                    config,
-                    journal,
-                    budget,
-                    hardware,
-                    base_url,
-                    can_use_tool,
-                    whole=task.data_dir,
-                    scored_by_answers=holdout is not None,
-                ) as client:
+                scored = holdout is not None
+                served = setup.connected(
+                    seen, config, journal, budget, hardware, base_url, can_use_tool, task.data_dir, scored
+                )
+                async with served if agents is None else nullcontext(agents) as client:
                     context = RunContext(
                         task=seen,
                         config=config,

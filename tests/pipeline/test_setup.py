@@ -62,9 +62,8 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
         config = PipelineConfig(script_memory_gb=memory)
         with Journal(tmp_path / "journal.jsonl") as journal:
             budget, _ = open_ledger(journal, first_event(task, config, found, Isolation()), resume=resume)
-            async with connected(
-                None, task, config, journal, budget, found, "http://127.0.0.1:9", whole=task.data_dir
-            ) as agents:
+            surroundings = found, "http://127.0.0.1:9", None, task.data_dir, False
+            async with connected(task, config, journal, budget, *surroundings) as agents:
                 assert isinstance(agents, AgentClient)
                 prompts.add(agents.system_prompt)
                 asked.add(agents.fingerprint(agent_config(AgentType.coder)))

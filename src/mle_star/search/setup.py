@@ -324,26 +324,21 @@ def check_model(task: TaskDescription, config: PipelineConfig, base_url: str | N
 
 @asynccontextmanager
 async def connected(
-    agents: Agents | None,
     task: TaskDescription,
     config: PipelineConfig,
     journal: Journal,
     budget: Budget,
     hardware: dict[str, Any],
     base_url: str | None,
-    can_use_tool: CanUseTool | None = None,
-    *,
+    can_use_tool: CanUseTool | None,
     whole: str,
-    scored_by_answers: bool = False,
+    scored_by_answers: bool,
 ) -> AsyncIterator[Agents]:
-    """The agents of a run, for as long as it lasts: those given, else the SDK client on the model's API.
+    """The agents of a run, for as long as it lasts: the SDK client on the model's API.
 
     They are told of the machine that there is now, and of the packages with which the run began: a reply that was paid
     for counts. No shell of theirs can read records, nor the `whole` data where they are shown a part.
     """
-    if agents is not None:
-        yield agents
-        return
 
     async with AsyncExitStack() as stack:
         serve = served_model(config.model) if base_url is None else None

@@ -61,17 +61,8 @@ class Stage:
             self._stages.seconds[self.phase] = seconds
             if outcome in ("failed", "cancelled"):
                 self._stages.warnings.append(f"{self.phase} {outcome}: {detail}")
-        self._stages.context.journal.record(
-            PhaseFinished(
-                step=self.step,
-                phase=self.phase,
-                path=self.path,
-                outcome=outcome,
-                score=score,
-                seconds=seconds,
-                detail=detail,
-            )
-        )
+        about: dict[str, Any] = {"step": self.step, "phase": self.phase, "path": self.path, "outcome": outcome}
+        self._stages.context.journal.record(PhaseFinished(**about, score=score, seconds=seconds, detail=detail))
 
 
 class Stages:
