@@ -178,40 +178,34 @@ def write(folder: Path, **tables: dict[str, list[Any]]) -> Path:
     return folder
 
 
-def test_a_submission_that_repeats_the_test_table_has_no_key(tmp_path: Path) -> None:
-    numbers: dict[str, list[Any]] = {"T": [1.5, 2.5, 2.5], "RH": [3, 4, 4]}
-    write(tmp_path, train={**numbers, "NO2": [1, 2, 3]}, test=numbers, sample_submission={"NO2": [0, 0, 0], **numbers})
-    layout = find_layout(tmp_path)
-    assert (layout.key, layout.target.names, layout.answers) == (None, ("NO2",), ("NO2",))
+IDS = list(range(9))
+KINDS: dict[str, list[Any]] = {"id": [1, 2, 3], "x": [1, 2, 3], "kind": ["a", "b", "a"]}
+NUMBERS: dict[str, list[Any]] = {"T": [1.5, 2.5, 2.5], "RH": [3, 4, 4]}
 
 
-def test_labels_in_a_table_of_their_own_are_joined_by_what_both_share(tmp_path: Path) -> None:
-    ids = list(range(9))
-    write(
-        tmp_path, train={"id": ids, "x": ids}, train_labels={"id": ids, "grade": [1, 2, 3] * 3},
-        test={"id": [10, 11], "x": [1, 2]}, sample_submission={"id": [10, 11], "grade": [1, 1]},
-        shops={"shop": [1], "size": [2]},
-    )  # fmt: skip
-    layout = find_layout(tmp_path)
-    assert layout.labels is not None and layout.labels.name == "train_labels.csv"
-    assert (layout.labels_key, layout.key, layout.target.names) == ("id", "id", ("grade",))
-    assert [table.name for table in layout.others] == ["shops.csv"]
-
-
-def test_one_column_for_each_class_names_the_classes_and_one_for_each_target_the_targets(tmp_path: Path) -> None:
-    write(
-        tmp_path, train={"id": [1, 2, 3], "x": [1, 2, 3], "kind": ["a", "b", "a"]}, test={"id": [4], "x": [1]},
-        sample_submission={"id": [4], "kind_a": [0.5], "kind_b": [0.5]},
-    )  # fmt: skip
-    layout = find_layout(tmp_path)
-    assert (layout.target.names, layout.target.class_prefix) == (("kind",), "kind_")
-    assert layout.answers == ("kind_a", "kind_b")
-    write(
-        tmp_path,
-        train={"id": [1, 2], "x": [1, 2], "b": [1, 2], "a": [2, 1]},
-        sample_submission={"id": [4], "a": [1], "b": [0]},
-    )
-    assert find_layout(tmp_path).target.names == ("a", "b")
+@pytest.mark.parametrize(
+    ("tables", "keys", "target", "answers", "prefix"),
+    [
+        ({"train": {**NUMBERS, "NO2": [1, 2, 3]}, "test": NUMBERS, "sample_submission": {"NO2": [0] * 3, **NUMBERS}},
+         (None, None), ("NO2",), ("NO2",), None),  # a submission that repeats the test table has no key
+        ({"train": {"id": IDS, "x": IDS}, "train_labels": {"id": IDS, "grade": [1, 2, 3] * 3}, "shops": {"shop": [1]},
+          "test": {"id": [10, 11], "x": [1, 2]}, "sample_submission": {"id": [10, 11], "grade": [1, 1]}},
+         ("id", "id"), ("grade",), ("grade",), None),  # labels of their own are joined by what both share
+        ({"train": KINDS, "test": {"id": [4], "x": [1]},
+          "sample_submission": {"id": [4], "kind_a": [0.5], "kind_b": [0.5]}},
+         ("id", None), ("kind",), ("kind_a", "kind_b"), "kind_"),  # one column for each class
+        ({"train": {**KINDS, "b": IDS[:3], "a": IDS[:3]}, "test": {"id": [4], "x": [1]},
+          "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ("id", None), ("a", "b"), ("a", "b"), None),
+    ],
+)  # fmt: skip
+def test_the_layout_tells_keys_targets_and_answers(
+    tables: dict[str, Any], keys: tuple[Any, ...], target: Any, answers: Any, prefix: Any, tmp_path: Path
+) -> None:
+    layout = find_layout(write(tmp_path, **tables))
+    assert ((layout.key, layout.labels_key), layout.target.names, layout.answers) == (keys, target, answers)
+    assert layout.target.class_prefix == prefix
+    assert (layout.labels.name if layout.labels else "") == ("train_labels.csv" if "train_labels" in tables else "")
+    assert [table.name for table in layout.others] == (["shops.csv"] if "shops" in tables else [])
 
 
 @pytest.mark.parametrize(

@@ -58,43 +58,37 @@ def folder_of(
 
 
 @pytest.mark.parametrize(
-    ("target", "sample", "kind", "metric", "direction"),
+    ("target", "sample", "kind", "metric", "words"),
     [
-        (lambda i: i % 2, 0.5, "classification", "roc_auc", "maximize"),
-        (lambda i: i % 2, 0, "classification", "accuracy", "maximize"),
-        (lambda i: int(i % 11 == 0), 0, "classification", "f1", "maximize"),
-        (lambda i: "yes" if i % 2 else "no", "no", "classification", "accuracy", "maximize"),
-        (lambda i: f"kind {i % 30}", "kind 0", "classification", "accuracy", "maximize"),
-        (lambda i: 1 + i % 5, 3, "classification", "accuracy", "maximize"),
-        (lambda i: min(4, i % 60 // 2), 0, "classification", "f1_macro", "maximize"),
-        (lambda i: i * 1.5, 0, "regression", "rmse", "minimize"),
-        (lambda i: i * 7 % 263, 100, "regression", "rmse", "minimize"),
-        (lambda i: -i / 3, None, "regression", "rmse", "minimize"),
+        (lambda i: i % 2, 0.5, "classification", "roc_auc", "holds probabilities of two classes"),
+        (lambda i: i % 2, 0, "classification", "accuracy", "2 classes of similar size"),
+        (lambda i: int(i % 11 == 0), 0, "classification", "f1", "The rarer of two classes has 9%"),
+        (lambda i: "yes" if i % 2 else "no", "no", "classification", "accuracy", "2 classes of similar size"),
+        (lambda i: f"kind {i % 30}", "kind 0", "classification", "accuracy", "30 classes of similar size"),
+        (lambda i: 1 + i % 5, 3, "classification", "accuracy", "5 classes of similar size"),
+        (
+            lambda i: "abc"[(i % 100 > 71) + (i % 100 > 90)],
+            "a",
+            "classification",
+            "accuracy",
+            "rarest of 3 classes has 9%",
+        ),
+        (lambda i: min(4, i % 60 // 2), 0, "classification", "f1_macro", "The 5 classes are of very different size"),
+        (lambda i: i * 1.5, 0, "regression", "rmse", "If relative errors count, rmsle is the other choice."),
+        (lambda i: i * 7 % 263, 100, "regression", "rmse", "The usual one for numbers"),
+        (lambda i: -i / 3, None, "regression", "rmse", "nothing in the folder names another."),
     ],
 )
 def test_the_target_tells_kind_metric_and_direction(
-    tmp_path: Path, target: Callable[[int], Any], sample: Any, kind: str, metric: str, direction: str
+    tmp_path: Path, target: Callable[[int], Any], sample: Any, kind: str, metric: str, words: str
 ) -> None:
     guess = guess_task(folder_of(tmp_path, target, sample=sample))
-    task = guess.task
+    task, better = guess.task, "minimize" if metric == "rmse" else "maximize"
     assert (guess.targets, task.task_type, task.data_modality) == (("goal",), kind, "tabular")
-    assert (task.evaluation_metric, task.metric_direction) == (metric, direction)
-    assert set(guess.reasons) == {
-        "competition_id", "target", "task_type", "data_modality", "evaluation_metric", "metric_direction",
-    }  # fmt: skip
-    assert all(guess.reasons.values())
-
-
-@pytest.mark.parametrize(
-    ("counts", "words"), [((40, 40, 40), "3 classes of similar size"), ((72, 19, 9), "the rarest of 3 classes has 9%")]
-)
-def test_classes_are_called_of_similar_size_only_where_they_are(
-    tmp_path: Path, counts: tuple[int, ...], words: str
-) -> None:
-    labels = [f"c{number}" for number, count in enumerate(counts) for _ in range(count)]
-    write_csv(tmp_path / "train.csv", ["size", "label"], [(i % 17, label) for i, label in enumerate(labels)])
-    guess = guess_task(tmp_path, target="label")
-    assert guess.task.evaluation_metric == "accuracy" and words in guess.reasons["evaluation_metric"]
+    assert (task.evaluation_metric, task.metric_direction) == (metric, better)
+    assert words in guess.reasons["evaluation_metric"]
+    given = {"competition_id", "task_type", "data_modality", "evaluation_metric", "metric_direction"}
+    assert set(guess.reasons) == {"target", *given} and all(guess.reasons.values())
 
 
 def test_rows_of_sentences_make_a_text_task_and_names_of_people_do_not(tmp_path: Path) -> None:
@@ -129,55 +123,36 @@ def test_a_submission_with_a_column_per_class_names_the_column_that_holds_the_cl
     assert (guess.task.task_type, guess.task.evaluation_metric) == (TaskType.classification, "log_loss")
 
 
-def test_an_id_that_the_test_rows_go_without_is_no_target(tmp_path: Path) -> None:
-    write_csv(tmp_path / "train.csv", ["id", "size", "goal"], [(i, i % 7, i % 2) for i in range(60)])
-    write_csv(tmp_path / "test.csv", ["size"], [(i % 7,) for i in range(20)])
-    write_csv(tmp_path / "sample_submission.csv", ["id", "goal"], [(60 + i, 0) for i in range(20)])
-    assert guess_task(tmp_path).targets == ("goal",)
-
-
 @pytest.mark.parametrize(
-    ("names", "roles"),
+    ("tables", "roles", "target"),
     [
-        (["train_sample", "test", "sample_submission"], ("train_sample.csv", "test.csv", "sample_submission.csv")),
-        (["train", "test", "sample"], ("train.csv", "test.csv", "sample.csv")),
-        (["wine_sample"], ("wine_sample.csv", "", "")),
-        ([*(f"train_{n:02}" for n in range(14)), "test", "sample_submission"],
-         ("train_00.csv", "test.csv", "sample_submission.csv")),
+        ({"train": "id size goal", "test": "size", "sample_submission": "id goal"},
+         "train test sample_submission", "goal"),  # an id that the test rows go without is no target
+        ({"train_sample": "id size goal", "test": "id size", "sample_submission": "id goal"},
+         "train_sample test sample_submission", "goal"),
+        ({"train": "id size goal", "test": "id size", "sample": "id goal"}, "train test sample", "goal"),
+        ({"wine_sample": "id size goal"}, "wine_sample - -", "goal"),
+        ({**{f"train_{n:02}": "id size goal" for n in range(14)}, "test": "id size", "sample_submission": "id goal"},
+         "train_00 test sample_submission", "goal"),
+        ({"one": "id x", "two": "id x sold"}, "two one -", "sold"),
+        ({"whatever": "a target b"}, "whatever - -", "target"), ({"whatever": "label a b"}, "whatever - -", "label"),
+        ({"whatever": "a b weight"}, "whatever - -", "weight"), ({"whatever": "a id"}, "whatever - -", "a"),
     ],
 )  # fmt: skip
-def test_names_with_other_words_in_them_and_many_tables_leave_the_roles_clear(
-    names: list[str], roles: tuple[str, ...], tmp_path: Path
+def test_names_of_files_and_columns_tell_the_roles_and_the_target(
+    tables: dict[str, str], roles: str, target: str, tmp_path: Path
 ) -> None:
-    for name in names:
-        columns = ["id", "goal"] if "sub" in name else ["id", "size"] if name == "test" else ["id", "size", "goal"]
-        write_csv(tmp_path / f"{name}.csv", columns, ([i] * len(columns) for i in range(40 if "train" in name else 9)))
-    found = survey(tmp_path)
-    assert tuple(table.name if table else "" for table in (found.train, found.test, found.sample)) == roles
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["a", "target", "b"], "target"),
-        (["label", "a", "b"], "label"),
-        (["a", "b", "weight"], "weight"),
-        (["a", "id"], "a"),
-    ],
-)
-def test_a_lone_table_is_searched_for_a_telling_name_and_else_its_last_column_is_taken(
-    tmp_path: Path, names: list[str], expected: str
-) -> None:
-    write_csv(tmp_path / "whatever.csv", names, ([i * (n + 1) for n in range(len(names))] for i in range(60)))
-    assert guess_task(tmp_path).targets == (expected,)
-
-
-def test_tables_without_telling_names_are_told_apart_by_their_columns(tmp_path: Path) -> None:
-    write_csv(tmp_path / "one.csv", ["id", "x"], ([i, i % 5] for i in range(400)))
-    write_csv(tmp_path / "two.csv", ["id", "x", "sold"], ([i, i % 5, i % 2] for i in range(50)))
-    guess = guess_task(tmp_path)
-    assert guess.targets == ("sold",)
-    assert "./input/one.csv" in guess.task.description
+    """The rows to learn from are the fewer ones where other names say nothing."""
+    for name, columns in tables.items():
+        cells = [
+            [i * (n + 1) % 37 + i for n in range(len(columns.split()))] for i in range(20 if name == "two" else 60)
+        ]
+        write_csv(tmp_path / f"{name}.csv", columns.split(), cells)
+    found, guess = survey(tmp_path), guess_task(tmp_path)
+    given = (table.name.removesuffix(".csv") if table else "-" for table in (found.train, found.test, found.sample))
+    assert (" ".join(given), guess.targets) == (roles, (target,))
+    if found.test is not None:
+        assert f"for every row of ./input/{found.test.name}" in guess.task.description
 
 
 def test_pictures_make_an_image_task(tmp_path: Path) -> None:

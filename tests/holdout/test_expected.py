@@ -49,6 +49,13 @@ def holdout_on(folder: Path, tmp_path: Path) -> HoldOut:
     return HoldOut.prepare(task, PipelineConfig(), tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def holdout(tmp_path_factory: pytest.TempPathFactory) -> HoldOut:
+    """One for all that only ask about answers."""
+    place = tmp_path_factory.mktemp("coins")
+    return holdout_on(write_rows(place / "data", 300, 100), place)
+
+
 def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | None = None) -> Answers:
     """Right by chance, and a share of the time by skill."""
     dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth
@@ -60,8 +67,7 @@ def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | N
     return Answers(said, ())
 
 
-def test_the_best_of_many_lucky_scripts_promises_no_more_than_it_is_worth(tmp_path: Path) -> None:
-    holdout = holdout_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+def test_the_best_of_many_lucky_scripts_promises_no_more_than_it_is_worth(holdout: HoldOut) -> None:
     boasts, measures, expected = [], [], []
     for repeat in range(10):
         predictions = [guesses(holdout, 100 * repeat + i) for i in range(20)]
@@ -164,8 +170,7 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
     assert width(run=1) < 0.15, "days that differ each for itself even each other out"
 
 
-def test_a_score_on_fewer_views_is_set_against_one_on_all(tmp_path: Path) -> None:
-    holdout = holdout_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+def test_a_score_on_fewer_views_is_set_against_one_on_all(holdout: HoldOut) -> None:
     truth = holdout.scorer.data.truth
     easy = set(holdout.views[0].hidden)
 
@@ -180,8 +185,7 @@ def test_a_score_on_fewer_views_is_set_against_one_on_all(tmp_path: Path) -> Non
     assert measured.score == pytest.approx(holdout.measure(whole).score)
 
 
-def test_a_blend_must_win_where_its_weights_were_not_found(tmp_path: Path) -> None:
-    holdout = holdout_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+def test_a_blend_must_win_where_its_weights_were_not_found(holdout: HoldOut) -> None:
     truth, search = holdout.scorer.data.truth, set(holdout.search_rows)
     learnt: dict[int, tuple[str, ...]] = {
         row: (truth[row][0] if row in search else str(1 - int(truth[row][0])),) for row in holdout.hidden_rows
@@ -192,17 +196,15 @@ def test_a_blend_must_win_where_its_weights_were_not_found(tmp_path: Path) -> No
     assert field.choose(holdout.select_rows) == BLEND
 
 
-def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(tmp_path: Path) -> None:
-    holdout = holdout_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
+def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(holdout: HoldOut) -> None:
     right: dict[int, tuple[str, ...]] = {row: (holdout.scorer.data.truth[row][0],) for row in holdout.hidden_rows}
     some = Answers({row: right[row] for row in holdout.split.views[0]}, ())
     field = Field(holdout, {"on one view": some, "on all": Answers(right, ()), BLEND: Answers(right, ())}, None)
     assert field.choose(holdout.select_rows) == "on all", "and one script rather than a blend that is no better"
 
 
-def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(tmp_path: Path) -> None:
+def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(holdout: HoldOut) -> None:
     """Luck on one view is no reason; a lead that every draw of the rows shows is one."""
-    holdout = holdout_on(write_rows(tmp_path / "data", 300, 100), tmp_path)
     truth, view = holdout.scorer.data.truth, holdout.split.views[0]
 
     def says(wrong_every: int, rows: Iterable[int]) -> Answers:

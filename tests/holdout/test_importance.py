@@ -36,22 +36,15 @@ def write_task(folder: Path, key: str) -> Path:
     return folder
 
 
-def test_copies_of_hidden_rows_show_no_label_where_the_test_file_has_a_column_for_it(tmp_path: Path) -> None:
-    folder = write_task(tmp_path / "data", "")
-    pandas.read_csv(folder / "test.csv").assign(y="").to_csv(folder / "test.csv", index=False)
-    data = Data.read(find_layout(folder, "Predict `y`."), folder)
-    made = permuted_view(Scorer(data, known_metric("rmse")), list(range(100)), tmp_path / "permuted", seed=1)
-    assert made.columns == ("strong", "weak", "noise")
-    assert pandas.read_csv(tmp_path / "permuted" / "test.csv")["y"].isna().all()
-
-
-@pytest.mark.parametrize("key", ["", "row-", "none for training"])
+@pytest.mark.parametrize("key", ["", "row-", "none for training", "and a column for the label"])
 def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_path: Path) -> None:
-    nameless = key == "none for training"
-    folder = write_task(tmp_path / "data", "" if nameless else key)
+    nameless, labelled = key == "none for training", key == "and a column for the label"
+    folder = write_task(tmp_path / "data", "" if nameless or labelled else key)
+    if labelled:  # it is empty, and stays so
+        pandas.read_csv(folder / "test.csv").assign(y="").to_csv(folder / "test.csv", index=False)
     if nameless:
         pandas.read_csv(folder / "train.csv").drop(columns="id").to_csv(folder / "train.csv", index=False)
-    data = Data.read(find_layout(folder, ""), folder)
+    data = Data.read(find_layout(folder, "Predict `y`."), folder)
     hidden = list(range(0, 400, 4))
     made = permuted_view(Scorer(data, known_metric("rmse")), hidden, tmp_path / "permuted", seed=1)
     assert (made.columns, made.count) == (("strong", "weak", "noise"), 100)
@@ -59,7 +52,7 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
         asked = list(csv.DictReader(stream))
     with (tmp_path / "permuted" / "train.csv").open(newline="") as stream:
         known = list(csv.DictReader(stream))
-    assert (len(asked), len(known), "y" in asked[0]) == (400, 300, False)
+    assert (len(asked), len(known)) == (400, 300) and {row.get("y") for row in asked} == {"" if labelled else None}
     assert len({row["id"] for row in (asked if nameless else (*asked, *known))}) == (400 if nameless else 700)
     for block, column in enumerate(made.columns, 1):
         copies = asked[100 * block : 100 * (block + 1)]
@@ -86,16 +79,12 @@ def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
         pandas.read_csv(folder / f"{name}.csv").to_parquet(folder / f"{name}.parquet", index=False)
         (folder / f"{name}.csv").unlink()
     data = Data.read(find_layout(folder, ""), folder)
-    made = permuted_view(Scorer(data, known_metric("rmse")), range(0, 400, 4), tmp_path / "permuted", seed=1)
+    scorer = Scorer(data, known_metric("rmse"))
+    with pytest.raises(Unsupported, match="too few hidden rows"):
+        permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)
+    made = permuted_view(scorer, range(0, 400, 4), tmp_path / "permuted", seed=1)
     asked = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
     assert asked["id"].dtype == "int64" and not set(asked["id"]) & set(range(1060))
     said = asked.assign(y=asked["strong"] + 0.2 * asked["weak"])[["id", "y"]]
     said.to_csv(tmp_path / "said.csv", index=False)
     assert [column for column, _ in made.importance(tmp_path / "said.csv")] == ["strong", "weak", "noise"]
-
-
-def test_too_few_rows_are_refused(tmp_path: Path) -> None:
-    folder = write_task(tmp_path / "data", "")
-    scorer = Scorer(Data.read(find_layout(folder, ""), folder), known_metric("rmse"))
-    with pytest.raises(Unsupported, match="too few hidden rows"):
-        permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)

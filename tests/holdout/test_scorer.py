@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.submission import check_table
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
-from mle_star.holdout.explain import MOST_CLASSES, OTHER, AnswerCharts, answer_charts
+from mle_star.holdout.explain import MOST_CLASSES, OTHER, answer_charts
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
@@ -280,32 +281,30 @@ def test_the_order_of_answers_is_enough_only_where_nothing_else_counts(
 # --- charts: what is confused, how far off, how sure, counted by hand ------------------------------------------------
 
 
-def charted(folder: Path, metric: str, truth: list[str], answers: list[str]) -> AnswerCharts | None:
-    return answer_charts(
-        scorer_of(write(folder, truth, truth[0]), metric), Answers(said(answers), ()), range(len(answers))
-    )
+def charted(folder: Path, metric: str, truth: list[str], answers: list[str]) -> dict[str, Any]:
+    return answer_charts(scorer_of(write(folder, truth, truth[0]), metric), Answers(said(answers), ()))
 
 
 def test_labels_are_counted_by_truth_and_answer_and_rare_classes_together(tmp_path: Path) -> None:
     truth = ["cat", "dog", "owl"] * 40
     found = charted(tmp_path / "few", "accuracy", truth, [*truth[:110], *["cat"] * 10])
-    assert found == AnswerCharts(120, ["cat", "dog", "owl"], [[40, 0, 0], [3, 37, 0], [4, 0, 36]])
+    assert found == {"rows": 120, "classes": ["cat", "dog", "owl"], "confusion": [[40, 0, 0], [3, 37, 0], [4, 0, 36]]}
     many = [f"class{number % 20:02}" for number in range(600)]
     found = charted(tmp_path / "many", "accuracy", many, many)
-    assert found is not None and (len(found.classes), found.classes[-1]) == (MOST_CLASSES, OTHER)
-    assert found.confusion[-1][-1] == 600 - 30 * (MOST_CLASSES - 1)
+    assert (len(found["classes"]), found["classes"][-1]) == (MOST_CLASSES, OTHER)
+    assert found["confusion"][-1][-1] == 600 - 30 * (MOST_CLASSES - 1)
 
 
 def test_chances_are_confused_at_a_half_and_calibrated_by_tenths_unless_they_only_rank(tmp_path: Path) -> None:
     truth = [str(int(number % 4 == 0)) for number in range(200)]  # a quarter is 1
     found = charted(tmp_path / "data", "log_loss", truth, ["0.25"] * 160 + ["0.75"] * 40)
-    assert found is not None and found.confusion == [[120, 30], [40, 10]]
-    assert found.calibration == [pytest.approx((0.25, 0.25, 160)), pytest.approx((0.75, 0.25, 40))]
-    assert charted(tmp_path / "data", "roc_auc", truth, ["17.5"] * 200) is None
+    assert found["confusion"] == [[120, 30], [40, 10]]
+    assert found["calibration"] == [pytest.approx((0.25, 0.25, 160)), pytest.approx((0.75, 0.25, 40))]
+    assert charted(tmp_path / "data", "roc_auc", truth, ["17.5"] * 200) == {}
 
 
 def test_numbers_are_shown_from_the_smallest_to_the_largest(tmp_path: Path) -> None:
     truth = [f"{number * 1.5}" for number in range(1000)]
     found = charted(tmp_path / "data", "rmse", truth, [f"{float(one) + 1}" for one in truth])
-    assert found is not None and len(found.points) == 300
-    assert (found.rows, found.points[0], found.points[-1]) == (1000, (0.0, 1.0), (1498.5, 1499.5))
+    points = found["points"]
+    assert (found["rows"], len(points), points[0], points[-1]) == (1000, 300, (0.0, 1.0), (1498.5, 1499.5))

@@ -66,8 +66,10 @@ def _parts(found: Survey, wide: int) -> Iterator[str]:
 def _table(table: Table, rows: str, wide: int) -> str:
     about = "" if table.whole else "about "
     first = f"{_name(table.name)}: {about}{table.rows:,} {rows}, {len(table.columns)} columns{_form(table)}"
-    lines = [_column(table.column(name), table.sample[name]) for name in table.columns[:wide]]
-    rest = table.columns[wide:]
+    lines, rest = [], table.columns[wide:]
+    for column in map(table.column, table.columns[:wide]):
+        gaps = f", {_percent(column.gaps)} missing" if column.gaps else ""
+        lines.append(f"- {_name(column.name)}: {_content(column, table.sample[column.name])}{gaps}")
     if rest:
         kinds = Counter(table.column(name).kind for name in rest)
         told = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.most_common())
@@ -89,11 +91,6 @@ def _form(table: Table) -> str:
     }
     words = [word for word, is_odd in odd.items() if is_odd]
     return f" ({', '.join(words)})" if words else ""
-
-
-def _column(column: Column, cells: Sequence[Any]) -> str:
-    gaps = f", {_percent(column.gaps)} missing" if column.gaps else ""
-    return f"- {_name(column.name)}: {_content(column, cells)}{gaps}"
 
 
 def _content(column: Column, cells: Sequence[Any]) -> str:

@@ -247,19 +247,14 @@ def _refuse_pointless(found: Survey, goal: Target, metric: Metric | None) -> Non
     if not any(train.sample[name] for name in goal.names):
         raise ConfigError(f"{train.name} has a header and no rows: there is nothing to learn from")
     for column in goal.columns:
-        _refuse_target(train, column, found)
+        if column.kind != "list" and column.distinct <= 1:
+            held = f"holds {column.shares[0][0]!r} in every row" if column.shares else "is empty in every row"
+            if train.whole:
+                what = f"the target {column.name} of {train.name} {held}"
+                raise ConfigError(f"{what}: nothing can be learned; --target names another")
+            found.notes.append(f"the target {column.name} {held} that was looked at")
         _refuse_metric(train, column, metric)
     _refuse_answers(found, train, goal)
-
-
-def _refuse_target(train: Table, column: Column, found: Survey) -> None:
-    if column.kind == "list" or column.distinct > 1:
-        return
-    held = f"holds {column.shares[0][0]!r} in every row" if column.shares else "is empty in every row"
-    if train.whole:
-        what = f"the target {column.name} of {train.name} {held}"
-        raise ConfigError(f"{what}: nothing can be learned; --target names another")
-    found.notes.append(f"the target {column.name} {held} that was looked at")
 
 
 def _refuse_metric(train: Table, column: Column, metric: Metric | None) -> None:

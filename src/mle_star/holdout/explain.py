@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,33 +106,21 @@ def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
 # --- charts ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AnswerCharts:
-    """The facts of charts, over so many hidden rows; what does not fit the task is empty."""
-
-    rows: int
-    classes: list[str] = field(default_factory=list)
-    confusion: list[list[int]] = field(default_factory=list)  # a row for each true class, a column for each said one
-    calibration: list[tuple[float, float, int]] = field(default_factory=list)  # chance said, share found, rows
-    points: list[tuple[float, float]] = field(default_factory=list)  # truth and answer of some rows
-
-
-def answer_charts(scorer: Scorer, answers: Answers, rows: Sequence[int]) -> AnswerCharts | None:
-    """The charts of these answers on these hidden rows; None where none says anything about them."""
-    covered = [row for row in rows if row in answers.hidden]
+def answer_charts(scorer: Scorer, answers: Answers) -> dict[str, Any]:
+    """What charts show of these answers on hidden rows as `SolutionExamined` names it; empty where there is nothing."""
     needs = scorer.metric.needs
-    if not covered or needs not in ("numbers", "probabilities", "labels", "grades"):
-        return None
+    if not answers.hidden or needs not in ("numbers", "probabilities", "labels", "grades"):
+        return {}
     try:
-        truth, said = scorer.pair(answers.hidden, covered)
+        truth, said = scorer.pair(answers.hidden, sorted(answers.hidden))
     except Ungradable:
-        return None
+        return {}
+    if truth.ndim > 1:
+        return {}
     if needs == "numbers":
         return _of_numbers(truth, said)
     if needs == "probabilities":
         return _of_chances(scorer.classes, truth, said)
-    if truth.ndim > 1:
-        return None
     names = scorer.classes
     if needs == "grades":
         return _confused(names, [names[int(place)] for place in truth], [names[int(place)] for place in said])
@@ -140,20 +128,18 @@ def answer_charts(scorer: Scorer, answers: Answers, rows: Sequence[int]) -> Answ
     return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in said])
 
 
-def _of_numbers(truth: Any, said: Any) -> AnswerCharts | None:
+def _of_numbers(truth: Any, said: Any) -> dict[str, Any]:
     """Truth and answer of rows spread over the whole range."""
-    if truth.ndim > 1:
-        return None
     order = np.argsort(truth, kind="stable")
     count = min(MOST_POINTS, len(order))
     places = order[np.linspace(0, len(order) - 1, count).astype(int)]
-    return AnswerCharts(len(truth), points=[(float(truth[place]), float(said[place])) for place in places])
+    return {"rows": len(truth), "points": [(float(truth[place]), float(said[place])) for place in places]}
 
 
-def _of_chances(classes: list[str], truth: Any, chances: Any) -> AnswerCharts | None:
+def _of_chances(classes: list[str], truth: Any, chances: Any) -> dict[str, Any]:
     """What is taken for what, and whether chances are what they say: of the second of two, else of the likeliest."""
     if chances.min() < -1e-9 or chances.max() > 1 + 1e-9:
-        return None  # ranks, not chances
+        return {}  # ranks, not chances
     best = chances.argmax(axis=1)
     found = _confused(classes, [classes[place] for place in truth], [classes[place] for place in best])
     two = len(classes) == 2
@@ -165,18 +151,17 @@ def _of_chances(classes: list[str], truth: Any, chances: Any) -> AnswerCharts | 
         for place in range(BINS)
         if (places == place).sum() >= FEWEST_IN_BIN
     ]
-    return AnswerCharts(found.rows, found.classes, found.confusion, calibration)
+    return {**found, "calibration": calibration}
 
 
-def _confused(classes: list[str], truth: list[str], said: list[str]) -> AnswerCharts:
-    common = Counter(truth)
+def _confused(classes: list[str], truth: list[str], said: list[str]) -> dict[str, Any]:
     kept = classes
     if len(classes) > MOST_CLASSES:
-        largest = {name for name, _ in common.most_common(MOST_CLASSES - 1)}
+        largest = {name for name, _ in Counter(truth).most_common(MOST_CLASSES - 1)}
         kept = [*(name for name in classes if name in largest), OTHER]
     place = {name: index for index, name in enumerate(kept)}
     table = [[0] * len(kept) for _ in kept]
     for one, other in zip(truth, said, strict=True):
         row, column = place.get(one, len(kept) - 1), place.get(other, len(kept) - 1)
         table[row][column] += 1
-    return AnswerCharts(len(truth), kept, table)
+    return {"rows": len(truth), "classes": kept, "confusion": table}

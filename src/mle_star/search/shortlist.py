@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Container
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mle_star.errors import BudgetExceeded
@@ -215,9 +215,8 @@ class _Selection:
         picked = Pick(shortlist.pop(chosen), list(shortlist.values()), self._single_model(phase1))
         events: list[ShortlistScored | SolutionExamined] = [ShortlistScored(shortlist=table, chosen=chosen)]
         answers = field.answers[chosen]
-        facts = answer_charts(holdout.scorer, answers, sorted(answers.hidden))
-        if facts is not None:  # where a chart can say so
-            events.append(SolutionExamined(digest=digest_of(picked.solution.content), **asdict(facts)))
+        if facts := answer_charts(holdout.scorer, answers):
+            events.append(SolutionExamined(digest=digest_of(picked.solution.content), **facts))
         return picked, events
 
     def _blend(self, field: Field) -> dict[str, float]:
