@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, closing, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -140,7 +140,7 @@ class LocalExecutor:
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
         await asyncio.to_thread(workspace.make_harmless, request.working_dir, set_ids="seccomp" not in report.applied)
         if disk.breach:
-            report = report.model_copy(update={"reason": disk.breach})
+            report = replace(report, reason=disk.breach)
             await asyncio.to_thread(workspace.reset_working_directory, request.working_dir)
         stderr = streams[1].text()
         if report.error:
@@ -162,7 +162,9 @@ class LocalExecutor:
         seen = {"readable": tuple(_needed(request, means, self.config)), "hidden": tuple(hidden)}
         shown, memory = request.model_copy(update=seen), limits.memory_bytes
         gpus = request.env.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*"))
-        mounts = sandbox.mounts_of(shown, temporary, network=network, gpus=gpus, shared_bytes=memory // 2)
+        mounts: tuple[sandbox.Mount, ...] = ()
+        if box.kind:
+            mounts = sandbox.mounts_of(shown, temporary, network=network, gpus=gpus, shared_bytes=memory // 2)
         command = sandbox.bubblewrap_command(box, mounts, request.working_dir, network=network)
         own = {"mounts": mounts, "network": network, "root": str(temporary / "root"), "user": sandbox.INSIDE}
         resources = {"FSIZE": limits.file_bytes, "NOFILE": limits.open_files, "CORE": 0}

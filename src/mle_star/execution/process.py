@@ -9,13 +9,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ConfigDict, ValidationError, model_validator
-
 from mle_star.execution.sandbox import child_program
-from mle_star.models import Frozen
 
 NOTE = "[mle-star]"
 """Begins every line that the harness adds to a script's output."""
@@ -74,22 +72,15 @@ class Keeper:
         return self._head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace") + warning
 
 
-class Report(Frozen):
+@dataclass(frozen=True)
+class Report:
     """What the supervisor said at the end: how the script ended, or why there was none to run."""
-
-    model_config = ConfigDict(extra="forbid")
 
     exit: int | None = None
     signal: int | None = None
     error: str = ""
     reason: str = ""  # why it killed the script, when it did
     applied: frozenset[str] = frozenset()  # what really confined the script
-
-    @model_validator(mode="after")
-    def _has_one_end(self) -> Report:
-        if (self.exit is not None) + (self.signal is not None) + bool(self.error) != 1:
-            raise ValueError("a script has one end")
-        return self
 
 
 class ScriptProcess(asyncio.SubprocessProtocol):
@@ -172,9 +163,12 @@ class ScriptProcess(asyncio.SubprocessProtocol):
 def parse_report(text: bytes) -> Report | None:
     """What the supervisor said, or None when it makes no sense: then nothing of it is believed."""
     lines = [line.partition("\t") for line in text.decode("utf-8", "replace").splitlines()]
-    report: dict[str, Any] = {name: value for name, _, value in lines}
-    report["applied"] = report.get("applied", "").split()
+    fields: dict[str, Any] = {name: value for name, _, value in lines}
+    is_unique, applied = len(fields) == len(lines), frozenset(fields.pop("applied", "").split())
     try:
-        return Report.model_validate(report) if len({name for name, *_ in lines}) == len(lines) else None
-    except ValidationError:
+        fields.update({name: int(fields[name]) for name in ("exit", "signal") if name in fields})
+        report = Report(**fields, applied=applied)
+    except (TypeError, ValueError):
         return None
+    ends = (report.exit is not None) + (report.signal is not None) + bool(report.error)
+    return report if is_unique and ends == 1 else None
