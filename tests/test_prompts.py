@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mle_star.method.scores import parse_ablation_lines
 from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
 from mle_star.prompts import (
     AgentPrompt,
@@ -30,9 +29,6 @@ from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample, says
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
 REPO = Path(__file__).parent.parent
 REGISTRY = PromptRegistry()
-
-
-# --- wording ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,9 +64,6 @@ def test_without_the_optional_values_no_gap_and_no_empty_item_remains(name: str)
     assert set(re.findall(r"\{(\w[\w ]*)\}", text + sample(name))) <= {"final_validation_score"}
 
 
-# --- registry --------------------------------------------------------------------------------------------
-
-
 FIGURES = {
     "retriever": 9, "init": 10, "merger": 11, "ablation": 12, "summarize": 13, "extractor": 14, "coder": 15,
     "planner": 16, "ens_planner": 17, "ensembler": 18, "debugger": 19, "leakage": 20, "leakage-detection": 20,
@@ -96,22 +89,8 @@ def test_a_fresh_registry_has_a_template_for_every_agent_and_figure_and_refuses_
             REGISTRY.get(agent, "poetry")
 
 
-def test_a_template_of_ones_own_can_be_registered_and_its_hash_follows_its_wording() -> None:
-    own = AgentPrompt(
-        agent_type=AgentType.coder, name="coder", figure_ref="none", template="Do {plan}", variables=["plan"]
-    )
-    registry = PromptRegistry([own])
-    assert len(registry) == 1 and registry.get(AgentType.coder).render(plan="it", surplus="{plan}") == "Do it"
-    assert own.model_copy(update={"template": "Do {plan}!"}).hash != own.hash == registry.hash(AgentType.coder)
-    with pytest.raises(KeyError, match="planner"):
-        registry.get(AgentType.planner)
-
-
-# --- slots -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-DM-030", "REQ-DM-031")
-def test_a_template_names_its_agent_and_its_slots_are_filled_in_one_pass() -> None:
+def test_a_template_names_its_agent_fills_its_slots_in_one_pass_and_can_be_registered() -> None:
     known: dict[str, Any] = {"figure_ref": "Figure 9", "template": "List {M} for {task}", "variables": ["M", "task"]}
     template = PromptTemplate(agent_type="retriever", **known)
     assert template.agent_type is AgentType.retriever
@@ -121,6 +100,12 @@ def test_a_template_names_its_agent_and_its_slots_are_filled_in_one_pass() -> No
         template.render(task="images")
     with pytest.raises(ValidationError):
         PromptTemplate(agent_type="poet", **known)
+    own = AgentPrompt(agent_type=AgentType.coder, name="coder", **{**known, "template": "Do {M}", "variables": ["M"]})
+    registry = PromptRegistry([own])
+    assert len(registry) == 1 and registry.get(AgentType.coder).render(M="it", surplus="{M}") == "Do it"
+    assert own.model_copy(update={"template": "Do {M}!"}).hash != own.hash == registry.hash(AgentType.coder)
+    with pytest.raises(KeyError, match="planner"):
+        registry.get(AgentType.planner)
     for prompt in REGISTRY:
         assert isinstance(prompt, PromptTemplate)
         assert all(f"{{{variable}}}" in prompt.template for variable in set(prompt.variables) - {"scores"})
@@ -184,9 +169,6 @@ def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, tw
     assert f"## Plan: {one}\n## Score: 1.0\n\n## Plan: {two}\n## Score: N/A (evaluation failed)" in history
 
 
-# --- sections --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-P2I-010", "REQ-P3-002", "REQ-P3-011")
 def test_sections_of_nothing_are_empty_and_solutions_carry_proper_ordinals() -> None:
     with pytest.raises(ValueError, match="2 plans with 1 scores"):
@@ -195,9 +177,6 @@ def test_sections_of_nothing_are_empty_and_solutions_carry_proper_ordinals() -> 
     numbers = [1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 23, 101, 111]
     expected = "1st 2nd 3rd 4th 10th 11th 12th 13th 21st 22nd 23rd 101st 111th"
     assert " ".join(ordinal(number) for number in numbers) == expected
-
-
-# --- facts -----------------------------------------------------------------------------------------------
 
 
 def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_time(tmp_path: Path) -> None:
@@ -288,6 +267,9 @@ REQ-P2O-005 ablation: variations of it in which 2-3 parts are modified or disabl
 REQ-P2O-006 ablation: concentrate on parts that no previous study has considered
 REQ-P2O-007 REQ-P2O-042 ablation: evaluates on the validation set only · must not load test data · self-contained
 REQ-P2O-007 ablation: import nothing from
+ablation: `Ablation <name>: <score>`, the baseline first and called `baseline`
+debugger_ablation: `Ablation <name>: <score>` · no test data
+debugger_submission: SUBMISSION · without dropping a row
 REQ-P2O-002 ablation/Answer: ONE_BLOCK · printing statements included
 REQ-P2O-009 summarize: from the code and from what it printed, summarize · most impact · least
 REQ-P2O-013 extractor: PERSONA · extract .* code block · better performance
@@ -394,13 +376,6 @@ def test_what_some_prompts_must_not_say() -> None:
     assert "Code blocks improved before" not in sample("extractor", previous_code_blocks=[])
     first = sample("ablation", previous_ablations=[])
     assert "Previous ablation studies" not in first and "Study 1" not in first
-
-
-def test_the_ablation_prints_lines_that_we_can_read() -> None:
-    says(sample("ablation"), r"`Ablation <name>: <score>`, the baseline first and called `baseline`")
-    says(sample("debugger_ablation"), r"`Ablation <name>: <score>`", r"no test data")
-    says(sample("debugger_submission"), COMMON["SUBMISSION"], r"without dropping a row")
-    assert parse_ablation_lines("Ablation baseline: 0.5") == {"baseline": 0.5}
 
 
 @pytest.mark.req("REQ-P2I-009", "REQ-P3-002")
