@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from mle_star.models import Measure
 
+EXIT_WRONG_INPUT, EXIT_NO_SUBMISSION, EXIT_FAILED, EXIT_INTERRUPTED = 1, 2, 3, 130
+
 
 def plain(text: str) -> str:
     """Names come from the data: keep them from driving the terminal."""

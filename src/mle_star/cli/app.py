@@ -16,8 +16,8 @@ import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-from mle_star.cli import plain
-from mle_star.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, with_settings
+from mle_star.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, plain
+from mle_star.cli.options import with_settings
 from mle_star.errors import ConfigError, CredentialError, JournalError, MleStarError, RunInterrupted
 
 # The modules and their commands, each the name of a function, in the order of the help. A module is loaded when one of

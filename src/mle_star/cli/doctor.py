@@ -18,7 +18,8 @@ from rich.markup import escape
 from typer import Option
 
 from mle_star import seccomp
-from mle_star.cli.options import EXIT_WRONG_INPUT, NO_SETTINGS, Given, takes_settings
+from mle_star.cli import EXIT_WRONG_INPUT
+from mle_star.cli.options import NO_SETTINGS, Given, takes_settings
 from mle_star.data.guess import guess_task
 from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialError, MleStarError
 from mle_star.execution import detect_gpu, inspect_interpreter, sandbox

@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from mle_star.cli import note, tell
-from mle_star.cli.options import (
-    EXIT_FAILED,
-    EXIT_NO_SUBMISSION,
-    NO_SETTINGS,
-    Given,
-    Run,
-    Shown,
-    seconds_of,
-    takes_settings,
-)
+from mle_star.cli import EXIT_FAILED, EXIT_NO_SUBMISSION, note, tell
+from mle_star.cli.options import NO_SETTINGS, Given, Run, Shown, seconds_of, takes_settings
 from mle_star.data.folder import load_medals
 from mle_star.errors import ConfigError
 from mle_star.run.folder import RunFolder, find_run, first_line
@@ -155,8 +146,6 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool
     from mle_star.integrations.competitions import expected_score, refresh, submit
 
     folder = RunFolder(run_dir)
-    if not folder.journal.is_file():
-        raise ConfigError(f"{run_dir} holds no run")
     if not folder.submission.is_file():
         raise ConfigError(f"{run_dir}: there is no submission to send")
     name = competition or first_line(run_dir).task.competition_id

@@ -17,7 +17,6 @@ from mle_star.errors import ConfigError, MleStarError
 if TYPE_CHECKING:
     from mle_star.models import PipelineConfig
 
-EXIT_WRONG_INPUT, EXIT_NO_SUBMISSION, EXIT_FAILED, EXIT_INTERRUPTED = 1, 2, 3, 130
 Function = TypeVar("Function", bound=Callable[..., None])
 FLAGS = {
     "model": "--model",

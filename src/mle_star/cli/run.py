@@ -12,21 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from mle_star.cli import advise, note, plain, tell
-from mle_star.cli.options import (
-    AS_USUAL,
-    EXIT_NO_SUBMISSION,
-    FLAGS,
-    NAMED,
-    NO_SETTINGS,
-    NOTHING_WANTED,
-    Given,
-    Output,
-    Run,
-    Shown,
-    Wanted,
-    takes_settings,
-)
+from mle_star.cli import EXIT_NO_SUBMISSION, advise, note, options, plain, tell
+from mle_star.cli.options import AS_USUAL, NO_SETTINGS, NOTHING_WANTED, Given, Output, Run, Shown, Wanted
 from mle_star.data.layout import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command
@@ -46,7 +33,7 @@ if TYPE_CHECKING:
     from mle_star.integrations.mlflow import MlflowMirror
 
 
-@takes_settings(*FLAGS)
+@options.takes_settings(*options.FLAGS)
 def run(
     folder: Annotated[
         Path | None, Argument(metavar="DATA", help="A table, a zip, a folder with data, or one with task.yaml.")
@@ -55,7 +42,7 @@ def run(
     output: Output = None,
     given: Given = NO_SETTINGS,
     parent: Annotated[
-        Path | None, Option("--from", metavar="RUN", help="Start from the recorded results of another run.", **NAMED)
+        Path | None, Option("--from", metavar="RUN", help="Start from the results of another run.", **options.NAMED)
     ] = None,
     view: Shown = AS_USUAL,
     dry_run: Annotated[bool, Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
@@ -102,7 +89,7 @@ def run(
         start_run(task, settings, place, view, fork_from=parent)
 
 
-@takes_settings("time_limit_seconds", "max_budget_usd", "executor")
+@options.takes_settings("time_limit_seconds", "max_budget_usd", "executor")
 def resume(run_folder: Run, given: Given = NO_SETTINGS, view: Shown = AS_USUAL) -> None:
     """Resume a run where it was stopped; what is recorded costs nothing again.
 
@@ -133,7 +120,7 @@ def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     limits = {"time": ("time_limit_seconds", spent.seconds, "s"), "money": ("max_budget_usd", spent.usd, "USD")}
     return [
         f"the {name} limit is used up ({used:.2f} of {limit:g} {unit}): only what is recorded is used; "
-        f"raise it with {FLAGS[setting]}"
+        f"raise it with {options.FLAGS[setting]}"
         for name, (setting, used, unit) in limits.items()
         if (limit := getattr(settings, setting)) is not None and used >= limit
     ]
@@ -182,9 +169,9 @@ def start_run(
     folder, stopped = choose_folder(task, config, output), None
     run_dir, name = folder.root, callable_name(folder.root)
     with _accompanied(run_dir, view), make_display(view.mode, run_dir=run_dir) as listener:
-        options: dict[str, Any] = {"resume": resume, "fork_from": fork_from, "signals": True, "console": False}
+        how: dict[str, Any] = {"resume": resume, "fork_from": fork_from, "signals": True, "console": False}
         try:
-            result = asyncio.run(run_pipeline(task, config, run_dir=run_dir, listeners=[listener], **options))
+            result = asyncio.run(run_pipeline(task, config, run_dir=run_dir, listeners=[listener], **how))
         except PipelineError as error:
             stopped = error
         except KeyboardInterrupt:  # before the run itself heeds signals
