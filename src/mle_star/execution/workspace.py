@@ -261,6 +261,6 @@ def write_script(solution: SolutionScript, working_dir: str, filename: str = "so
     data = content.encode("utf-8")  # no script is half a pair of surrogates
     if path.is_dir() and not path.is_symlink():
         remove_entry(path)
-    write_whole(path, data)
+    write_whole(path, data, sync=False)  # the journal has it: no run waits for the disk
     logger.debug("script written: %s, %d characters", path, len(content))
     return str(path)

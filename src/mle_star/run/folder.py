@@ -143,13 +143,14 @@ def file_name(name: str) -> str:
     return kept[:80] or "run"
 
 
-def write_whole(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
+def write_whole(path: Path, content: str | bytes | Iterable[str | bytes], *, sync: bool = True) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part; with `sync`, also after a crash."""
     with _draft_of(path) as draft, draft.open("wb") as file:
         for piece in [content] if isinstance(content, (str, bytes)) else content:
             file.write(piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece)
-        file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def place_copy(source: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.models.agents import AGENTS, Sizes
 from mle_star.models.phases import PHASES
+from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, plan_seconds, price_of, read_prices
 from mle_star.run.events import (
@@ -113,17 +114,16 @@ class Forecaster:
     def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> Forecast:
         """The whole run as it looks now."""
         left = self._remaining()
-        calls = sum(n for (_, name), n in left.items() if name != "script")
-        scripts = sum(n for (_, name), n in left.items() if name == "script")
-        repairs = scripts * self._repair_rate()
-        done_calls = sum(n for (_, name), n in self._done.items() if name != "script")
-        done_scripts = sum(n for (_, name), n in self._done.items() if name == "script")
+        (calls, scripts), (done_calls, done_scripts) = _calls_and_scripts(left), _calls_and_scripts(self._done)
+        repaired = REPAIR_PRIOR[0] + sum(n for (_, name), n in self._done.items() if name == "debugger")
+        repairs = scripts * repaired / (REPAIR_PRIOR[1] + done_scripts)
+        basis = f"after {plural(done_calls, 'call')} and {plural(done_scripts, 'script')}"
         return Forecast(
             calls=done_calls + calls + round(2 * repairs),  # a repair: the debugger, and the check of what it wrote
             scripts=done_scripts + scripts + round(repairs),
             cost_usd=self._money(left, repairs, spent_usd),
             seconds=self._time(left, repairs / max(scripts, 1), elapsed),
-            basis=self._basis(done_calls, done_scripts),
+            basis=basis if self._done else "by settings and prices, before the first call",
         )
 
     def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
@@ -138,28 +138,12 @@ class Forecaster:
 
     def _remaining(self) -> Counter[Step]:
         """Planned steps that are still to come: none of a phase that is over."""
-        left = {
-            step: count - self._done[step]
-            for step, count in self._planned.items()
-            if step[0] not in self._over and count > self._done[step]
-        }
-        return Counter(left)
-
-    def _repair_rate(self) -> float:
-        repairs, scripts = REPAIR_PRIOR
-        repairs += sum(n for (_, name), n in self._done.items() if name == "debugger")
-        scripts += sum(n for (_, name), n in self._done.items() if name == "script")
-        return repairs / scripts
+        return Counter({step: n for step, n in (self._planned - self._done).items() if step[0] not in self._over})
 
     def _money(self, left: Counter[Step], repairs: float, spent: float) -> float | None:
+        expected = [(name, float(count)) for (_, name), count in left.items() if name != "script"]
         total = spent
-        expected: dict[str, float] = defaultdict(float)
-        for (_, name), count in left.items():
-            if name != "script":
-                expected[name] += count
-        expected["debugger"] += repairs
-        expected["leakage"] += repairs
-        for name, calls in expected.items():
+        for name, calls in [*expected, ("debugger", repairs), ("leakage", repairs)]:
             cost = self._call_cost(name)
             if cost is None:
                 return None
@@ -192,18 +176,18 @@ class Forecaster:
         if runtime is None:
             return None if left else elapsed
         latency = latency or 0.0
-        planned, ahead = (Counter[str](), Counter[str]())
-        for steps, by_phase in ((self._planned, planned), (left, ahead)):
-            for (phase, _), count in steps.items():
-                by_phase[phase] += count
+        planned, ahead = Counter[str](), Counter[str]()
+        for (phase, name), count in self._planned.items():
+            planned[phase] += count
+            ahead[phase] += left[phase, name]
         shares = {phase: ahead[phase] / count for phase, count in planned.items()}
         script = runtime * (1 + repair_rate) + 2 * repair_rate * latency
         return elapsed + sum(plan_seconds(self._config, latency, script, left=shares).values())
 
-    def _basis(self, calls: int, scripts: int) -> str:
-        if not calls and not scripts:
-            return "by settings and prices, before the first call"
-        return f"after {calls} call{'s' * (calls != 1)} and {scripts} script{'s' * (scripts != 1)}"
+
+def _calls_and_scripts(steps: Counter[Step]) -> tuple[int, int]:
+    scripts = sum(n for (_, name), n in steps.items() if name == "script")
+    return sum(steps.values()) - scripts, scripts
 
 
 def _differs(new: float | None, old: float | None) -> bool:

@@ -419,9 +419,10 @@ class Ledger:
         before = (study for study in self.studies.values() if study.path == event.path and study.t <= event.t)
         began = {study.t: study.solution_score for study in before}
         reached = {-1: began[max(began)]} if began else {}
-        for other in (one.event for one in nodes if one.accepted and one.score is not None):
-            if isinstance(other, RefinementTried) and (other.path, other.t) == (event.path, event.t):
-                reached[other.k] = other.score or 0.0
+        step = f"{event.step.rpartition('/')[0]}/"
+        for one in (one for one in nodes if one.step.startswith(step)):
+            if isinstance(one.event, RefinementTried) and one.accepted and one.score is not None:
+                reached[one.event.k] = one.score
         earlier = [k for k in reached if k < event.k]
         return reached[max(earlier)] if earlier else None
 
