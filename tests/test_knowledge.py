@@ -8,25 +8,23 @@ import pytest
 
 from mle_star.errors import ConfigError
 from mle_star.knowledge import MAX_CHARACTERS, knowledge_for, known_models
-from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.models import DataModality, TaskDescription
 
 OWN = Path(__file__).parent.parent / "src" / "mle_star" / "knowledge"
 
 
-def task(modality: DataModality = DataModality.tabular, kind: TaskType = TaskType.tabular) -> TaskDescription:
-    return TaskDescription(
-        competition_id="c", task_type=kind, data_modality=modality, evaluation_metric="accuracy",
-        metric_direction=MetricDirection.maximize, description="d",
-    )  # fmt: skip
+def task(modality: str = "tabular", kind: str = "tabular") -> TaskDescription:
+    known = {"competition_id": "c", "evaluation_metric": "accuracy", "metric_direction": "maximize", "description": "d"}
+    return TaskDescription.model_validate({**known, "task_type": kind, "data_modality": modality})
 
 
 def test_files_are_chosen_by_modality_and_by_what_is_installed() -> None:
     table = knowledge_for(task(), ())
     assert "## Tables" in table and "## Traps of current libraries" in table and "## Validation" in table
     assert "## Pictures" not in table and "## PyTorch" not in table
-    picture = knowledge_for(task(DataModality.image, TaskType.image_classification), ("torch",))
+    picture = knowledge_for(task("image", "image_classification"), ("torch",))
     assert "## Pictures" in picture and "## PyTorch" in picture and "## Tables" not in picture
-    mixed = knowledge_for(task(DataModality.mixed), ())
+    mixed = knowledge_for(task("mixed"), ())
     assert "## Tables" in mixed and "## Texts" in mixed
 
 
@@ -52,7 +50,7 @@ def test_files_of_the_user_come_first_and_cannot_open_a_section(tmp_path: Path) 
 
 
 def test_there_are_models_to_start_from_and_those_of_the_user_come_first(tmp_path: Path) -> None:
-    for modality in (DataModality.tabular, DataModality.text, DataModality.mixed):
+    for modality in ("tabular", "text", "mixed"):
         known = known_models(task(modality))
         assert len(known) >= 2
         for model in known:

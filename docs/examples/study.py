@@ -756,20 +756,12 @@ def train_lightgbm(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
             raise lightgbm.callback.EarlyStopException(state.iteration, state.evaluation_result_list or [])
 
     kind = lightgbm.LGBMRegressor if job.numeric else lightgbm.LGBMClassifier
-    model = kind(
-        n_estimators=int(settings["rounds"]),
-        learning_rate=settings["rate"],
-        num_leaves=int(settings["leaves"]),
-        min_child_samples=int(settings["leaf_rows"]),
-        subsample=settings["row_share"],
-        subsample_freq=1,
-        colsample_bytree=settings["column_share"],
-        reg_lambda=settings["l2"],
-        objective="regression_l1" if job.loss == "absolute" else None,
-        random_state=job.seed,
-        n_jobs=job.threads,
-        verbose=-1,
-    )
+    size = {"num_leaves": int(settings["leaves"]), "min_child_samples": int(settings["leaf_rows"])}
+    loss = "regression_l1" if job.loss == "absolute" else None
+    steps = {"n_estimators": int(settings["rounds"]), "learning_rate": settings["rate"], "reg_lambda": settings["l2"]}
+    shares = {"subsample": settings["row_share"], "colsample_bytree": settings["column_share"]}
+    more = {"random_state": job.seed, "n_jobs": job.threads, "subsample_freq": 1, "verbose": -1}
+    model = kind(**steps, **shares, **size, **more, objective=loss)
     patient = [lightgbm.early_stopping(int(settings["patience"]), verbose=False)] if held else []
     model.fit(x, y, eval_set=held or None, callbacks=[in_time, *patient])
     return model, model.best_iteration_, pace.late
@@ -1158,9 +1150,9 @@ def learn_target(
     if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs, steps = make_folds(frame, y, folds, solution.seed), solution.fold_steps
-    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, job, clock)
     scale, anchor = target.get("scale", "plain") if numeric else "plain", target.get("anchor", "")
-    course = replace(course, scale=scale, anchor=anchor, classes=len(classes))
+    goal = (job, clock, scale, anchor, len(classes))
+    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, *goal)
     return y, cross_validate(course, refit=len(pairs) == 1)
 
 

@@ -1131,9 +1131,9 @@ def learn_target(
     if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs, steps = make_folds(frame, y, folds, solution.seed), solution.fold_steps
-    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, job, clock)
     scale, anchor = target.get("scale", "plain") if numeric else "plain", target.get("anchor", "")
-    course = replace(course, scale=scale, anchor=anchor, classes=len(classes))
+    goal = (job, clock, scale, anchor, len(classes))
+    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, *goal)
     return y, cross_validate(course, refit=len(pairs) == 1)
 
 

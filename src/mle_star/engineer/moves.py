@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mle_star.engineer.design import (
-    blend_section,
-    families,
-    features_section,
-    fitting_blends,
-    fitting_families,
-    fitting_steps,
-    model_section,
-    sections_of,
-    settings_in,
-    steps,
-    target_section,
-    words_section,
-)
+from mle_star.engineer import design as scripts
 from mle_star.engineer.parts.describe import Choice, Family, Move
 from mle_star.engineer.profile import Profile
 
@@ -42,10 +29,10 @@ READINGS = (
     Move("Read longer phrases. Phrases of three words are more particular.", {"words": 3}, 0.25),
 )
 _PARTS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "features": ("features", features_section),
-    "blend": ("blend", blend_section),
-    "target": ("targets", target_section),
-    "words": ("words", words_section),
+    "features": ("features", scripts.features_section),
+    "blend": ("blend", scripts.blend_section),
+    "target": ("targets", scripts.target_section),
+    "words": ("words", scripts.words_section),
 }
 """The sections beside the models', with the name of their settings."""
 
@@ -64,16 +51,16 @@ class Action(Choice):
 
 def titles_of(block: str) -> list[str]:
     """The sections of ours that a block holds and that can be changed."""
-    return [title for title in sections_of(block) if title in _PARTS or title.startswith("model: ")]
+    return [title for title in scripts.sections_of(block) if title in _PARTS or title.startswith("model: ")]
 
 
 def actions(block: str, profile: Profile) -> list[Action]:
     """All that can be done to a block, the most promising first; nothing for a block that is not ours."""
-    values, titles, found = settings_in(block), titles_of(block), list[Action]()
+    values, titles, found = scripts.settings_in(block), titles_of(block), list[Action]()
     if "features" in titles:
         found += _feature_actions(values["features"], profile)
     if "blend" in titles:
-        others = (b for b in fitting_blends(profile) if b.key != values["blend"])
+        others = (b for b in scripts.fitting_blends(profile) if b.key != values["blend"])
         found += [Action(b.plan, b.worth(profile), "blend", _set(b.key)) for b in others]
     if "target" in titles:
         found += _target_actions(values["targets"], profile)
@@ -87,10 +74,10 @@ def actions(block: str, profile: Profile) -> list[Action]:
 
 
 def _feature_actions(now: Values, profile: Profile) -> list[Action]:
-    fresh = (step for step in fitting_steps(profile) if step.key not in now)
+    fresh = (step for step in scripts.fitting_steps(profile) if step.key not in now)
     found = [Action(s.plan, s.worth(profile), "features", _with({s.key: s.settings(profile)})) for s in fresh]
     for key in now:
-        title = steps()[key].title
+        title = scripts.steps()[key].title
         plan = f"Leave out {title[:1].lower()}{title[1:]}. Columns without a signal are noise."
         found.append(Action(plan, 0.15, "features", _without(key)))
     return found
@@ -98,7 +85,7 @@ def _feature_actions(now: Values, profile: Profile) -> list[Action]:
 
 def _model_actions(name: str, now: Values, profile: Profile) -> list[Action]:
     own = now[name]
-    family = families()[own["family"]]
+    family = scripts.families()[own["family"]]
     found = []
     for move in family.moves:
         if worth := move.worth(profile):
@@ -109,7 +96,7 @@ def _model_actions(name: str, now: Values, profile: Profile) -> list[Action]:
         plan = f"Search the settings of {name}. A frugal search on few rows finds settings that suit this table."
         change = _changed_at(name, _with({"search": ranges}))
         found.append(Action(plan, 0.35 if profile.small else 0.65, "models", change))
-    for place, other in enumerate(fitting_families(profile)[:6]):
+    for place, other in enumerate(scripts.fitting_families(profile)[:6]):
         if other.name not in now and other.key != own["family"]:
             plan = f"Train {other.name} beside {name}. Models that err in different ways are better together."
             change = _with({other.name: {"family": other.key, **other.usual(profile)}})
@@ -175,10 +162,10 @@ def named_in(plan: str, block: str, profile: Profile) -> list[Action]:
 
 def apply(plan: str, block: str, profile: Profile) -> str:
     """The block after the changes that a plan names; the block itself when it names none."""
-    chosen, values, titles = named_in(plan, block, profile), settings_in(block), titles_of(block)
+    chosen, values, titles = named_in(plan, block, profile), scripts.settings_in(block), titles_of(block)
     if not chosen:
         return block
     for action in chosen:
         values[action.key] = action.change(values[action.key])
     made = [make(values[key]) for title, (key, make) in _PARTS.items() if title in titles]
-    return "\n\n\n".join([*made, *(model_section(name, own) for name, own in values["models"].items())])
+    return "\n\n\n".join([*made, *(scripts.model_section(name, own) for name, own in values["models"].items())])

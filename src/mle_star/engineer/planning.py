@@ -11,18 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from mle_star.engineer.design import (
-    Design,
-    assemble,
-    families,
-    fitting_blends,
-    fitting_families,
-    fitting_steps,
-    quoted,
-    recover,
-    sections_of,
-    settings_in,
-)
+from mle_star.engineer import design as scripts
 from mle_star.engineer.moves import Action, actions, named_in, titles_of
 from mle_star.engineer.parts.deciding import Recipe
 from mle_star.engineer.parts.describe import Family
@@ -43,15 +32,17 @@ SURE = 0.25
 def family_named(name: str, profile: Profile) -> Family:
     """The family of this name, else the most promising one."""
     wanted = name.strip().lower()
-    return next((f for f in families().values() if f.name.lower() == wanted), fitting_families(profile)[0])
+    named = (family for family in scripts.families().values() if family.name.lower() == wanted)
+    return next(named, scripts.fitting_families(profile)[0])
 
 
-def first_design(profile: Profile, family: Family, most_rows: int | None) -> Design:
+def first_design(profile: Profile, family: Family, most_rows: int | None) -> scripts.Design:
     """A simple solution around one family."""
     metric = metric_settings(profile.recipe)
-    chosen = [step for step in fitting_steps(profile, first=True) if not (family.reads and step.key == "reading")]
+    fitting = scripts.fitting_steps(profile, first=True)
+    chosen = [step for step in fitting if not (family.reads and step.key == "reading")]
     capped = most_rows if most_rows is not None and profile.rows > most_rows else None
-    return Design(
+    return scripts.Design(
         doc=_doc(profile.targets, metric, [family.name]),
         data=profile.data,
         targets=[{key: value for key, value in target.items() if key != "rarest"} for target in profile.targets],
@@ -67,7 +58,7 @@ def first_design(profile: Profile, family: Family, most_rows: int | None) -> Des
 
 def _doc(targets: list[dict[str, Any]], metric: dict[str, Any], models: Collection[str]) -> str:
     """What a script says of itself."""
-    names = " and ".join(quoted(target["name"]) for target in targets).replace('"""', "'''").replace("\\", "/")
+    names = " and ".join(scripts.quoted(target["name"]) for target in targets).replace('"""', "'''").replace("\\", "/")
     listed = " and ".join(models) if len(models) < 3 else f"{len(models)} models"
     more = "\n" + textwrap.fill("Its models: " + ", ".join(models) + ".", 110) + "\n" if len(models) > 2 else ""
     better = "higher" if metric["higher"] else "lower"
@@ -81,11 +72,9 @@ def metric_settings(recipe: Recipe) -> dict[str, Any]:
     """What scripts know of the metric."""
     metric = recipe.metric
     settings = {"name": metric.name, "higher": metric.higher_is_better, "answers": recipe.kind, "loss": recipe.loss}
-    if metric.of_positive:
-        settings["positive"] = 1  # of two classes the second is the one that is looked for
-    if recipe.kind == "ranking":
-        settings["most"] = int(metric.name.partition("@")[2])
-    return settings
+    positive = {"positive": 1} if metric.of_positive else {}  # of two classes the second is the one that is looked for
+    most = {"most": int(metric.name.partition("@")[2])} if recipe.kind == "ranking" else {}
+    return {**settings, **positive, **most}
 
 
 def fold_settings(profile: Profile, most_rows: int | None) -> dict[str, Any]:
@@ -105,7 +94,7 @@ def fold_settings(profile: Profile, most_rows: int | None) -> dict[str, Any]:
 # --- merging ---------------------------------------------------------------------------------------------
 
 
-def united(designs: list[Design], blend: str) -> Design:
+def united(designs: list[scripts.Design], blend: str) -> scripts.Design:
     """One design with the models of all: each sees the features of its own, what two share is there once."""
     first = designs[0]
     features: dict[str, dict[str, Any]] = {}
@@ -125,13 +114,13 @@ def united(designs: list[Design], blend: str) -> Design:
 # --- studies ---------------------------------------------------------------------------------------------
 
 
-def variants_of(design: Design) -> dict[str, dict[str, Any]]:
+def variants_of(design: scripts.Design) -> dict[str, dict[str, Any]]:
     """What can be varied, features and models in turn: by name, as a variant."""
     by_step = {f"features / {key}": {"drop": [key]} for key in design.features}
     several = design.models if len(design.models) > 1 else {}
     by_model: dict[str, Any] = {f"model / {name}": {"drop": [name]} for name in several}
     for name, own in design.models.items():
-        for part, change in families()[own["family"]].ablations.items():
+        for part, change in scripts.families()[own["family"]].ablations.items():
             by_model[f"{name} / {part}"] = {"change": {name: dict(change)}}
     scaled = any(target.get("scale", "plain") != "plain" for target in design.targets)
     other = {"target / scale": {"target": {"scale": "plain"}}} if scaled else {}
@@ -139,7 +128,7 @@ def variants_of(design: Design) -> dict[str, dict[str, Any]]:
     return dict(part for turn in turns for part in turn if part is not None)
 
 
-def study(design: Design, previous: str, turn: int) -> Design:
+def study(design: scripts.Design, previous: str, turn: int) -> scripts.Design:
     """A study of parts that no earlier summary names; of those that one does when none is left."""
     parts = variants_of(design)
     fresh = [name for name in parts if f"`{name}`" not in previous] or list(parts)
@@ -215,12 +204,12 @@ def choose_blocks(
 
     What plans `before` have tried in vain comes last.
     """
-    (baseline, losses), models = findings_in(summary), settings_in(script).get("models", {})
+    (baseline, losses), models = findings_in(summary), scripts.settings_in(script).get("models", {})
     luck = random.Random(script + summary + "".join(previous))
     refined = {title for block in previous for title in titles_of(block)}
     top = max((abs(loss) for loss in losses.values()), default=0.0)
     found: list[tuple[int, float, str, str, list[Action]]] = []
-    for title, block in sections_of(script).items():
+    for title, block in scripts.sections_of(script).items():
         if not titles_of(block) or (title == "blend" and len(models) < 2):
             continue
         options = with_luck([a for a in actions(block, profile) if _is_new(a, models)], luck)
@@ -311,7 +300,7 @@ def _best(tried: list[tuple[str, float | None]], higher: bool, baseline: float |
 
 def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) -> str:
     """The most promising way to combine that was not tried yet."""
-    ranked = fitting_blends(profile)
+    ranked = scripts.fitting_blends(profile)
     gone = " ".join(plan for plan, _ in tried)
     chosen = next((blend for blend in ranked if blend.title not in gone), ranked[len(tried) % len(ranked)])
     return (
@@ -321,30 +310,30 @@ def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) 
     )
 
 
-def ensemble(scripts: list[str], plan: str, profile: Profile) -> str:
+def ensemble(solutions: list[str], plan: str, profile: Profile) -> str:
     """One script with the models of all scripts of ours, on all rows; the first script when fewer than two are ours.
 
     They are combined as the plan says, else in the most promising way.
     """
-    designs = [design for script in scripts if (design := recover(script)) is not None]
-    if not designs or len(scripts) < 2:
-        return scripts[0] if scripts else ""
-    ranked = fitting_blends(profile)
+    designs = [design for script in solutions if (design := scripts.recover(script)) is not None]
+    if not designs or len(solutions) < 2:
+        return solutions[0] if solutions else ""
+    ranked = scripts.fitting_blends(profile)
     blend = next((blend for blend in ranked if blend.title in plan), ranked[0])
-    return assemble(completed(united(designs, blend.key), profile).changed(rows=None))
+    return scripts.assemble(completed(united(designs, blend.key), profile).changed(rows=None))
 
 
-def completed(design: Design, profile: Profile) -> Design:
+def completed(design: scripts.Design, profile: Profile) -> scripts.Design:
     """With those of the most promising families that no solution has come to: different models make a better blend."""
     seen = {own["family"] for own in design.models.values()}
-    missing = [family for family in fitting_families(profile)[:MANY_FAMILIES] if family.key not in seen]
+    missing = [family for family in scripts.fitting_families(profile)[:MANY_FAMILIES] if family.key not in seen]
     first = next(iter(design.models.values()))
     alike = {"only": first["only"]} if "only" in first else {}
     models = design.models | {f.name: {"family": f.key, **f.usual(profile), **alike} for f in missing}
     return design.changed(doc=_doc(design.targets, design.metric, models), models=models)
 
 
-def final(design: Design) -> Design:
+def final(design: scripts.Design) -> scripts.Design:
     """The design for the submission: on all rows, folds bagged once more where there is time."""
     folds = dict(design.folds)
     if folds["kind"] in ("classes", "plain") and folds["count"] > 1:

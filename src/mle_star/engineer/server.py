@@ -113,18 +113,9 @@ def read_request(payload: dict[str, Any], headers: dict[str, str], body: bytes =
     tools = {tool.get("name", ""): tool for tool in payload.get("tools") or []}
     schema = tools[STRUCTURED_TOOL].get("input_schema") if STRUCTURED_TOOL in tools else None
     prompt, results = _prompt_and_results(payload["messages"])
-    return BrainRequest(
-        agent=headers.get(AGENT_HEADER, ""),
-        variant=headers.get(VARIANT_HEADER) or None,
-        system="\n".join(text for text in _texts(payload.get("system") or "") if not text.startswith(_CLI_PREAMBLES)),
-        prompt=prompt,
-        schema=schema,
-        tools=tuple(tools),
-        tool_results=results,
-        model=str(payload.get("model", "")),
-        headers=headers,
-        body=body,
-    )
+    system = "\n".join(text for text in _texts(payload.get("system") or "") if not text.startswith(_CLI_PREAMBLES))
+    agent, variant, model = headers.get(AGENT_HEADER, ""), headers.get(VARIANT_HEADER) or None, payload.get("model", "")
+    return BrainRequest(agent, variant, system, prompt, schema, tuple(tools), results, str(model), headers, body)
 
 
 def _prompt_and_results(messages: list[dict[str, Any]]) -> tuple[str, tuple[str, ...]]:
@@ -170,22 +161,14 @@ def message_of(asked: BrainRequest, reply: BrainReply) -> dict[str, Any]:
     content = [] if fault == "empty" else content
     stop = fault if fault in ("refusal", "max_tokens") else "tool_use" if tool is not None and content else "end_turn"
     spoken = (text or "") + (json.dumps(tool.input) if tool is not None else "")
-    given_in, given_out = reply.input_tokens, reply.output_tokens
-    return {
-        "id": f"msg_{uuid.uuid4().hex[:24]}",
-        "type": "message",
-        "role": "assistant",
-        "model": asked.model,
-        "content": content,
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": estimate_tokens(asked.body.decode("utf-8", "replace")) if given_in is None else given_in,
-            "output_tokens": estimate_tokens(spoken) if given_out is None else given_out,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
-        },
+    read, written = estimate_tokens(asked.body.decode("utf-8", "replace")), estimate_tokens(spoken)
+    usage = {
+        "input_tokens": read if reply.input_tokens is None else reply.input_tokens,
+        "output_tokens": written if reply.output_tokens is None else reply.output_tokens,
+        **dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens"), 0),
     }
+    head = {"id": f"msg_{uuid.uuid4().hex[:24]}", "type": "message", "role": "assistant", "model": asked.model}
+    return {**head, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
 
 def events_of(message: dict[str, Any]) -> Iterator[bytes]:
@@ -252,10 +235,8 @@ class MessagesServer:
         return Response(status_code=200)
 
     async def _models(self, request: Request) -> Response:
-        data = [
-            {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
-            for name in self.models
-        ]
+        same = {"type": "model", "created_at": "2026-01-01T00:00:00Z"}
+        data = [{**same, "id": name, "display_name": name} for name in self.models]
         return JSONResponse({"data": data, "has_more": False, "first_id": self.models[0], "last_id": self.models[-1]})
 
     async def _count_tokens(self, request: Request) -> Response:

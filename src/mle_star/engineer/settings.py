@@ -7,18 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mle_star.data import columns as known
 from mle_star.data import tables as files
-from mle_star.data.columns import (
-    PANDAS_GAPS,
-    Column,
-    describe,
-    is_misread,
-    is_number,
-    label_order,
-    letters_of,
-    likely_label,
-    positive_label,
-)
+from mle_star.data.columns import Column, is_number
 from mle_star.data.layout import Layout, labels_of
 from mle_star.data.rows import read_rows
 from mle_star.engineer.parts.deciding import Recipe
@@ -66,17 +57,17 @@ def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> 
         numbers = [float(label) for label in labels if is_number(label)]
         if len(numbers) < 0.9 * len(labels):
             raise ConfigError(f"the target {name!r} holds texts, and {recipe.metric.name} needs numbers")
-        long = recipe.log or (recipe.loss == "absolute" and describe(name, labels).skew > 1)
+        long = recipe.log or (recipe.loss == "absolute" and known.describe(name, labels).skew > 1)
         return {"name": name, "kind": "number", "scale": "log" if min(numbers) >= 0 and long else "plain"}
     if len(labels) > 50 and all(map(is_number, labels)) and len(set(labels)) > 0.5 * len(labels):
         raise ConfigError(f"the target {name!r} holds numbers, and {recipe.metric.name} needs classes")
     counts = Counter(labels)
-    classes = sorted(counts, key=label_order)
+    classes = sorted(counts, key=known.label_order)
     if len(classes) > MOST_CLASSES:
         raise ConfigError(f"the target {name!r} has more than {MOST_CLASSES} classes")
     if len(classes) == 1:
         classes = [*classes, "0" if classes[0] != "0" else "1"]
-    looked_for = likely_label if recipe.kind == "chances" else positive_label
+    looked_for = known.likely_label if recipe.kind == "chances" else known.positive_label
     if len(classes) == 2 and recipe.kind != "grade" and looked_for(classes) == classes[0]:
         classes.reverse()
     scale = layout.train.rows / max(len(cells), 1)
@@ -139,7 +130,7 @@ def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[s
     if form.thousands:  # dates such as 31.12.2024, which pandas would take for numbers
         others = (name for name in table.columns if not table.column(name).numeric)
         dotted = [name for name in others if any(form.thousands in str(cell) for cell in table.sample[name])]
-    known = {
+    options = {
         "sep": form.separator if form.separator != "," else None,
         "decimal": form.decimal if form.decimal != "." else None,
         "thousands": form.thousands,
@@ -149,9 +140,9 @@ def table_settings(table: files.Table, spelt: list[str] | None = None) -> dict[s
         "na_values": list(form.odd_gaps),
         "names": [] if form.has_header else list(table.columns),
     }
-    options = {name: value for name, value in known.items() if value}
-    gaps = PANDAS_GAPS.union(form.odd_gaps)
-    letters = [n for n in spelt or [] if n in table.columns and is_misread(map(str, table.sample[n]), gaps)]
+    options = {name: value for name, value in options.items() if value}
+    gaps = known.PANDAS_GAPS.union(form.odd_gaps)
+    letters = [n for n in spelt or [] if n in table.columns and known.is_misread(map(str, table.sample[n]), gaps)]
     return {"file": table.name, **({"options": options} if options else {}), **({"spelt": letters} if letters else {})}
 
 
@@ -159,13 +150,13 @@ def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, An
     """The columns of a submission: which target each answers, and for which class where there is one for each."""
     first, prefix = targets[0]["name"], layout.target.class_prefix
     if prefix is not None:
-        classes = {letters_of(label): label for label in targets[0]["classes"]}
+        classes = {known.letters_of(label): label for label in targets[0]["classes"]}
         found = []
         for name in layout.answers:
             label = name.removeprefix(prefix)
             if label not in targets[0]["classes"]:
-                bare = letters_of(name).removeprefix(letters_of(first))
-                label = classes.get(letters_of(label)) or classes.get(bare, label)
+                bare = known.letters_of(name).removeprefix(known.letters_of(first))
+                label = classes.get(known.letters_of(label)) or classes.get(bare, label)
             found.append({"column": name, "target": first, "class": label})
         return found
     names = [target["name"] for target in targets]

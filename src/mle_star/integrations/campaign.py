@@ -11,7 +11,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -187,18 +187,16 @@ class Campaign:
 
     def _stop(self) -> None:
         """What was cut off waits to be resumed."""
-        if any(entry.state == "running" for entry in self.entries):
-            waiting = {"state": "waiting"}
-            self.entries = [e.model_copy(update=waiting) if e.state == "running" else e for e in self.entries]
-            self._write()
+        waiting = {"state": "waiting"}
+        self.entries = [e.model_copy(update=waiting) if e.state == "running" else e for e in self.entries]
+        self._write()
 
     def _known(self, entry: Entry) -> Entry:
         """What an earlier process has left of a run."""
         folder = RunFolder(self.folder / entry.folder)
-        try:
+        with suppress(OSError, ValueError):
             return self._outcome(entry, FinalResult.model_validate_json(folder.result.read_text("utf-8")))
-        except (OSError, ValueError):
-            return entry
+        return entry
 
     async def _one(self, entry: Entry, money: float | None, start: Start, executor: Any) -> Entry:
         task = next(task for task in self.plan.tasks if task.competition_id == entry.task)
@@ -236,7 +234,8 @@ class Campaign:
     def _report(self, entry: Entry) -> None:
         """The page of one run, unless it is there; a run is worth more than its report."""
         folder = RunFolder(self.folder / entry.folder)
-        if not folder.journal.is_file() or (entry.state == "finished" and _is_newer(folder.report, folder.journal)):
+        written, changed = (path.stat().st_mtime if path.is_file() else 0.0 for path in (folder.report, folder.journal))
+        if not changed or (entry.state == "finished" and written >= changed):
             return
         try:
             write_report(folder.root)
@@ -258,15 +257,10 @@ class Campaign:
 
 def _spent(folder: RunFolder) -> dict[str, float]:
     """Money and time of a run without a result, by its journal."""
-    try:
+    with suppress(JournalError, OSError):
         spent = spent_by(read_journal(folder.journal))
-    except (JournalError, OSError):
-        return {}
-    return {"cost_usd": spent.usd, "seconds": spent.seconds}
-
-
-def _is_newer(path: Path, other: Path) -> bool:
-    return path.is_file() and path.stat().st_mtime >= other.stat().st_mtime
+        return {"cost_usd": spent.usd, "seconds": spent.seconds}
+    return {}
 
 
 # --- the page: what a campaign came to, task by task and run by run, in the style of the report --------------

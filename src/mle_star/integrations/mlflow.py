@@ -21,16 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from mle_star.errors import ConfigError
-from mle_star.run.events import (
-    EVENT_ADAPTER,
-    AnyEvent,
-    BestImproved,
-    EnsembleTried,
-    RefinementTried,
-    RunFinished,
-    RunStarted,
-    ScriptFinished,
-)
+from mle_star.run import events as ev
 from mle_star.run.folder import RunFolder, write_whole
 
 if TYPE_CHECKING:
@@ -106,16 +97,16 @@ class MlflowMirror:
 
     # --- what is sent ---
 
-    def _send_all(self, *, also_the_end: bool) -> Iterator[AnyEvent]:
+    def _send_all(self, *, also_the_end: bool) -> Iterator[ev.AnyEvent]:
         for end, event in self._events():
-            if isinstance(event, RunFinished) and not also_the_end and end == self._size():
+            if isinstance(event, ev.RunFinished) and not also_the_end and end == self._size():
                 return  # its report is still to be written
             self._send(event, f"{end}")
             self._sent.offset = end
             self._save()
             yield event
 
-    def _events(self) -> Iterator[tuple[int, AnyEvent]]:
+    def _events(self) -> Iterator[tuple[int, ev.AnyEvent]]:
         """The whole lines of the journal that were not sent yet, each with where it ends."""
         end = self._sent.offset
         with suppress(FileNotFoundError), self._folder.journal.open("rb") as file:
@@ -125,25 +116,25 @@ class MlflowMirror:
                     return  # it is being written
                 end += len(line)
                 with suppress(ValidationError):
-                    yield end, EVENT_ADAPTER.validate_json(line)
+                    yield end, ev.EVENT_ADAPTER.validate_json(line)
 
-    def _send(self, event: AnyEvent, key: str) -> None:
-        if isinstance(event, RunStarted):
+    def _send(self, event: ev.AnyEvent, key: str) -> None:
+        if isinstance(event, ev.RunStarted):
             self._begin(event)
         elif not self._sent.run_id:
             return
-        elif isinstance(event, ScriptFinished) and not event.result.cached:
+        elif isinstance(event, ev.ScriptFinished) and not event.result.cached:
             self._script(event, key)
-        elif isinstance(event, BestImproved):
+        elif isinstance(event, ev.BestImproved):
             self._sent.best += 1
             self._client.log_metric(self._sent.run_id, "best_score", event.score, step=self._sent.best)
-        elif isinstance(event, (RefinementTried, EnsembleTried)):
+        elif isinstance(event, (ev.RefinementTried, ev.EnsembleTried)):
             for step in [step for step in self._sent.scripts if step.startswith(event.step)]:
                 self._client.set_tag(self._sent.scripts[step], "plan", event.plan[:_TAG_LENGTH])
-        elif isinstance(event, RunFinished):
+        elif isinstance(event, ev.RunFinished):
             self._end(event)
 
-    def _begin(self, event: RunStarted) -> None:
+    def _begin(self, event: ev.RunStarted) -> None:
         """The parent run; a later process of the same run continues it."""
         if self._sent.run_id:
             return
@@ -158,7 +149,7 @@ class MlflowMirror:
                 self._client.log_param(run_id, name, str(value)[:_PARAM_LENGTH])
         self._sent.run_id = run_id
 
-    def _script(self, event: ScriptFinished, key: str) -> None:
+    def _script(self, event: ev.ScriptFinished, key: str) -> None:
         experiment = self._client.get_run(self._sent.run_id).info.experiment_id
         tags = {"mlflow.parentRunId": self._sent.run_id, "purpose": event.purpose}
         run_id = self._run(experiment, f"{self._sent.run_id}:{key}", event.step, tags)
@@ -172,7 +163,7 @@ class MlflowMirror:
         self._client.set_terminated(run_id, "FAILED" if result.is_error else "FINISHED")
         self._sent.scripts[event.step] = run_id
 
-    def _end(self, event: RunFinished) -> None:
+    def _end(self, event: ev.RunFinished) -> None:
         run_id, expected = self._sent.run_id, event.result.expected if event.result else None
         self._log(run_id, final_score=event.score, cost_usd=event.cost_usd, seconds=event.seconds)
         if expected is not None:
@@ -197,17 +188,15 @@ class MlflowMirror:
     # --- state ---
 
     def _size(self) -> int:
-        try:
+        with suppress(OSError):
             return self._folder.journal.stat().st_size
-        except OSError:
-            return 0
+        return 0
 
     def _kept(self) -> dict[str, Any]:
         """What was sent to which server."""
-        try:
+        with suppress(OSError, ValueError):
             return dict(json.loads((self._folder.root / STATE_FILE).read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return {}
+        return {}
 
     def _save(self) -> None:
         kept = {**self._kept(), _key(self._uri): asdict(self._sent)}

@@ -12,18 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mle_star.errors import ExecutionError
+from mle_star.execution import workspace
 from mle_star.execution.artifacts import STATE
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.process import NOTE
-from mle_star.execution.workspace import (
-    link_input_data,
-    own_prefix,
-    prepare_path_directory,
-    remove_entry,
-    remove_left_behind,
-)
 from mle_star.integrations.remote import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.run.context import ScriptRequest
 
@@ -115,7 +109,7 @@ class Node:
         try:
             part.rename(view)
         except OSError:
-            remove_entry(part)  # another script of the same data was quicker
+            workspace.remove_entry(part)  # another script of the same data was quicker
         return view
 
     def _view(self, parcel: Parcel) -> Path:
@@ -131,11 +125,11 @@ class Node:
                 return
             if view in self._views_in_use():
                 continue
-            remove_entry(view)
+            workspace.remove_entry(view)
             for path in (self.folder / "files").glob("[!.]*"):
                 with contextlib.suppress(FileNotFoundError):  # another process makes room, too
                     if path.stat().st_nlink == 1:  # no other view shows it
-                        remove_entry(path)
+                        workspace.remove_entry(path)
 
     def _views_in_use(self) -> set[Path]:
         found = set()
@@ -148,19 +142,19 @@ class Node:
         """Working folders of processes that died hard, and files whose sender was lost on the way."""
         for part in (self.folder / "files").glob(".*"):
             if time.time() - _last_used(part) > 3600:
-                remove_entry(part)
-        remove_left_behind(self.folder / "work", PREFIX, LEFT_SECONDS)
+                workspace.remove_entry(part)
+        workspace.remove_left_behind(self.folder / "work", PREFIX, LEFT_SECONDS)
 
     # --- scripts ----------------------------------------------------------------------------------------------
 
     async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
         """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
-        place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX), dir=self.folder / "work"))
+        place = Path(tempfile.mkdtemp(prefix=workspace.own_prefix(PREFIX), dir=self.folder / "work"))
         try:
             (place / IN_USE).symlink_to(self._view(parcel))  # before it is looked for: from now on nobody removes it
             view = Path(parcel.data_dir) if shared_data else self.view(parcel)
-            work = Path(prepare_path_directory(place, "main"))
-            link_input_data(str(view), str(work))
+            work = Path(workspace.prepare_path_directory(place, "main"))
+            workspace.link_input_data(str(view), str(work))
             (work / parcel.name).write_bytes(parcel.code)
             for name, found in parcel.folders.items():
                 put(found, work / name, "the run")
@@ -183,9 +177,9 @@ class Node:
                 raw = raw.model_copy(update={"stderr": f"{raw.stderr}\n{HEADER}\n{_SPOILED}\n", "exit_code": 1})
                 files, fitted = {}, {}
                 for path in (self._view(parcel), *(self._file(file.digest) for file in parcel.data)):
-                    remove_entry(path)
+                    workspace.remove_entry(path)
         finally:
-            remove_entry(place)
+            workspace.remove_entry(place)
         notes = [f"final/ holds too much: {', '.join(left[:10])} did not come back"] if left else []
         notes += [f"{STATE}/ holds too much: nothing of it came back"] if fitted is None else []
         stderr = raw.stderr + "".join(f"\n{NOTE} {note}" for note in notes)

@@ -27,14 +27,9 @@ from mle_star.models.enums import SolutionPhase as SolutionPhase
 from mle_star.models.enums import TaskType as TaskType
 from mle_star.models.enums import ToolProfile as ToolProfile
 from mle_star.models.settings import PRESETS as PRESETS
-from mle_star.models.settings import Briefing as Briefing
-from mle_star.models.settings import Diversity as Diversity
-from mle_star.models.settings import Effort as Effort
 from mle_star.models.settings import PhaseTimeBudget as PhaseTimeBudget
 from mle_star.models.settings import PipelineConfig as PipelineConfig
-from mle_star.models.settings import Preset as Preset
 from mle_star.models.settings import RoleSettings as RoleSettings
-from mle_star.models.settings import Thinking as Thinking
 
 SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
 """The score line that every solution prints; group 1 is the number."""

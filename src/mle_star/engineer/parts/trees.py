@@ -59,20 +59,12 @@ def train_lightgbm(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
             raise lightgbm.callback.EarlyStopException(state.iteration, state.evaluation_result_list or [])
 
     kind = lightgbm.LGBMRegressor if job.numeric else lightgbm.LGBMClassifier
-    model = kind(
-        n_estimators=int(settings["rounds"]),
-        learning_rate=settings["rate"],
-        num_leaves=int(settings["leaves"]),
-        min_child_samples=int(settings["leaf_rows"]),
-        subsample=settings["row_share"],
-        subsample_freq=1,
-        colsample_bytree=settings["column_share"],
-        reg_lambda=settings["l2"],
-        objective="regression_l1" if job.loss == "absolute" else None,
-        random_state=job.seed,
-        n_jobs=job.threads,
-        verbose=-1,
-    )
+    size = {"num_leaves": int(settings["leaves"]), "min_child_samples": int(settings["leaf_rows"])}
+    loss = "regression_l1" if job.loss == "absolute" else None
+    steps = {"n_estimators": int(settings["rounds"]), "learning_rate": settings["rate"], "reg_lambda": settings["l2"]}
+    shares = {"subsample": settings["row_share"], "colsample_bytree": settings["column_share"]}
+    more = {"random_state": job.seed, "n_jobs": job.threads, "subsample_freq": 1, "verbose": -1}
+    model = kind(**steps, **shares, **size, **more, objective=loss)
     patient = [lightgbm.early_stopping(int(settings["patience"]), verbose=False)] if held else []
     model.fit(x, y, eval_set=held or None, callbacks=[in_time, *patient])
     return model, model.best_iteration_, pace.late
@@ -131,22 +123,13 @@ def train_xgboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Set
             return pace.over
 
     kind = xgboost.XGBRegressor if job.numeric else xgboost.XGBClassifier
-    more = {"objective": "reg:absoluteerror"} if job.loss == "absolute" and settings["absolute"] else {}
-    model = kind(
-        n_estimators=int(settings["rounds"]),
-        learning_rate=settings["rate"],
-        max_depth=int(settings["depth"]),
-        min_child_weight=settings["leaf_weight"],
-        subsample=settings["row_share"],
-        colsample_bytree=settings["column_share"],
-        reg_lambda=settings["l2"],
-        enable_categorical=True,
-        early_stopping_rounds=int(settings["patience"]) if held else None,
-        callbacks=[InTime()],
-        random_state=job.seed,
-        n_jobs=job.threads,
-        **more,
-    )
+    size = {"max_depth": int(settings["depth"]), "min_child_weight": settings["leaf_weight"]}
+    loss = {"objective": "reg:absoluteerror"} if job.loss == "absolute" and settings["absolute"] else {}
+    ends = {"early_stopping_rounds": int(settings["patience"]) if held else None, "callbacks": [InTime()]}
+    steps = {"n_estimators": int(settings["rounds"]), "learning_rate": settings["rate"], "reg_lambda": settings["l2"]}
+    shares = {"subsample": settings["row_share"], "colsample_bytree": settings["column_share"]}
+    more = {"random_state": job.seed, "n_jobs": job.threads, "enable_categorical": True}
+    model = kind(**steps, **shares, **size, **more, **loss, **ends)
     model.fit(x, y, eval_set=held or None, verbose=False)
     model.callbacks = None  # they watched the clock, and cannot be kept
     return model, model.best_iteration + 1 if held else 0, pace.late
@@ -287,18 +270,10 @@ def grow_hist_boosting(x: pd.DataFrame, y: np.ndarray, settings: Settings, job: 
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     kind = HistGradientBoostingRegressor if job.numeric else HistGradientBoostingClassifier
-    more = {"loss": "absolute_error"} if job.loss == "absolute" else {}
-    model = kind(
-        max_iter=10,
-        learning_rate=settings["rate"],
-        max_leaf_nodes=int(settings["leaves"]),
-        min_samples_leaf=int(settings["leaf_rows"]),
-        l2_regularization=settings["l2"],
-        early_stopping=False,
-        warm_start=True,
-        random_state=job.seed,
-        **more,
-    )
+    loss = {"loss": "absolute_error"} if job.loss == "absolute" else {}
+    size = {"max_leaf_nodes": int(settings["leaves"]), "min_samples_leaf": int(settings["leaf_rows"])}
+    steps = {"max_iter": 10, "learning_rate": settings["rate"], "l2_regularization": settings["l2"]}
+    model = kind(**size, **steps, **loss, early_stopping=False, warm_start=True, random_state=job.seed)
     able = rounds_in_time(model, x, y, 10, job)
     rate = min(0.2, max(settings["rate"], settings["rounds"] * settings["rate"] / able))
     model.set_params(max_iter=int(min(settings["rounds"], max(20, able))), learning_rate=rate)
