@@ -403,18 +403,32 @@ def test_all_of_it_is_found_in_one_place() -> None:
     assert elsewhere == {"parse_score", "rank_solutions", "is_better_solution"}  # pure functions of text and values
 
 
-@pytest.mark.req("REQ-EX-041", "REQ-EX-042")
-def test_scripts_are_never_run_inside_this_process_and_nothing_is_remembered() -> None:
+@pytest.mark.req("REQ-EX-022", "REQ-EX-041", "REQ-EX-042")
+def test_scripts_never_run_inside_this_process_nothing_is_remembered_and_no_score_is_compared_by_hand() -> None:
+    """Only `is_improvement` knows which way is better; any other comparison is wrong for half of the metrics."""
+    scores = {"score", "scores", "first", "second", "kept", "best", "old_score", "new_score"}
     for path in Path(mle_star.execution.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id not in ("exec", "eval", "compile", "__import__"), path
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                assert node.func.attr not in ("import_module", "exec_module"), path
-                assert node.func.attr != "chdir" or path.parent.name == "child", path  # a process of its own
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Compare, ast.Import, ast.ImportFrom)) else ""
+            if isinstance(node, ast.Call):
+                name = _last_name(node.func)
+                assert name not in ("import_module", "exec_module"), path
+                assert name not in ("exec", "eval", "compile", "__import__") or isinstance(node.func, ast.Attribute), (
+                    path
+                )
+                assert name != "chdir" or path.parent.name == "child", path  # a process of its own
+                assert name not in ("sorted", "min", "max", "sort") or "score" not in text, (path.name, text)
+            ordering = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
+            if isinstance(node, ast.Compare) and any(isinstance(op, ordering) for op in node.ops):
+                operands = [node.left, *node.comparators]
+                assert not any(_last_name(operand) in scores for operand in operands), (path.name, text)
             assert not isinstance(node, ast.Global), path
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                assert "importlib" not in ast.unparse(node).replace("importlib.metadata", ""), path
+                assert "importlib" not in text.replace("importlib.metadata", ""), path
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 # --- the sentences about subsampling, and hints on hidden errors ------------------------------------------

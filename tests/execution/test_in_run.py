@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-import mle_star.execution
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     debug_text,
@@ -270,23 +267,3 @@ async def test_a_message_of_many_lines_reaches_the_debugger_whole_but_bounded(op
     assert told.endswith("ValueError: first line\n\nsecond paragraph, and its advice: use dropna()")
     assert exception_line(told) == "ValueError: first line"
     assert len(debug_text(many)) < 6000 and "\n9998" in debug_text(many)
-
-
-@pytest.mark.req("REQ-EX-022")
-def test_no_score_is_compared_by_hand() -> None:
-    """Only `is_improvement` knows which way is better; any other comparison is wrong for half of the metrics."""
-    ordering = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
-    names = {"score", "scores", "first", "second", "kept", "best", "old_score", "new_score"}
-    folder = Path(mle_star.execution.__file__).parent
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Compare) and any(isinstance(op, ordering) for op in node.ops):
-                operands = [node.left, *node.comparators]
-                assert not any(_last_name(operand) in names for operand in operands), (path.name, ast.unparse(node))
-            if isinstance(node, ast.Call) and _last_name(node.func) in ("sorted", "min", "max", "sort"):
-                text = ast.unparse(node)
-                assert "score" not in text, (path.name, text)
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
