@@ -61,12 +61,9 @@ def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:
     mine.write_text("my,own\n1,2\n")
     with pytest.raises(ConfigError, match=r"train\.csv exists already, and is not the example's; --folder names"):
         build_example("wine", tmp_path)
-    assert mine.read_text() == "my,own\n1,2\n" and [path.name for path in mine.parent.iterdir()] == ["train.csv"]
-
-
-def test_the_demo_shows_every_part_of_the_method() -> None:
     config = load_config(SETTINGS)
-    assert config.num_parallel_solutions == 2 and config.num_retrieved_models > 1
+    assert config.num_parallel_solutions == 2 and config.num_retrieved_models > 1, "every part of the method is shown"
+    assert mine.read_text() == "my,own\n1,2\n" and [path.name for path in mine.parent.iterdir()] == ["train.csv"]
 
 
 @pytest.mark.long

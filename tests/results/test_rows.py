@@ -12,6 +12,7 @@ import pytest
 
 from mle_star.api import Run
 from mle_star.cli.app import main
+from mle_star.cli.model import WRITTEN
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
@@ -135,20 +136,15 @@ def test_a_model_of_a_parquet_file_predicts(tmp_path: Path) -> None:
     assert list(answers["price"]) == pytest.approx([202, 11], abs=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [
-        ("p.csv", pandas.read_csv),
-        ("p.tsv", lambda path: pandas.read_csv(path, sep="\t")),
-        ("p.PARQUET", pandas.read_parquet),
-        ("p.xlsx", pandas.read_excel),
-    ],
-)
-def test_predictions_are_written_as_the_name_of_the_file_says(
-    name: str, read: Callable[[Path], Any], tmp_path: Path, house_run: Run
-) -> None:
+def test_predictions_are_written_as_the_name_of_the_file_says(tmp_path: Path, house_run: Run) -> None:
     pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}).to_csv(tmp_path / "new.csv", index=False)
-    command = ["predict", str(house_run.path), str(tmp_path / "new.csv"), "--output", str(tmp_path / name)]
+    command = ["predict", str(house_run.path), str(tmp_path / "new.csv"), "--output", str(tmp_path / "p.PARQUET")]
     assert main(command) == 0
-    written = read(tmp_path / name)
+    written = pandas.read_parquet(tmp_path / "p.PARQUET")
     assert list(written.columns) == ["price"] and written["price"].round(-1).tolist() == [200, 10]
+    readers: dict[str, Any] = {".csv": pandas.read_csv, ".tsv": pandas.read_table, ".xlsx": pandas.read_excel}
+    assert {*readers, ".parquet"} == {*WRITTEN}
+    for suffix, read in readers.items():
+        WRITTEN[suffix](written, tmp_path / f"p{suffix}")
+        again = read(tmp_path / f"p{suffix}")
+        assert list(again.columns) == ["price"] and list(again["price"]) == pytest.approx(list(written["price"]))

@@ -59,11 +59,11 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
     assert "1 model, 1 path of 1 x 1 refinements, 0 ensembles" in out
     assert "a guess until the first script has run; at most 24 hours\n" in out
     assert sorted(place.rglob("*")) == before
-    assert main([*words, "--dry-run", "--json"]) == 0
-    plan = json.loads(capfd.readouterr().out)
-    assert plan["config"]["scoring"] == "auto"
-    assert main([*words, "--dry-run", "--set", "scoring=self_reported"]) == 0
-    assert "held back" not in capfd.readouterr().err
+    if source == "houses.csv":
+        assert main([*words, "--dry-run", "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["config"]["scoring"] == "auto"
+        assert main([*words, "--dry-run", "--set", "scoring=self_reported"]) == 0
+        assert "held back" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("inside", ["", "house-prices/"])
