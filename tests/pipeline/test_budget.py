@@ -17,6 +17,7 @@ from mle_star.models.phases import PHASES
 from mle_star.run.budget import LATE_SECONDS, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
+from tests.ledgers import script_finished
 
 
 @dataclass
@@ -361,9 +362,11 @@ def begun(task: TaskDescription) -> RunStarted:
 
 
 @pytest.mark.parametrize("crashes_there", [True, False])
-def test_a_jump_of_the_clock_is_not_time_spent(crashes_there: bool, task: TaskDescription) -> None:
+@pytest.mark.parametrize("by_script", [True, False])
+def test_a_jump_of_the_clock_is_not_time_spent(by_script: bool, crashes_there: bool, task: TaskDescription) -> None:
     events: list[AnyEvent] = [begun(task), call(60)]
-    events.append(call(7260, seconds=7190))  # two hours of work, as measured
+    ran = script_finished(seconds=7190, at=at(7260), step="s", digest="d", script="x")
+    events.append(ran if by_script else call(7260, seconds=7190))  # two hours of work, as measured
     events.append(call(7320 + 86400, seconds=60))  # on this one the clock was a day ahead
     if not crashes_there:
         events += [call(7380), call(7400)]

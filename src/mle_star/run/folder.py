@@ -254,7 +254,8 @@ def spent_by(events: Iterable[AnyEvent]) -> Spent:
 
 def _believable(gap: float, event: AnyEvent) -> float:
     """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
-    measured = float(getattr(event, "seconds", None) or 0.0)
+    timed = event.result.duration_seconds if isinstance(event, ScriptFinished) else getattr(event, "seconds", None)
+    measured = float(timed or 0.0)
     return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
 
 
@@ -279,9 +280,7 @@ def with_own_data(folder: RunFolder, task: TaskDescription) -> TaskDescription:
     if Path(task.data_dir).is_dir() or not folder.data.is_dir():
         return task
     parts = Path(task.data_dir).parts
-    below = [
-        parts[place + 1 :] for place, name in enumerate(parts) if name == folder.data.name
-    ]  # a folder of an archive
+    below = (parts[place + 1 :] for place, name in enumerate(parts) if name == folder.data.name)  # of an archive
     places = [place for tail in below if (place := folder.data.joinpath(*tail)).is_dir()]
     return task.model_copy(update={"data_dir": str((places or [folder.data])[0].resolve())})
 

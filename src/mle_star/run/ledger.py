@@ -41,10 +41,8 @@ from mle_star.run.journal import Journal
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
 LeakState = Literal["clean", "leaking", "unanswered"]
 FOUND_LATER = "data leakage was found in it after it had been scored"
-ERROR_TEXT = 16_000
-"""Characters of a failed script's error that the ledger keeps; the journal has all of it."""
-PRINTED_TEXT = 1000
-"""Characters of what a script printed last, likewise."""
+ERROR_TEXT, PRINTED_TEXT = 16_000, 1000
+"""Characters of a script's error, and of what it printed last, that the ledger keeps; the journal has all of it."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +99,6 @@ class ScriptRun:
             return f"stopped at its limit of {result.timeout_seconds or self.seconds:.0f} s"
         lines = [line.strip() for line in (result.error_traceback or result.score_problem).splitlines() if line.strip()]
         return lines[-1] if lines else "no score was printed" if result.score is None else ""
-
-    @property
-    def basis(self) -> str:
-        """What an estimated score rests on, for people."""
-        return "" if self.result.measure is None else self.result.measure.basis
 
     @classmethod
     def of(cls, event: ScriptFinished, *, leaks: bool = False) -> ScriptRun:
@@ -196,8 +189,7 @@ class Ledger:
 
     direction: MetricDirection = MetricDirection.maximize
     runs: dict[tuple[str, str, datetime], ScriptRun] = field(default_factory=dict)
-    kept: SubmissionKept | None = None
-    """The best valid submission so far."""
+    kept: SubmissionKept | None = None  # the best valid submission so far
     _events: dict[str, AttemptEvent] = field(default_factory=dict)  # by step
     _by_digest: dict[str, AttemptEvent] | None = field(default=None, compare=False)  # made when it is asked for
     _texts: dict[str, str | tuple[str, str]] = field(default_factory=dict)
@@ -209,13 +201,10 @@ class Ledger:
     retrieved: ModelsRetrieved | None = None
     studies: dict[str, AblationFinished] = field(default_factory=dict)  # by step
     blocks: dict[str, BlockChosen] = field(default_factory=dict)  # by step
-    announced: BestImproved | None = field(default=None, compare=False)
-    """The best score that this process has told of."""
-    _reached: set[tuple[str, str]] = field(default_factory=set, compare=False)  # kinds and steps
-    """What this process has done, or taken over from the record."""
+    announced: BestImproved | None = field(default=None, compare=False)  # the best that this process has told of
+    _reached: set[tuple[str, str]] = field(default_factory=set, compare=False)  # kinds and steps of this process
     _surroundings: str = ""
-    _journal: Journal | None = None
-    """Where the texts of scripts are, which would fill the memory."""
+    _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
 
     @classmethod
     def of(

@@ -46,7 +46,8 @@ class Incident(NamedTuple):
 
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
     """Every attempt with its number; what it changed is measured against the best before it."""
-    ran, bases = _seconds_by_attempt(story), {run.place: run.basis for run in story.scripts.values() if run.counts}
+    ran, counted = _seconds_by_attempt(story), [run for run in story.scripts.values() if run.counts]
+    bases = {run.place: run.result.measure.basis for run in counted if run.result.measure is not None}
     rows: list[AttemptRow] = []
     for one, best in zip(story.attempts, [None, *story.best_so_far], strict=False):
         change = None if best is None or one.score is None else one.score - best
