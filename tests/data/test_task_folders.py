@@ -212,30 +212,22 @@ def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
     assert grown < 200_000  # kilobytes
 
 
-def test_wrong_encoding_is_read_and_noted(tmp_path: Path) -> None:
-    write_csv(tmp_path / "train.csv", ["größe", "goal"], ([f"süß{i}", i % 2] for i in range(50)), encoding="cp1252")
+@pytest.mark.parametrize(
+    ("header", "row", "described", "noted"),
+    [
+        (["größe", "goal"], lambda i: [f"süß{i}", i % 2], "`größe`", "encoding='cp1252'"),
+        (["x", "x", "", "x", "goal"], lambda i: [i] * 4 + [i % 2], "`x`, `x.1`, `Unnamed: 2`, `x.2`, `goal`", "apart"),
+        (None, lambda i: [5.1 + i / 7, "ab"[i % 2], "bc"[i % 2]], "(50 rows) holds the columns `column_1`", "no head"),
+        (None, lambda i: ["ab"[i % 2], "ab"[i % 2], "bc"[i % 2]], "has no header line", "called column_1 to column_3"),
+    ],
+)  # fmt: skip
+def test_odd_encodings_and_headers_are_read_and_noted(
+    tmp_path: Path, header: list[str] | None, row: Callable[[int], list[Any]], described: str, noted: str
+) -> None:
+    write_csv(tmp_path / "train.csv", header, map(row, range(50)), encoding="cp1252")
     guess = guess_task(tmp_path)
-    assert guess.targets == ("goal",)
-    assert "`größe`" in guess.task.description
-    assert any("encoding='cp1252'" in note for note in guess.notes)
-
-
-def test_repeated_and_empty_column_names_are_told_apart_and_noted(tmp_path: Path) -> None:
-    write_csv(tmp_path / "train.csv", ["x", "x", "", "x", "goal"], ([i, i, i, i, i % 2] for i in range(50)))
-    guess = guess_task(tmp_path)
-    assert "`x`, `x.1`, `Unnamed: 2`, `x.2`, `goal`" in guess.task.description
-    assert any("told apart" in note for note in guess.notes)
-
-
-@pytest.mark.parametrize("first", [["5.1", "a", "b"], ["a", "b", "b"]])
-def test_a_file_without_a_header_keeps_its_first_row(tmp_path: Path, first: list[str]) -> None:
-    cells = [f"{i / 7:.1f}" if first[0] == "5.1" else "ab"[i % 2] for i in range(60)]
-    write_csv(
-        tmp_path / "train.csv", None, [first, *([cell, "ab"[i % 2], "bc"[i % 2]] for i, cell in enumerate(cells))]
-    )
-    guess = guess_task(tmp_path)
-    assert guess.targets == ("column_3",)
-    assert "61 rows" in guess.task.description and "no header line" in guess.task.description
+    assert guess.targets == ("goal" if header else "column_3",)
+    assert described in guess.task.description and noted in " ".join(guess.notes)
 
 
 @pytest.mark.parametrize(
@@ -506,15 +498,6 @@ def test_a_written_guess_is_read_back_as_guessed(data_dir: Path, tmp_path: Path)
         assert all(reason[:40] in path.read_text() for reason in guess.reasons.values())
 
 
-def test_an_existing_task_file_is_kept_unless_forced(data_dir: Path) -> None:
-    (data_dir / "task.yaml").write_text("mine\n")
-    with pytest.raises(ConfigError, match="--force overwrites it"):
-        write_task(guess_task(data_dir), data_dir / "task.yaml")
-    assert (data_dir / "task.yaml").read_text() == "mine\n"
-    write_task(guess_task(data_dir), data_dir / "task.yaml", force=True)
-    assert load_task(data_dir).competition_id
-
-
 @example("line\x85break")
 @example("driver's `score`")
 @example("air_quality_index")
@@ -541,9 +524,10 @@ def test_init_writes_the_task_and_says_why(data_dir: Path, capsys: pytest.Captur
     assert "In sample_submission.csv and in train.csv; test.csv lacks it." in out and err == ""
     task = load_task(data_dir)
     assert (task.evaluation_metric, task.data_dir) == ("roc_auc", str(data_dir))
+    (data_dir / "task.yaml").write_text("mine\n")
     assert main(["init", str(data_dir)]) == 1
     complaint = f"mle-star: error: {data_dir}/task.yaml: exists already; --force overwrites it\n"
-    assert capsys.readouterr() == ("", complaint)
+    assert capsys.readouterr() == ("", complaint) and (data_dir / "task.yaml").read_text() == "mine\n"
     assert main(["init", str(data_dir), "--force", "--minimize"]) == 0
     assert load_task(data_dir).metric_direction == "minimize"
 
