@@ -310,11 +310,14 @@ class _Pipeline:
         seconds = self.budget.open_finalization()
         members = picked.chosen.scripts if picked is not None and picked.is_blend else None
         others = None if picked is None else picked.stand_ins(self.task.metric_direction)
-        result, why = None, self._no_more_writing()
-        if why is None:
+        result, why, nothing = None, None, self.stages.cannot_write
+        if nothing is None:
             known: dict[str, Any] = {"members": members, "others": others, "reference_discussions": self.references}
             work = run_finalization(solution, self.task, self.config, *found, **known)
             result, why = await self.stages.attempt(seconds, work, "finalization")
+        else:  # the result takes the room set aside
+            RunFolder(self.context.run_dir).release_reserve()
+            why = BudgetExceeded(limit=nothing.reason, message=nothing.detail)
         if result is None:
             stage.ended_by(why)
             reason, failed = str(why), not isinstance(why, BudgetExceeded)
@@ -326,14 +329,6 @@ class _Pipeline:
         written = bool(result.submission_path) or not result.has_test
         stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
         return result
-
-    def _no_more_writing(self) -> Exception | None:
-        """Why not even finalization may begin, where nothing can be written; the result takes the room set aside."""
-        nothing = self.stages.cannot_write
-        if nothing is None:
-            return None
-        RunFolder(self.context.run_dir).release_reserve()
-        return BudgetExceeded(limit=nothing.reason, message=nothing.detail)
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""

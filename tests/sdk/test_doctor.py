@@ -23,11 +23,16 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_the_embedded_model_answers_a_call_at_no_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--model", "offline", "--call"]) == 0
+def test_the_model_of_a_settings_file_answers_a_call_at_no_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("model: offline\n", encoding="utf-8")
+    assert main(["doctor", "--config", str(settings), "--call"]) == 0
     shown = capsys.readouterr().out
     for topic in ("Claude Agent SDK", "its CLI", "script Python", "ML packages", "GPUs", "script sandbox", "disk"):
         assert topic in shown
+    assert "not needed for the model offline" in shown
     assert "offline answered in" in shown
     assert "$0.0000" in shown
 
@@ -57,15 +62,6 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
     assert all(finding.remedy for finding in findings.values() if finding.state != "ok")
     none = list(diagnose(PipelineConfig(python="/bin/false", model="offline")))  # a finding, not a crash
     assert ("script Python", "problem") in [(finding.topic, finding.state) for finding in none]
-
-
-def test_the_model_of_a_settings_file_is_the_one_that_is_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("model: offline\n", encoding="utf-8")
-    assert main(["doctor", "--config", str(settings)]) == 0
-    assert "not needed for the model offline" in capsys.readouterr().out
 
 
 async def test_every_way_to_fail_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ class Launcher:
         script = self.home / "claude"
         if not script.exists():
             foreign = [f"-u{name}" for name, value in env.items() if not value]
-            words = shlex.join(["env", *foreign, setsid, str(cli)])
+            words = shlex.join(["/usr/bin/env", *foreign, setsid, str(cli)])
             script.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
             script.chmod(0o700)
         return script if os.access(script, os.X_OK) else None  # not on a file system that forbids it
