@@ -234,10 +234,6 @@ def _other_best(run: RunContext) -> tuple[float, str] | None:
     return None
 
 
-def _as_it_is(call: _Call) -> Slots:
-    return {}
-
-
 _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
     "input_scores": ("best", _input_scores),
     "best_block": ("best", _best),
@@ -248,12 +244,12 @@ _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
     "analysis": ("errors", _analysis),
     "memory": ("memory", _memory),
     "repairs": ("memory", _repairs),
-    "ask_for_notes": ("research", _as_it_is),
+    "ask_for_notes": ("research", lambda call: {}),
     "notes": ("research", _notes),
     "limits": ("limits", _limits),
-    "refit": ("refit", _as_it_is),
-    "model": ("model", _as_it_is),
-    "families": ("families", _as_it_is),
+    "refit": ("refit", lambda call: {}),
+    "model": ("model", lambda call: {}),
+    "families": ("families", lambda call: {}),
     "candidates": ("families", _candidates),
     "emphasis": ("emphasis", _emphasis),
     "borrow": ("borrowing", _borrow),
