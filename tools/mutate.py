@@ -61,7 +61,7 @@ TESTS = {
     "phase2_inner": [f"{METHOD}{name}.py" for name in ("attempts", "leaking", "contract", "reference", "rich_prompts")],
     "phase2_outer": [f"{METHOD}{name}.py" for name in ("phase2_outer", "contract", "reference", "rich_prompts")],
     "phase3": [f"{METHOD}{name}.py" for name in ("attempts", "contract", "reference", "rich_prompts")],
-    "safety": [f"{METHOD}{name}.py" for name in ("safety", "leaking", "attempts", "rich_prompts")],
+    "safety": [f"{METHOD}{name}.py" for name in ("safety", "leaking", "attempts", "phase1", "rich_prompts")],
     "method/scores": ["tests/test_scores.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants
