@@ -94,15 +94,17 @@ def test_one_process_serves_many_calls_and_another_one_after_a_pause(tmp_path: P
 
 
 def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: Path) -> None:
-    (tmp_path / "score.py").write_text("def half(truth, answer):\n    return 0.5\n", encoding="utf-8")
+    file, deep = tmp_path / "score.py", tmp_path / ("temporary" * 15)  # longer than the path of a socket may be
+    file.write_text("def half(truth, answer):\n    return 0.5\n", encoding="utf-8")
+    deep.mkdir()
     program = (
         "from pathlib import Path\nfrom mle_star.execution import OwnMetric\n"
-        f"print(OwnMetric(Path({str(tmp_path / 'score.py')!r}), 'half')(1, 2))"
+        f"print(OwnMetric(Path({str(file)!r}), 'half')(1, 2))"
     )
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    env = {**os.environ, "TMPDIR": str(deep)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("0.5\n", "")
-    assert [path.name for path in tmp_path.iterdir()] == ["score.py"]
+    assert list(deep.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["ends", "lies", "missing"])

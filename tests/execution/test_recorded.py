@@ -362,6 +362,7 @@ def test_the_data_digest_sees_names_and_contents_also_in_the_middle_of_large_fil
 async def test_the_best_valid_submission_is_saved(direction: MetricDirection, kept: float, open_run: OpenRun) -> None:
     with open_run(CONFIG, Submitting()) as opened:
         run = dataclasses.replace(opened, task=opened.task.model_copy(update={"metric_direction": direction}))
+        run.ledger.direction = direction  # which the event of a run's start tells it
         with enter_run(run):
             for score in (0.5, 0.7, 0.3, 0.6):
                 await execute_in_run(submitting(score))

@@ -7,6 +7,7 @@ go through a socket in its folder; an answer is a short text of JSON, and nothin
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import socket
 import struct
@@ -64,7 +65,10 @@ class _Process:
         work = Path(prepare_path_directory(place, "metric"))
         self._connection: Connection | None = None
         self._door = socket.socket(socket.AF_UNIX)
-        self._door.bind(str(work / DOOR))
+        folder = os.open(work, os.O_RDONLY)
+        short = Path(f"/proc/self/fd/{folder}")  # the path of a socket may have 107 bytes, that of a folder 4,095
+        self._door.bind(str((short if short.exists() else work) / DOOR))
+        os.close(folder)
         self._door.listen(1)
         self._door.settimeout(0.05)
         server = _SERVER.format(door=DOOR, idle=IDLE_SECONDS, stem=path.stem, path=str(path), name=name)
