@@ -109,7 +109,7 @@ async def run_pipeline(
         with Journal(folder.journal, secrets=setup.secret_values(os.environ)) as journal, folder.holding_reserve():
             for listener in listeners:
                 journal.subscribe(listener)
-            budget, spent = setup.open_ledger(journal, first, resume=resume)
+            budget, spent = setup.open_budget(journal, first, resume=resume)
             state.watch(budget, folder.root, hardware)
             journal.subscribe(state.hear)
             control = RunControl(budget, journal, folder.root)

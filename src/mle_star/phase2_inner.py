@@ -123,7 +123,7 @@ def _finish_attempt(
 
 
 def _accept_late(loop: _Loop, k: int) -> None:
-    """The path goes on from attempt `k` after all, because those ahead of it leak, or without a leak of its own."""
+    """Record attempt `k` as accepted: better ones leak, or its own leak was fixed and it was scored again."""
     known, digest = loop.attempts[k], digest_of(loop.best.content)
     if known.accepted and known.digest == digest:
         return
@@ -171,7 +171,7 @@ async def _check_winner(loop: _Loop, task: TaskDescription, config: PipelineConf
     waiting = {  # a score that leaks is none to compare with
         k: script
         for k, script in loop.scripts.items()
-        if loop.start.leaking or is_improvement(score_of(script), loop.start_score, direction)
+        if loop.start.leaking or is_improvement_or_equal(score_of(script), loop.start_score, direction)
     }
     while waiting:
         k = best_first(sorted(waiting, reverse=True), lambda k: waiting[k].score, direction)[0]
@@ -213,7 +213,7 @@ async def invoke_planner(
 ) -> str | None:
     """A_planner: the next plan, in the light of all earlier ones and their scores; None when none came.
 
-    `tried` is what earlier steps of this path have tried; of other paths nothing, for what they have done is chance.
+    `tried` is what earlier steps of this path have tried. Other paths are left out: their timing is not reproducible.
     """
     if not code_block.strip():
         raise ValueError("A_planner requires a non-empty code block")

@@ -77,7 +77,7 @@ async def _outer_step(
     summaries = [record.ablation_summary for record in history if record.ablation_summary and not record.was_skipped]
     blocks = [record.code_block for record in history if record.code_block]
     tried = [attempt.plan for record in history for attempt in record.inner_loop_attempts]
-    logger.info("%s: outer step %d starts: h_best %s, %d summaries", run.place, t, h_best, len(history))
+    logger.info("%s: outer step %d starts: h_best %s, %d summaries", run.place, t, h_best, len(summaries))
     study = await study_components(best, h_best, summaries, task, config)  # a_t, r_t
     summary = await _summarize(study, t, h_best)  # T_abl^t
     chosen = await choose_block(summary or "\n\n".join([ABLATION_FAILED, *summaries]), best, blocks, tried)  # c_t, p_0

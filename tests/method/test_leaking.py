@@ -192,7 +192,7 @@ CANNOT, FIXED = "no code", fenced("level = 0.5  # fixed")
         ((0.99, 0.6, 0.65), {0.99: CANNOT}, 0.65, 2, 3),
         ((0.99, 0.65, 0.6), {0.99: CANNOT}, 0.65, 2, 3),
         ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
-        (("0.5  # same", 0.4), {}, 0.5, 0, 2),
+        (("0.5  # same", 0.4), {}, "0.5  # same", 1, 2),
     ],
 )
 async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_one_gives_way(

@@ -22,7 +22,7 @@ from mle_star.search.setup import (
     connected,
     first_event,
     gather_facts,
-    open_ledger,
+    open_budget,
     prepare_holdout,
     read_references,
     secret_values,
@@ -61,7 +61,7 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
     for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
         config = PipelineConfig(script_memory_gb=memory)
         with Journal(tmp_path / "journal.jsonl") as journal:
-            budget, _ = open_ledger(journal, first_event(task, config, found, Isolation()), resume=resume)
+            budget, _ = open_budget(journal, first_event(task, config, found, Isolation()), resume=resume)
             surroundings = found, "http://127.0.0.1:9", None, task.data_dir, False
             async with connected(task, config, journal, budget, *surroundings) as agents:
                 assert isinstance(agents, AgentClient)
@@ -83,7 +83,7 @@ async def test_a_resumed_run_keeps_its_packages_and_says_what_has_changed(
 
     def opened(first: RunStarted, *, resume: bool) -> tuple[Interpreter | None, list[str]]:
         with Journal(path) as journal:
-            open_ledger(journal, first, resume=resume)
+            open_budget(journal, first, resume=resume)
             return journal.interpreter, [event.message for event in journal.events if isinstance(event, Notice)]
 
     begun = _begun(task, config, "1.0", numpy="1.26", pandas="2.2", xgboost="2.1")

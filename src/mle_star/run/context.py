@@ -300,9 +300,9 @@ FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 AGAIN = 1.25
 """A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
 KEPT = 1.5
-"""So many times what a script took is kept for that: before it, the shortlist are scored."""
+"""So many times what a script took is kept for that: the final selection comes before it."""
 GROWTH = 2.0
-"""So many times as long as the candidates may what is refined of them take."""
+"""A refined script may take so many times as long as a candidate."""
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""

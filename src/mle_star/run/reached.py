@@ -27,7 +27,7 @@ from mle_star.run.ledger import SearchNode
 
 
 def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScript | None:
-    """`known`, or the best script that was scored below `place` and is better, taken in by its phase or not.
+    """The better of `known` and the best script that was scored below `place`, accepted by its phase or not.
 
     Any clean script beats one that leaks; one that leaks is given where nothing is known, and marked as such.
     """

@@ -136,7 +136,7 @@ def first_event(
     )
 
 
-def open_ledger(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
+def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
     """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
     clock = asyncio.get_running_loop().time  # by which the phases are waited for, too
     if journal.started is None:

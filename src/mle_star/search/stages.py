@@ -77,7 +77,7 @@ class Stages:
 
     @property
     def budget(self) -> Budget:
-        """The run's ledger."""
+        """The run's time and money."""
         return self.context.budget
 
     def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
