@@ -161,7 +161,7 @@ async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T
             ended = task.done()
         finally:
             await cancel_all([task])
-        if ended or not task.cancelled():
+        if ended or (task.done() and not task.cancelled()):
             return task.result()  # or what ended it, a cancellation from within included
         run.decide(IN_TIME, lambda: False)
         return None

@@ -113,7 +113,7 @@ def test_a_journal_of_a_later_version_is_refused_before_it_is_misread(path: Path
     path.write_text(json.dumps({**line, "schema_version": 99}) + "\n" + '{"kind": "of tomorrow"}\n', encoding="utf-8")
     with pytest.raises(JournalError, match="line 1: journal version 99"):
         Journal(path)
-    assert json.loads(started(task).model_dump_json())["schema_version"] == 3
+    assert json.loads(started(task).model_dump_json())["schema_version"] == 4
 
 
 def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> None:

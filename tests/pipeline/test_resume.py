@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -10,14 +11,15 @@ import pytest
 
 from mle_star.config import effective_config
 from mle_star.errors import ConfigError, JournalError
-from mle_star.models import AgentConfig, TaskDescription
+from mle_star.models import AgentConfig, ExecutionRawResult, TaskDescription
 from mle_star.orchestrator import PipelineState
+from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentFailed, AgentFinished, Decided, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, last_config, spent_by
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings, story, submitted, timed
-from tests.pipeline.mind import Answer, Crash, LevelExecutor, Mind, MindAgents, failing, fenced, hang, levels
+from tests.pipeline.mind import Answer, Crash, LevelExecutor, Mind, MindAgents, failing, fenced, hang, leaking, levels
 
 
 async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(quick: QuickRun) -> None:
@@ -226,7 +228,7 @@ async def test_the_journal_begins_with_everything_that_resume_needs(quick: Quick
     first = await quick(settings(L=1))
     answers = submitted(first)
     started = quick.events(RunStarted)[0]
-    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 3)
+    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 4)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
     spent = spent_by([*quick.events(RunStarted), *quick.events(AgentFinished)])
     assert spent.usd == pytest.approx(first.total_cost_usd)
@@ -252,3 +254,29 @@ async def test_what_cannot_be_resumed_says_so(quick: QuickRun, tmp_path: Path) -
     (tmp_path / "empty" / "journal.jsonl").write_bytes(b'{"torn')
     with pytest.raises(JournalError, match="line 1"):
         await quick(name="empty", resume=True)
+
+
+async def test_a_leak_that_a_later_phase_found_changes_no_earlier_result_on_resume(quick: QuickRun) -> None:
+    config = settings(M=3, R=1, K=1, diversity=("starts",), leakage_checks="promising")
+    mind = Mind(overrides=leaking("level = 0.5200"))  # of a candidate that path 1 would have begun with
+    whole = await quick(config, name="whole", agents=MindAgents(mind))
+    with pytest.raises(Crash):
+        await quick(config, agents=MindAgents(mind, before=failing("ens_planner", error=Crash())))
+    agents = MindAgents(mind)
+    assert story(await quick(config, agents=agents, resume=True)) == story(whole)
+    assert {agent for _, agent in agents.calls} <= {"ens_planner", "ensembler", "leakage", "test"}
+
+
+async def test_scores_on_data_that_have_changed_since_count_for_nothing(quick: QuickRun, task: TaskDescription) -> None:
+    def worse(_: ScriptRequest, raw: ExecutionRawResult) -> ExecutionRawResult:
+        low = re.sub(r"Performance: ([\d.]+)", lambda found: f"Performance: {float(found[1]) - 0.2:.4f}", raw.stdout)
+        return raw.model_copy(update={"stdout": low})
+
+    config = settings(L=1, R=1)
+    with pytest.raises(Crash):
+        await quick(config, agents=MindAgents(before=failing("planner", error=Crash())))
+    with (Path(task.data_dir) / "train.csv").open("a", encoding="utf-8") as train:
+        train.write("900,1,1\n")
+    agents = MindAgents(before=failing("planner"))
+    result = await quick(config, agents=agents, executor=LevelExecutor(after=worse), resume=True)
+    assert "it goes on with 0.325" in result.warnings[0] and result.final_solution.score == 0.325

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
@@ -57,9 +58,10 @@ class _Job:
     step: str
     digest: str
     timeout_seconds: float | None
-    gpus: Sequence[int] | None
+    gpus: Sequence[int | str] | None
     data: DataFolder | None  # of a probe, or the sample; None: as its purpose wants
     part: str = ""  # what its log is named by, where several run at once
+    has_slot: bool = False  # else each of its runs waits for one
 
     @property
     def name(self) -> str:
@@ -126,7 +128,11 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
 async def _run_and_record(job: _Job) -> ScriptFinished:
     run = job.run
     async with run.shared.scripts.locks[str(run.work_dir)]:
-        result = await _examine(job)
+        if (await announced(run.executor)).is_here:
+            async with script_slot(run) as gpus:  # for all its views: what has begun is scored before what waits
+                result = await _examine(replace(job, gpus=gpus if job.gpus is None else job.gpus, has_slot=True))
+        else:
+            result = await _examine(job)
     async with run.shared.scripts.locks["grades"]:  # which script was scored first decides on what rows all are
         result = await _scored(run, result)
         texts = {"stdout": shorten(result.stdout, KEPT_TEXT), "stderr": shorten(result.stderr, KEPT_TEXT)}
@@ -252,7 +258,7 @@ def _unanswered(result: EvaluationResult, error: Ungradable) -> EvaluationResult
 async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
     """Run a script once, in an empty directory, when it has a slot."""
     run, config = job.run, job.run.config
-    async with script_slot(run) as gpus:
+    async with nullcontext(job.gpus) if job.has_slot else script_slot(run) as gpus:
         run.budget.open_script()
         try:
             await _make_anew(run, data)

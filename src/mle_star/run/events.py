@@ -25,7 +25,7 @@ from mle_star.models import (
 )
 from mle_star.models.phases import PhaseName
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
 RunState = Literal["completed", "interrupted", "failed"]
@@ -36,6 +36,11 @@ class Event(Frozen):
 
     at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
     step: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is known by: a step that is done anew with another script or other data is not what it was."""
+        return getattr(self, "kind", ""), self.step, getattr(self, "digest", "")
 
 
 class Interpreter(Frozen):

@@ -202,7 +202,7 @@ class Ledger:
     studies: dict[str, AblationFinished] = field(default_factory=dict)  # by step
     blocks: dict[str, BlockChosen] = field(default_factory=dict)  # by step
     announced: BestImproved | None = field(default=None, compare=False)  # the best that this process has told of
-    _reached: set[tuple[str, str]] = field(default_factory=set, compare=False)  # kinds and steps of this process
+    _reached: set[tuple[str, str, str]] = field(default_factory=set, compare=False)  # by this process, see `Event.key`
     _surroundings: str = ""
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
 
@@ -231,7 +231,7 @@ class Ledger:
 
     def hear(self, event: AnyEvent) -> None:
         """Take in an event."""
-        self._reached.add((event.kind, event.step))
+        self._reached.add(event.key)
         if isinstance(event, RunStarted):
             self.direction = event.task.metric_direction
         elif isinstance(event, ScriptFinished):
@@ -378,7 +378,7 @@ class Ledger:
 
     def has_reached(self, event: AnyEvent) -> bool:
         """Has this process come to such an event? What an earlier one did after it may never come."""
-        return (event.kind, event.step) in self._reached
+        return event.key in self._reached
 
     def reached(self, place: str) -> list[SearchNode]:
         """The attempts below `place` that this process has come to."""
@@ -387,7 +387,7 @@ class Ledger:
     def runs_reached(self, place: str) -> list[ScriptRun]:
         """The runs of solutions below `place` that this process has come to."""
         here = [run for run in self.runs.values() if run.purpose == "solution" and run.step.startswith(place)]
-        return [run for run in here if ("script_finished", run.step) in self._reached]
+        return [run for run in here if ("script_finished", run.step, run.digest) in self._reached]
 
     def _node(self, event: AttemptEvent) -> SearchNode:
         leak = ""

@@ -19,10 +19,10 @@ from mle_star.models import (
     SolutionScript,
     is_improvement,
 )
-from mle_star.models.phases import kind_of_script
+from mle_star.models.phases import kind_of_script, phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run
-from mle_star.run.events import CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
+from mle_star.run.events import LEAKS, CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import SearchNode
 
 
@@ -33,7 +33,7 @@ def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScr
     """
     ledger, direction = current_run().ledger, current_run().task.metric_direction
     scored = [run for run in ledger.runs_reached(place) if run.score is not None]
-    clean = [run for run in scored if not ledger.leaks(run.script)]
+    clean = [run for run in scored if not ledger.leaks(run.script, phase_of(place))]  # what a later one finds is its
     best = next(iter(best_first(clean or scored, lambda run: run.score, direction)), None)
     if best is None or best.score is None:
         return known
@@ -56,14 +56,15 @@ def score_of(solution: SolutionScript) -> float:
 
 def _accepted(nodes: list[SearchNode]) -> SolutionScript | None:
     """The script that was accepted last, and is not known to leak."""
-    taken = [node for node in nodes if node.accepted and node.score is not None]
+    taken = [node for node in nodes if node.accepted and node.event.score is not None]
     return _script(taken[-1]) if taken else None
 
 
 def _script(node: SearchNode, **more: object) -> SolutionScript:
-    """The script of an attempt, with the score that counts."""
-    content, score = current_run().ledger.text(node.digest), node.score
-    known = {"content": content, "score": score, "is_executable": score is not None, "leaking": bool(node.leak)}
+    """The script of an attempt as its phase knew it: a leak that a later phase found is that one's to tell."""
+    content, leaking = current_run().ledger.text(node.digest), node.leak == LEAKS
+    score = None if leaking else node.event.score
+    known = {"content": content, "score": score, "is_executable": score is not None, "leaking": leaking}
     return SolutionScript.model_validate({"phase": kind_of_script(node.step), **known, **more})
 
 
@@ -109,7 +110,11 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
     own = ledger.runs_reached(f"{node.step}/")
     if not own or own[-1].script == node.digest:
         return _script(node, source_model=name)
-    known = {"content": ledger.text(own[-1].script), "score": own[-1].score, "leaking": ledger.leaks(own[-1].script)}
+    known = {
+        "content": ledger.text(own[-1].script),
+        "score": own[-1].score,
+        "leaking": ledger.leaks(own[-1].script, "phase1"),
+    }
     return SolutionScript.model_validate({"phase": SolutionPhase.init, "source_model": name, **known})
 
 
