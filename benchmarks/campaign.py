@@ -5,7 +5,7 @@
 Each run is the method's order of calls and scripts with the paper's numbers: calls take no slot, a script takes one,
 paths run side by side, everything else waits for what comes before. Durations are drawn from those in the journals of
 `--from`, else from a distribution with the medians below; each task has a scale of its own, so that some take ten times
-as long as others. A free slot goes to the run that has had fewest scripts, as `execution/turns.py` has it.
+as long as others. A free slot goes to the run that has had fewest scripts, as `execution/executors.py` has it.
 """
 
 from __future__ import annotations
