@@ -67,7 +67,7 @@ def test_agents_and_phases_are_declared_once() -> None:
     # The engineer is reached over HTTP and has an answer for each agent.
     assert tables_of({agent.value for agent in AgentType}) == {"engineer/brain.py"}
     # Formulas of a forecast, words of a verdict, the lineage by phase, and how often leaks are looked for.
-    kept = {"run/budget.py", "views/verdict.py", "search/final_result.py", "agents/leakage/__init__.py"}
+    kept = {"run/timing.py", "views/verdict.py", "search/final_result.py", "agents/leakage/__init__.py"}
     assert tables_of({phase.name for phase in PHASES}) == {"models/phases.py", *kept}
     assert set(PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
 

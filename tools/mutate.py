@@ -28,6 +28,7 @@ BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
     "run/budget": [f"{PIPELINE}budget.py"],
+    "run/timing": [f"{PIPELINE}budget.py", "tests/execution/test_in_run.py"],
     "method/codeblocks": ["tests/test_codeblocks.py"],
     "execution/outcome": [f"{EXECUTION}outcome.py"],
     "execution/recorded": [

@@ -41,11 +41,12 @@ from mle_star.models import (
 )
 from mle_star.models.phases import kind_of_script
 from mle_star.models.texts import digest_of
-from mle_star.run.context import Ending, RunContext, Submission, current_run, scope, too_late_for
+from mle_star.run.context import Ending, RunContext, Submission, current_run, scope
 from mle_star.run.folder import place_copy
 from mle_star.run.ledger import ScriptRun
 from mle_star.run.log_lines import yes_no
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
+from mle_star.run.timing import too_late_for
 from mle_star.safety import (
     UNANSWERED,
     UNCHECKED,

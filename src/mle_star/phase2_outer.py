@@ -26,10 +26,11 @@ from mle_star.models import (
 from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
-from mle_star.run.context import current_run, limit_in_run, scope
+from mle_star.run.context import current_run, scope
 from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
 from mle_star.run.reached import OuterStepRecord, path_history, path_result, score_of
 from mle_star.run.request import ask_for, ask_for_code, ask_for_text
+from mle_star.run.timing import limit_in_run
 from mle_star.safety import make_debug_callback
 
 logger = logging.getLogger(__name__)

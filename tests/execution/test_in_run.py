@@ -19,16 +19,8 @@ from mle_star.execution.outcome import HEADER
 from mle_star.models import ExecutionRawResult, Isolation, PipelineConfig, SolutionPhase
 from mle_star.models.phases import PhaseName
 from mle_star.run.budget import Budget
-from mle_star.run.context import (
-    FIRST_SECONDS,
-    ScriptRequest,
-    keep_time_to_run_again,
-    limit_in_run,
-    path_context,
-    scope,
-    share_in_run,
-    suggested_seconds,
-)
+from mle_star.run.context import ScriptRequest, path_context, scope
+from mle_star.run.timing import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, suggested_seconds
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
 from tests.ledgers import best_score, ran, script_finished
 

@@ -34,7 +34,7 @@ from mle_star.models import (
 )
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
-from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope, share_in_run
+from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.events import (
     BestImproved,
     Event,
@@ -46,6 +46,7 @@ from mle_star.run.events import (
     ScriptStarted,
     SubmissionKept,
 )
+from mle_star.run.timing import share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
 from tests.ledgers import best_score, script_finished
 from tests.ledgers import kept as kept_submission

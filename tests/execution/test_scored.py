@@ -22,8 +22,9 @@ from mle_star.holdout.holdout import HoldOut
 from mle_star.integrations.remote import Delivery, Parcel, RemoteExecutor
 from mle_star.models import ExecutionRawResult, MetricDirection, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.run.budget import Budget
-from mle_star.run.context import RunShared, ScriptRequest, limit_in_run, share_in_run
+from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished, ScriptStarted
+from mle_star.run.timing import limit_in_run, share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
 from tests.ledgers import best_score, check
 from tests.ledgers import kept as kept_submission

@@ -21,9 +21,9 @@ from mle_star.phase2_outer import (
 )
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run import events as ev
-from mle_star.run.budget import ablation_limit
 from mle_star.run.context import current_run, path_context, scope
 from mle_star.run.reached import partial_path
+from mle_star.run.timing import ablation_limit
 from mle_star.safety import evaluate_checked
 from tests.ledgers import ran
 

@@ -26,7 +26,8 @@ from mle_star.holdout.views import Data
 from mle_star.models import ExecutionRawResult, FinalResult, SolutionPhase, SolutionScript, TaskDescription
 from mle_star.models.phases import PHASES
 from mle_star.run import events as ev
-from mle_star.run.context import SHARE, ScriptRequest, current_run
+from mle_star.run.context import ScriptRequest, current_run
+from mle_star.run.timing import SHARE
 from mle_star.safety import LEAK_REPLACED
 from mle_star.search.final_result import rescore
 from tests.method.conftest import crash

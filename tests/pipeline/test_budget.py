@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.phases import PHASES
-from mle_star.run.budget import LATE_SECONDS, SHORTEST_LIMIT, Budget, Call, ablation_limit, script_limit
+from mle_star.run.budget import LATE_SECONDS, Budget, Call
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
+from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
 from tests.ledgers import script_finished
 
 

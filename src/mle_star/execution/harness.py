@@ -43,9 +43,10 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.prompts import fenced, render
-from mle_star.run.context import RunContext, ScriptRequest, active_run, scope, too_late_for
+from mle_star.run.context import RunContext, ScriptRequest, active_run, scope
 from mle_star.run.events import ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.log_lines import log_event
+from mle_star.run.timing import too_late_for
 
 logger = logging.getLogger("mle_star.execution")
 

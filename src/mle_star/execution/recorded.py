@@ -25,16 +25,9 @@ from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
 from mle_star.models import EvaluationResult, SolutionScript
 from mle_star.models.texts import digest_of, shorten, storable
-from mle_star.run.context import (
-    SHARE,
-    RunContext,
-    ScriptRequest,
-    current_run,
-    limit_in_run,
-    share_in_run,
-    suggested_seconds,
-)
+from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
+from mle_star.run.timing import SHARE, limit_in_run, share_in_run, suggested_seconds
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""

@@ -20,8 +20,9 @@ from mle_star.holdout.views import write_sample
 from mle_star.method.scores import best_first
 from mle_star.models import EvaluationResult, Measure, SolutionScript, is_improvement
 from mle_star.models.texts import digest_of
-from mle_star.run.context import RunContext, limit_in_run
+from mle_star.run.context import RunContext
 from mle_star.run.ledger import ScriptRun
+from mle_star.run.timing import limit_in_run
 
 logger = logging.getLogger("mle_star.execution")
 

@@ -28,10 +28,10 @@ from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import plural, some_of
-from mle_star.run.budget import plan_seconds
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, new_run_folder, runs_in
 from mle_star.run.journal import read_journal
+from mle_star.run.timing import plan_seconds
 
 logger = logging.getLogger(__name__)
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0

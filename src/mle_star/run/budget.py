@@ -19,20 +19,6 @@ from mle_star.models.enums import traits_of
 from mle_star.models.phases import ORDER, PHASES, PhaseName
 from mle_star.run.events import BudgetWarning
 
-SHORTEST_LIMIT = 120.0
-"""A script may take two minutes, however quick the solution is, if its phase has the time."""
-TIMES_MEASURED = 10.0
-"""A new script may take ten times as long as the solution it starts from."""
-SHARE_OF_LEFT = 0.5
-"""No script may take more than half of what is left of its phase ..."""
-SHARE_OF_FIRST = 0.75
-"""... three quarters before anything was measured: then there is nothing to fall back on ..."""
-ALWAYS_ENOUGH = 2.0
-"""... but twice what the solution takes, as long as the phase lasts."""
-ABLATION_RUNS = 4
-"""A study runs the solution and up to three variants of it."""
-ABLATION_SECONDS = 600.0
-"""A study may take ten minutes in a long run, however quick the solution is."""
 MOST_AGAIN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
 WARN_AT = 0.8
@@ -52,73 +38,6 @@ class Call:
 
     cap_usd: float | None
     given_up_at: float | None = None  # cancelled: its cost is still to come
-
-
-# --- scripts -----------------------------------------------------------------------------------------------
-
-
-def script_limit(
-    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
-) -> float:
-    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
-
-    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
-    limit wins over everything but the end of the phase.
-    """
-    if explicit is not None:
-        return min(explicit, left)
-    if measured is None:
-        return min(max(SHORTEST_LIMIT, even_share), left * SHARE_OF_FIRST)
-    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
-    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
-
-
-def ablation_limit(
-    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
-) -> float:
-    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
-
-    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
-    minutes at most. To the letter every solution has that, as far as the time goes.
-    """
-    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
-    if config.letter:
-        return min(specified, left)
-    if explicit is not None:
-        return min(explicit, left)
-    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
-
-
-# --- the plan ----------------------------------------------------------------------------------------------
-
-
-def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
-    """By phase, the calls and script runs that come one after another; what runs side by side counts once."""
-    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
-    paths = config.num_parallel_solutions
-    slots = config.max_concurrent_scripts or paths
-    at_once = min(config.max_concurrent_paths or paths, paths)
-    waves = math.ceil(paths / at_once)
-    crowding = max(1.0, at_once / slots)
-    critical: dict[str, tuple[float, float]] = {
-        "phase1": (3 + 2 * (m - 1) + 2, math.ceil(m / slots) + (m - 1)),
-        "phase2": (waves * t * (3 + 3 * k - 1), waves * crowding * t * (1 + k)),
-        "phase3": (3 * config.ensemble_rounds, config.ensemble_rounds),
-        "finalization": (4, 1),
-    }
-    if paths == 1:
-        del critical["phase3"]
-    return critical
-
-
-def plan_seconds(
-    config: PipelineConfig, call: float, script: float, *, left: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """By phase, the seconds of what comes one after another; `left` is the share of each that is still to come."""
-    return {
-        phase: (1.0 if left is None else left.get(phase, 0.0)) * (calls * call + scripts * script)
-        for phase, (calls, scripts) in critical_steps(config).items()
-    }
 
 
 # --- the run -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from mle_star.models.agents import AGENTS, Sizes
 from mle_star.models.phases import PHASES
 from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
-from mle_star.run.budget import CHARACTERS_PER_TOKEN, plan_seconds, price_of, read_prices
+from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
 from mle_star.run.events import (
     AgentFailed,
     AgentFinished,
@@ -24,6 +24,7 @@ from mle_star.run.events import (
     PhaseFinished,
     ScriptFinished,
 )
+from mle_star.run.timing import plan_seconds
 
 SCRIPT_CHARACTERS = 6000
 """A script's size before any was seen."""

@@ -17,8 +17,7 @@ from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of, plural, shorten
 from mle_star.prompts import fenced
-from mle_star.run.budget import ABLATION_RUNS
-from mle_star.run.context import RunContext, limit_in_run, share_in_run
+from mle_star.run.context import RunContext
 from mle_star.run.events import (
     AttemptEvent,
     CandidateEvaluated,
@@ -28,6 +27,7 @@ from mle_star.run.events import (
     RefinementTried,
 )
 from mle_star.run.ledger import Ledger, SearchNode
+from mle_star.run.timing import ABLATION_RUNS, limit_in_run, share_in_run
 
 MAX_SCRIPT = 12_000
 MAX_ANALYSIS = 1500

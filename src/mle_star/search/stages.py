@@ -17,9 +17,10 @@ from mle_star.models import MetricDirection, Phase1Result, Phase2Result, Pipelin
 from mle_star.models.phases import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
-from mle_star.run.context import RunContext, cancel_all, keep_time_to_run_again, path_context, scope
+from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path
+from mle_star.run.timing import keep_time_to_run_again
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.control import Stop, stop_of
 from mle_star.search.setup import work_dir

@@ -1,0 +1,170 @@
+"""How long scripts may take, by what is left of the time and by what was measured; and what the plan takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mle_star.models import PipelineConfig
+from mle_star.models.phases import PhaseName
+from mle_star.models.texts import digest_of
+from mle_star.run.context import RunContext
+from mle_star.run.events import ScriptPurpose
+
+SHORTEST_LIMIT = 120.0
+"""A script may take two minutes, however quick the solution is, if its phase has the time."""
+TIMES_MEASURED = 10.0
+"""A new script may take ten times as long as the solution it starts from."""
+SHARE_OF_LEFT = 0.5
+"""No script may take more than half of what is left of its phase ..."""
+SHARE_OF_FIRST = 0.75
+"""... three quarters before anything was measured: then there is nothing to fall back on ..."""
+ALWAYS_ENOUGH = 2.0
+"""... but twice what the solution takes, as long as the phase lasts."""
+ABLATION_RUNS = 4
+"""A study runs the solution and up to three variants of it."""
+ABLATION_SECONDS = 600.0
+"""A study may take ten minutes in a long run, however quick the solution is."""
+FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
+"""What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
+AGAIN = 1.25
+"""A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
+KEPT = 1.5
+"""So many times what a script took is kept for that: the final selection comes before it."""
+GROWTH = 2.0
+"""A refined script may take so many times as long as a candidate."""
+LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
+"""A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
+An ensemble, which trains all models of several scripts, has twice that."""
+LAST_SECONDS = 240.0
+"""Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
+TOLD = 0.8
+"""... and of its limit it is told so much."""
+SHARE = "MLE_STAR_SHARE"
+"""The variable that tells it."""
+
+
+# --- scripts -----------------------------------------------------------------------------------------------
+
+
+def script_limit(
+    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
+) -> float:
+    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
+
+    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
+    limit wins over everything but the end of the phase.
+    """
+    if explicit is not None:
+        return min(explicit, left)
+    if measured is None:
+        return min(max(SHORTEST_LIMIT, even_share), left * SHARE_OF_FIRST)
+    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
+    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
+
+
+def ablation_limit(
+    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
+) -> float:
+    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
+
+    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
+    minutes at most. To the letter every solution has that, as far as the time goes.
+    """
+    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
+    if config.letter:
+        return min(specified, left)
+    if explicit is not None:
+        return min(explicit, left)
+    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
+
+
+# --- the plan ----------------------------------------------------------------------------------------------
+
+
+def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
+    """By phase, the calls and script runs that come one after another; what runs side by side counts once."""
+    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
+    paths = config.num_parallel_solutions
+    slots = config.max_concurrent_scripts or paths
+    at_once = min(config.max_concurrent_paths or paths, paths)
+    waves = math.ceil(paths / at_once)
+    crowding = max(1.0, at_once / slots)
+    critical: dict[str, tuple[float, float]] = {
+        "phase1": (3 + 2 * (m - 1) + 2, math.ceil(m / slots) + (m - 1)),
+        "phase2": (waves * t * (3 + 3 * k - 1), waves * crowding * t * (1 + k)),
+        "phase3": (3 * config.ensemble_rounds, config.ensemble_rounds),
+        "finalization": (4, 1),
+    }
+    if paths == 1:
+        del critical["phase3"]
+    return critical
+
+
+def plan_seconds(
+    config: PipelineConfig, call: float, script: float, *, left: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """By phase, the seconds of what comes one after another; `left` is the share of each that is still to come."""
+    return {
+        phase: (1.0 if left is None else left.get(phase, 0.0)) * (calls * call + scripts * script)
+        for phase, (calls, scripts) in critical_steps(config).items()
+    }
+
+
+# --- in a run ---------------------------------------------------------------------------------------------
+
+
+def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
+    """Seconds that a script might take if it began now; `explicit` goes before the setting."""
+    left, measured = run.budget.remaining_seconds(), run.solution_seconds
+    explicit = explicit or run.config.script_timeout_seconds
+    if purpose == "ablation":
+        return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
+    share = run.budget.even_share(_planned(run, measured=measured is not None))
+    return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
+
+
+def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
+    """Seconds that a script should take, so that all that is planned for its phase has its turn: told, not enforced."""
+    share = run.budget.even_share(_planned(run, measured=run.solution_seconds is not None))
+    return min(limit, share if share > 0 else limit / 2) / max(views, 1)
+
+
+def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
+    """The share that a script is told: less for the first candidate, so that the run is not long without any answer."""
+    share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
+    if run.phase == "finalization":  # what is submitted has as long as what was scored, and all that is left
+        rest = TOLD * limit / run.shared.last_scripts
+        return min(limit, max([rest, *run.ledger.best_seconds()]))
+    least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
+    return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))
+
+
+def too_late_for(run: RunContext, script: str) -> str:
+    """Why a script scored by hidden rows has no time to run once more for as long as it ran, or an empty text.
+
+    A script that watches the clock would submit something worse than what was scored, and say nothing.
+    """
+    digest = digest_of(script)
+    took = max(
+        (one.seconds for one in run.ledger.runs.values() if one.script == digest and one.result.answers), default=0.0
+    )
+    left = run.budget.remaining_seconds()
+    if run.decide("run-again", lambda: AGAIN * took <= left, reopen=True):
+        return ""
+    return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
+
+
+def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
+    """Where scores come from hidden rows, what is submitted learns from all rows in the end: leave time for it."""
+    if run.shared.holdout is not None:
+        solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
+        slowest = max((one.seconds for one in solutions), default=0.0)
+        last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
+        run.budget.again_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
+
+
+def _planned(run: RunContext, *, measured: bool) -> float:
+    """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
+    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
+    return scripts if measured else scripts - (run.config.num_retrieved_models - 1)
