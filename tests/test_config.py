@@ -179,7 +179,6 @@ def test_an_unknown_variable_is_named_without_its_value_which_may_be_a_secret() 
         ("script_gpus: -1", ["script_gpus must be a number of at least 0 or none"]),
         ("equivalence_bound: 2", ["equivalence_bound must be a number from 0 to 1"]),
         ("seed: true", ["seed=True"]),
-        ("use_cache: 1", ["use_cache=1", "true or false"]),
         ("seed: 1\nseed: 2", ["line 2", "'seed' is given twice"]),
         ("seed: [1", ["not valid YAML", "line 1"]),
         ("- seed", ["`name: value` lines are wanted"]),

@@ -86,7 +86,7 @@ def test_a_setting_that_is_no_positive_whole_number_is_refused_by_name(name: str
         m.PipelineConfig(**{name: value})
     assert [error["loc"] for error in refusal.value.errors()] == [(name,)]
     if value in (0, -1, -2) and value is not True:
-        assert f"at least {least}" in str(refusal.value)
+        assert f"greater than or equal to {least}" in str(refusal.value)
 
 
 @pytest.mark.req("REQ-DM-002")

@@ -8,15 +8,16 @@ import sys
 import types
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TextIO, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from mle_star.data.place import StrictLoader, read_mapping
 from mle_star.errors import ConfigError
-from mle_star.models import PRESETS, PipelineConfig
+from mle_star.models import PRESETS, PhaseTimeBudget, PipelineConfig
 from mle_star.models.phases import PHASES
 from mle_star.models.texts import did_you_mean, printable
 
@@ -30,14 +31,11 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 Layer = dict[str, tuple[str, Any]]
 """What one place says: for each setting where it stands, and its value."""
 
-_OWN_HANDLERS = ("mle_star-1", "mle_star-2")
-_YES_NO = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-
 
 def load_config(
     explicit: Mapping[str, Any] | None = None,
     file: Path | None = None,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
     *,
     base: PipelineConfig | None = None,
 ) -> PipelineConfig:
@@ -49,13 +47,13 @@ def load_config(
     written = {} if file is None else read_mapping(file)
     in_file = {_known(name, where=str(file)): (f"{file}: {name}", value) for name, value in written.items()}
     inherited = {} if base is None else _inherited(base, (given, in_file))
-    return _settled(given, in_file, inherited, _from_environment(os.environ if environ is None else environ))
+    return _settled(given, in_file, inherited, _from_environment(environ))
 
 
-def effective_config(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> PipelineConfig:
+def effective_config(config: PipelineConfig, environ: Mapping[str, str] = os.environ) -> PipelineConfig:
     """A copy in which the environment has replaced defaults, and nothing that the caller chose."""
     chosen = {name: (name, getattr(config, name)) for name in config.model_fields_set}
-    return _settled(chosen, _from_environment(os.environ if environ is None else environ))
+    return _settled(chosen, _from_environment(environ))
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
@@ -99,8 +97,7 @@ def setup_logging(config: PipelineConfig, *, console: bool = True, stream: TextI
             handlers.append(_LogFile(path, encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"log_file={config.log_file!r}: cannot be written ({error.strerror})") from None
-    for handler, name in zip(handlers, _OWN_HANDLERS, strict=False):
-        handler.name = name
+    for handler in handlers:
         handler.setFormatter(_PlainFormatter(LOG_FORMAT))
         logger.addHandler(handler)
 
@@ -127,10 +124,9 @@ class _PlainFormatter(logging.Formatter):
 def close_logging() -> None:
     """Take away the handlers that `setup_logging` added, and no others."""
     logger = logging.getLogger("mle_star")
-    for handler in list(logger.handlers):
-        if handler.name in _OWN_HANDLERS:
-            logger.removeHandler(handler)
-            handler.close()
+    for handler in [one for one in logger.handlers if isinstance(one.formatter, _PlainFormatter)]:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def _known(name: str, *, where: str) -> str:
@@ -173,9 +169,7 @@ def _from_text(name: str, text: str) -> Any:
     kinds = kinds_of(name)
     if type(None) in kinds and text.lower() in ("none", "null"):
         return None
-    if bool in kinds:
-        return _YES_NO.get(text.lower(), text)
-    if any(kind in (tuple, dict) or (isinstance(kind, type) and issubclass(kind, BaseModel)) for kind in kinds):
+    if {tuple, dict, PhaseTimeBudget} & set(kinds):
         try:
             return yaml.load(text, Loader=StrictLoader)
         except yaml.YAMLError:
@@ -186,12 +180,9 @@ def _from_text(name: str, text: str) -> Any:
 def kinds_of(name: str) -> tuple[Any, ...]:
     """The plain types that a field takes: `int | None` gives int and NoneType, a literal gives its values."""
     annotation = PipelineConfig.model_fields[name].annotation
-    is_union = get_origin(annotation) in (Union, types.UnionType)
-    parts = get_args(annotation) if is_union else (annotation,)
-    literals = {part: get_args(part) for part in parts if get_origin(part) is Literal}
-    return tuple(
-        kind for part in parts for kind in literals.get(part, (part if is_union else get_origin(part) or part,))
-    )
+    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    kinds = (get_args(part) if get_origin(part) is Literal else (get_origin(part) or part,) for part in parts)
+    return tuple(chain.from_iterable(kinds))
 
 
 _WANTED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -287,16 +287,12 @@ class ScoreFunction(Protocol):
 
 def is_improvement(new_score: float, old_score: float, direction: MetricDirection) -> bool:
     """Is `new_score` strictly better? NaN is never better."""
-    if direction is MetricDirection.maximize:
-        return new_score > old_score
-    return new_score < old_score
+    return new_score > old_score if direction is MetricDirection.maximize else new_score < old_score
 
 
 def is_improvement_or_equal(new_score: float, old_score: float, direction: MetricDirection) -> bool:
     """Is `new_score` at least as good? A tie replaces the current best in Algorithms 1 and 2."""
-    if direction is MetricDirection.maximize:
-        return new_score >= old_score
-    return new_score <= old_score
+    return new_score >= old_score if direction is MetricDirection.maximize else new_score <= old_score
 
 
 # --- prompts ---------------------------------------------------------------------------------------------
@@ -312,16 +308,15 @@ class PromptTemplate(Frozen):
 
     def render(self, **kwargs: Any) -> str:
         """The template with every declared slot filled, in one pass: braces inside values survive."""
-        values: dict[str, str] = {}
-        for name in self.variables:
-            given = next((key for key in (name, name.replace(" ", "_")) if key in kwargs), None)
-            if given is None:
-                raise KeyError(f"the {self.agent_type.value} prompt needs {name!r}")
-            values[name] = str(kwargs[given])
-        if not values:
-            return self.template
-        slot = re.compile("{(" + "|".join(re.escape(name) for name in values) + ")}")
-        return slot.sub(lambda match: values[match.group(1)], self.template)
+        values = self.given(self.variables, kwargs)
+        return re.sub(r"{([^{}]*)}", lambda match: str(values.get(match[1], match[0])), self.template)
+
+    def given(self, names: Iterable[str], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the values that have these names; `KeyError` where one is missing that is declared."""
+        found = {name: kwargs[key] for name in names for key in {name, name.replace(" ", "_")} & set(kwargs)}
+        for name in sorted(set(self.variables) - set(found)):
+            raise KeyError(f"the {self.agent_type.value} prompt needs {name!r}")
+        return found
 
 
 # --- agents ----------------------------------------------------------------------------------------------
@@ -341,14 +336,9 @@ class AgentConfig(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_description(cls, data: Any) -> Any:
-        if isinstance(data, dict) and not data.get("description") and "agent_type" in data:
-            try:
-                duty = AGENTS[AgentType(data["agent_type"])].duty
-            except ValueError:
-                return data  # the field's own validation names the bad value
-            return {**data, "description": duty}
-        return data
+    def _default_description(cls, data: dict[str, Any]) -> dict[str, Any]:
+        agent = data.get("agent_type")
+        return {"description": AGENTS[agent].duty, **data} if agent in AGENTS else data  # else its field refuses it
 
     @field_serializer("output_schema")
     def _schema_by_name(self, schema: type[BaseModel] | None) -> str | None:

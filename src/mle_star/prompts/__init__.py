@@ -81,10 +81,7 @@ class AgentPrompt(PromptTemplate):
 
     def _filled(self, template: str, kwargs: Mapping[str, Any]) -> str:
         names = (*self.variables, *self.optional)
-        given = {name: kwargs[key] for name in names for key in {name, name.replace(" ", "_")} & set(kwargs)}
-        for name in self.variables:
-            if name not in given:
-                raise KeyError(f"the {self.name} prompt needs {name!r}")
+        given = self.given(names, kwargs)
         texts = {name: self._text(name, given) for name in names}
         return _slot_pattern(tuple(texts)).sub(lambda match: _fill(match, texts), template)
 
