@@ -139,7 +139,11 @@ def mode_settings() -> dict[str, Any]:
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     """A folder with a small binary classification task: train, test and sample submission."""
-    folder = tmp_path / "data"
+    return write_small_data(tmp_path / "data")
+
+
+def write_small_data(folder: Path) -> Path:
+    """The files of `small_task`."""
     folder.mkdir()
     rows = [(i, (i * 7) % 50, "ab"[i % 2], int((i * 7) % 50 > 25)) for i in range(120)]
     train = ["id,size,kind,label", *(f"{i},{size},{kind},{label}" for i, size, kind, label in rows[:100])]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import logging
+import os
 import time
 from collections.abc import Iterable
+from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pytest
 
 from mle_star.models import FinalResult, MetricDirection, PhaseTimeBudget, PipelineConfig, TaskDescription, TaskType
 from mle_star.models.phases import PHASES
-from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import AgentFinished, Event, FinishRequested, PhaseFinished, RunFinished
+from mle_star.orchestrator import PipelineState, run_pipeline
+from mle_star.run.events import AgentFinished, AnyEvent, Event, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.journal import read_journal
-from tests.conftest import LETTERS
+from tests.conftest import small_task, write_small_data
+from tests.method.conftest import settings as method_settings
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
 E = TypeVar("E", bound=Event)
@@ -30,12 +34,7 @@ LOSS = {"task_type": TaskType.regression, "evaluation_metric": "rmse", "metric_d
 
 def settings(**changes: Any) -> PipelineConfig:
     """Small numbers, and scripts that score themselves, as those of `Mind` do; by name or by letter (`K=3`)."""
-    values: dict[str, Any] = {
-        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
-        "ensemble_rounds": 2, "time_limit_seconds": 3600, "diversity": (), "max_debug_attempts": 1,
-        "scoring": "self_reported",
-    }  # fmt: skip
-    return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
+    return method_settings(**{"diversity": (), "max_debug_attempts": 1, "scoring": "self_reported", **changes})
 
 
 def timed(limit: int, *shares: float, **changes: Any) -> PipelineConfig:
@@ -162,3 +161,45 @@ class QuickRun:
 def quick(task: TaskDescription, tmp_path: Path) -> QuickRun:
     """Runs the pipeline in the test's own folder."""
     return QuickRun(task, tmp_path)
+
+
+class CalmRun(NamedTuple):
+    """A run where all goes well, seen from all sides: for tests that only look."""
+
+    run: QuickRun
+    result: FinalResult
+    agents: MindAgents
+    executor: LevelExecutor
+    state: PipelineState
+    heard: list[AnyEvent]
+    log: list[str]
+    seen: list[tuple[Any, ...]]
+    """Of the state at each call: phase, number of calls, their cost, best score, states of the paths."""
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> CalmRun:
+    """One on a machine with two GPUs; no path goes on before both are at their ablation studies."""
+    folder, seen, heard, together = tmp_path_factory.mktemp("calm"), list[Any](), list[AnyEvent](), asyncio.Event()
+
+    async def look(label: str, agent: str) -> None:
+        spent = state.agent_call_count, state.accumulated_cost_usd
+        seen.append((state.current_phase, *spent, state.best_score_so_far, tuple(state.phase2_path_statuses)))
+        if agent == "ablation":
+            if agents.count("ablation") == 2:
+                together.set()
+            await asyncio.wait_for(together.wait(), 120)
+
+    tool, quick = folder / "nvidia-smi", QuickRun(small_task(write_small_data(folder / "data")), folder)
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\necho 'NVIDIA H200'\n", encoding="utf-8")
+    tool.chmod(0o755)
+    config = settings(M=3, K=3, use_cache=False, log_level="DEBUG", reference_files=(str(tool),) * 2)
+    agents, executor, state = MindAgents(cost_usd=0.5, before=look), LevelExecutor(), PipelineState()
+    logger, lines = logging.getLogger("mle_star"), MemoryHandler(10**6, flushLevel=logging.CRITICAL)
+    logger.addHandler(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        result = asyncio.run(quick(config, agents=agents, executor=executor, state=state, listeners=[heard.append]))
+    logger.removeHandler(lines)
+    log = [f"{record.levelname} {record.getMessage()}" for record in lines.buffer]
+    return CalmRun(quick, result, agents, executor, state, heard, log, seen)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from pathlib import Path
 
 import pytest
 
 from mle_star.models import AgentType, EvaluationResult
 from mle_star.run import events as ev
 from mle_star.run.log_lines import log_event
+from tests.pipeline.conftest import CalmRun, QuickRun, settings
 from tests.pipeline.mind import Answer, Mind, MindAgents, broken, extracted, fenced, levels, model_of, script
-
-from .conftest import QuickRun, settings
 
 PATH = "phase2/path-0/t-0"
 """Of these rows, each a requirement and a pattern that a line of the log must match, PATH stands for this."""
@@ -161,22 +159,13 @@ def rough_mind() -> Mind:
 @pytest.mark.req("REQ-OR-047", "REQ-OR-037", "REQ-OR-038", "REQ-OR-039", "REQ-P1-038", "REQ-P2O-037", "REQ-P2I-043")
 @pytest.mark.req("REQ-P3-039", "REQ-FN-042", "REQ-FN-030", "REQ-FN-032", "REQ-SF-041", "REQ-EX-039", "REQ-P1-021")
 @pytest.mark.req("REQ-P2I-032", "REQ-P2I-034", "REQ-P3-026", "REQ-FN-025")
-@pytest.mark.parametrize("kind", ["smooth", "rough"])
-async def test_the_log_says_what_it_must(
-    kind: str, quick: QuickRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).write_text(name, encoding="utf-8")
-    if rough := kind == "rough":
-        config = settings(M=3, T=2, L=2, log_level="DEBUG")
-    else:
-        references = (str(tmp_path / "one"), str(tmp_path / "two"))
-        config = settings(M=3, K=3, log_level="DEBUG", reference_files=references)
-    await quick(config, agents=MindAgents(rough_mind() if rough else Mind()))
-    said = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
-    rows = (ROUGH if rough else SMOOTH).replace("PATH", PATH).strip().splitlines()
-    missing = [row for row in rows if not any(re.match(row.split(" ", 1)[1], line, re.DOTALL) for line in said)]
-    assert not missing, "\n".join([*missing, "is not in:", *(line.partition("\n")[0] for line in said)])
+async def test_the_log_says_what_it_must(calm: CalmRun, quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
+    await quick(settings(M=3, T=2, log_level="DEBUG"), agents=MindAgents(rough_mind()))
+    rough = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+    for rows, log in ((SMOOTH, calm.log), (ROUGH, rough)):
+        patterns = [row.split(" ", 1)[1] for row in rows.replace("PATH", PATH).strip().splitlines()]
+        missing = [row for row in patterns if not any(re.match(row, line, re.DOTALL) for line in log)]
+        assert not missing, "\n".join([*missing, "is not in:", *(line.partition("\n")[0] for line in log)])
 
 
 def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,6 @@ import gc
 import inspect
 import json
 import logging
-import os
 import time
 import tracemalloc
 from itertools import groupby, pairwise
@@ -34,7 +33,7 @@ from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
 from mle_star.search.final_result import best_of
 from tests.method.loops import measured
-from tests.pipeline.conftest import ALL_PHASES, LOSS, QuickRun, settings, story, submitted
+from tests.pipeline.conftest import ALL_PHASES, LOSS, CalmRun, QuickRun, settings, story, submitted
 from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
 
 
@@ -81,87 +80,68 @@ async def test_wrong_inputs_are_refused_before_credentials_are_looked_for(
     (tmp_path / "folders" / "of" / "nothing").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "thesis.txt").write_text("mine", encoding="utf-8")
-
-    def changed(**update: str) -> TaskDescription:
-        return task.model_copy(update=update)
-
-    refused: list[tuple[Any, Any, str]] = [
-        (changed(data_dir="/nowhere"), settings(), "data_dir: /nowhere is not a directory"),
-        (changed(data_dir=str(tmp_path / "folders")), settings(), "data_dir: there is no file"),
-        (changed(data_dir=str(tmp_path / "folders" / "of" / "nothing")), settings(), "data_dir: there is no file"),
-        (changed(competition_id="  "), settings(), "competition_id"),
+    wrong: list[tuple[Any, Any, str]] = [
+        ({"data_dir": "/nowhere"}, settings(), "data_dir: /nowhere is not a directory"),
+        ({"data_dir": str(tmp_path / "folders")}, settings(), "data_dir: there is no file"),
+        ({"data_dir": str(tmp_path / "folders" / "of" / "nothing")}, settings(), "data_dir: there is no file"),
+        ({"competition_id": "  "}, settings(), "competition_id"),
         ("titanic", None, "TaskDescription"),
-        (task, {"outer_loop_steps": 1}, "PipelineConfig"),
+        ({}, {"outer_loop_steps": 1}, "PipelineConfig"),
     ]
     agents = MindAgents()
-    for wrong, config, words in refused:
+    for changes, config, words in wrong:
+        refused = task.model_copy(update=changes) if isinstance(changes, dict) else changes
         for asked in (agents, None):
             with pytest.raises(ValueError, match=words):
-                await run_pipeline(wrong, config, agents=asked, run_dir=tmp_path / "run")
+                await run_pipeline(refused, config, agents=asked, run_dir=tmp_path / "run")
     with pytest.raises(CredentialError, match="ANTHROPIC_API_KEY"):
         await run_pipeline(task, settings(), run_dir=tmp_path / "run")
     assert agents.calls == [] and not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="not empty"):  # an API of one's own may need no key
         await run_pipeline(task, settings(), run_dir=tmp_path / "own", base_url="http://127.0.0.1:9")
     assert (tmp_path / "own" / "thesis.txt").read_text(encoding="utf-8") == "mine"
-    with pytest.raises(ValueError):
-        PipelineConfig(outer_loop_steps=0)
+    for setting in ({"outer_loop_steps": 0}, {"max_budget_usd": -1}):
+        with pytest.raises(ValueError):
+            PipelineConfig(**setting)
 
 
 @pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-020")
-async def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(quick: QuickRun) -> None:
-    heard: list[ev.AnyEvent] = []
-    result = await quick(listeners=[heard.append])
-    begins = {str(event.phase): event.at for event in quick.events(ev.PhaseStarted) if event.path is None}
-    over = {str(event.phase): event.at for event in quick.events(ev.PhaseFinished) if event.path is None}
+def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(calm: CalmRun) -> None:
+    begins = {str(event.phase): event.at for event in calm.run.events(ev.PhaseStarted) if event.path is None}
+    over = {str(event.phase): event.at for event in calm.run.events(ev.PhaseFinished) if event.path is None}
     assert list(begins) == ALL_PHASES
     assert all(over[first] <= begins[second] for first, second in pairwise(begins))
-    for event in quick.events(ev.AgentStarted):
-        phase = event.step.split("/")[0]
+    for event in calm.run.events(ev.AgentStarted):
+        phase, place = event.step.split("/")[:2]
         assert begins[phase] <= event.at <= over[phase]
-    assert result.phase1.initial_score == 0.515
-    assert [path.best_score for path in result.phase2_results] == [0.525, 0.527]
-    assert quick.ends() == [
-        ("phase1", "completed", "", 0.515),
-        ("phase2", "completed", "completed, completed", 0.527),
-        ("phase3", "completed", "", 0.547),
-        ("finalization", "completed", "", 0.547),
+        assert (phase == "phase2") == place.startswith("path-")
+    result = calm.result
+    assert result.phase1.initial_score == 0.53
+    assert [path.best_score for path in result.phase2_results] == [0.54, 0.542]
+    assert calm.run.ends() == [
+        ("phase1", "completed", "", 0.53),
+        ("phase2", "completed", "completed, completed", 0.542),
+        ("phase3", "completed", "", 0.562),
+        ("finalization", "completed", "", 0.562),
     ]
-    assert result.phase3 is not None and result.phase3.input_solutions[0].score == 0.525
+    assert result.phase3 is not None and result.phase3.input_solutions[0].score == 0.54
     assert result.final_solution.phase is SolutionPhase.final
     assert result.final_solution.score == result.phase3.best_ensemble_score
-    kinds = [event.kind for event in heard]
+    kinds = [event.kind for event in calm.heard]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
-    assert kinds.count("script_started") == len(quick.events(ev.ScriptStarted))
-    steps = {event.step for event in quick.events(ev.AgentFinished)}
-    assert {event.step for event in heard if isinstance(event, ev.AgentFinished)} == steps != set()
+    assert kinds.count("script_started") == len(calm.run.events(ev.ScriptStarted))
+    steps = {event.step for event in calm.run.events(ev.AgentFinished)}
+    assert {event.step for event in calm.heard if isinstance(event, ev.AgentFinished)} == steps != set()
 
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-018", "REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
-async def test_paths_run_side_by_side_under_their_own_labels_in_their_own_directories(quick: QuickRun) -> None:
-    waiting: set[str] = set()
-    together = asyncio.Event()
-    labels = {"path-0", "path-1", "path-2"}
-
-    async def meet(label: str, agent: str) -> None:
-        if agent == "ablation":  # no path goes on before all of them are here
-            waiting.add(label)
-            if waiting == labels:
-                together.set()
-            await asyncio.wait_for(together.wait(), 120)
-
-    agents, executor = MindAgents(before=meet), LevelExecutor()
-    result = await quick(settings(L=3, use_cache=False), agents=agents, executor=executor)  # equal scripts run, too
-    assert waiting == labels and len(result.phase2_results) == 3
-    assert agents.count("retriever") == 1  # Phase 1 runs once
-    for event in quick.events(ev.AgentStarted):
-        phase, place = event.step.split("/")[:2]
-        assert (phase == "phase2") == place.startswith("path-")
-    assert {"main", *labels} <= executor.directories
-    for name in ("main", *labels):
-        work = quick.dir / "work" / name
+def test_paths_run_side_by_side_in_their_own_directories_from_one_first_phase(calm: CalmRun) -> None:
+    assert calm.agents.count("retriever") == 1 and calm.agents.count("ablation") == 2, "they have met"
+    assert {"main", "path-0", "path-1"} <= calm.executor.directories
+    for name in ("main", "path-0", "path-1"):
+        work = calm.run.dir / "work" / name
         assert (work / "final").is_dir() and (work / "input" / "train.csv").is_file()
-    assert "run" not in executor.directories  # no script works where the journal lies
+    assert "run" not in calm.executor.directories, "no script works where the journal lies"
 
 
 class Narrow(MindAgents):
@@ -212,9 +192,8 @@ async def test_a_path_that_fails_goes_on_with_the_best_it_had_and_leaves_the_oth
     quick: QuickRun, caplog: pytest.LogCaptureFixture, label: str, agent: str, score: float
 ) -> None:
     early: dict[str, Any] = {"diversity": ("starts",), "leakage_checks": "promising"} if agent == "leakage" else {}
-    state, agents = PipelineState(), MindAgents(before=failing(agent, label))
+    state, agents, number = PipelineState(), MindAgents(before=failing(agent, label)), int(label[-1])
     result = await quick(settings(**early), agents=agents, state=state)
-    number = int(label[-1])
     failed, fine = result.phase2_results[number], result.phase2_results[1 - number]
     assert (state.phase2_path_statuses[number], state.phase2_path_statuses[1 - number]) == ("failed", "completed")
     assert (failed.best_score, failed.partial, failed.step_history[-1]["failed"]) == (score, True, True)
@@ -244,13 +223,11 @@ async def test_when_a_phase_fails_the_best_there_is_goes_on(
     assert [path.best_score for path in result.phase2_results] == [0.7, 0.6]
     assert Path(result.submission_path) == quick.dir / "final" / "submission.csv"
     assert str(result.final_solution.score) in submitted(result)
-    if agent == "merger":  # what Phase 1 found out before goes on, too
-        assert (result.phase1.initial_score, result.phase1.candidate_scores) == (0.51, [0.5, 0.51])
-        return
-    assert result.phase1.initial_score == 0.515
+    candidates = (result.phase1.initial_score, result.phase1.candidate_scores)
+    assert candidates == (0.51 if agent == "merger" else 0.515, [0.5, 0.51]), "what Phase 1 found out goes on, too"
     if agent == "ens_planner":
         assert result.phase3 is None and result.final_solution.score == 0.7 and len(result.warnings) == 1
-    else:
+    if agent == "test":
         assert result.phase3 is not None and result.final_solution.content == result.phase3.best_ensemble.content
         assert result.warnings[1] == "no submission by a script of its own: RuntimeError: a bug"
         assert result.lineage["finalization"]["fallback"]
@@ -327,38 +304,34 @@ async def test_the_worse_of_two_solutions_is_submitted_only_when_that_is_wanted(
 
 
 @pytest.mark.req("REQ-OR-036", "REQ-OR-037", "REQ-OR-038", "REQ-OR-039")
-async def test_the_result_tells_costs_times_and_lineage(quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
-    agents = MindAgents(cost_usd=0.5)
-    with caplog.at_level(logging.INFO, "mle_star"):
-        result = await quick(settings(M=3), agents=agents)
+def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
+    result, folder = calm.result, calm.run.dir
     costs, times, origin = result.cost_breakdown, result.duration_breakdown, result.lineage
     phases = [costs[f"{phase}_cost_usd"] for phase in ALL_PHASES]
-    assert sum(phases) == pytest.approx(costs["total_cost_usd"]) == pytest.approx(0.5 * len(agents.calls))
+    assert sum(phases) == pytest.approx(costs["total_cost_usd"]) == pytest.approx(0.5 * len(calm.agents.calls))
     assert result.total_cost_usd == pytest.approx(costs["total_cost_usd"])
-    assert sum(costs["phase2_per_path_cost_usd"]) == pytest.approx(costs["phase2_cost_usd"])
-    assert costs["phase2_per_path_cost_usd"][0] == pytest.approx(8 * 0.5)
+    assert costs["phase2_per_path_cost_usd"] == pytest.approx([11 * 0.5] * 2) and costs["phase2_cost_usd"] == 11.0
     spent = [times[f"{phase}_duration_seconds"] for phase in ALL_PHASES]
     assert all(seconds > 0 for seconds in spent)
     assert sum(spent) <= times["total_duration_seconds"] == result.total_duration_seconds
     words = {"duration": times, "lineage": origin, "cost": costs}
-    assert caplog.messages[-3:] == [f"run: {name}: {json.dumps(value)}" for name, value in words.items()]
+    assert calm.log[-3:] == [f"INFO run: {name}: {json.dumps(value)}" for name, value in words.items()]
     assert result.expected == Measure(score=result.final_solution.score)
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert submitted(result).startswith("id,label\n")
-    whole = result.model_dump(mode="json")
-    written = FinalResult.model_validate_json((quick.dir / "result.json").read_text(encoding="utf-8"))
+    whole, last = result.model_dump(mode="json"), calm.run.last
+    written = FinalResult.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
     assert written.model_dump(mode="json") == whole
-    assert (quick.dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
-    last = quick.last.result
-    assert quick.last.message == "" and last is not None and last.model_dump(mode="json") == whole
-    assert (quick.dir / "input").resolve() == Path(result.task.data_dir).resolve()
+    assert (folder / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
+    assert last.message == "" and last.result is not None and last.result.model_dump(mode="json") == whole
+    assert (folder / "input").resolve() == Path(result.task.data_dir).resolve()
 
     assert origin["phase1"]["retrieved_models"] == ["model 0", "model 1", "model 2"]
     assert origin["phase1"]["selected_candidate"] == "model 2" and origin["phase1"]["initial_score"] == 0.53
     assert origin["phase1"]["merged"] == ["model 1", "model 0"]
     assert origin["phase2"]["best_path"] == 1
-    best = origin["phase2"]["paths"][1]
-    assert best["improvements"] == [{"t": 0, "k": 0, "score": 0.542, "plan": "raise the level, idea 0"}]
+    gains = [{"t": 0, "k": k, "score": 0.542, "plan": f"raise the level, idea {k}"} for k in (0, 2)]
+    assert origin["phase2"]["paths"][1]["improvements"] == gains
     assert origin["phase3"]["best_round"] == 1 and origin["phase3"]["inputs"] == [0.54, 0.542]
     assert origin["finalization"]["from_phase"] == "ensemble"
 
@@ -413,9 +386,6 @@ async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun,
 
 @pytest.mark.req("REQ-OR-015", "REQ-OR-028", "REQ-OR-045")
 async def test_numbers_can_be_chosen_calls_know_the_money_and_one_path_needs_no_ensemble(quick: QuickRun) -> None:
-    assert PipelineConfig().max_budget_usd is None
-    with pytest.raises(ValueError):
-        PipelineConfig(max_budget_usd=-1)
     agents = MindAgents()
     result = await quick(settings(T=3, K=1, L=1, max_budget_usd=50), agents=agents)
     (path,) = result.phase2_results
@@ -429,43 +399,28 @@ async def test_numbers_can_be_chosen_calls_know_the_money_and_one_path_needs_no_
 
 
 @pytest.mark.req("REQ-OR-004", "REQ-OR-050")
-async def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(
-    quick: QuickRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\necho 'NVIDIA H200'\n", encoding="utf-8")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    state = PipelineState()
-    assert (state.elapsed_seconds, state.accumulated_cost_usd, state.current_phase) == (0.0, 0.0, "phase1")
-    seen: list[tuple[str, int, float, float | None, tuple[str, ...]]] = []
-
-    async def look(label: str, agent: str) -> None:
-        spent = (state.agent_call_count, state.accumulated_cost_usd)
-        seen.append((state.current_phase, *spent, state.best_score_so_far, tuple(state.phase2_path_statuses)))
-
-    agents = MindAgents(before=look, failing={"summarize": "no idea"})
-    result = await quick(agents=agents, state=state)
-    phases, counts, costs, scores, statuses = (list(column) for column in zip(*seen, strict=True))
+def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(calm: CalmRun) -> None:
+    state, phases, counts, costs, scores, statuses = (
+        calm.state,
+        *(list(column) for column in zip(*calm.seen, strict=True)),
+    )
     assert list(dict.fromkeys(phases)) == ALL_PHASES and counts == sorted(counts)
-    assert costs == pytest.approx([0.01 * count for count in counts])
+    assert costs == pytest.approx([0.5 * count for count in counts])
     known = [score for score in scores if score is not None]
     assert known == sorted(known) and ("running", "running") in statuses
-    assert state.best_score_so_far == result.final_solution.score and state.run_dir is not None
-    assert state.current_phase == "complete" and state.agent_call_count == len(agents.calls)
-    assert state.accumulated_cost_usd == result.total_cost_usd
-    assert state.phase2_path_statuses == ["completed", "completed"]
-    assert state.elapsed_seconds >= result.total_duration_seconds
+    assert state.best_score_so_far == calm.result.final_solution.score and state.run_dir is not None
+    assert state.current_phase == "complete" and state.phase2_path_statuses == ["completed", "completed"]
+    assert state.elapsed_seconds >= calm.result.total_duration_seconds
     assert state.hardware["gpu_count"] == 2 and state.hardware["gpu_names"] == ["NVIDIA H200"] * 2
-    assert "cuda_available" in state.hardware and quick.events(ev.RunStarted)[0].hardware == state.hardware
+    assert "cuda_available" in state.hardware and calm.run.events(ev.RunStarted)[0].hardware == state.hardware
 
 
-@pytest.mark.req("REQ-OR-051")
-async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path: Path) -> None:
-    mind = Mind(overrides={"init": "no code today"})
+@pytest.mark.req("REQ-OR-051", "REQ-OR-004")
+async def test_a_second_run_knows_nothing_of_the_first_and_its_failed_calls_count(
+    quick: QuickRun, tmp_path: Path
+) -> None:
     with pytest.raises(PipelineError):
-        await quick(agents=MindAgents(mind), name="first")
+        await quick(agents=MindAgents(Mind(overrides={"init": "no code today"})), name="first")
     state, seen, results = PipelineState(), list[tuple[object, ...]](), list[FinalResult]()
 
     async def look(label: str, agent: str) -> None:
@@ -473,12 +428,14 @@ async def test_a_second_run_knows_nothing_of_the_first(quick: QuickRun, tmp_path
             begun = state.current_phase, state.agent_call_count, state.best_score_so_far, [*state.phase2_path_statuses]
             seen.append((*begun, state.accumulated_cost_usd, state.elapsed_seconds < 60))
 
+    await look("", "retriever")  # before any run
     for name in ("second", "third"):
-        results.append(await quick(name=name, agents=MindAgents(before=look), state=state))
-        assert seen[-1] == ("phase1", 0, None, [], 0.0, True), "nor does a window that was used before"
-        assert state.run_dir == tmp_path / name
+        agents = MindAgents(before=look, failing={"summarize": "no idea"})
+        results.append(await quick(name=name, agents=agents, state=state))
+        assert state.run_dir == tmp_path / name and state.agent_call_count == len(agents.calls)
+        assert state.accumulated_cost_usd == results[-1].total_cost_usd == pytest.approx(0.01 * len(agents.calls))
+    assert seen == [("phase1", 0, None, [], 0.0, True)] * 3, "nor does a window that was used before"
     assert story(results[0]) == story(results[1])
-    assert results[0].total_cost_usd == results[1].total_cost_usd
     assert Path(results[0].submission_path) != Path(results[1].submission_path)
     with pytest.raises(ValueError, match="holds a run already"):
         await quick(name="second")
