@@ -50,7 +50,7 @@ TESTS = {
     ],
     "run/journal": [f"{PIPELINE}journal.py"],
     "orchestrator": [
-        *(f"{PIPELINE}{name}.py" for name in ("run", "limits", "resume", "blend", "endings")),
+        *(f"{PIPELINE}{name}.py" for name in ("run", "fallbacks", "limits", "resume", "blend", "endings")),
         f"{PIPELINE}holdout.py::test_many_rows_have_one_view_and_others_to_pick_by",
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
         f"{PIPELINE}holdout.py::test_what_cannot_be_scored_stays_self_reported_and_is_probed",
