@@ -26,6 +26,7 @@ from mle_star.models import (
     ExecutionRawResult,
     MetricDirection,
     PipelineConfig,
+    SolutionScript,
     TaskDescription,
     TaskType,
 )
@@ -77,6 +78,7 @@ class ScriptedAgents:
         self.cost_usd = 0.0
         self.faults: dict[int | str, Fault | BaseException | Callable[[], None]] = {}
         """By position or by step name; what can be called is called, and the reply comes all the same."""
+        self.change: Callable[[ScriptedCall, AgentReply], AgentReply] = lambda call, reply: reply
         self._queues: dict[str, list[Reply]] = defaultdict(list)
         self._standing = _calm_replies()
 
@@ -121,7 +123,7 @@ class ScriptedAgents:
             reply = reply(call)
             if inspect.isawaitable(reply):
                 reply = await reply
-        return self._as_reply(reply)
+        return self.change(call, self._as_reply(reply))
 
     def _as_reply(self, reply: Reply) -> AgentReply:
         if isinstance(reply, BaseException):
@@ -210,7 +212,11 @@ class ScriptedRun:
     def __init__(self, context: RunContext, agents: ScriptedAgents, executor: RecordingExecutor) -> None:
         self.context, self.agents, self.executor = context, agents, executor
         self.task, self.config, self.journal = context.task, context.config, context.journal
-        self.run_dir, self.work_dir = context.run_dir, context.work_dir
+        self.run_dir, self.work_dir, self.prefix = context.run_dir, context.work_dir, ""
+
+    def given(self, solution: SolutionScript) -> SolutionScript:
+        """A solution to begin with; all begin with the same words."""
+        return solution.model_copy(update={"content": self.prefix + solution.content})
 
     def events(self, kind: type[E]) -> list[E]:
         """What the journal holds of one kind."""

@@ -9,11 +9,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from pathlib import Path
 from typing import Any, TypeVar
 
-from mle_star.models import ExecutionRawResult
-from mle_star.run.context import Executor, ScriptRequest
 from tests.prompt_samples import sections
 
 from .conftest import ScriptedAgents
@@ -130,18 +127,3 @@ def measured(work: Awaitable[T], *, processes: bool = False) -> tuple[T, float, 
     calls = [entry for entry in profile.getstats() if isinstance(entry.code, str) and waits.search(entry.code)]
     idled = sum(entry.totaltime for entry in calls)
     return result, loop.waited + (idled if idled > UNSEEN else 0.0), worked
-
-
-class CheckedFirst:
-    """Passes scripts on to `inner` and keeps those that A_leakage had not seen, word by word, when they were run."""
-
-    def __init__(self, agents: ScriptedAgents, inner: Executor) -> None:
-        self.agents, self.inner = agents, inner
-        self.unchecked: list[str] = []
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Look whether it was checked, then run it."""
-        text = Path(request.script_path).read_text(encoding="utf-8")
-        if not any(text.strip() in call.prompt for call in self.agents.calls("leakage-detection")):
-            self.unchecked.append(text)
-        return await self.inner.run(request)

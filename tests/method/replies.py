@@ -47,6 +47,13 @@ def solution(content: str, *, score: float | None = None, phase: SolutionPhase =
     return SolutionScript(content=content, phase=phase, score=score)
 
 
+INPUTS = [
+    solution(script(score, note=note), score=score, phase=SolutionPhase.refined)
+    for score, note in ((0.5, "a"), (0.6, "b"))
+]
+"""What paths hand to Phase 3."""
+
+
 def phase1_of(best: SolutionScript) -> Phase1Result:
     """A Phase 1 that has found this one."""
     found: dict[str, Any] = {"candidate_solutions": [best], "candidate_scores": [best.score]}

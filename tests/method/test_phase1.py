@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 
 from mle_star import phase1
-from mle_star.errors import AgentError, AgentFailure, BudgetExceeded, Phase1Error
+from mle_star.errors import AgentError, AgentFailure, BudgetExceeded
 from mle_star.models import ExecutionRawResult, PhaseTimeBudget, PipelineConfig
 from mle_star.phase1 import IN_TIME, find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
@@ -90,10 +90,11 @@ async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wante
     entries: str, wanted: int, found: str, quick_run: ScriptedRun
 ) -> None:
     reply = [{"model_name": n.strip("_"), "example_code": "\n" if n.endswith("_") else "x()"} for n in entries.split()]
-    quick_run.agents.reply("retriever", {"models": reply})
+    quick_run.agents.reply("retriever", {"models": reply, "notes": " Winners took ratios (a post).\n"})
     models = await retrieve_models(quick_run.task, settings(M=wanted))
     assert [model.model_name for model in models] == found.split()
-    assert [event.names for event in quick_run.events(ev.ModelsRetrieved)] == [found.split()]
+    retrieved = [(e.names, e.notes) for e in quick_run.events(ev.ModelsRetrieved)]
+    assert retrieved == [(found.split(), "Winners took ratios (a post).")]
     assert f"list {wanted} of them" in quick_run.agents.log[0].prompt
 
 
@@ -124,34 +125,6 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     assert [name for name in dict.fromkeys(steps) if "holdout" not in name] == ["init", "leakage-detection", "script"]
     events = sorted((e.index, e.model_name, e.score) for e in run.events(ev.CandidateEvaluated))
     assert events == [(index, f"m{index}", score) for index, score in enumerate(scores)]
-
-
-@pytest.mark.req("REQ-P1-021", "REQ-P1-029", "REQ-P1-032")
-async def test_failed_candidates_are_kept_in_place_but_never_merged(run: ScriptedRun) -> None:
-    late = "print('Final Validation Performance: 0.99')\nraise RuntimeError('late')"
-    codes = [broken_script("early"), script(0.7), late, "print('no score')", ""]
-    config = candidates(run, *codes)
-    run.agents.always("debugger", GARBAGE)
-    result = await run_phase1(run.task, config)
-    assert result.candidate_scores == [None, 0.7, None, None, None] and result.initial_score == 0.7
-    assert [(s.source_model, s.is_executable, s.content) for s in result.candidate_solutions] == [
-        (f"m{n}", n == 1, code) for n, code in enumerate(codes)
-    ]
-    assert run.agents.calls("merger") == []
-    assert {e.index: e.error for e in run.events(ev.CandidateEvaluated)} == {
-        0: "RuntimeError: early", 1: "", 2: "RuntimeError: late", 3: "no score was printed", 4: "no code in the reply",
-    }  # fmt: skip
-
-
-@BOTH
-@pytest.mark.req("REQ-P1-022")
-async def test_when_every_candidate_fails_there_is_no_phase_1(quick_run: ScriptedRun) -> None:
-    candidates(quick_run, *(broken_script(f"b{i}") for i in range(3)))
-    quick_run.agents.always("debugger", GARBAGE)
-    with pytest.raises(RuntimeError, match=r"^Phase 1 failed: all 3 candidates produced execution errors$") as caught:
-        await run_phase1(quick_run.task, settings(M=5))  # three were tried, whatever was wanted
-    assert isinstance(caught.value, Phase1Error)
-    assert caught.value.errors == {f"m{i}": f"RuntimeError: b{i}" for i in range(3)}
 
 
 @pytest.mark.req(
@@ -202,22 +175,6 @@ async def test_where_only_promising_scripts_are_checked_the_final_one_and_its_re
     assert all(note in text for note, (_, text) in zip(("# m0", "'half'", "# fixed"), checked, strict=True))
 
 
-@BOTH
-@pytest.mark.req("REQ-P1-034", "REQ-P1-035")
-async def test_candidates_are_written_side_by_side_and_to_the_letter_one_after_another(quick_run: ScriptedRun) -> None:
-    begun: list[str] = []
-
-    async def slow() -> str:
-        begun.append("begun")
-        await asyncio.sleep(0.05)
-        begun.append("done")
-        return script(0.5)
-
-    await run_phase1(quick_run.task, candidates(quick_run, slow, slow))
-    assert begun == (["begun", "done"] * 2 if quick_run.config.letter else ["begun", "begun", "done", "done"])
-    assert "independent" in (inspect.getdoc(phase1._try_candidates) or "")
-
-
 class _Together(ScriptedExecutor):
     """Lets no script run before `count` of them are there, and the second end first."""
 
@@ -233,19 +190,25 @@ class _Together(ScriptedExecutor):
         return await super().run(request)
 
 
+@BOTH
 @pytest.mark.req("REQ-P1-034", "REQ-P1-035")
 async def test_side_by_side_as_the_harness_has_room_and_one_after_another_give_the_same(quick_path: Path) -> None:
+    """To the letter candidates are also written one after another."""
     results, journals = [], []
     for slots in (1, 2, 3):
         config = settings(M=3, max_concurrent_scripts=slots, briefing=())
-        with scripted_run(quick_path / str(slots), config=config, executor=_Together(slots)) as run:
+        at_once = 1 if config.letter else slots
+        with scripted_run(quick_path / str(slots), config=config, executor=_Together(at_once)) as run:
             stage(run, 0.5, 0.9, 0.7, merges=(0.9, 0.4))
             results.append((await run_phase1(run.task, config)).model_dump(exclude=TIMES))
             journals.append(_recorded(run))
-            assert run.executor.most_at_once == slots and best_score(run.context) == 0.9
+            assert run.executor.most_at_once == at_once and best_score(run.context) == 0.9
             assert run.events(ev.SubmissionKept)[-1].score == 0.9
             assert len({request.working_dir for request in run.executor.requests[:3]}) == 3
+            written = [call.name for call in run.agents.log[1:4]]
+            assert written == (["init", "leakage-detection", "init"] if config.letter else ["init"] * 3)
     assert results[0] == results[1] == results[2] and journals[0] == journals[1] == journals[2]
+    assert "independent" in (inspect.getdoc(phase1._try_candidates) or "")
 
 
 def _recorded(run: ScriptedRun) -> dict[str, list[str]]:

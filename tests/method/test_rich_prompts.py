@@ -302,18 +302,6 @@ async def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part:
         assert without - set(parts(sample(name))) <= {"Facts", "How sure the scores are", "Note"}, name
 
 
-async def test_what_the_retriever_found_beyond_the_models_reaches_those_who_plan(quick_run: ScriptedRun) -> None:
-    found = {"models": [{"model_name": "Ridge", "example_code": "x = 1"}], "notes": "Winners took ratios (a post)."}
-    quick_run.agents.reply("retriever", found)
-    await retrieve_models(quick_run.task, settings(M=1))
-    await invoke_planner(BLOCK, PLANS, [20.9, None])
-    await invoke_ens_planner(BOTH, [], [])
-    await invoke_coder(BLOCK, PLANS[0])
-    retriever, *planners, coder = (call.prompt for call in quick_run.agents.log)
-    assert "a further field `notes`" in retriever and "Winners took ratios" not in coder
-    assert [parts(prompt)["Research notes"] for prompt in planners] == ["Winners took ratios (a post)."] * 2
-
-
 def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
     script = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
     block = "    model = Ridge()"

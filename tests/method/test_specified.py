@@ -19,7 +19,6 @@ from mle_star.models import (
     DataContaminationResult,
     ExtractorOutput,
     LeakageDetectionOutput,
-    MetricDirection,
     RetrievedModel,
     RetrieverOutput,
     SolutionPhase,
@@ -33,12 +32,10 @@ from mle_star.phase2_outer import invoke_ablation, invoke_extractor, invoke_summ
 from mle_star.phase3 import invoke_ens_planner, invoke_ensembler, run_phase3
 from mle_star.safety import debug_solution
 
-from .conftest import ScriptedRun, quick
-from .loops import section
-from .replies import BLOCK, BOTH, GARBAGE, base_solution, broken_script, fenced, models, script
+from .conftest import ScriptedRun
+from .replies import BLOCK, BOTH, GARBAGE, INPUTS, base_solution, broken_script, fenced, models, script
 from .replies import solution as scripted
 
-INPUTS = [scripted(script(0.5, note="a"), score=0.5), scripted(script(0.6, note="b"), score=0.6)]
 MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
 
 
@@ -258,25 +255,3 @@ def test_a_retrievers_reply_that_cannot_be_read_is_quoted(reply: str) -> None:
         parse_retriever_output(reply)
     message = str(caught.value)
     assert message.endswith(reply[:500]) and len(message) < 700
-
-
-@BOTH
-@pytest.mark.req(
-    "REQ-P2I-009", "REQ-P2I-010", "REQ-P2I-014", "REQ-P2I-015", "REQ-P3-002", "REQ-P3-003", "REQ-P3-004", "REQ-P3-005",
-    "REQ-P3-007", "REQ-P3-008", "REQ-P3-046",
-)  # fmt: skip
-@pytest.mark.parametrize("direction", list(MetricDirection))
-async def test_planners_see_the_history_once_there_is_one_and_which_score_is_better(
-    direction: MetricDirection, quick_path: Path
-) -> None:
-    with quick(quick_path, {"metric_direction": direction}) as run:
-        await invoke_planner(BLOCK, ["plan A", "plan B"], [0.82, None])
-        await invoke_ens_planner(INPUTS, ["plan A", "plan B"], [0.82, None])
-        await invoke_ens_planner(INPUTS, [], [])
-        inner, ensemble, first = (call.prompt for call in run.agents.log)
-    assert "Plan:" not in first and "Score:" not in first
-    for prompt, heading in ((inner, "Improvement"), (ensemble, "Ensemble")):
-        tried = "## Plan: plan A\n## Score: 0.82\n\n## Plan: plan B\n## Score: N/A (evaluation failed)\n"
-        assert f"# {heading} plans you have tried\n\n{tried}" in prompt
-        better = "higher" if direction is MetricDirection.maximize else "lower"
-        assert f"{better} score" in section(prompt, "Your task")
