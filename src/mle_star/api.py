@@ -9,9 +9,10 @@ from typing import Any
 
 from mle_star.config import load_config
 from mle_star.errors import ConfigError
+from mle_star.execution.harness import complete
 from mle_star.models import FinalResult, Measure, PipelineConfig
 from mle_star.orchestrator import run_pipeline
-from mle_star.results import Model, complete, load_model, read_result, score_in_words
+from mle_star.results import Model, load_model, read_result, score_in_words
 from mle_star.results.source import prepared
 from mle_star.run.folder import RunFolder, find_run
 from mle_star.search.setup import check_credentials, choose_folder

@@ -21,7 +21,7 @@ from mle_star.execution import (
     get_submission_info,
     verify_submission,
 )
-from mle_star.execution.artifacts import fitted_digest, keep_fitted, note_fitted
+from mle_star.execution.artifacts import STATE, fitted_digest, save_fitted
 from mle_star.execution.harness import answer_together, keep_members
 from mle_star.execution.scoring import disagreement, final_data_of, holdout_of, searched_submission
 from mle_star.execution.submission import SUBMISSION
@@ -280,13 +280,13 @@ async def _run_and_verify(
             reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
             return await use_kept_submission(validated, reason=reason, failed=True)
         script = await repair(script, NO_SUBMISSION)
-    fitted = await asyncio.to_thread(keep_fitted, current_run(), first=True)
-    return await _submit_file(script, validated, subsampling_removed=full.content != validated.content, fitted=fitted)
+    run = current_run()
+    digest = await asyncio.to_thread(fitted_digest, script.content, final_data_of(run))
+    await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, digest)
+    return await _submit_file(script, validated, subsampling_removed=full.content != validated.content)
 
 
-async def _submit_file(
-    script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool, fitted: bool
-) -> Submission:
+async def _submit_file(script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool) -> Submission:
     """Step 5: look at the file, warn of what looks odd, and put it where the owner of the run looks for it.
 
     The score stays the validated one: a test script trains on all labelled rows and can no longer be scored by them.
@@ -300,8 +300,6 @@ async def _submit_file(
     sample = None if holdout is None else holdout.sample
     warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir), sample=sample)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
-    if fitted:
-        await asyncio.to_thread(lambda: note_fitted(run.run_dir, fitted_digest(final.content, final_data_of(run))))
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
     beside = sample or await asyncio.to_thread(find_sample_submission, str(run.work_dir))
     facts = {"rows": info["row_count"], "problems": len(warnings)}
@@ -314,8 +312,8 @@ async def _submit_file(
 
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:
     """Run the members of a blend on the untouched data and submit what they say together."""
-    warnings, fitted = await answer_together(current_run(), members)
-    done = await _submit_file(solution, solution, subsampling_removed=False, fitted=fitted)
+    warnings = await answer_together(current_run(), solution.content, members)
+    done = await _submit_file(solution, solution, subsampling_removed=False)
     return replace(done, warnings=[*warnings, *done.warnings])
 
 

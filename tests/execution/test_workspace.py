@@ -21,7 +21,7 @@ from mle_star.execution import (
     setup_working_directory,
     write_script,
 )
-from mle_star.execution.artifacts import add_fitted, forget_fitted, listing
+from mle_star.execution.artifacts import forget_fitted, listing, save_fitted
 from mle_star.execution.workspace import make_harmless, remove_entry, reset_working_directory
 from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder
@@ -284,7 +284,7 @@ def test_what_a_script_has_fitted_is_kept_and_forgotten_however_deep(tmp_path: P
     made.mkdir()
     nest(made, 1050, "a")
     assert len(listing(made)) == 1050
-    add_fitted(tmp_path, made)
+    assert save_fitted(tmp_path, made)
     assert listing(kept).keys() == listing(made).keys()
     forget_fitted(tmp_path)
     assert not kept.exists() and remove_entry(made)

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from mle_star.api import Run
-from mle_star.execution.artifacts import add_fitted, note_fitted
+from mle_star.execution.artifacts import save_fitted
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.orchestrator import run_pipeline_sync
 from mle_star.run.context import ScriptRequest
@@ -110,12 +110,15 @@ def test_too_much_is_not_kept_and_said_so_in_one_line(tmp_path: Path, caplog: py
         with (tmp_path / name / f"{name}.pickle").open("wb") as stream:
             stream.truncate(3 << 30 if name == "huge" else 5)  # a hole: it takes no room
     (tmp_path / "link").symlink_to(tmp_path / "huge")
-    for name in ("one", "link", "two"):
-        add_fitted(run_dir, tmp_path / name)
-    note_fitted(run_dir, "digest")
+    assert not save_fitted(run_dir, tmp_path / "nothing", "digest")
+    for name, digest in (("one", ""), ("link", ""), ("two", "digest")):
+        assert not folder.model_note.exists()
+        assert save_fitted(run_dir, tmp_path / name, digest, beside=name != "one")
     assert {path.name for path in folder.model.iterdir()} == {"one.pickle", "two.pickle"} and folder.model_note.exists()
     with caplog.at_level(logging.WARNING):
-        add_fitted(run_dir, tmp_path / "huge")
+        assert not save_fitted(run_dir, tmp_path / "huge", "digest", beside=True)
     assert caplog.messages == ["what the solution has fitted is not kept (3.2 GB are too much): `predict` fits anew"]
-    note_fitted(run_dir, "digest")
     assert not folder.model.exists() and not folder.model_note.exists()
+    for name in ("one", "two"):
+        assert save_fitted(run_dir, tmp_path / name, "digest")
+    assert [path.name for path in folder.model.iterdir()] == ["two.pickle"], "another solution's is gone"

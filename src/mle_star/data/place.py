@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import lzma
 import os
+import pwd
 import stat
 import threading
 import time
@@ -202,10 +203,17 @@ class DataFolder:
         return hasher.hexdigest()
 
 
+def holds_homes(folder: Path) -> bool:
+    """Is it a home directory, or does one lie below it? It has no links left in it."""
+    homes = ["/home", "/root", os.path.expanduser("~")]  # noqa: PTH111 - the other one fails where there is none
+    with suppress(KeyError):  # in a container, a user may be no more than a number
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
+    return any(folder in (home, *home.parents) for home in map(Path, map(os.path.realpath, homes)))
+
+
 def refuse_place(folder: Path) -> None:
     """Refuse a folder that holds home directories, or nothing but the kernel's own files."""
-    homes = {Path.home().resolve(), Path("/root"), Path("/home")}
-    if any(folder == home or folder in home.parents for home in homes):
+    if holds_homes(folder):
         raise ConfigError(f"data_dir: {folder} is no folder of data: scripts would see all that lies below it")
     for place in map(Path, _SPECIAL_PLACES):
         if place in (folder, *folder.parents) and Path("/dev/shm") not in (folder, *folder.parents):

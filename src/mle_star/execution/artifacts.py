@@ -139,14 +139,10 @@ def restore_fitted(run_dir: Path, work: Path, digest: str) -> Listing:
     """Make `./model/` for a script, with what it fitted before unless script or data have changed; what is in it."""
     folder = RunFolder(run_dir)
     (work / STATE).mkdir(exist_ok=True)
-    with suppress(OSError):  # nothing is kept
-        if folder.model_note.read_text(encoding="utf-8") == _note(digest):
+    with suppress(OSError, ValueError):  # nothing is kept
+        if json.loads(folder.model_note.read_bytes()) == {"digest": digest}:
             copy_plain(folder.model, work / STATE)
     return listing(work / STATE)
-
-
-def _note(digest: str) -> str:
-    return json.dumps({"digest": digest})
 
 
 def forget_fitted(run_dir: Path) -> None:
@@ -156,42 +152,33 @@ def forget_fitted(run_dir: Path) -> None:
     remove_entry(RunFolder(run_dir).model)
 
 
-def add_fitted(run_dir: Path, made: Path, *, most: int = MOST_BYTES) -> None:
-    """Keep what a script left in `made`, beside what others of the same solution left; what is too much, in no part.
+def save_fitted(run_dir: Path, made: Path, digest: str = "", *, beside: bool = False) -> bool:
+    """Keep what a script left in `made`, in place of what is kept or `beside` it; what is too much, in no part.
 
+    With its `digest`, a solution's is complete. False where nothing was kept, or the script was not run anew.
     Whatever goes wrong here costs the time of fitting again, and never a result.
     """
-    kept = RunFolder(run_dir).model
+    folder = RunFolder(run_dir)
+    if not made.is_dir():
+        return False
+    if not beside:
+        forget_fitted(run_dir)
     try:
-        ours, theirs = listing(kept), listing(made)
-        if not theirs:
-            return
+        ours, theirs = listing(folder.model), listing(made)
         size = sum(size for size, _ in [*ours.values(), *theirs.values()])
-        if size > min(most, shutil.disk_usage(run_dir).free // 2):
+        if size > min(MOST_BYTES, shutil.disk_usage(run_dir).free // 2):
             raise ExecutionError(f"{size / 1e9:.1f} GB are too much")
         if {*ours} & {*theirs}:
             raise ExecutionError("two scripts use the same names")
-        copy_plain(made, kept)
+        if theirs:
+            copy_plain(made, folder.model)
+        if digest and (ours or theirs):
+            folder.model_note.write_text(json.dumps({"digest": digest}), encoding="utf-8")
     except (OSError, ExecutionError) as why:
         logger.warning("what the solution has fitted is not kept (%s): `predict` fits anew", why)
         forget_fitted(run_dir)
-
-
-def keep_fitted(run: RunContext, *, first: bool) -> bool:
-    """Keep what a script of the solution has just fitted; False where it was not run anew."""
-    if not (run.work_dir / STATE).is_dir():
         return False
-    if first:
-        forget_fitted(run.run_dir)
-    add_fitted(run.run_dir, run.work_dir / STATE)
     return True
-
-
-def note_fitted(run_dir: Path, digest: str) -> None:
-    """What is kept belongs to this script and these data."""
-    if listing(RunFolder(run_dir).model):
-        with suppress(OSError):
-            RunFolder(run_dir).model_note.write_text(_note(digest), encoding="utf-8")
 
 
 def listing(place: Path) -> Listing:

@@ -9,25 +9,26 @@ import os
 import re
 import shlex
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import Context
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from anyio.from_thread import start_blocking_portal
 from filelock import FileLock, Timeout
 
 from mle_star.data.place import DataFolder, Sample
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution import workspace
-from mle_star.execution.artifacts import forget_fitted, keep_fitted
+from mle_star.execution.artifacts import STATE, fitted_digest, forget_fitted, save_fitted
 from mle_star.execution.environment import script_environment
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line, rejected
 from mle_star.execution.recorded import execute_in_run
-from mle_star.execution.scoring import holdout_of, read_predictions, sample_for
+from mle_star.execution.scoring import final_data_of, holdout_of, read_predictions, sample_for
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, blended
@@ -50,6 +51,7 @@ from mle_star.run.timing import too_late_for
 
 logger = logging.getLogger("mle_star.execution")
 
+T = TypeVar("T")
 SDK_BASH_MAX_MS = 600_000
 OWN_DIRECTORY = "evaluation"
 """Where scripts work outside a run, below `config.work_dir`."""
@@ -233,49 +235,54 @@ async def evaluate_batch(
 
 
 def make_score_function(config: PipelineConfig, **options: Any) -> ScoreFunction:
-    """`evaluate_solution` as a plain function; inside a running loop it works in a thread of its own."""
+    """`evaluate_solution` as a plain function, outside of any run: the locks of one belong to another event loop."""
 
     def score(solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
-        work = evaluate_solution(solution, task, config, **options)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(work)
-        with ThreadPoolExecutor(1, "score-function") as pool:
-            return pool.submit(asyncio.run, work).result()
+        return Context().run(complete, evaluate_solution(solution, task, config, **options))
 
     return score
+
+
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for a coroutine, also where an event loop is running, as in a notebook.
+
+    When a cell is interrupted nothing of it continues, or is paid for.
+    """
+    with start_blocking_portal(name="mle-star") as thread:
+        outcome: T = thread.call(lambda: work)
+        return outcome
 
 
 # --- the members of a blend, run once more on the untouched data ----------------------------------------------
 
 
-async def answer_together(run: RunContext, members: dict[str, float]) -> tuple[list[str], bool]:
-    """Run the members, the weightiest first, and write the submission.
+async def answer_together(run: RunContext, blend: str, members: dict[str, float]) -> list[str]:
+    """Run the members, the weightiest first, write the submission, and say why members did not answer anew.
 
-    Gives why members did not answer anew, and whether all that they fitted is kept. One that fails, or for which it
-    is too late, answers with what it said in the search.
+    One that fails, or for which it is too late, answers with what it said in the search. What they have fitted is
+    kept for the `blend`, the script that does the same again: of all members, or of none.
     """
     holdout = holdout_of(run)
     assert holdout is not None
     predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
-    answers, kept, warnings = dict[str, Answers](), list[bool](), list[str]()
+    digest = await asyncio.to_thread(fitted_digest, blend, final_data_of(run))
+    answers, kept, warnings = dict[str, Answers](), 0, list[str]()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
-        run.shared.last_scripts = len(members) - len(kept)
-        kept.append(False)
+        run.shared.last_scripts = len(members) - len(answers)
         try:
             with scope(f"member-{number}"):
                 answers[script] = await _answers_anew(run, holdout, script)
-                kept[-1] = await asyncio.to_thread(keep_fitted, run, first=not any(kept))
+            whole = digest if kept == len(members) - 1 else ""
+            kept += await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, whole, beside=kept > 0)
         except (OSError, Ungradable) as error:
             warnings.append(f"member {number} of the blend answers as in the search: {error}")
             answers[script] = Answers({}, predictions[script].real)
     # else a link that the last member left there would be written to
     await asyncio.to_thread(workspace.clean_output_directory, str(run.work_dir))
     write_answers(holdout.scorer.data, blended(answers, members), run.work_dir / SUBMISSION)
-    if any(kept) and not all(kept):
+    if 0 < kept < len(members):
         await asyncio.to_thread(forget_fitted, run.run_dir)
-    return warnings, all(kept)
+    return warnings
 
 
 def keep_members(run: RunContext, members: Iterable[str]) -> None:

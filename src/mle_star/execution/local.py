@@ -14,13 +14,14 @@ import time
 import uuid
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, closing, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
+from mle_star.data.place import holds_homes
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import environment, sandbox, workspace
 from mle_star.execution.executors import Announcement
@@ -140,7 +141,7 @@ class LocalExecutor:
         report = process.report or Report(signal=SIGKILL)  # the script has killed its supervisor
         await asyncio.to_thread(workspace.make_harmless, request.working_dir, set_ids="seccomp" not in report.applied)
         if disk.breach:
-            report = replace(report, reason=disk.breach)
+            report = report.model_copy(update={"reason": disk.breach})
             await asyncio.to_thread(workspace.reset_working_directory, request.working_dir)
         stderr = streams[1].text()
         if report.error:
@@ -247,7 +248,7 @@ def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> lis
     """All that a script must be able to read besides the system and its data, wherever it lies."""
     env, interpreter = request.env, means.interpreter
     libraries = [path for path in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
-    needed = [root for root in (*interpreter.roots, *libraries) if not sandbox.too_much(root)]
+    needed = [root for root in (*interpreter.roots, *libraries) if not holds_homes(Path(root).resolve())]
     needed += [*sandbox.link_chain(interpreter.path), request.script_path, f"{sandbox.HERE}/child", *request.readable]
     caches = [*config.model_caches, *(env[name] for name in environment.CACHE_VARIABLES if env.get(name))]
     needed += [part for cache in caches for part in environment.readable_parts(cache)]

@@ -6,6 +6,7 @@ go through a socket in its folder; an answer is a short text of JSON, and nothin
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # its pools end after what is registered later, see below
 import json
 import os
 import pickle
@@ -13,7 +14,6 @@ import socket
 import struct
 import tempfile
 import threading
-from concurrent.futures import wait
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from multiprocessing.connection import Connection
@@ -108,7 +108,7 @@ class _Process:
         """End it, if it does not end by itself, and let go of all that it had; why it failed, if it did."""
         if self._connection is not None:
             self._connection.close()  # then it ends by itself, unless it hangs
-        wait([self._end], END_SECONDS)
+        concurrent.futures.wait([self._end], END_SECONDS)
         self._end.cancel()
         self._held.close()
         if self._end.cancelled():

@@ -9,11 +9,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from mle_star.execution.sandbox import child_program
+from mle_star.models.enums import Frozen
 
 NOTE = "[mle-star]"
 """Begins every line that the harness adds to a script's output."""
@@ -72,8 +72,7 @@ class Keeper:
         return self._head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace") + warning
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Frozen, extra="forbid"):
     """What the supervisor said at the end: how the script ended, or why there was none to run."""
 
     exit: int | None = None
@@ -164,11 +163,9 @@ def parse_report(text: bytes) -> Report | None:
     """What the supervisor said, or None when it makes no sense: then nothing of it is believed."""
     lines = [line.partition("\t") for line in text.decode("utf-8", "replace").splitlines()]
     fields: dict[str, Any] = {name: value for name, _, value in lines}
-    is_unique, applied = len(fields) == len(lines), frozenset(fields.pop("applied", "").split())
     try:
-        fields.update({name: int(fields[name]) for name in ("exit", "signal") if name in fields})
-        report = Report(**fields, applied=applied)
-    except (TypeError, ValueError):
+        report = Report.model_validate({**fields, "applied": fields.get("applied", "").split()})
+    except ValueError:
         return None
     ends = (report.exit is not None) + (report.signal is not None) + bool(report.error)
-    return report if is_unique and ends == 1 else None
+    return report if len(fields) == len(lines) and ends == 1 else None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from mle_star.data.place import holds_homes
 from mle_star.execution.environment import find_program, try_program
 from mle_star.run.context import ScriptRequest
 from mle_star.seccomp import filter_program
@@ -200,7 +199,7 @@ def in_few_mounts(paths: list[str]) -> list[Mount]:
     found: list[Mount] = []
     whole: set[str] = set()
     for folder, shown in beside.items():
-        if len(shown) <= MANY or too_much(folder):
+        if len(shown) <= MANY or holds_homes(Path(folder).resolve()):
             continue
         with os.scandir(folder) as entries:
             rest = [entry for entry in entries if entry.path not in shown and not entry.is_symlink()]
@@ -271,10 +270,10 @@ def _namespaces(allow_network: bool, options: frozenset[str]) -> list[str]:
     return [*words, "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--as-pid-1"]
 
 
-def readable_outside(hidden: Iterable[str], folder: str, links: list[str] | None = None) -> list[str]:
+def readable_outside(hidden: Iterable[str], folder: str, links: list[str]) -> list[str]:
     """Every folder and file below `folder` that is not hidden, as few and as high as possible.
 
-    A link is none of them: what it leads to is scored where it lies. Those between the parts are added to `links`.
+    A link is none of them: what it leads to counts where it lies. Those between the parts are added to `links`.
     """
     places, real = set(hidden), os.path.realpath(folder)
     if real in places:
@@ -285,27 +284,12 @@ def readable_outside(hidden: Iterable[str], folder: str, links: list[str] | None
     for entry in os.scandir(folder):
         if not entry.is_symlink():
             found += readable_outside(places, entry.path, links)
-        elif links is not None:
+        else:
             links.append(entry.path)
     return found
 
 
 # --- paths --------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _homes(home: str) -> frozenset[str]:
-    """The folders in which people keep what is theirs."""
-    found = {"/home", "/root", home}
-    with suppress(KeyError):  # in a container, a user may be no more than a number
-        found.add(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may say something else
-    return frozenset(os.path.realpath(place) for place in found)
-
-
-def too_much(path: str) -> bool:
-    """Would showing this folder show a whole home, or the whole machine?"""
-    place, homes = os.path.realpath(path), _homes(os.path.expanduser("~"))  # noqa: PTH111
-    return place == "/" or any(place == home or is_below(home, place) for home in homes if home != "/")
 
 
 def link_chain(path: str) -> list[str]:

@@ -6,12 +6,10 @@ import html
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from anyio.from_thread import start_blocking_portal
 from filelock import FileLock
 
 from mle_star.config import PREFIX, load_config
@@ -22,6 +20,7 @@ from mle_star.data.tables import Form, Table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, artifacts, exception_line, workspace
 from mle_star.execution.environment import script_environment
+from mle_star.execution.harness import complete
 from mle_star.execution.submission import verify_submission
 from mle_star.holdout.views import link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
@@ -33,7 +32,6 @@ from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
 logger = logging.getLogger(__name__)
 
 TEST_NAME, SAMPLE_NAME = "test.csv", "sample_submission.csv"
-T = TypeVar("T")
 
 
 OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links", "require_sandbox")
@@ -196,9 +194,7 @@ class Model:
             why = exception_line(raw.stderr) or f"exit code {raw.exit_code}"
             raise ExecutionError(f"the script of {self.run_dir.name} failed on these rows: {why}; see {log}")
         if artifacts.listing(work / artifacts.STATE) != recalled:
-            artifacts.forget_fitted(self.run_dir)
-            artifacts.add_fitted(self.run_dir, work / artifacts.STATE)
-            artifacts.note_fitted(self.run_dir, digest)
+            artifacts.save_fitted(self.run_dir, work / artifacts.STATE, digest)
         return work
 
     def _show(self, rows: Any, folder: Path) -> None:
@@ -287,13 +283,3 @@ def score_in_words(result: FinalResult) -> str:
 def script_of(content: str, score: float | None = None) -> SolutionScript:
     """A script as the final solution of a run."""
     return SolutionScript(content=content, phase=SolutionPhase.final, score=score)
-
-
-def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for a coroutine, also where an event loop is running, as in a notebook.
-
-    When a cell is interrupted nothing of it continues, or is paid for.
-    """
-    with start_blocking_portal(name="mle-star") as thread:
-        outcome: T = thread.call(lambda: work)
-        return outcome

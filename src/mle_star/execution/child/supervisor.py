@@ -22,7 +22,7 @@ from . import confine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     Order = dict[str, Any]
@@ -35,7 +35,7 @@ MEMORY_FILES = ("/memfd:", "/dev/shm/")
 
 def main() -> None:
     """Run one script to its end."""
-    order = {**confine.given_order(), "watch": False}
+    order = confine.given_order()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGUSR2, lambda *_: None)
@@ -47,9 +47,9 @@ def main() -> None:
     try:
         pid = _start(order, report)
         if pid > 0:
-            if "cgroup" not in report["applied"].split():  # none was made, or it could not be joined
-                order["watch"] = True
-                report["applied"] += " watch" if is_visible() else ""
+            order["watch"] = "cgroup" not in report["applied"].split()  # none was made, or it could not be joined
+            if order["watch"] and os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # noqa: PTH110
+                report["applied"] += " watch"
             status = _Watch(pid, order, report).until_the_end()
             _leave_nothing(pid, order)
             if status is not None:
@@ -126,9 +126,8 @@ def _enter_bubblewrap(command: list[str], inside: Order, status_pipe: int) -> No
     """Bubblewrap gets its words by a descriptor: a script could read them in the process table."""
     given = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in command[1:]))
     os.set_inheritable(status_pipe, True)
-    orders = _in_memory(
-        marshal.dumps({**inside, "status_pipe": status_pipe}, 2)
-    )  # for whichever Python the scripts have
+    # in a form that whichever Python the scripts have can read
+    orders = _in_memory(marshal.dumps({**inside, "status_pipe": status_pipe}, 2))
     os.execv(command[0], [command[0], "--args", given, *inside["launcher"], orders])
 
 
@@ -186,16 +185,15 @@ class _Watch:
         return self.status
 
     def _reap(self) -> bool:
-        while True:
-            try:
+        """Has the script ended? Its orphans are reaped on the way."""
+        pid, status = -1, 0
+        try:
+            while pid not in (0, self.pid):
                 pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == self.pid:
-                self.status = status
-                return True
-            if pid == 0:
-                return False
+        except ChildProcessError:
+            return True
+        self.status = status if pid else None
+        return pid != 0
 
     def _patience(self) -> float | None:
         times = [self.pause] if self.order["watch"] else []
@@ -208,7 +206,11 @@ class _Watch:
             grace = self.order["grace"] if command == b"t" else self.order["hurry"]
             self.kill_at = time.monotonic() + grace
             # the first processes of a sandbox would take the rest with them, without any grace
-            found = [pid for pid in descendants(os.getpid()) if name_of(pid) not in ("bwrap", confine.NAME)]
+            found = [
+                pid
+                for pid in descendants(os.getpid())
+                if _read(f"/proc/{pid}/comm").strip() not in ("bwrap", confine.NAME)
+            ]
             send(found or [self.pid], signal.SIGTERM)
         elif not command:
             self._kill()
@@ -237,9 +239,18 @@ class _Watch:
 
 
 def _kill_all(order: Order) -> None:
+    """One pass: group by group, then whatever is left is stopped, so that it cannot multiply meanwhile, and killed."""
     if order["cgroup"]:
         _try_to_write(f"{order['cgroup']}/pids.max", "0")
-    kill_all_below(os.getpid())
+    seen: set[int] = set()
+    for _ in range(20):
+        found = [pid for pid in descendants(os.getpid()) if pid not in seen]
+        if not found:
+            break
+        kill_groups(found)
+        send(found, SIGSTOP)
+        seen.update(found)
+    send(seen, signal.SIGKILL)
 
 
 def _leave_nothing(pid: int, order: Order) -> None:
@@ -276,11 +287,6 @@ def _read(path: str) -> str:
         return ""
 
 
-def is_visible() -> bool:
-    """Can the processes below this one be seen here?"""
-    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
-
-
 def children(pid: int) -> list[int]:
     """The direct children of `pid`."""
     found: list[int] = []
@@ -298,11 +304,6 @@ def descendants(pid: int, most: int = 1 << 22) -> list[int]:
             found[child] = None
             queue += children(child)
     return list(found)
-
-
-def name_of(pid: int) -> str:
-    """The process's own short name."""
-    return _read(f"/proc/{pid}/comm").strip()
 
 
 def _figures(path: str, *names: str) -> list[int]:
@@ -345,7 +346,7 @@ def tasks_of_user(uid: int) -> int:
     return load_of([pid for pid, status in owners.items() if status is not None and status.st_uid == uid])[0]
 
 
-def send(pids: list[int], number: int) -> None:
+def send(pids: Iterable[int], number: int) -> None:
     """Send a signal to each; one that is gone is no trouble."""
     for pid in pids:
         attempt(os.kill, pid, number)
@@ -355,16 +356,3 @@ def kill_groups(pids: list[int]) -> None:
     """Kill the process groups of these: each at one blow, in which none of its processes can multiply."""
     for group in {attempt(os.getpgid, pid) for pid in pids} - {os.getpgrp(), None}:
         attempt(os.killpg, group, signal.SIGKILL)
-
-
-def kill_all_below(pid: int) -> None:
-    """One pass: group by group, then whatever is left is stopped, so that it cannot multiply meanwhile, and killed."""
-    seen: set[int] = set()
-    for _ in range(20):
-        found = [entry for entry in descendants(pid) if entry not in seen]
-        if not found:
-            break
-        kill_groups(found)
-        send(found, SIGSTOP)
-        seen.update(found)
-    send(list(seen), signal.SIGKILL)
