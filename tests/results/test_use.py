@@ -22,7 +22,8 @@ from mle_star.api import Run
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.results import complete, load_model
+from mle_star.execution.harness import complete
+from mle_star.results import load_model
 from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.folder import first_line, last_config
