@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from mle_star.errors import BudgetExceeded, JournalError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription
 from mle_star.run import events as ev
-from mle_star.run.journal import REDACTED, Journal, _Syncer, read_journal
+from mle_star.run.journal import REDACTED, Journal, read_journal
 from tests.ledgers import script_finished
 
 
@@ -60,11 +60,11 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
     first, second, third = started(task), reply("phase1/coder", "größer 🎲\n```"), reply("phase1/merger")
     before = set(threading.enumerate())
     with Journal(path) as journal:
-        assert [thread.name for thread in set(threading.enumerate()) - before] == ["journal-sync"]
         written: list[ev.AnyEvent] = [first, second, third]
         for number, event in enumerate(written):
             journal.record(event)
             assert len(list(read_journal(path))) == number + 1, "nothing waits in a buffer"
+        assert [thread.name for thread in set(threading.enumerate()) - before] == ["journal-sync_0"]
     assert not set(threading.enumerate()) - before
     journal.close()  # a second time
     assert list(read_journal(path)) == [first, second, third]
@@ -310,15 +310,13 @@ def test_neither_what_ran_beside_a_failure_follows_it_nor_what_its_owner_fixes_i
         assert [journal.find_failure(event.step, "d") for event in owners] == [None, None]
 
 
-def test_a_sync_that_fails_is_kept_and_its_thread_holds_up_no_exit() -> None:
+def test_a_sync_that_fails_ends_the_journal(path: Path) -> None:
     reader, writer = os.pipe()  # a pipe cannot be synced
     try:
-        syncer = _Syncer(writer)
-        assert syncer._thread.daemon
-        syncer.wake()
-        syncer._thread.join(60)
-        assert syncer.error is not None and syncer.error.errno == errno.EINVAL
-        syncer.stop()
+        with Journal(path) as journal:
+            journal._sync(writer)
+            journal.record(failure("phase1/a"))
+            assert journal.failure is not None and os.strerror(errno.EINVAL) in str(journal.failure)
     finally:
         os.close(reader)
         os.close(writer)

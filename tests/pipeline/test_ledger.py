@@ -24,7 +24,7 @@ def facts(ledger: Ledger) -> dict[str, Any]:
         "leaking": ledger.leaking,
         "checked": {run.script: ledger.is_checked(run.script) for run in ledger.runs.values()},
         "bests": ledger.bests(),
-        "before": [ledger.before(node) for node in ledger.nodes],
+        "tried": tried(ledger),
         "ancestors": [[one.step for one in ledger.ancestors(node.digest)] for node in ledger.nodes],
         "seconds": [ledger.seconds(label) for label in ("main", "path-0", "path-1")],
     }

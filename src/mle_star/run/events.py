@@ -90,37 +90,42 @@ class RunFinished(Event):
     result: FinalResult | None = None
 
 
-class PhaseStarted(Event):
-    """A phase, or with `path` one refinement path of Phase 2, begins.
+class PhaseEvent(Event):
+    """Of a phase or, with `path`, of one refinement path of Phase 2."""
 
-    `model`: what a path begins with, where that is another candidate than the initial solution.
-    """
-
-    kind: Literal["phase_started"] = "phase_started"
     phase: PhaseName
     path: int | None = None
+
+
+class PhaseStarted(PhaseEvent):
+    """A phase or a path begins. `model`: what a path begins with, where that is not the initial solution."""
+
+    kind: Literal["phase_started"] = "phase_started"
     model: str = ""
     digest: str = ""  # of the script that a path begins with
 
 
-class PhaseFinished(Event):
+class PhaseFinished(PhaseEvent):
     """A phase or a path has ended."""
 
     kind: Literal["phase_finished"] = "phase_finished"
-    phase: PhaseName
-    path: int | None = None
     outcome: Literal["completed", "failed", "skipped", "cancelled"]
     score: float | None = None
     seconds: float = 0.0
     detail: str = ""
 
 
-class AgentStarted(Event):
+class CallEvent(Event):
+    """Of a request to an agent."""
+
+    agent: AgentType
+    variant: str | None = None
+
+
+class AgentStarted(CallEvent):
     """A request is on its way to the model."""
 
     kind: Literal["agent_started"] = "agent_started"
-    agent: AgentType
-    variant: str | None = None
     about: str = ""  # what its prompt was filled with, in a few words
 
 
@@ -143,25 +148,21 @@ class AgentReply(Frozen):
         return self.text if self.structured is None else json.dumps(self.structured)
 
 
-class AgentFinished(Event, AgentReply):
+class AgentFinished(CallEvent, AgentReply):
     """A reply, as it came, and what it cost. A step and digest that stand here are never paid for again."""
 
     kind: Literal["agent_finished"] = "agent_finished"
     digest: str
-    agent: AgentType
-    variant: str | None = None
     template_hash: str = ""
     model: str = ""
     prompt: str
 
 
-class AgentFailed(Event):
+class AgentFailed(CallEvent):
     """A call that gave nothing, also after its retries."""
 
     kind: Literal["agent_failed"] = "agent_failed"
     digest: str
-    agent: AgentType
-    variant: str | None = None
     prompt: str = ""
     reason: str
     message: str
@@ -203,17 +204,6 @@ class ModelsRetrieved(Event):
         return [model.model_name for model in self.models]
 
 
-class CandidateEvaluated(Event):
-    """One candidate of Phase 1, after its repairs."""
-
-    kind: Literal["candidate_evaluated"] = "candidate_evaluated"
-    index: int
-    model_name: str
-    digest: str = ""
-    score: float | None
-    error: str = ""
-
-
 class Decided(Event):
     """What the clock decided at a step, once: a later process of the run does the same.
 
@@ -226,28 +216,39 @@ class Decided(Event):
     reopen: bool = False
 
 
-class MergeTried(Event):
+class Attempt(Event):
+    """What a phase says of a script that it has scored. `parents`: the digests of those that it was made from."""
+
+    digest: str = ""
+    parents: list[str] = []
+    score: float | None
+
+
+class CandidateEvaluated(Attempt):
+    """One candidate of Phase 1, after its repairs."""
+
+    kind: Literal["candidate_evaluated"] = "candidate_evaluated"
+    index: int
+    model_name: str
+    error: str = ""
+
+
+class MergeTried(Attempt):
     """One merge of Phase 1."""
 
     kind: Literal["merge_tried"] = "merge_tried"
     index: int
     base_score: float
     reference_model: str
-    digest: str = ""
-    parents: list[str] = []
-    score: float | None
     accepted: bool
     reason: str = ""
 
 
-class DataUsageChecked(Event):
+class DataUsageChecked(Attempt):
     """The data-use check of Phase 1."""
 
     kind: Literal["data_usage_checked"] = "data_usage_checked"
     changed: bool
-    digest: str = ""
-    parents: list[str] = []
-    score: float | None = None
 
 
 LEAKS = "data leakage was found and could not be fixed"
@@ -278,12 +279,17 @@ class DebugAttempted(Event):
     parent: str = ""
 
 
-class AblationFinished(Event):
+class OuterStepEvent(Event):
+    """Of the outer step `t` of a path."""
+
+    path: int
+    t: int
+
+
+class AblationFinished(OuterStepEvent):
     """An ablation study: scores by component (`baseline` among them), its summary, and where the solution errs."""
 
     kind: Literal["ablation_finished"] = "ablation_finished"
-    path: int
-    t: int
     scores: dict[str, float] = {}
     solution_score: float
     comparable: bool = True
@@ -292,12 +298,10 @@ class AblationFinished(Event):
     analysis: str = ""
 
 
-class BlockChosen(Event):
+class BlockChosen(OuterStepEvent):
     """The block that an outer step will refine; empty when the step was skipped."""
 
     kind: Literal["block_chosen"] = "block_chosen"
-    path: int
-    t: int
     block: str
     plan: str = ""
 
@@ -308,32 +312,24 @@ SKIPPED = "[skipped]"
 """Stands in the history for a plan that was not asked for, because the run was told to finish."""
 
 
-class RefinementTried(Event):
+class RefinementTried(Attempt, OuterStepEvent):
     """One attempt of an inner loop."""
 
     kind: Literal["refinement_tried"] = "refinement_tried"
-    path: int
-    t: int
     k: int
     plan: str
     before: str
     after: str
-    digest: str = ""
-    parents: list[str] = []
-    score: float | None
     best_score: float
     accepted: bool
 
 
-class EnsembleTried(Event):
+class EnsembleTried(Attempt):
     """One round of Phase 3."""
 
     kind: Literal["ensemble_tried"] = "ensemble_tried"
     r: int
     plan: str
-    digest: str = ""
-    parents: list[str] = []
-    score: float | None
     best: bool = False
 
 
@@ -431,7 +427,6 @@ class Notice(Event):
 
 
 AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
-"""What a phase says of a script that it has scored."""
 _OfTheRun = RunStarted | RunResumed | RunFinished | PhaseStarted | PhaseFinished | FinishRequested | Notice
 _OfLimits = Decided | Forecast | BudgetWarning
 _OfWork = AgentStarted | AgentFinished | AgentFailed | ScriptStarted | ScriptFinished | LeakageChecked | DebugAttempted

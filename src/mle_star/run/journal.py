@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,19 +18,8 @@ from pydantic import ValidationError
 
 from mle_star.errors import BudgetExceeded, JournalError
 from mle_star.models.phases import ORDER, PHASES
-from mle_star.run.events import (
-    EVENT_ADAPTER,
-    SCHEMA_VERSION,
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    Decided,
-    Interpreter,
-    PhaseFinished,
-    RunResumed,
-    RunStarted,
-    ScriptFinished,
-)
+from mle_star.run import events
+from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Decided, RunStarted, ScriptFinished
 from mle_star.run.log_lines import log_event
 
 logger = logging.getLogger(__name__)
@@ -42,24 +31,14 @@ REDACTED = "[redacted]"
 ASK_AGAIN = {"auth", "budget", "cancelled"}
 """Failures that a later process should not repeat: whoever resumes has fixed the cause, or goes on from there."""
 
-# Said every time they happen, also when an earlier process said the same before.
 _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seconds"}}
 """What two events may differ in that say the same."""
-_ALWAYS = {
-    "run_resumed",
-    "run_finished",
-    "agent_started",
-    "script_started",
-    "agent_failed",
-    "finish_requested",
-    "submission_kept",
-    "phase_finished",
-}
-
-_BEFORE_THE_LAST = len(PHASES) - 1.5  # where places lie that are no phase: probes of the solution
-_SIDE_BY_SIDE = ("candidate-", "path-")
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
+_AGAIN = {"run_resumed", "run_finished", "agent_failed", "finish_requested", "submission_kept", "phase_finished"}
+"""Said every time they happen, as what begins is, also when an earlier process said the same before."""
+_BEFORE_THE_LAST = len(PHASES) - 1.5  # where places lie that are no phase: probes of the solution
+_SIDE_BY_SIDE = ("candidate-", "path-")
 
 
 def read_journal(path: Path) -> Iterator[AnyEvent]:
@@ -78,7 +57,7 @@ def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
             if number == 1:
                 _check_version(path, line)
             try:
-                event = EVENT_ADAPTER.validate_json(line)
+                event = events.EVENT_ADAPTER.validate_json(line)
             except ValidationError as error:
                 raise JournalError(f"{path}, line {number}: damaged ({error.errors()[0]['msg']})") from error
             yield offset, offset + len(line), event
@@ -91,10 +70,10 @@ def _check_version(path: Path, line: bytes) -> None:
         first = json.loads(line)
     except ValueError:
         return  # damage: the event's own validation says so, with the line number
-    version = first.get("schema_version", SCHEMA_VERSION) if isinstance(first, dict) else SCHEMA_VERSION
-    if version != SCHEMA_VERSION:
+    version = first.get("schema_version", events.SCHEMA_VERSION) if isinstance(first, dict) else events.SCHEMA_VERSION
+    if version != events.SCHEMA_VERSION:
         raise JournalError(
-            f"{path}, line 1: journal version {version}, but this program reads version {SCHEMA_VERSION}; "
+            f"{path}, line 1: journal version {version}, but this program reads version {events.SCHEMA_VERSION}; "
             "use the version of mle-star that wrote it"
         )
 
@@ -136,7 +115,7 @@ class EventLog(Iterable[AnyEvent]):
             return self._unwritten[-1 - offset]
         with self._path.open("rb") as file:
             file.seek(offset)
-            return EVENT_ADAPTER.validate_json(file.readline())
+            return events.EVENT_ADAPTER.validate_json(file.readline())
 
 
 class Journal:
@@ -154,7 +133,7 @@ class Journal:
         self.failure: JournalError | None = None
         self.started: RunStarted | None = None
         """The first line, once it is written."""
-        self.interpreter: Interpreter | None = None
+        self.interpreter: events.Interpreter | None = None
         """The Python of its scripts, as it was when the run first used it: by that, what is recorded counts."""
         self._results: dict[Key, int] = {}  # where they are; of calls that failed as well
         self._earlier: list[tuple[str, int]] = []  # the results of earlier processes, by step and place
@@ -178,7 +157,8 @@ class Journal:
         except BaseException:
             self._lock.release()
             raise
-        self._syncer = _Syncer(self._file.fileno())
+        self._syncs = ThreadPoolExecutor(1, "journal-sync")
+        self._sync_error: OSError | None = None
         _sync_folder(path.parent)
 
     def __enter__(self) -> Journal:
@@ -196,7 +176,7 @@ class Journal:
 
         Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
         """
-        if event.kind in _ALWAYS or _words(event) not in self._written:
+        if event.kind in _BEGINS | _AGAIN or _words(event) not in self._written:
             self._remember(event, self._keep(event))
         if event.kind in _BEGINS:
             self._begun[event.step] = True
@@ -260,7 +240,7 @@ class Journal:
     def close(self) -> None:
         """Let go of the file, all of it on disk, and of its lock."""
         if not self._file.closed:
-            self._syncer.stop()
+            self._syncs.shutdown()
             self._file.close()
         self._lock.release()
 
@@ -286,8 +266,8 @@ class Journal:
         """Write a whole line or nothing; where it begins."""
         offset = self._file.seek(0, os.SEEK_END)
         try:
-            if self._syncer.error is not None:
-                raise self._syncer.error
+            if self._sync_error is not None:
+                raise self._sync_error
             rest = memoryview(line)
             while rest:
                 rest = rest[self._file.write(rest) :]
@@ -295,8 +275,18 @@ class Journal:
             with suppress(OSError):
                 self._file.truncate(offset)
             raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._syncer.wake()
+        self._syncs.submit(self._sync, self._file.fileno())
         return offset
+
+    def _sync(self, handle: int) -> None:
+        """Put on disk what was written, in a thread of its own: no step should wait the milliseconds that it takes.
+
+        A line is the system's the moment it is written and outlives our process; this is against a power failure.
+        """
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            self._sync_error = error
 
     def _load(self) -> None:
         if not self.path.exists():
@@ -316,13 +306,13 @@ class Journal:
         self._written.add(_words(event))
         if self.started is None and isinstance(event, RunStarted):
             self.started = event
-        if isinstance(event, (RunStarted, RunResumed)) and event.interpreter is not None:
+        if isinstance(event, (RunStarted, events.RunResumed)) and event.interpreter is not None:
             self.interpreter = event.interpreter
         if isinstance(event, (AgentFinished, AgentFailed, ScriptFinished)):
             self._results[event.kind, event.step, event.digest] = offset
         elif isinstance(event, Decided):
             self._decisions[event.step] = event
-        elif isinstance(event, PhaseFinished) and event.outcome != "skipped":
+        elif isinstance(event, events.PhaseFinished) and event.outcome != "skipped":
             self._phases[event.step] = event.outcome
         elif getattr(event, "result", None) is not None or getattr(event, "config", None) is not None:
             self._reopen()  # the run has ended with a result, or goes on under other settings
@@ -339,47 +329,6 @@ def _may_follow(later: str, step: str) -> bool:
     if phase != its_phase:
         return ORDER.get(phase, _BEFORE_THE_LAST) > ORDER.get(its_phase, _BEFORE_THE_LAST)
     return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))
-
-
-class _Syncer:
-    """Puts on disk what was written, from a thread of its own.
-
-    A line is the system's the moment it is written and outlives our process; against a power failure it must be
-    synced, which takes milliseconds that no step should wait for. Lines that come meanwhile share the next sync.
-    """
-
-    def __init__(self, handle: int) -> None:
-        self.error: OSError | None = None
-        self._handle = handle
-        self._news, self._stopping = threading.Event(), False
-        self._thread = threading.Thread(target=self._work, name="journal-sync", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """There is something new to sync."""
-        self._news.set()
-
-    def stop(self) -> None:
-        """Sync what is left, and end."""
-        self._stopping = True
-        self._news.set()
-        self._thread.join()
-        if self.error is None:
-            self._sync()  # the thread may have been in the middle of a sync when the last lines came
-
-    def _work(self) -> None:
-        while not self._stopping:
-            self._news.wait()
-            self._news.clear()
-            self._sync()
-            if self.error is not None:
-                return
-
-    def _sync(self) -> None:
-        try:
-            os.fsync(self._handle)
-        except OSError as error:
-            self.error = error
 
 
 def _sync_folder(folder: Path) -> None:

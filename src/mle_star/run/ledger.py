@@ -6,7 +6,7 @@ changes nothing; a later one of the same kind and step replaces the earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
@@ -15,27 +15,8 @@ from mle_star.method.scores import best_first
 from mle_star.models import EvaluationResult, MetricDirection, is_improvement
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of
-from mle_star.run.events import (
-    LEAKS,
-    AblationFinished,
-    AnyEvent,
-    AttemptEvent,
-    BestImproved,
-    BlockChosen,
-    CandidateEvaluated,
-    DataUsageChecked,
-    DebugAttempted,
-    EnsembleTried,
-    LeakageChecked,
-    MergeTried,
-    ModelsRetrieved,
-    PhaseStarted,
-    RefinementTried,
-    RunStarted,
-    ScriptFinished,
-    ScriptPurpose,
-    SubmissionKept,
-)
+from mle_star.run import events
+from mle_star.run.events import LEAKS, AnyEvent, AttemptEvent, ScriptFinished
 from mle_star.run.journal import Journal
 
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
@@ -54,7 +35,7 @@ class ScriptRun:
     """
 
     step: str
-    purpose: ScriptPurpose
+    purpose: events.ScriptPurpose
     at: datetime
     script: str
     digest: str
@@ -84,21 +65,12 @@ class ScriptRun:
 
     @property
     def error(self) -> str:
-        """What went wrong, for people."""
+        """What went wrong, for people; the last line says what ended it."""
         result = self.result
         if not result.is_error:
             return ""
         error = result.error_traceback or result.stderr.strip() or f"exit code {result.exit_code}, no output"
-        return f"stopped at its time limit after {self.seconds:.0f} s\n{error}" if result.timed_out else error
-
-    @property
-    def last_line(self) -> str:
-        """What ended it, in its own words."""
-        result = self.result
-        if result.timed_out:
-            return f"stopped at its limit of {result.timeout_seconds or self.seconds:.0f} s"
-        lines = [line.strip() for line in (result.error_traceback or result.score_problem).splitlines() if line.strip()]
-        return lines[-1] if lines else "no score was printed" if result.score is None else ""
+        return f"{error}\nstopped at its time limit after {self.seconds:.0f} s" if result.timed_out else error
 
     @classmethod
     def of(cls, event: ScriptFinished, *, leaks: bool = False) -> ScriptRun:
@@ -109,16 +81,9 @@ class ScriptRun:
             "stderr": result.stderr[-ERROR_TEXT:] if result.is_error else "",
             "error_traceback": None if traceback is None else traceback[-ERROR_TEXT:],
         }
-        return cls(
-            event.step,
-            event.purpose,
-            event.at,
-            digest_of(event.script),
-            event.digest,
-            event.surroundings,
-            result.model_copy(update=texts),
-            event.purpose == "solution" and not result.is_error and not leaks,
-        )
+        known = {name: getattr(event, name) for name in ("step", "purpose", "at", "digest", "surroundings")}
+        counts = event.purpose == "solution" and not result.is_error and not leaks
+        return cls(**known, script=digest_of(event.script), result=result.model_copy(update=texts), counts=counts)
 
 
 @dataclass(frozen=True)
@@ -147,19 +112,14 @@ class SearchNode:
         return self.event.digest
 
     @property
-    def parents(self) -> list[str]:
-        """The digests of the scripts that it was made from."""
-        return [] if isinstance(self.event, CandidateEvaluated) else self.event.parents
-
-    @property
     def event_accepted(self) -> bool:
         """Was it accepted by its phase?"""
         event = self.event
-        if isinstance(event, CandidateEvaluated):
+        if isinstance(event, events.CandidateEvaluated):
             return event.score is not None
-        if isinstance(event, DataUsageChecked):
+        if isinstance(event, events.DataUsageChecked):
             return event.changed
-        return event.best if isinstance(event, EnsembleTried) else event.accepted
+        return event.best if isinstance(event, events.EnsembleTried) else event.accepted
 
     @property
     def score(self) -> float | None:
@@ -189,19 +149,19 @@ class Ledger:
 
     direction: MetricDirection = MetricDirection.maximize
     runs: dict[tuple[str, str, datetime], ScriptRun] = field(default_factory=dict)
-    kept: SubmissionKept | None = None  # the best valid submission so far
+    kept: events.SubmissionKept | None = None  # the best valid submission so far
     _events: dict[str, AttemptEvent] = field(default_factory=dict)  # by step
     _by_digest: dict[str, AttemptEvent] | None = field(default=None, compare=False)  # made when it is asked for
     _texts: dict[str, str | tuple[str, str]] = field(default_factory=dict)
     """By script its text, or step and digest of one of its runs, where the journal has it."""
     _checks: dict[str, dict[str, LeakState]] = field(default_factory=dict)  # by script, then by step
     _origins: dict[str, str] = field(default_factory=dict)
-    _repairs: dict[str, DebugAttempted] = field(default_factory=dict)  # by step
+    repaired: dict[str, events.DebugAttempted] = field(default_factory=dict)  # by step
     _starts: dict[str, str] = field(default_factory=dict)  # by place of a path, what it begins with
-    retrieved: ModelsRetrieved | None = None
-    studies: dict[str, AblationFinished] = field(default_factory=dict)  # by step
-    blocks: dict[str, BlockChosen] = field(default_factory=dict)  # by step
-    announced: BestImproved | None = field(default=None, compare=False)  # the best that this process has told of
+    retrieved: events.ModelsRetrieved | None = None
+    studies: dict[str, events.AblationFinished] = field(default_factory=dict)  # by step
+    blocks: dict[str, events.BlockChosen] = field(default_factory=dict)  # by step
+    announced: events.BestImproved | None = field(default=None, compare=False)  # the best that this process has told of
     _reached: set[tuple[str, str, str]] = field(default_factory=set, compare=False)  # by this process, see `Event.key`
     _surroundings: str = ""
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
@@ -209,13 +169,13 @@ class Ledger:
     @classmethod
     def of(
         cls,
-        events: Iterable[AnyEvent],
+        recorded: Iterable[AnyEvent],
         direction: MetricDirection = MetricDirection.maximize,
         journal: Journal | None = None,
     ) -> Ledger:
         """The ledger that these events make."""
         ledger = cls(direction, _journal=journal)
-        for event in events:
+        for event in recorded:
             ledger.hear(event)
         return ledger
 
@@ -232,31 +192,31 @@ class Ledger:
     def hear(self, event: AnyEvent) -> None:
         """Take in an event."""
         self._reached.add(event.key)
-        if isinstance(event, RunStarted):
-            self.direction = event.task.metric_direction
-        elif isinstance(event, ScriptFinished):
-            self._hear_script(event)
-        elif isinstance(event, LeakageChecked):
-            self._hear_check(event)
-        elif isinstance(event, DebugAttempted):
-            self._repairs[event.step] = event
-            if event.digest != event.parent:
-                self._origins.setdefault(event.digest, event.parent)
-        elif isinstance(event, SubmissionKept):
-            self.kept = event
-        elif isinstance(event, PhaseStarted) and event.path is not None:
-            self._starts[event.step] = event.digest
-        elif isinstance(event, AblationFinished):
-            self.studies[event.step] = event
-        elif isinstance(event, BlockChosen):
-            self.blocks[event.step] = event
-        elif isinstance(event, ModelsRetrieved):
-            self.retrieved = event
-        elif isinstance(event, BestImproved):
-            self.announced = event
-        elif isinstance(event, AttemptEvent):
-            self._events[event.step] = event
-            self._by_digest = None
+        match event:
+            case events.RunStarted():
+                self.direction = event.task.metric_direction
+            case ScriptFinished():
+                self._hear_script(event)
+            case events.LeakageChecked():
+                self._hear_check(event)
+            case events.DebugAttempted():
+                self.repaired[event.step] = event
+                self._came_from(event.digest, event.parent)
+            case events.SubmissionKept():
+                self.kept = event
+            case events.PhaseStarted() if event.path is not None:
+                self._starts[event.step] = event.digest
+            case events.AblationFinished():
+                self.studies[event.step] = event
+            case events.BlockChosen():
+                self.blocks[event.step] = event
+            case events.ModelsRetrieved():
+                self.retrieved = event
+            case events.BestImproved():
+                self.announced = event
+            case events.Attempt():
+                self._events[event.step] = event
+                self._by_digest = None
 
     def _hear_script(self, event: ScriptFinished) -> None:
         key = event.step, event.digest, event.at
@@ -269,15 +229,18 @@ class Ledger:
         if event.purpose in ("solution", "sample"):
             self._texts[run.script] = event.script if self._journal is None else (event.step, event.digest)
 
-    def _hear_check(self, event: LeakageChecked) -> None:
-        for digest in event.leaking:
-            self._checks.setdefault(digest, {})[event.step] = "leaking"
-        if event.digest and event.digest not in event.leaking:
-            state: LeakState = "clean" if event.answered else "unanswered"
-            self._checks.setdefault(event.digest, {})[event.step] = state
-        if event.fixed_digest and event.fixed_digest != event.digest:
-            self._checks.setdefault(event.fixed_digest, {})[event.step] = "clean"
-            self._origins.setdefault(event.fixed_digest, event.digest)
+    def _hear_check(self, event: events.LeakageChecked) -> None:
+        states: dict[str, LeakState] = {event.fixed_digest: "clean"}
+        states[event.digest] = "clean" if event.answered else "unanswered"
+        states |= dict.fromkeys(event.leaking, "leaking")
+        for digest, state in states.items():
+            self._checks.setdefault(digest, {})[event.step] = state
+        self._came_from(event.fixed_digest, event.digest)
+
+    def _came_from(self, digest: str, origin: str) -> None:
+        """A script was made from another by a repair or a correction."""
+        if digest != origin:
+            self._origins.setdefault(digest, origin)
 
     # --- leaks ---
 
@@ -395,26 +358,6 @@ class Ledger:
             leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
         return SearchNode(event, leak)
 
-    def before(self, node: SearchNode, nodes: Sequence[SearchNode] | None = None) -> float | None:
-        """The score that an attempt was to beat: that of the clean one that was accepted before it."""
-        event, nodes = node.event, self.nodes if nodes is None else nodes
-        if isinstance(event, MergeTried):
-            return event.base_score
-        if isinstance(event, EnsembleTried):
-            rounds = (one.score for one in nodes if isinstance(one.event, EnsembleTried) and one.event.r < event.r)
-            return best_score(rounds, self.direction)
-        if not isinstance(event, RefinementTried):
-            return None
-        before = (study for study in self.studies.values() if study.path == event.path and study.t <= event.t)
-        began = {study.t: study.solution_score for study in before}
-        reached = {-1: began[max(began)]} if began else {}
-        step = f"{event.step.rpartition('/')[0]}/"
-        for one in (one for one in nodes if one.step.startswith(step)):
-            if isinstance(one.event, RefinementTried) and one.accepted and one.score is not None:
-                reached[one.event.k] = one.score
-        earlier = [k for k in reached if k < event.k]
-        return reached[max(earlier)] if earlier else None
-
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
         if self._by_digest is None:
@@ -434,15 +377,13 @@ class Ledger:
             if node is not None and node.step not in seen:
                 seen.add(node.step)
                 yield node
-                waiting += node.parents
+                waiting += node.event.parents
 
     def repairs(self, place: str) -> list[str]:
         """The errors that were repaired before at this place, in order."""
-        return [event.error for step, event in self._repairs.items() if step.rpartition("/")[0] == place]
+        return [event.error for step, event in self.repaired.items() if step.rpartition("/")[0] == place]
 
 
 def best_score(scores: Iterable[float | None], direction: MetricDirection) -> float | None:
     """The best of some scores; None when there is none."""
-    return next(
-        iter(best_first([score for score in scores if score is not None], lambda score: score, direction)), None
-    )
+    return next(iter(best_first(scores, lambda score: score, direction)), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from mle_star.method.scores import ANALYSIS, parse_analysis
@@ -17,16 +18,9 @@ from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of, plural, shorten
 from mle_star.prompts import fenced
+from mle_star.run import events
 from mle_star.run.context import RunContext
-from mle_star.run.events import (
-    AttemptEvent,
-    CandidateEvaluated,
-    DataUsageChecked,
-    EnsembleTried,
-    MergeTried,
-    RefinementTried,
-)
-from mle_star.run.ledger import Ledger, SearchNode
+from mle_star.run.ledger import Ledger, SearchNode, best_score
 from mle_star.run.timing import ABLATION_RUNS, limit_in_run, share_in_run
 
 MAX_SCRIPT = 12_000
@@ -217,21 +211,16 @@ def _emphasis(call: _Call) -> Slots:
 
 
 def _borrow(call: _Call) -> Slots:
-    """The best of another path, for one that has gained nothing for a while."""
-    run = call.run
-    if run.path is None or steps_without_gain(run.ledger, run.path) < BORROW_AFTER:
+    """The best clean script of the first other path that has one, for a path that has gained nothing for a while."""
+    run, ledger = call.run, call.run.ledger
+    if run.path is None or steps_without_gain(ledger, run.path) < BORROW_AFTER:
         return None
-    other = _other_best(run)
-    return None if other is None else {"score": _score(other[0]), "code": fenced(shorten(other[1], MAX_SCRIPT))}
-
-
-def _other_best(run: RunContext) -> tuple[float, str] | None:
-    """The best clean script of the first other path that has one."""
-    for label in (f"path-{index}" for index in range(run.config.num_parallel_solutions) if index != run.path):
-        best = run.ledger.best(f"phase2/{label}/")
-        if best is not None and best.score is not None and not run.ledger.leaks(best.script):
-            return best.score, run.ledger.text(best.script)
-    return None
+    others = [index for index in range(run.config.num_parallel_solutions) if index != run.path]
+    found = (ledger.best(f"phase2/path-{index}/") for index in others)
+    best = next((one for one in found if one is not None and not ledger.leaks(one.script)), None)
+    if best is None:
+        return None
+    return {"score": _score(best.score), "code": fenced(shorten(ledger.text(best.script), MAX_SCRIPT))}
 
 
 _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
@@ -324,27 +313,48 @@ def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
     event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
     measure = None if run is None or score is None or run.score != score else run.result.measure
     change = None
-    if score is not None and (before := ledger.before(node, nodes)) is not None:
+    if score is not None and (before := _before(ledger, node, nodes)) is not None:
         change = score - before if ledger.direction is MetricDirection.maximize else before - score
     error = ""
     if score is None:
         reason = getattr(event, "error", "") or getattr(event, "reason", "")
-        error = node.leak or reason or ("" if run is None else run.last_line)
-    step = (event.path, event.t) if isinstance(event, RefinementTried) else None
+        failed = None if run is None or run.score is not None else run.error or run.result.score_problem
+        ended = "" if failed is None else failed.strip().rpartition("\n")[2].strip() or "no score was printed"
+        error = node.leak or reason or ended
+    step = (event.path, event.t) if isinstance(event, events.RefinementTried) else None
     outcome: Outcome = "failed" if score is None else "accepted" if node.accepted else "rejected"
     seconds = None if run is None else run.seconds
     return Tried(*_words(event), outcome, score, change, seconds, error, measure, step)
 
 
-def _words(event: AttemptEvent) -> tuple[str, str]:
+def _before(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> float | None:
+    """The score that an attempt was to beat: that of the clean one that was accepted before it."""
+    event = node.event
+    if isinstance(event, events.MergeTried):
+        return event.base_score
+    if isinstance(event, events.EnsembleTried):
+        rounds = (one.score for one in nodes if isinstance(one.event, events.EnsembleTried) and one.event.r < event.r)
+        return best_score(rounds, ledger.direction)
+    if not isinstance(event, events.RefinementTried):
+        return None
+    place = event.step.rpartition("/")[0]
+    own = [one for one in nodes if one.step.rpartition("/")[0] == place and one.accepted and one.score is not None]
+    accepted = {one.event.k: one.score for one in own if isinstance(one.event, events.RefinementTried)}
+    if earlier := [k for k in accepted if k < event.k]:
+        return accepted[max(earlier)]
+    studies = [study for study in ledger.studies.values() if study.path == event.path and study.t <= event.t]
+    return max(studies, key=lambda study: study.t).solution_score if studies else None
+
+
+def _words(event: events.AttemptEvent) -> tuple[str, str]:
     """Where something was tried, and what."""
-    if isinstance(event, CandidateEvaluated):
+    if isinstance(event, events.CandidateEvaluated):
         return "candidate", event.model_name
-    if isinstance(event, MergeTried):
+    if isinstance(event, events.MergeTried):
         return "merge", f"work {event.reference_model} into the best so far"
-    if isinstance(event, DataUsageChecked):
+    if isinstance(event, events.DataUsageChecked):
         return "data check", "use data that was ignored before"
-    if isinstance(event, EnsembleTried):
+    if isinstance(event, events.EnsembleTried):
         return f"ensemble {event.r + 1}", event.plan
     return f"path {event.path + 1}, step {event.t + 1}, try {event.k + 1}", event.plan
 
@@ -372,12 +382,7 @@ def steps_without_gain(ledger: Ledger, path: int) -> int:
         if entry.step is not None and entry.step[0] == path:
             better = entry.outcome == "accepted" and (entry.change or 0.0) > 0
             gains[entry.step[1]] = gains.get(entry.step[1], False) or better
-    count = 0
-    for t in sorted(gains, reverse=True):
-        if gains[t]:
-            break
-        count += 1
-    return count
+    return len(list(takewhile(lambda t: not gains[t], sorted(gains, reverse=True))))
 
 
 def _rank(entry: Tried, path: int | None, t: int | None) -> tuple[int, float]:

@@ -325,7 +325,7 @@ class RunStory:
 
     def _grown_from(self, node: SearchNode) -> tuple[str, ...]:
         """The steps of the attempts that one grew out of."""
-        origins = (self.ledger.node_of(digest) for digest in node.parents)
+        origins = (self.ledger.node_of(digest) for digest in node.event.parents)
         return tuple(dict.fromkeys(one.step for one in origins if one is not None and one.step != node.step))
 
     @property
