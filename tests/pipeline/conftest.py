@@ -91,13 +91,14 @@ def answers_of(result: FinalResult) -> dict[int, float]:
     return {int(row["id"]): float(row["label"]) for row in csv.DictReader(submitted(result).splitlines())}
 
 
-def write_tables(folder: Path, known: Iterable[tuple[int, int, Any]], unknown: Iterable[tuple[int, int]]) -> None:
+def write_tables(folder: Path, known: Iterable[tuple[int, int, Any]], unknown: Iterable[tuple[int, int]]) -> Path:
     """A task of rows with a key, a size and, where it is known, a label."""
     folder.mkdir()
     unknown = list(unknown)
     (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in known))
     (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s in unknown))
     (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, _ in unknown))
+    return folder
 
 
 def install(folder: Path, name: str, version: str, entry_points: str = "") -> None:

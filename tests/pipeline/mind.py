@@ -233,11 +233,12 @@ class MindAgents:
     caps: list[float | None] = field(default_factory=list)
     paths_alike: bool = False  # as over the wire, where nobody says which path asks
     changed: str = ""  # the agent, or "all", whose template, tools or model are not what they were
+    change: str = "changed"
 
     def fingerprint(self, config: AgentConfig) -> str:
         """Enough to tell the agents apart."""
         agent = config.agent_type.value
-        return f"{agent}, changed" if self.changed in (agent, "all") else agent
+        return f"{agent}, {self.change}" if self.changed in (agent, "all") else agent
 
     async def ask(
         self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any

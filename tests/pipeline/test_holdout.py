@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,6 @@ class AnsweringExecutor(LevelExecutor):
         return [(str(key), answer) for key, answer in right]
 
 
-def is_on_all_rows(request: ScriptRequest) -> bool:
-    return "views" not in Path(str(request.input_dir)).parts
-
-
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     """400 labelled rows, few enough for folds; the label follows from the size."""
@@ -73,8 +69,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 def write_task(folder: Path, count: int) -> Path:
     rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(count + 40)]
-    write_tables(folder, [(i, s, y) for i, s, y in rows[:count]], [(i, s) for i, s, _ in rows[count:]])
-    return folder
+    return write_tables(folder, rows[:count], [(i, s) for i, s, _ in rows[count:]])
 
 
 def repeat_a_key(data_dir: Path) -> None:
@@ -83,32 +78,22 @@ def repeat_a_key(data_dir: Path) -> None:
         stream.write("0,1,0\n")
 
 
-def liars(*, changed: str = "", **overrides: Any) -> MindAgents:
+def liars(*, changed: str = "", **overrides: Rule) -> MindAgents:
     """Two candidates: a good one that is modest and a bad one that boasts; the ensemble boasts most."""
     candidates = [solution(0.05, 0.6, "modest"), solution(0.3, 0.99, "boasting")]
-
-    def echo(prompt: str) -> str:
-        return fenced(solution(noises(prompt)[0], levels(prompt)[0], "the same"))
-
     plain: dict[str, Rule] = {
         "init": lambda prompt: fenced(candidates[model_of(prompt)]),
         "merger": fenced(solution(0.4, 0.995, "merged")),
         "ensembler": fenced(solution(0.45, 0.9999, "ensemble")),
-        "test-subsampling_extract": "There is no subsampling in this script.",
-        "test-contamination": {"verdict": "Novel"},
-        "test": echo,
-        "debugger": echo,
+        "test": lambda prompt: fenced(solution(noises(prompt)[0], levels(prompt)[0], "the same")),
     }
-    return MindAgents(Mind(overrides={**plain, **overrides}), changed=changed)
+    return MindAgents(Mind(overrides={**plain, "debugger": plain["test"], **overrides}), changed=changed)
 
 
-def erring(*noises: float, changed: str = "", **overrides: Any) -> MindAgents:
+def erring(*noises: float, changed: str = "", **overrides: Rule) -> MindAgents:
     """Candidates that are wrong on these shares of the rows."""
-
-    def init(prompt: str) -> str:
-        return fenced(solution(noises[model_of(prompt)], 0.6, f"candidate {model_of(prompt)}"))
-
-    return liars(changed=changed, init=init, coder="No idea.", **overrides)
+    scripts = [fenced(solution(noise, 0.6, f"candidate {number}")) for number, noise in enumerate(noises)]
+    return liars(changed=changed, init=lambda prompt: scripts[model_of(prompt)], coder="No idea.", **overrides)
 
 
 async def scored(
@@ -135,9 +120,7 @@ def right_answers(result: FinalResult) -> float:
     return sum(answer == (key * 7 % 50 > 25) for key, answer in rows.items()) / len(rows)
 
 
-async def test_better_answers_win_over_better_claims_on_hidden_labels(
-    quick: QuickRun, tmp_path: Path, data_dir: Path
-) -> None:
+async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: QuickRun, data_dir: Path) -> None:
     executor = AnsweringExecutor()
     honest = await scored(quick, executor, K=2, R=2)
     assert noise_of(honest) == 0.05 and right_answers(honest) >= 0.85
@@ -163,11 +146,9 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(
     assert "no script sees" not in quick.prompts("coder")[-1]
 
     claimed = await scored(quick, scoring="self_reported", name="b")
-    assert noise_of(claimed) == 0.45
-    assert claimed.expected is not None
-    assert (claimed.expected.score, claimed.expected.measured) == (0.9999, "self-reported")
+    assert noise_of(claimed) == 0.45 and claimed.expected == Measure(score=0.9999, measured="self-reported")
 
-    answers = tmp_path / "answers.csv"
+    answers = data_dir.parent / "answers.csv"
     answers.write_text("id,label\n" + "".join(f"{i},{int(i * 7 % 50 > 25)}\n" for i in range(400, 440)))
     before = sorted(quick.dir.rglob("*"))
     rows = {row.step: row for row in rescore(quick.dir, answers)}
@@ -221,7 +202,6 @@ class Talkative(AnsweringExecutor):
     """Its scripts print every label that they can see, and answer with numbers."""
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """What such a script would have done."""
         done = await super().run(request)
         labels = re.findall(r",(\d{9})$", Path(request.working_dir, "input", "train.csv").read_text(), re.MULTILINE)
         self.directories.add(str(request.input_dir))
@@ -229,16 +209,13 @@ class Talkative(AnsweringExecutor):
         return done.model_copy(update={"stdout": said})
 
     def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
-        """Numbers that vary."""
         return [(row["id"], 500_000_000 + int(row["id"]) * 7919 % 1000) for row in rows]
 
 
-async def test_no_prompt_holds_a_hidden_label_or_its_place(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
-) -> None:
-    folder = tmp_path / "numbers"
+async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task: TaskDescription) -> None:
     labels = [100_000_000 + i * 7_654_321 % 900_000_000 for i in range(400)]
-    write_tables(folder, [(i, i % 7, y) for i, y in enumerate(labels)], [(i, i % 7) for i in range(400, 440)])
+    known = [(i, i % 7, label) for i, label in enumerate(labels)]
+    folder = write_tables(quick.dir.with_name("numbers"), known, [(i, i % 7) for i in range(400, 440)])
     task = task.model_copy(update={"data_dir": str(folder), **LOSS})
     executor = Talkative()
     await scored(quick, executor, score_views=1, K=2, R=2, task=task)
@@ -320,83 +297,86 @@ async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun
             raise RuntimeError("odd")
 
     result = await scored(quick, AnsweringExecutor(before=odd), **ONE)
-    assert failed == [extra]
-    assert "finalization" in result.phases_completed and submitted(result)
+    assert failed == [extra] and "finalization" in result.phases_completed and submitted(result)
+
+
+def on_all_rows(
+    act: Callable[[], ExecutionRawResult],
+) -> Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]]:
+    """What happens to the script of finalization."""
+
+    async def before(request: ScriptRequest) -> ExecutionRawResult | None:
+        return None if "views" in Path(str(request.input_dir)).parts else act()
+
+    return before
 
 
 async def test_where_the_final_script_fails_the_answers_of_the_search_count(quick: QuickRun, data_dir: Path) -> None:
-    async def fails(request: ScriptRequest) -> ExecutionRawResult | None:
-        return crash("KeyError: no such column") if is_on_all_rows(request) else None
-
     result = await scored(quick, agents=liars(test=fenced(solution(0.9, 0.9, "another one"))))
     assert any("agree with those of the scored script by" in warning for warning in result.warnings)
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
     (data_dir / "sample_submission.csv").unlink()
-    result = await scored(quick, AnsweringExecutor(before=fails), name="no sample")
-    assert quick.events(ev.HoldOutPrepared, "no sample")[0].why_not == "" and quick.events(
-        ev.SubmissionKept, "no sample"
-    )
+    fails = AnsweringExecutor(before=on_all_rows(lambda: crash("KeyError: no such column")))
+    result = await scored(quick, fails, name="no sample")
+    assert quick.events(ev.HoldOutPrepared, "no sample")[0].why_not == ""
+    assert quick.events(ev.SubmissionKept, "no sample")
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
 
 
-async def test_without_as_much_time_as_before_the_solution_is_not_run_again(quick: QuickRun) -> None:
-    for seconds, late in ((2800.0, False), (3000.0, True)):  # of one hour: 1.25 times as much is left, or is not
-        result = await scored(quick, AnsweringExecutor(seconds=seconds), name=f"{seconds}", **ONE)
-        again = [run for run in quick.events(ev.ScriptFinished, f"{seconds}") if run.purpose == "submission"]
-        warned = [warning for warning in result.warnings if "s are left, and the scored solution ran for" in warning]
-        assert (bool(again), bool(warned), SEARCHED in result.warnings) == (not late, late, late)
-        assert submitted(result).startswith("id,label")
-
-
-async def test_a_final_script_is_not_repaired_to_run_for_less_time_than_it_was_scored_by(quick: QuickRun) -> None:
+async def test_without_as_much_time_as_before_the_solution_is_neither_run_again_nor_repaired(quick: QuickRun) -> None:
+    """A second run would be told to be quicker, and be worse than what was expected."""
     kept: list[float] = []
 
-    async def fails_late(request: ScriptRequest) -> ExecutionRawResult | None:
-        if not is_on_all_rows(request):
-            return None
+    def fail_late() -> ExecutionRawResult:
         budget = current_run().budget
         kept.append(budget.again_seconds)
         budget.time_limit -= 2000
         return crash("OSError: odd").model_copy(update={"duration_seconds": 2000.0})
 
-    result = await scored(quick, AnsweringExecutor(seconds=1500.0, before=fails_late), **ONE)
-    again = [run.result.is_error for run in quick.events(ev.ScriptFinished) if run.purpose == "submission"]
+    runs = {  # of one hour: 1.25 times as much is left, or is not
+        "in time": (AnsweringExecutor(seconds=2800.0), [False]),
+        "late": (AnsweringExecutor(seconds=3000.0), []),
+        "too late for a repair": (AnsweringExecutor(seconds=1500.0, before=on_all_rows(fail_late)), [True]),
+    }
+    for name, (executor, errors) in runs.items():
+        result = await scored(quick, executor, name=name, **ONE)
+        again = [run.result.is_error for run in quick.events(ev.ScriptFinished, name) if run.purpose == "submission"]
+        reason = f"s are left, and the scored solution ran for {executor.seconds:g} s"
+        warned, late = any(reason in warning for warning in result.warnings), name != "in time"
+        assert (again, warned, SEARCHED in result.warnings) == (errors, late, late), name
+        assert submitted(result).startswith("id,label")
     assert kept[-1] == 1.5 * 1500, "the phases before leave as much, as far as they can"
-    assert again == [True], "a second run would be told to be quicker, and be worse than what was expected"
-    assert any("s are left, and the scored solution ran for 1500 s" in warning for warning in result.warnings)
-    assert SEARCHED in result.warnings
 
 
 async def test_the_question_about_subsampling_is_asked_only_where_rows_may_have_been_cut(quick: QuickRun) -> None:
     cases = {"all": (30_000, ""), "limit": (300, ""), "cut": (30_000, "rows = rows[:99]")}
     for name, (limit, note) in cases.items():
-        agents = liars(init=lambda _, note=note: fenced(solution(0.05, 0.6, note)))
+        agents = liars(init=fenced(solution(0.05, 0.6, note)))
         result = await scored(quick, agents=agents, subsample_limit=limit, name=name, **ONE)
         variants = {event.variant for event in quick.events(ev.AgentFinished, name)}
         assert result.submission_path and ("subsampling_extract" in variants) is (name != "all"), name
 
 
 async def test_another_run_on_the_same_data_is_no_script_that_changed_them(
-    quick: QuickRun, task: TaskDescription, data_dir: Path, tmp_path: Path
+    quick: QuickRun, task: TaskDescription, data_dir: Path
 ) -> None:
     """Views link to what they do not change: a second run adds a link while a script of the first is at work."""
+    second = data_dir.with_name("second")
 
     async def begin_another(request: ScriptRequest) -> None:
-        if not (tmp_path / "second").exists():
-            (tmp_path / "second").mkdir()
-            HoldOut.prepare(task, settings(scoring="auto"), tmp_path / "second")
+        if not second.exists():
+            second.mkdir()
+            HoldOut.prepare(task, settings(scoring="auto"), second)
 
     (data_dir / "stores.csv").write_text("store,size\n" + "".join(f"{i},{i * 3}\n" for i in range(9)))
     await scored(quick, AnsweringExecutor(before=begin_another), agents := liars())
-    assert (tmp_path / "second" / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
+    assert (second / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
     assert agents.count("debugger") == 0
     assert not [event for event in quick.events(ev.Notice) if event.level == "error"]
 
 
-async def test_many_rows_have_one_view_and_others_to_pick_by(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
-) -> None:
-    folder = str(write_task(tmp_path / "many", 5000))
+async def test_many_rows_have_one_view_and_others_to_pick_by(quick: QuickRun, task: TaskDescription) -> None:
+    folder = str(write_task(quick.dir.with_name("many"), 5000))
     result = await scored(quick, task=task.model_copy(update={"data_dir": folder}))
     final = quick.events(ev.ShortlistScored)[0]
     assert {one["rows"] for one in final.shortlist} == {500}
@@ -413,15 +393,13 @@ async def test_many_rows_have_one_view_and_others_to_pick_by(
     assert column == "size" and worse == pytest.approx(0.45, abs=0.1)
 
 
-async def test_the_sample_of_a_large_table_holds_no_label_that_a_script_is_scored_by(
+async def test_the_sample_of_many_rows_holds_no_label_that_a_script_is_scored_by(
     quick: QuickRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     await scored(quick, task=task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))}), **ONE)
     assert {run.purpose for run in quick.events(ev.ScriptFinished)} >= {"sample", "solution"}
-    (sample,) = (quick.dir / "views").glob("sample-*")
-    (view,) = (quick.dir / "views").glob("view-*")
-    shown = set((view / "train.csv").read_text().splitlines())
-    met = set((sample / "train.csv").read_text().splitlines())
+    (sample,), (view,) = ((quick.dir / "views").glob(f"{name}-*") for name in ("sample", "view"))
+    met, shown = (set((folder / "train.csv").read_text().splitlines()) for folder in (sample, view))
     assert met < shown and len(shown) < 70_000 and len(met) == len(shown) // 10 + 1
     assert (sample / "test.csv").read_bytes() == (view / "test.csv").read_bytes()
 

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -95,25 +94,23 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: s
     assert list(read_journal(path)) == [whole]
 
 
-@pytest.mark.parametrize("damage", [b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n"])
-def test_an_earlier_damaged_line_is_named_with_its_number(path: Path, damage: bytes) -> None:
-    write(path, ev.Notice(message="one"), ev.Notice(message="two"), ev.Notice(message="three"))
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + damage + lines[2])
-    with pytest.raises(JournalError, match=r"journal\.jsonl, line 2: damaged"):
-        list(read_journal(path))
-    with pytest.raises(JournalError, match="line 2"):
-        Journal(path)
-    path.write_bytes(b"".join(lines))
-    Journal(path).close()  # the failed attempt has let go of the lock
-
-
-def test_a_journal_of_a_later_version_is_refused_before_it_is_misread(path: Path, task: TaskDescription) -> None:
+def test_a_damaged_line_and_a_later_version_are_named_with_their_numbers(path: Path, task: TaskDescription) -> None:
+    write(path, *(ev.Notice(message=word) for word in ("one", "two", "three")))
+    whole = path.read_bytes()
+    first, _, last = whole.splitlines(keepends=True)
     line = json.loads(started(task).model_dump_json())
-    path.write_text(json.dumps({**line, "schema_version": 99}) + "\n" + '{"kind": "of tomorrow"}\n', encoding="utf-8")
-    with pytest.raises(JournalError, match="line 1: journal version 99"):
-        Journal(path)
-    assert json.loads(started(task).model_dump_json())["schema_version"] == 4
+    assert line["schema_version"] == 4
+    later = json.dumps({**line, "schema_version": 99}).encode() + b'\n{"kind": "of tomorrow"}\n'
+    lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n")
+    damaged = [(first + damage + last, r"journal\.jsonl, line 2: damaged") for damage in lines]
+    for content, words in (*damaged, (later, "line 1: journal version 99")):
+        path.write_bytes(content)
+        with pytest.raises(JournalError, match=words):
+            list(read_journal(path))
+        with pytest.raises(JournalError, match=words):
+            Journal(path)
+        path.write_bytes(whole)
+        Journal(path).close()  # the failed attempt has let go of the lock
 
 
 def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> None:
@@ -128,16 +125,10 @@ def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> Non
 
 
 def test_a_killed_writer_leaves_whole_lines_and_no_lock(path: Path) -> None:
-    code = textwrap.dedent(
-        f"""
-        from pathlib import Path
-        from mle_star.run.events import Notice
-        from mle_star.run.journal import Journal
-        journal, number = Journal(Path({str(path)!r})), 0
-        while True:
-            number += 1
-            journal.record(Notice(message=f"{{number}} " + "x" * 20000))
-        """
+    code = (
+        "from pathlib import Path\nfrom mle_star.run.events import Notice\nfrom mle_star.run.journal import Journal\n"
+        f"journal, number = Journal(Path({str(path)!r})), 0\nwhile True:\n    number += 1\n"
+        "    journal.record(Notice(message=f'{number} ' + 'x' * 20000))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code])
     deadline = time.monotonic() + 120
@@ -147,8 +138,7 @@ def test_a_killed_writer_leaves_whole_lines_and_no_lock(path: Path) -> None:
     process.wait()
     with Journal(path) as journal:
         numbers = [int(event.message.split()[0]) for event in journal.events if isinstance(event, ev.Notice)]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) >= 9
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 9
 
 
 @contextmanager
@@ -164,11 +154,8 @@ def no_file_above(size: int) -> Iterator[None]:
 
 def test_on_a_full_disk_events_are_held_until_there_is_room(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[ev.AnyEvent] = []
-    first, large, late = (
-        ev.Notice(message="fits"),
-        reply("phase1/init", "x" * 1_000_000),
-        reply("phase1/merger", "late"),
-    )
+    first, late = ev.Notice(message="fits"), reply("phase1/merger", "late")
+    large = reply("phase1/init", "x" * 1_000_000)
     begins = ev.ScriptStarted(step="phase1/script")
     with Journal(path) as journal:
         journal.subscribe(heard.append)
@@ -191,41 +178,32 @@ def test_on_a_full_disk_events_are_held_until_there_is_room(path: Path, caplog: 
     assert errors == [f"{path} cannot be written: File too large; the run ends with what it has"]
 
 
-def test_the_same_words_are_written_once_and_told_every_time(path: Path) -> None:
-    heard: list[ev.AnyEvent] = []
-    first, better = ev.BestImproved(step="phase1", score=0.5), ev.BestImproved(step="phase1", score=0.6)
-    calls = [reply("phase1/init").model_copy(update={"seconds": seconds}) for seconds in (1.0, 2.0)]
-    ends = [ev.PhaseFinished(phase="phase1", outcome="completed")] * 2  # every process says which phases it had
-    later: list[ev.AnyEvent] = [better, *[ev.RunFinished(state="failed")] * 2, *calls, *ends]
-    for happened in ([first, first, better], later):
-        with Journal(path) as journal:
-            journal.subscribe(heard.append)
-            for event in happened:
-                journal.record(event)
-    assert len(heard) == 10
-    kinds = [event.kind for event in read_journal(path)]  # how long a call took this time is no news
-    always = ["run_finished", "run_finished", "agent_finished", "phase_finished", "phase_finished"]
-    assert kinds == ["best_improved", "best_improved", *always]
-
-
-def test_listeners_get_the_very_events_and_one_that_fails_no_more(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_words_are_written_once_and_told_every_time(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard, by_the_other = list[ev.AnyEvent](), list[ev.AnyEvent]()
 
     def fails(event: ev.AnyEvent) -> None:
         by_the_other.append(event)
         raise KeyError("a bug in a view")
 
-    first, second = reply("a/x"), reply("a/y")
-    with Journal(path) as journal:
-        journal.subscribe(fails)
-        journal.subscribe(heard.append)
-        journal.record(first)
-        journal.record(second)
-        journal.tell(first)
-    assert heard == [first, second, first] and by_the_other == [first]
-    assert list(read_journal(path)) == [first, second]
+    first, better = ev.BestImproved(step="phase1", score=0.5), ev.BestImproved(step="phase1", score=0.6)
+    calls = [reply("phase1/init").model_copy(update={"seconds": seconds}) for seconds in (1.0, 2.0)]
+    ends = [ev.PhaseFinished(phase="phase1", outcome="completed")] * 2  # every process says which phases it had
+    later: list[ev.AnyEvent] = [better, *[ev.RunFinished(state="failed")] * 2, *calls, *ends]
+    for happened in ([first, first, better], later):
+        with Journal(path) as journal:
+            journal.subscribe(fails)
+            journal.subscribe(heard.append)
+            for event in happened:
+                journal.record(event)
+            journal.tell(first)
+    assert heard == [first, first, better, first, *later, first], "the very events"
+    kinds = [event.kind for event in read_journal(path)]  # how long a call took this time is no news
+    always = ["run_finished", "run_finished", "agent_finished", "phase_finished", "phase_finished"]
+    assert kinds == ["best_improved", "best_improved", *always]
+    assert by_the_other == [first, better], "a listener that fails hears no more"
     named = [record.getMessage() for record in caplog.records if record.name == "mle_star.run.journal"]
-    assert named == ["a listener failed on agent_finished and will hear no more"]
+    kinds = ["best_improved", "best_improved"]
+    assert named == [f"a listener failed on {kind} and will hear no more" for kind in kinds]
 
 
 def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_whole(path: Path) -> None:
@@ -286,28 +264,24 @@ def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_o
 
 
 def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> None:
-    write(path, failure("phase3/a"))
+    """Neither what ran beside it follows it, nor is taken over what its owner fixes."""
+    owners = [failure(reason, reason=reason) for reason in ("auth", "budget")]
+    planner = failure("phase2/path-0/planner")
+    write(path, *owners, failure("phase3/a"), planner, ran("phase2/path-1/script"))
+
+    def found(journal: Journal, step: str, digest: str = "d") -> bool:
+        return journal.find_failure(step, digest) is not None
+
     with Journal(path) as journal:
-        assert journal.find_failure("phase3/a", "d") is None and journal.find_failure("phase3/b", "d") is None
+        assert not any(found(journal, step) for step in ("phase3/a", "phase3/b", planner.step))
     write(path, reply("phase3/b"), failure("phase3/c"))
     with Journal(path) as journal:
-        assert journal.find_failure("phase3/a", "d") is not None
-        assert journal.find_failure("phase3/a", "changed") is None
-        assert journal.find_failure("phase3/c", "d") is None
+        assert found(journal, "phase3/a") and found(journal, planner.step)
+        assert not found(journal, "phase3/a", "changed") and not found(journal, "phase3/c")
+        assert not any(found(journal, event.step) for event in owners)
         journal.record(failure("phase3/d"))
         journal.record(reply("phase3/e"))
-        assert journal.find_failure("phase3/d", "d") is None  # only what an earlier process left is replayed
-
-
-def test_neither_what_ran_beside_a_failure_follows_it_nor_what_its_owner_fixes_is_taken_over(path: Path) -> None:
-    owners = [failure(reason, reason=reason) for reason in ("auth", "budget")]
-    write(path, *owners, failure("phase2/path-0/planner"), ran("phase2/path-1/script"))
-    with Journal(path) as journal:
-        assert journal.find_failure("phase2/path-0/planner", "d") is None
-    write(path, reply("phase3/r-0/ens_planner"), reply("b"))
-    with Journal(path) as journal:
-        assert journal.find_failure("phase2/path-0/planner", "d") is not None
-        assert [journal.find_failure(event.step, "d") for event in owners] == [None, None]
+        assert not found(journal, "phase3/d"), "only what an earlier process left is replayed"
 
 
 def test_a_sync_that_fails_ends_the_journal(path: Path) -> None:

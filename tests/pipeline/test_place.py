@@ -1,15 +1,19 @@
-"""The data folder: what is not data is refused or left out, changes are seen, and nothing in it becomes our code."""
+"""Before the first phase: what is not data is refused or left out, nothing in the data becomes our code, and the model,
+secrets, folders and references are as they must be."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +22,7 @@ from mle_star.data import place
 from mle_star.data.folder import load_task
 from mle_star.data.guess import guess_task
 from mle_star.data.place import DataFolder
-from mle_star.errors import ConfigError
+from mle_star.errors import ConfigError, CredentialError
 from mle_star.execution import (
     LocalExecutor,
     detect_gpu,
@@ -29,15 +33,16 @@ from mle_star.execution import (
     prepare_path_directory,
 )
 from mle_star.execution.environment import find_program
-from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.orchestrator import run_pipeline
-from mle_star.run.events import ScriptFinished
+from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
+from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunStarted, ScriptFinished
+from mle_star.run.folder import new_run_folder, place_copy, request_finish, take_request, write_whole
+from mle_star.run.journal import Journal
+from mle_star.sdk import AgentClient
 from mle_star.sdk.definitions import build_system_prompt, list_data_files
-from mle_star.search.setup import check_inputs
+from mle_star.search import setup
 from tests.conftest import ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script
-from tests.pipeline.conftest import QuickRun, events, install, settings
-from tests.pipeline.mind import MindAgents
+from tests.pipeline.conftest import QuickRun, install, settings
 from tests.sdk.conftest import FACTS
 
 __all__ = ["open_run"]  # a fixture
@@ -51,19 +56,19 @@ def make_socket(path: Path) -> None:
     os.chdir(here)
 
 
-NOT_DATA: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "a pipe": ("odd.csv", os.mkfifo, "named pipe"),
-    "a pipe below": ("sub/odd.csv", os.mkfifo, "named pipe"),
-    "a socket": ("odd.csv", make_socket, "socket"),
-    "endless zeros": ("odd.csv", lambda path: path.symlink_to("/dev/zero"), "device"),
+NOT_DATA: dict[str, tuple[Callable[[Path], object], str]] = {
+    "odd.csv": (os.mkfifo, "named pipe"),
+    "sub/odd.csv": (os.mkfifo, "named pipe"),
+    "socket/odd.csv": (make_socket, "socket"),
+    "zeros/odd.csv": (lambda path: path.symlink_to("/dev/zero"), "device"),
 }
 
 
-@pytest.mark.parametrize("what", NOT_DATA)
+@pytest.mark.parametrize("name", NOT_DATA)
 def test_what_would_hang_or_fill_the_memory_is_refused_by_name(
-    what: str, data_dir: Path, task: TaskDescription, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, data_dir: Path, task: TaskDescription, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, make, word = NOT_DATA[what]
+    make, word = NOT_DATA[name]
     (data_dir / name).parent.mkdir(exist_ok=True)
     make(data_dir / name)
     for command in (["init", str(data_dir)], ["run", str(data_dir), "--model", "offline", "-o", str(tmp_path / "run")]):
@@ -71,7 +76,7 @@ def test_what_would_hang_or_fill_the_memory_is_refused_by_name(
         said = capsys.readouterr().err.strip().splitlines()[-1]
         assert "odd.csv" in said and word in said
     with pytest.raises(ConfigError, match=word):
-        check_inputs(task, PipelineConfig())
+        setup.check_inputs(task, PipelineConfig())
     assert DataFolder(data_dir).digest()  # not a hang either, should one come later
     os.mkfifo(tmp_path / "task.yaml")
     with pytest.raises(ConfigError, match="not a file"):
@@ -85,12 +90,12 @@ async def test_links_that_leave_the_data_are_refused_by_name_unless_allowed_and_
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "notes.csv").write_text("0.75")
     (data_dir / "sub").mkdir()
-    (data_dir / "sub" / "shared").symlink_to(tmp_path / inside)
-    (data_dir / "again.csv").symlink_to("train.csv")  # this one stays inside
-    (data_dir / "gone.csv").symlink_to(tmp_path / "nowhere")
+    links = {"sub/shared": tmp_path / inside, "again.csv": data_dir / "train.csv", "gone.csv": tmp_path / "nowhere"}
+    for name, target in links.items():
+        (data_dir / name).symlink_to(target)
     with pytest.raises(ConfigError, match=r"'sub/shared'.*outside.*allow_outside_links"):
-        check_inputs(task, PipelineConfig())
-    check_inputs(task, PipelineConfig(allow_outside_links=True))
+        setup.check_inputs(task, PipelineConfig())
+    setup.check_inputs(task, PipelineConfig(allow_outside_links=True))
     assert DataFolder(data_dir).outside_targets() == [str(tmp_path / inside)]
     assert any("allow_outside_links" in note for note in guess_task(data_dir).notes)
     path = "input/sub/shared" + ("" if inside.endswith(".csv") else "/notes.csv")
@@ -107,7 +112,7 @@ def test_a_folder_of_everything_is_no_data_folder(
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     folder = tmp_path if place == "~" else Path(place)
     with pytest.raises(ConfigError, match="data_dir"):
-        check_inputs(task.model_copy(update={"data_dir": str(folder)}), PipelineConfig())
+        setup.check_inputs(task.model_copy(update={"data_dir": str(folder)}), PipelineConfig())
     with pytest.raises(ConfigError, match="data_dir"):
         guess_task(folder)
 
@@ -120,21 +125,18 @@ async def test_a_run_whose_folder_lies_in_the_data_works(where: str, data_dir: P
     if where.startswith("deep"):
         (data_dir / "deep").mkdir()
         (data_dir / "deep" / "more.csv").write_text("x\n")
-    config = settings(T=1, K=1, L=1, M=1)
-    run_dir = data_dir / where / "a-run"
-    result = await run_pipeline(
-        task, config, run_dir=run_dir, agents=MindAgents(), executor=LocalExecutor(config), console=False
-    )
-    finished = events(run_dir, ScriptFinished)
+    config, quick = settings(T=1, K=1, L=1, M=1), QuickRun(task, data_dir / where)
+    result = await quick(config, executor=LocalExecutor(config))
+    finished = quick.events(ScriptFinished)
     assert finished and not any(event.result.is_error for event in finished)
     assert Path(result.submission_path).is_file()
-    inside = run_dir / "work" / "main" / "input"
+    inside = quick.dir / "work" / "main" / "input"
     shown = sorted(str(path.relative_to(inside)) for path in inside.rglob("*"))
-    more = ["deep", "deep/er", "deep/more.csv"] if where.startswith("deep") else []
-    assert shown == sorted([*more, *(["elsewhere"] if where == "elsewhere" else []), *NAMES])
-    digest = DataFolder(data_dir, ours=run_dir).digest()
-    (run_dir / "another").write_text("x")
-    assert DataFolder(data_dir, ours=run_dir).digest() == digest
+    more = {"deep/er/runs": ["deep", "deep/er", "deep/more.csv"], "elsewhere": ["elsewhere"]}
+    assert shown == sorted([*more.get(where, []), *NAMES])
+    digest = DataFolder(data_dir, ours=quick.dir).digest()
+    (quick.dir / "another").write_text("x")
+    assert DataFolder(data_dir, ours=quick.dir).digest() == digest
     assert not [file for file in list_data_files(data_dir)["files"] if "journal" in file["path"]]
 
 
@@ -272,3 +274,129 @@ def test_the_probes_see_the_users_packages_and_nothing_else(tmp_path: Path, monk
     assert (tmp_path / "pwd").read_text().strip() != str(Path.cwd())
     assert (tmp_path / "first").read_text() == "-I\n"
     assert (seen.packages["mine"], seen.user_base) == ("1.5", str(tmp_path / ".local")) and str(own) in seen.roots
+
+
+@pytest.mark.req("REQ-FN-030")
+async def test_the_embedded_model_needs_no_credential_and_references_are_read_first(tmp_path: Path) -> None:
+    (tmp_path / "talk.md").write_text("use a forest", encoding="utf-8")
+    config = PipelineConfig(reference_files=(str(tmp_path / "talk.md"),))
+    assert setup.read_references(config) == ["use a forest"] and setup.read_references(PipelineConfig()) == []
+    with pytest.raises(ConfigError, match=r"reference_files: .*gone\.md cannot be read"):
+        setup.read_references(PipelineConfig(reference_files=(str(tmp_path / "gone.md"),)))
+    setup.check_credentials(PipelineConfig(model="offline"), None)
+    setup.check_credentials(PipelineConfig(), "http://127.0.0.1:1")
+    with pytest.raises(CredentialError):
+        setup.check_credentials(PipelineConfig(), None)
+    serve = setup.served_model("offline")
+    assert serve is not None and setup.served_model("sonnet") is None
+    async with serve() as server:
+        assert server.base_url.startswith("http://127.0.0.1:")
+    environ = {"ANTHROPIC_API_KEY": "sk-0123456789", "DB_PASSWORD": "password", "PATH": "/usr/local/bin/and/more"}
+    assert setup.secret_values(environ) == ["sk-0123456789"], "words are not taken for credentials"
+
+
+HERE: dict[str, Any] = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
+THERE = {
+    "cuda_available": True, "gpu_count": 1, "gpu_names": ["T4"], "gpu_memory": ["15360 MiB"], "cpu_cores": 96,
+    "memory_gb": 700.4, "script_cores": 24, "script_memory_gb": 157.5,
+}  # fmt: skip
+
+
+async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: TaskDescription, tmp_path: Path) -> None:
+    prompt = build_system_prompt(task, setup.gather_facts(task, PipelineConfig(), THERE))
+    for line in ("CPU cores: 96", "Memory: 700 GB", "GPU memory: 15360 MiB", "24 cores and 157.5 GB of memory"):
+        assert line in prompt
+    rich, bare = (setup.gather_facts(task, PipelineConfig(**parts), THERE) for parts in ({}, {"briefing": ()}))
+    assert "size" in rich.brief and rich.knowledge and rich.share is not None
+    assert (bare.brief, bare.knowledge, bare.share) == ("", "", None), "each part can be switched off"
+    prompts, asked = set[str](), set[str]()
+    for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
+        config = PipelineConfig(script_memory_gb=memory)
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            budget, _ = setup.open_budget(journal, setup.first_event(task, config, found, Isolation()), resume=resume)
+            surroundings = found, "http://127.0.0.1:9", None, task.data_dir, False
+            async with setup.connected(task, config, journal, budget, *surroundings) as agents:
+                assert isinstance(agents, AgentClient)
+                prompts.add(agents.system_prompt)
+                asked.add(agents.fingerprint(agent_config(AgentType.coder)))
+    assert (len(prompts), len(asked)) == (3, 1)
+
+
+def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packages: str) -> RunStarted:
+    first = setup.first_event(task, config, HERE, Isolation())
+    interpreter = Interpreter(version="3.11.2", packages=packages)
+    return first.model_copy(update={"interpreter": interpreter, "versions": {"mle-star": version}})
+
+
+async def test_a_resumed_run_keeps_its_packages_and_says_what_has_changed(
+    task: TaskDescription, tmp_path: Path
+) -> None:
+    config, path = PipelineConfig(), tmp_path / "journal.jsonl"
+
+    def opened(first: RunStarted, *, resume: bool) -> tuple[Interpreter | None, list[str]]:
+        with Journal(path) as journal:
+            setup.open_budget(journal, first, resume=resume)
+            return journal.interpreter, [event.message for event in journal.events if isinstance(event, Notice)]
+
+    begun = _begun(task, config, "1.0", numpy="1.26", pandas="2.2", xgboost="2.1")
+    assert opened(begun, resume=False) == (begun.interpreter, [])
+    assert opened(begun, resume=True) == (begun.interpreter, [])
+
+    kept, said = opened(_begun(task, config, "1.1", numpy="2.0", pandas="2.2", Torch="2.9"), resume=True)
+    assert kept == begun.interpreter
+    assert "begun by mle-star 1.0, this is 1.1: steps that it asks for in other words are done" in said[0]
+    assert "(numpy 2.0 instead of 1.26, Torch 2.9 is new, xgboost is gone)" in said[1] and len(said) == 2
+
+    elsewhere = _begun(task, config, "1.0", **{f"package{number}": "1" for number in range(7)})
+    few = "(numpy is gone, package0 1 is new, package1 1 is new and 7 more): what is recorded counts"
+    assert few in opened(elsewhere, resume=True)[1][2]
+
+    other = elsewhere.model_copy(update={"config": config.model_copy(update={"python": "/usr/bin/other"})})
+    for _ in range(2):
+        kept, said = opened(other, resume=True)
+        assert kept == other.interpreter and len(said) == 3, "another interpreter was asked for: nothing has changed"
+
+
+def test_a_file_that_breaks_in_the_middle_ends_nothing(task: TaskDescription, tmp_path: Path) -> None:
+    """Scores are then those that scripts print, and the reason is said."""
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    lines = [json.dumps({"id": i, "size": i * 7 % 50, "label": i % 2}) for i in range(400)]
+    lines[350] = lines[350][:12]
+    (folder / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "test.jsonl").write_text("".join(f'{{"id": {i}, "size": 3}}\n' for i in range(400, 440)))
+    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(400, 440)))
+    odd = task.model_copy(update={"data_dir": str(folder)})
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        assert setup.prepare_holdout(odd, PipelineConfig(), tmp_path / "run", journal) is None
+        (said,) = [event for event in journal.events if isinstance(event, HoldOutPrepared)]
+    assert "train.jsonl" in said.why_not and "cannot be read" in said.why_not
+
+
+def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_heard_once(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 31, 14, 5, 9)
+    first = new_run_folder(tmp_path, "../Titanic: the ship", now)
+    assert first == tmp_path / "Titanic--the-ship-20260131-140509"
+    first.mkdir()
+    assert new_run_folder(tmp_path, "../Titanic: the ship", now).name.endswith("-140509-2")
+    assert new_run_folder(tmp_path, "???", now).name == "run-20260131-140509"
+    contents: list[str | bytes | Iterable[str]] = ["text é", "text é".encode(), (piece for piece in ("text", " é"))]
+    for content in contents:
+        write_whole(tmp_path / "new" / "file", content)
+        assert (tmp_path / "new" / "file").read_text(encoding="utf-8") == "text é"
+        assert len(list((tmp_path / "new").iterdir())) == 1
+    copy = tmp_path / "final" / "copy"
+    for _ in range(2):  # a copy replaces what was there, and one that fails leaves it
+        place_copy(tmp_path / "new" / "file", copy)
+        assert not copy.samefile(tmp_path / "new" / "file") and list(copy.parent.iterdir()) == [copy]
+    with pytest.raises(OSError):
+        place_copy(tmp_path / "none", copy)
+    assert copy.read_text(encoding="utf-8") == "text é" and list(copy.parent.iterdir()) == [copy]
+    write_whole(first / "journal.jsonl", "")
+    assert take_request(first) is None
+    request_finish(first)
+    assert (take_request(first), take_request(first)) == ("finish", None)
+    request_finish(first, now=True)
+    assert take_request(first) == "stop"
+    (first / "control").write_bytes(b"\xff nonsense")
+    assert take_request(first) is None

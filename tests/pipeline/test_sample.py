@@ -1,4 +1,5 @@
-"""Sample first: where scripts take long they are met and repaired on a tenth of the rows; small tables never are."""
+"""What a run does beyond the specification: long scripts are met on a sample of the rows, only promising ones are
+checked, paths begin differently, and limits are known."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import pytest
 from mle_star.data.place import DataFolder
 from mle_star.holdout.views import write_sample
 from mle_star.models import ExecutionRawResult, TaskDescription
+from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import CandidateEvaluated, ScriptFinished
 from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, settings
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, script
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking, levels, script
 
 ROWS = 60_000
 
@@ -29,46 +30,41 @@ def large(task: TaskDescription) -> None:
 
 @dataclass
 class Counting(LevelExecutor):
-    """Says of every run what was run and on what; a script that crashes does so wherever it runs."""
+    """Says of every run whether the script crashes, and whether it is on the sample."""
 
-    seen: list[tuple[bool, bool]] = field(default_factory=list)  # does it crash? on the sample?
+    seen: list[tuple[bool, bool]] = field(default_factory=list)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         text = Path(request.script_path).read_text(encoding="utf-8")
-        assert request.input_dir is not None
-        self.seen.append(("raise " in text, "sample-" in request.input_dir))
+        self.seen.append(("raise " in text, "sample-" in str(request.input_dir)))
         return await super().run(request)
 
+    @property
+    def on_sample(self) -> int:
+        return sum(on_sample for _, on_sample in self.seen)
 
-ONE: dict[str, Any] = {"M": 1, "L": 1, "T": 1, "K": 1}
 
-
+ONE = {"M": 1, "L": 1, "T": 1, "K": 1}
 CRASHING = Mind(models=1, overrides={"init": fenced(script(0.5, note="first") + "\nraise RuntimeError('late')\n")})
 
 
 async def test_a_script_that_crashes_late_is_repaired_on_the_sample(quick: QuickRun, large: None) -> None:
     seen: dict[str, list[tuple[bool, bool]]] = {}
-    for choice in ("auto", "off", "offline"):
+    config = settings(**ONE, max_debug_attempts=2)
+    for name, chosen in {"auto": {}, "off": {"sample_first": "off"}, "offline": {"model": "offline"}}.items():
         executor, agents = Counting(), MindAgents(CRASHING)
-        chosen = {"model": "offline"} if choice == "offline" else {"sample_first": choice}
-        config = settings(**ONE, max_debug_attempts=2, **chosen)
-        result = await quick(config, name=choice, agents=agents, executor=executor)
-        assert result.phase1.candidate_scores == [0.5]
-        assert agents.count("debugger") == 1
-        seen[choice] = executor.seen
-    assert seen["auto"][:3] == [(True, True), (False, True), (False, False)]
-    assert (True, False) not in seen["auto"]
+        result = await quick(config.model_copy(update=chosen), name=name, agents=agents, executor=executor)
+        assert (result.phase1.candidate_scores, agents.count("debugger")) == ([0.5], 1)
+        seen[name] = executor.seen
+    assert seen["auto"][:3] == [(True, True), (False, True), (False, False)] and (True, False) not in seen["auto"]
     assert sum(on_sample for _, on_sample in seen["auto"]) == 2  # the solution is quick: later ones need no sample
     assert seen["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in seen["off"])
     assert seen["offline"] == seen["off"]  # its scripts watch the clock: the first whole answer comes first
-    runs = quick.events(ScriptFinished, "auto")
-    assert [(run.purpose, run.result.is_error, run.result.score) for run in runs[:3]] == [
-        ("sample", True, None), ("sample", False, None), ("solution", False, 0.5)
-    ]  # fmt: skip
+    runs = [(run.purpose, run.result.is_error, run.result.score) for run in quick.events(ev.ScriptFinished, "auto")]
+    assert runs[:3] == [("sample", True, None), ("sample", False, None), ("solution", False, 0.5)]
     (prompt,) = quick.prompts("debugger", "auto")
     assert "On a sample of 6002 of the 60000 training rows:" in prompt
     again, agents = Counting(), MindAgents(CRASHING)
-    config = settings(**ONE, max_debug_attempts=2)
     for late in (config, config.model_copy(update={"time_limit_seconds": 1})):  # too little time for any sample
         await quick(late, name="auto", agents=agents, executor=again, resume=True)
         assert again.seen == [] and agents.calls == []
@@ -80,22 +76,14 @@ async def test_what_fails_on_the_sample_only_or_has_little_time_runs_in_full(qui
 
     executor, agents = Counting(after=fails_there), MindAgents(Mind(models=1))
     await quick(settings(**ONE), agents=agents, executor=executor)  # until no repair is left
-    (candidate,) = quick.events(CandidateEvaluated)
+    (candidate,) = quick.events(ev.CandidateEvaluated)
     assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
     await quick(settings(**ONE), executor=Counting(seconds=1003.0), agents=agents, name="slow")
     first = quick.prompts("debugger", "slow")[0]
     assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in first
     assert "faster by measured means" in first
     await quick(settings(**ONE, script_timeout_seconds=50), executor=(short := Counting()), name="short")
-    assert short.seen and not any(on_sample for _, on_sample in short.seen), "a whole answer comes first"
-
-
-async def test_a_small_table_sees_no_sample(quick: QuickRun, tmp_path: Path) -> None:
-    for seconds in (0.0, 100.0):
-        executor = Counting(seconds=seconds)
-        await quick(settings(**ONE), executor=executor, name=f"small-{seconds:g}")
-        assert executor.seen and not any(on_sample for _, on_sample in executor.seen)
-        assert not list((tmp_path / f"small-{seconds:g}").glob("views/sample*"))
+    assert short.seen and not short.on_sample, "a whole answer comes first"
 
 
 async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun, large: None) -> None:
@@ -104,18 +92,81 @@ async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun
 
     config, executor = settings(**{**ONE, "K": 2}, time_limit_seconds=36_000), Counting(after=slow)
     await quick(config, executor=executor, agents=MindAgents(Mind(models=1)))
-    refined = [e for e in quick.events(ScriptFinished) if "/k-" in e.step]
-    assert [run.purpose for run in refined] == ["sample", "solution", "sample", "solution"]
+    refined = [e.purpose for e in quick.events(ev.ScriptFinished) if "/k-" in e.step]
+    assert refined == ["sample", "solution", "sample", "solution"]
     for prompt in quick.prompts("coder"):
         assert "on a sample of 6002 of the 60000 training rows, and must work there" in prompt
         assert "more than 60000 training samples" in prompt  # there is time for all of them
 
 
+async def test_a_small_table_sees_no_sample(quick: QuickRun) -> None:
+    for seconds in (0.0, 100.0):
+        await quick(settings(**ONE), executor=(executor := Counting(seconds=seconds)), name=f"{seconds:g}")
+        assert executor.seen and not executor.on_sample
+        assert not list(quick.dir.parent.glob("*/views/sample*"))
+
+
 def test_the_sample_holds_every_class_and_the_other_files(task: TaskDescription, tmp_path: Path, large: None) -> None:
-    sample = write_sample(DataFolder(task.data_dir), tmp_path / "views", task.description, 1)
-    again = write_sample(DataFolder(task.data_dir), tmp_path / "again", task.description, 1)
-    assert sample is not None and again is not None and (sample.rows, sample.of) == (6002, ROWS)
-    lines = (sample.folder / "train.csv").read_text(encoding="utf-8").splitlines()
-    assert lines == (again.folder / "train.csv").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == sample.rows + 1 and sum(line.endswith(",2") for line in lines) == 2
+    found = [write_sample(DataFolder(task.data_dir), tmp_path / name, task.description, 1) for name in ("one", "two")]
+    files = {sample.folder / "train.csv" for sample in found if sample}
+    lines, again = ([*path.read_text(encoding="utf-8").splitlines()] for path in files)
+    assert lines == again and len(lines) == 6003 and sum(line.endswith(",2") for line in lines) == 2
+    (sample, _) = found
+    assert sample is not None and (sample.rows, sample.of) == (6002, ROWS)
     assert {path.name for path in sample.folder.iterdir()} == {path.name for path in Path(task.data_dir).iterdir()}
+
+
+async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quick: QuickRun) -> None:
+    calls, plateau = {}, Mind(overrides={"coder": lambda p: fenced(f"level = {min(levels(p)[0] + 0.01, 0.57):.4f}")})
+    for checks in ("all", "promising"):
+        config, agents = settings(M=4, T=4, K=4, L=1, leakage_checks=checks, use_cache=False), MindAgents(plateau)
+        assert (await quick(config, name=checks, agents=agents)).submission_path
+        assert agents.count("leakage") >= 3
+        calls[checks] = len(agents.calls)
+    assert calls["promising"] <= 0.75 * calls["all"], calls
+
+
+async def test_paths_begin_with_different_clean_scripts_unless_the_specification_is_wanted(quick: QuickRun) -> None:
+    """Of the candidates only the best was checked, and no change of a path's start is ever checked for what it had."""
+    leak = Mind(overrides={**leaking("level = 0.5100"), "merger": "No idea."})
+    runs: dict[str, tuple[dict[str, Any], Mind, list[float | None]]] = {
+        "differ": ({"diversity": ("starts",)}, Mind(), [None, 0.52, 0.51]),  # the initial solution, then the best ones
+        "twins": ({}, Mind(), [None] * 3),
+        "leak": ({"diversity": ("starts",), "leakage_checks": "promising"}, leak, [None, None, 0.5]),
+    }
+    for name, (config, mind, begun) in runs.items():
+        await quick(settings(M=3, L=3, T=1, K=1, **config), name=name, agents=MindAgents(mind))
+        scores = {one.model_name: one.score for one in quick.events(ev.CandidateEvaluated, name)}
+        assert {*scores.values()} == {0.5, 0.51, 0.52}
+        paths = {e.path: scores.get(e.model) for e in quick.events(ev.PhaseStarted, name) if e.path is not None}
+        assert [paths[number] for number in range(3)] == begun, "the journal names what a path began with"
+        studies = {study.path: study.solution_score for study in quick.events(ev.AblationFinished, name)}
+        assert [studies[number] for number in range(3)] == [score or studies[0] for score in begun]
+    found = [event.step for event in quick.events(ev.LeakageChecked, "leak") if event.found]
+    assert found == ["phase2/path-1/leakage-detection"]
+
+
+def slow_on_model_0(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+    """What stems from model 0 takes three minutes, all else five seconds; it is stopped where it takes too long."""
+    seconds = 170.0 if "# model 0" in Path(request.script_path).read_text(encoding="utf-8") else 5.0
+    if seconds > request.timeout_seconds:
+        stopped = {"stdout": "", "exit_code": -1, "duration_seconds": request.timeout_seconds, "timed_out": True}
+        return done.model_copy(update=stopped)
+    return done.model_copy(update={"duration_seconds": seconds})
+
+
+async def test_a_path_has_time_for_its_slow_start_and_the_last_script_knows_its_limit(quick: QuickRun) -> None:
+    agents, executor = (
+        MindAgents(Mind(overrides=dict.fromkeys(("merger", "debugger"), "No idea."))),
+        LevelExecutor(after=slow_on_model_0),
+    )
+    await quick(settings(T=4, K=4, R=1, diversity=("starts",)), agents=agents, executor=executor)
+    tried = [event.score for event in quick.events(ev.RefinementTried) if event.path == 1]
+    assert len(tried) == 16 and None not in tried
+    prompts = {event.step: event.prompt for event in quick.events(ev.AgentFinished)}
+    assert "The current solution takes 3 min." in prompts["phase2/path-1/t-0/k-0/coder"]
+    await quick(settings(**{**ONE, "M": 2}, script_timeout_seconds=400), executor=executor, name="limited")
+    (last,) = [e.prompt for e in quick.events(ev.AgentFinished, "limited") if e.step == "finalization/test"]
+    assert "A script is stopped after 60 min." in last and "The current solution takes" not in last
+    (started,) = [e for e in quick.events(ev.ScriptStarted, "limited") if e.purpose == "submission"]
+    assert started.timeout_seconds == pytest.approx(3600, abs=60)
