@@ -48,13 +48,12 @@ from mle_star.run.log_lines import yes_no
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.timing import too_late_for
 from mle_star.safety import (
-    UNANSWERED,
-    UNCHECKED,
     DebugCallback,
     check_before_running,
     checks_later,
     clean_at_last,
     make_debug_callback,
+    remarks_of,
     synthetic_traceback,
     warn_of_masking,
     with_block,
@@ -149,14 +148,12 @@ async def result_of_the_search(
     run = current_run()
     submission = await use_kept_submission(solution, reason=reason, failed=failed)
     script, remarks = submission.script, run.shared.ending.remarks
-    scripts = {digest_of(content) for content in members or [solution.content]}
     if script.leaking or run.ledger.leaks(digest_of(script.content)):
         remarks = [LEAKING_SOLUTION]
     elif script.phase is not SolutionPhase.final and script.content != solution.content:
         remarks = []  # another one stands in
     elif remarks is None:
-        remarks = [UNCHECKED] if checks_later(config) and not all(map(run.ledger.is_checked, scripts)) else []
-        remarks = [UNANSWERED] if any(map(run.ledger.is_unanswered, scripts)) else remarks
+        remarks = remarks_of(members or [solution.content], config)
     return _result(submission, remarks, task, config, found)
 
 

@@ -279,28 +279,35 @@ async def check_at_last(
     solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None = None
 ) -> tuple[SolutionScript, list[str]]:
     """What is submitted, checked where the end came before its check; and what is to be said of it."""
-    run = current_run()
-    scripts = {digest_of(content) for content in ((solution.content,) if members is None else members)}
-    ledger = run.ledger
-    unanswered = any(map(ledger.is_unanswered, scripts))
-    known = solution.model_copy(update={"leaking": solution.leaking or ledger.leaks(digest_of(solution.content))})
+    run, contents = current_run(), [solution.content] if members is None else list(members)
+
+    def as_known(remarks: list[str]) -> tuple[SolutionScript, list[str]]:
+        """The solution as the checks have found it so far; of one that leaks there is nothing more to say."""
+        leaking = solution.leaking or run.ledger.leaks(digest_of(solution.content))
+        return solution.model_copy(update={"leaking": leaking}), [] if leaking else remarks
+
     if not checks_later(config):
-        return known, [UNANSWERED] if unanswered and not known.leaking else []
-    if solution.leaking or all(map(ledger.is_checked, scripts)):
+        return as_known(remarks_of(contents, config))
+    if solution.leaking or not remarks_of(contents, config):
         return solution, []
+    if run.budget.money_is_gone or members is not None:
+        return as_known([UNCHECKED])
     try:
-        if run.budget.money_is_gone or members is not None:
-            return known, [] if known.leaking else [UNCHECKED]
         checked = await check_and_fix_leakage(solution)
     except BudgetExceeded:
-        found = ledger.leaks(digest_of(solution.content))
-        return solution.model_copy(update={"leaking": found}), [] if found else [UNCHECKED]
-    if checked.leaking:
-        return solution.model_copy(update={"leaking": True}), []
-    if any(map(ledger.is_unanswered, scripts)):
-        return known, [] if known.leaking else [UNANSWERED]
+        return as_known([UNCHECKED])
+    if checked.leaking or run.ledger.is_unanswered(digest_of(solution.content)):
+        return as_known([UNANSWERED])
     fixed = checked.content != solution.content
     return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
+
+
+def remarks_of(contents: Iterable[str], config: PipelineConfig) -> list[str]:
+    """What is to be said of scripts whose last check had no answer, or never came although one was due."""
+    ledger, scripts = current_run().ledger, {digest_of(content) for content in contents}
+    if any(map(ledger.is_unanswered, scripts)):
+        return [UNANSWERED]
+    return [UNCHECKED] if checks_later(config) and not all(map(ledger.is_checked, scripts)) else []
 
 
 async def clean_at_last(

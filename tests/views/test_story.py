@@ -211,9 +211,9 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_back_to_a_retrieved_
     assert line.ensemble is not None and line.ensemble == story.best_ensemble
     assert (line.source, line.submitted) == ("ensemble", line.ensemble.step)
     assert line.candidate is not None and line.candidate.model_name in story.models
-    assert [path.index for path in line.paths] == [0, 1, 2]
-    for path in line.paths:
-        assert all(gain.accepted for gain in path.gains) and len({gain.t for gain in path.gains}) == len(path.gains)
+    assert list(line.paths) == [0, 1, 2]
+    for gains in line.paths.values():
+        assert all(gain.accepted for gain in gains) and len({gain.t for gain in gains}) == len(gains)
     solutions = sum(run.seconds for run in story.scripts.values() if run.purpose == "solution")
     assert sum(row.seconds for row in attempt_rows(story)) == pytest.approx(solutions)
 
@@ -423,9 +423,9 @@ def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None
     assert "won" in why(alone) and "a single model" in Verdict(alone).gain[0]
     assert "single" not in [row.kind for row in Verdict(alone).yardsticks]
     assert len(improved(alone)) == 1 and "candidate" in improved(alone)[0]
-    assert lineage_of(path).paths[0].gains and "path 1" in improved(path)[-1]
+    assert lineage_of(path).paths[1] and "path 1" in improved(path)[-1]
     assert not any("path 0" in line for line in improved(path))
-    assert improved(blend) == [] and lineage_of(blend).paths == []
+    assert improved(blend) == [] and lineage_of(blend).paths == {}
     page = Page(tmp_path).html(blend)
     assert "Merged in" not in page and "Refined on" not in page
     assert alone.news[-1].words.startswith("ended early, stopped by the time limit")

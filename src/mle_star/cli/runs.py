@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,7 +91,7 @@ def show(
       mle-star show titanic-20260131 phase2/path-0/t-0/k-1
     """
     screen, steps = console(), read_steps(run_folder)
-    wanted = _named(steps.values(), step)
+    wanted = _named(steps, step)
     if not steps:
         raise ConfigError(f"{run_folder} has no steps yet")
     if not wanted:
@@ -101,8 +99,8 @@ def show(
     if not step or len(wanted) > MOST_STEPS:
         _list_steps(screen, wanted)
         return
-    for one in wanted:
-        _show_step(screen, one)
+    for name, record in wanted.items():
+        _show_step(screen, name, record)
 
 
 def diff(
@@ -194,67 +192,41 @@ TEXTS = {
 TITLES = {"json_text": "reply", "result.stdout": "output", "result.stderr": "errors"}
 
 
-@dataclass
-class StepRecord:
-    """All that the journal says about one step: its call, its script, and other events by their kind."""
-
-    step: str
-    events: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def score(self) -> float | None:
-        """The score of its script, or of the attempt that ended here."""
-        if "script" in self.events:
-            result = self.events["script"].result
-            return None if result.is_error else result.score
-        found: float | None = self._first("score")
-        return found
-
-    @property
-    def outcome(self) -> str:
-        """How it ended, in a word or two."""
-        if "script" in self.events:
-            result = self.events["script"].result
-            failed = "timed out" if result.timed_out else "failed"
-            return failed if result.is_error else "not run again" if result.cached else "ran"
-        if "call" in self.events:
-            return "failed" if self.events["call"].kind == "agent_failed" else "answered"
-        return {True: "accepted", False: "not accepted", None: ""}[self._first("accepted")]
-
-    def _first(self, name: str) -> Any:
-        """What the first event that has such a field says."""
-        return next((getattr(event, name) for event in self.events.values() if hasattr(event, name)), None)
-
-    def facts(self) -> Iterator[str]:
-        """What the log says of it, and a little more."""
-        for event in self.events.values():
-            lines = (write(event) for level, write in LINES.get(event.kind, ()) if level > DEBUG)
-            yield from filter(None, (MORE.get(event.kind, "").format(event), *lines))
-
-    def texts(self) -> Iterator[tuple[str, str, str]]:
-        """Long texts as name, content and language."""
-        for event in self.events.values():
-            for name, language in TEXTS.get(event.kind, {}).items():
-                content = attrgetter(name)(event) or ""
-                if content.strip():
-                    yield TITLES.get(name, name), content, language
+Record = dict[str, Any]
+"""All that the journal says about one step: its `call`, its `script`, and other events by their kind."""
 
 
-def read_steps(run_dir: Path) -> dict[str, StepRecord]:
+def read_steps(run_dir: Path) -> dict[str, Record]:
     """The steps of a run in the order in which they ended; a step that was repeated shows its last time."""
-    steps: dict[str, StepRecord] = {}
+    steps: dict[str, Record] = {}
     for event in read_journal(RunFolder(run_dir).open().journal):
         if event.step and not event.kind.endswith("_started"):
-            record = steps[event.step] = steps.pop(event.step, StepRecord(event.step))
-            record.events[PARTS.get(event.kind, event.kind)] = event
+            record = steps[event.step] = steps.pop(event.step, {})
+            record[PARTS.get(event.kind, event.kind)] = event
     return steps
 
 
-def _named(records: Iterable[StepRecord], name: str) -> list[StepRecord]:
+def _outcome(record: Record) -> tuple[str, float | None]:
+    """How a step ended, in a word or two, and the score of its script or of the attempt that ended here."""
+    if "script" in record:
+        result = record["script"].result
+        failed = "timed out" if result.timed_out else "failed"
+        words = failed if result.is_error else "not run again" if result.cached else "ran"
+        return words, None if result.is_error else result.score
+    score, accepted = (
+        next((getattr(one, name) for one in record.values() if hasattr(one, name)), None)
+        for name in ("score", "accepted")
+    )
+    if "call" in record:
+        return "failed" if record["call"].kind == "agent_failed" else "answered", score
+    return {True: "accepted", False: "not accepted", None: ""}[accepted], score
+
+
+def _named(steps: dict[str, Record], name: str) -> dict[str, Record]:
     """The step of this name with those below it; where there is none, those that begin like this."""
-    name, known = name.rstrip("/"), list(records)
-    whole = [one for one in known if one.step == name or one.step.startswith(f"{name}/")]
-    return whole or [one for one in known if one.step.startswith(name)]
+    name = name.rstrip("/")
+    whole = {step: record for step, record in steps.items() if step == name or step.startswith(f"{name}/")}
+    return whole or {step: record for step, record in steps.items() if step.startswith(name)}
 
 
 def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
@@ -266,33 +238,40 @@ def _find_script(run_dir: Path, name: str) -> tuple[str, str]:
         if not code:
             raise ConfigError(f"{run_dir} has no {name} script yet")
         return f"{name} ({text.score(score)})", code
-    scripts = [record for record in read_steps(run_dir).values() if "script" in record.events]
-    chosen = _named(scripts, name)
+    scripts = {step: record for step, record in read_steps(run_dir).items() if "script" in record}
+    chosen = list(_named(scripts, name))
     if not chosen:
-        raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some_of([s.step for s in scripts], 6)}")
-    return f"{chosen[-1].step} ({text.score(chosen[-1].score)})", chosen[-1].events["script"].script
+        raise ConfigError(f"{run_dir}: no script ran at {name!r}; there are {some_of(list(scripts), 6)}")
+    last = scripts[chosen[-1]]
+    return f"{chosen[-1]} ({text.score(_outcome(last)[1])})", last["script"].script
 
 
-def _list_steps(screen: Console, steps: list[StepRecord]) -> None:
+def _list_steps(screen: Console, steps: dict[str, Record]) -> None:
     made = table("step", "outcome", "score>", "cost>", "time>")
-    for one in steps:
-        call, script = one.events.get("call"), one.events.get("script")
+    for step, record in steps.items():
+        (words, score), call, script = _outcome(record), record.get("call"), record.get("script")
         seconds = script.result.duration_seconds if script else call.seconds if call else None
-        numbers = {text.score: one.score, text.money: call and call.cost_usd, text.duration: seconds}
+        numbers = {text.score: score, text.money: call and call.cost_usd, text.duration: seconds}
         cells = ["" if value is None else write(value) for write, value in numbers.items()]
-        style = {"failed": "red", "accepted": "green"}.get(one.outcome, "")
-        made.add_row(Text(one.step), Text(one.outcome, style=style), *cells)
+        style = {"failed": "red", "accepted": "green"}.get(words, "")
+        made.add_row(Text(step), Text(words, style=style), *cells)
     screen.print(made)
 
 
-def _show_step(screen: Console, one: StepRecord) -> None:
-    screen.print(Text(f"{one.step}: {one.outcome}", style="bold"))
-    for words in one.facts():
-        screen.print(Text(text.one_line(words, 300)))
-    for name, content, kind in one.texts():
-        screen.print(Rule(name, align="left", style="dim"), width=min(screen.width, RULE))
+def _show_step(screen: Console, step: str, record: Record) -> None:
+    """What the log says of a step, a little more, and its long texts."""
+    screen.print(Text(f"{step}: {_outcome(record)[0]}", style="bold"))
+    for event in record.values():
+        lines = (write(event) for level, write in LINES.get(event.kind, ()) if level > DEBUG)
+        for words in filter(None, (MORE.get(event.kind, "").format(event), *lines)):
+            screen.print(Text(text.one_line(words, 300)))
+    names = [(event, *named) for event in record.values() for named in TEXTS.get(event.kind, {}).items()]
+    for event, name, language in names:
+        if not (content := attrgetter(name)(event) or "").strip():
+            continue
+        screen.print(Rule(TITLES.get(name, name), align="left", style="dim"), width=min(screen.width, RULE))
         shown = Text(text.clean(content, max_text=400_000).rstrip("\n"))
-        if kind:  # as text, not as a block: the terminal may wrap it, and a pipe gets whole lines
-            shown = Syntax("", kind, background_color="default").highlight(shown.plain)
+        if language:  # as text, not as a block: the terminal may wrap it, and a pipe gets whole lines
+            shown = Syntax("", language, background_color="default").highlight(shown.plain)
         screen.print(shown, end="\n" if not shown.plain.endswith("\n") else "")
     screen.print()

@@ -258,15 +258,10 @@ def _cut_blank_borders(text: str) -> str:
 # --- replies that were cut at the model's limit of tokens and resumed --------------------------------------
 
 MAX_REPEATED_LINES = 200
-
-
-@dataclass(frozen=True)
-class _Fence:
-    start: int  # of its line
-    end: int  # of its line, the line break included
-    indent: int
-    marks: str
-    tag: str
+_ANY_FENCE = re.compile(
+    r"^(?P<indent>[^\S\n]*)(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^`\n]*?)[^\S\n]*(?:\n|\Z)", re.MULTILINE
+)
+"""The line of a fence however far in it stands, the line break included."""
 
 
 def joined(before: str, after: str) -> str:
@@ -277,66 +272,53 @@ def joined(before: str, after: str) -> str:
     """
     open_ones = _open_fences(before)
     if not open_ones:
-        begins_block = next(_fences(after.partition("\n")[0]), None) is not None
+        begins_block = _ANY_FENCE.match(after) is not None
         return f"{before}\n{after}" if begins_block and not before.endswith("\n") else before + after
     opened, again = open_ones[0], _opened_again(after, open_ones)
     readings = [before + after, f"{before}\n{after}"]
     if again is not None:
-        begun, code = before[opened.end :], after[again.end :]
+        begun, code = before[opened.end() :], after[again.end() :]
         readings = [before[: len(before) - _repeated(begun, code)] + code, before + code, f"{before}\n{code}"]
         if begun.lstrip().partition("\n")[0].rstrip() == code.lstrip().partition("\n")[0].rstrip():
-            readings.insert(0, before[: opened.end] + code)  # the whole block once more
+            readings.insert(0, before[: opened.end()] + code)  # the whole block once more
     return next((text for text in readings if compiles(_block(text, opened))), readings[0])
 
 
-def _opened_again(after: str, open_ones: list[_Fence]) -> _Fence | None:
+def _opened_again(after: str, open_ones: list[re.Match[str]]) -> re.Match[str] | None:
     """The line that opens the block a second time, if the piece does not just go on with the code."""
     opened, depth = open_ones[0], len(open_ones)
-    first = next((found for found in _fences(after) if found.marks == opened.marks), None)
-    if first is None or first.indent != opened.indent:
+    first = next((found for found in _ANY_FENCE.finditer(after) if found["marks"] == opened["marks"]), None)
+    if first is None or first["indent"] != opened["indent"]:
         return None
-    if first.tag:
-        return first if first.tag == opened.tag or not after[: first.start].strip() else None
-    for found in _fences(after):
-        depth += 1 if found.tag or not depth else -1
+    if first["tag"]:
+        return first if first["tag"] == opened["tag"] or not after[: first.start()].strip() else None
+    for found in _ANY_FENCE.finditer(after):
+        depth += 1 if found["tag"] or not depth else -1
     return first if depth else None  # a bare fence closes the block, unless a later one has to
 
 
-def _open_fences(text: str) -> list[_Fence]:
+def _open_fences(text: str) -> list[re.Match[str]]:
     """The fences that are still open at the end: inside a block a tagged fence nests, and a bare one closes."""
-    opened: list[_Fence] = []
-    for found in _fences(text):
-        if not opened or (found.tag and found.marks.startswith(opened[0].marks)):
+    opened: list[re.Match[str]] = []
+    for found in _ANY_FENCE.finditer(text):
+        if not opened or (found["tag"] and found["marks"].startswith(opened[0]["marks"])):
             opened.append(found)
-        elif found.marks.startswith(opened[0].marks):
+        elif found["marks"].startswith(opened[0]["marks"]):
             opened.pop()
     return opened
 
 
-def _block(text: str, opened: _Fence) -> str:
+def _block(text: str, opened: re.Match[str]) -> str:
     """What stands in the block of this fence; all that follows, if nothing closes it."""
-    lines = text[opened.end :].split("\n")
-    return "\n".join(lines[: _outer_end([line.strip() for line in lines], -1, opened.marks)])
-
-
-def _fences(text: str) -> Iterator[_Fence]:
-    start = 0
-    for line in text.splitlines(keepends=True):
-        bare = line.strip()
-        found = FENCE_LINE.match(bare)
-        if found is not None:
-            yield _Fence(start, start + len(line), line.index(bare), found[1], found[2])
-        start += len(line)
+    lines = text[opened.end() :].split("\n")
+    return "\n".join(lines[: _outer_end([line.strip() for line in lines], -1, opened["marks"])])
 
 
 def _repeated(begun: str, code: str) -> int:
     """How many characters at the end of `begun`, from the beginning of a line on, `code` begins with."""
     lines = begun.splitlines(keepends=True)[-MAX_REPEATED_LINES:]
-    for number in range(len(lines)):
-        end = "".join(lines[number:])
-        if code.startswith(end):
-            return len(end)
-    return 0
+    ends = ("".join(lines[number:]) for number in range(len(lines)))
+    return next((len(end) for end in ends if code.startswith(end)), 0)
 
 
 # --- places in scripts -----------------------------------------------------------------------------------

@@ -21,15 +21,6 @@ FINALIZED: dict[str, Source] = {"blend": "blend", "ensemble": "ensemble", "refin
 """What a result without a final selection calls what it was made from."""
 
 
-@dataclass(frozen=True)
-class PathLine:
-    """What one path added: of each outer step, the attempt that it went on from."""
-
-    index: int
-    gains: list[RefinementTried]
-    score: float | None
-
-
 class Gain(NamedTuple):
     """An attempt on the way to the solution, and how much better it is than what it was made from."""
 
@@ -60,7 +51,7 @@ class Lineage:
     candidate: CandidateEvaluated | None
     merges: list[MergeTried]
     data_use: SearchNode | None  # what worked in data that was not used before
-    paths: list[PathLine]
+    paths: dict[int, list[RefinementTried]]  # what each added: of its outer steps, the attempts that it went on from
     ensemble: EnsembleTried | None
     leaks_fixed: int
     last: str
@@ -88,7 +79,7 @@ def _lineage(story: RunStory) -> Lineage:
         merges=_of(nodes, MergeTried),
         data_use=next((node for node in nodes if node.kind == "data"), None),
         ensemble=next(iter(_of(nodes, EnsembleTried)), None),
-        paths=[PathLine(n, [one for one in gains if one.path == n], story.paths[n].best_score) for n in shown],
+        paths={index: [one for one in gains if one.path == index] for index in shown},
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         last="" if source == "promoted" else _last(story),
     )
@@ -197,13 +188,13 @@ def _winner(story: RunStory, line: Lineage) -> str:
     others = [text.one_line(merge.reference_model, 40) for merge in line.merges]
     start = f"{base} with {_listed(others)} merged in" if others else base
     if line.source == "ensemble":
-        models = [story.paths[path.index].model for path in line.paths]
+        models = [story.paths[index].model for index in line.paths]
         starts = dict.fromkeys(text.one_line(model, 40) if model else start for model in models)
         paths = plural(len(line.paths), "refined path")
         return f"An ensemble of {paths} {lead}; all began from {_listed(list(starts) or [start])}."
     if line.source == "path" and line.paths:
-        steps = plural(len(line.paths[0].gains), "accepted change")
-        return f"{start} {lead}, refined on path {line.paths[0].index} by {steps}."
+        index, gains = next(iter(line.paths.items()))
+        return f"{start} {lead}, refined on path {index} by {plural(len(gains), 'accepted change')}."
     return f"{start} {lead}{' unchanged' if story.paths else ''}."
 
 

@@ -7,9 +7,11 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -20,7 +22,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from mle_star.errors import ConfigError, JournalError
-from mle_star.run.events import EVENT_ADAPTER, Notice
+from mle_star.run.events import EVENT_ADAPTER, AnyEvent, Notice
 from mle_star.run.folder import RunFolder, is_running, request_finish
 from mle_star.serving import GuardedServer
 from mle_star.views.page import Page, render, render_page
@@ -43,7 +45,6 @@ class Follower:
         self.story = RunStory()
         self.alive = False
         self._offset = 0
-        self._line = 0
         self._checked = float("-inf")
 
     @property
@@ -61,26 +62,22 @@ class Follower:
         return self.story.heard, self.alive
 
     def _read_on(self) -> None:
-        try:
-            with self.folder.journal.open("rb") as file:
-                file.seek(self._offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # it is being written
-                    self._offset += len(line)
-                    self._hear(line)
-        except FileNotFoundError:
-            pass  # the run has not begun yet
+        with suppress(FileNotFoundError), self.folder.journal.open("rb") as file:  # the run may not have begun yet
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # it is being written
+                self._offset += len(line)
+                self.story.apply(self._event(line))
 
-    def _hear(self, line: bytes) -> None:
-        self._line += 1
+    def _event(self, line: bytes) -> AnyEvent:
+        """A line of the journal; a reader of a live page is served better by the rest of the story than by none."""
         try:
-            self.story.apply(EVENT_ADAPTER.validate_json(line))
+            return EVENT_ADAPTER.validate_json(line)
         except ValidationError:
-            # A reader of a live page is served better by the rest of the story than by none of it.
-            damage = JournalError(f"{self.folder.journal.name}, line {self._line}: cannot be read")
+            damage = f"{self.folder.journal.name}, line {self.story.heard + 1}: cannot be read"
             at = self.story.clock.last or datetime.now(timezone.utc)  # a clock that jumps would count all since then
-            self.story.apply(Notice(at=at, level="error", message=str(damage)))
+            return Notice(at=at, level="error", message=damage)
 
 
 class RunPages:
@@ -110,19 +107,21 @@ class RunPages:
         while self._listeners and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    async def _page(self, request: Request) -> Response:
-        return HTMLResponse(await asyncio.to_thread(self._whole))
+    def _page(self, request: Request) -> Response:
+        with self._reading:
+            self._follower.refresh()
+            return HTMLResponse(self._new_page().html(self._follower.story, alive=self._follower.working))
 
-    async def _file(self, request: Request) -> Response:
+    def _file(self, request: Request) -> Response:
         path = request.path_params["path"]
         if path not in FILES or not (self.run_dir / path).is_file():
             return PlainTextResponse("no such file", status_code=404)
         return FileResponse(self.run_dir / path, filename=Path(path).name, media_type="text/plain")
 
-    async def _events(self, request: Request) -> Response:
+    def _events(self, request: Request) -> Response:
         return StreamingResponse(self._news(), media_type="text/event-stream")
 
-    async def _ask(self, request: Request) -> Response:
+    def _ask(self, request: Request) -> Response:
         """Finish now, or stop: asked of the run the way another process would."""
         if not is_running(self.run_dir):
             return PlainTextResponse("no process is at work on this run", status_code=409)
@@ -136,10 +135,9 @@ class RunPages:
         try:
             while True:
                 closing = self._closing.is_set()
-                now = await asyncio.to_thread(self._refresh)
-                if now != heard:
-                    yield f"event: news\ndata: {await asyncio.to_thread(self._changes, page)}\n\n"
-                    heard = now
+                heard, news = await asyncio.to_thread(self._read_on, page, heard)
+                if news:
+                    yield f"event: news\ndata: {json.dumps(news)}\n\n"
                 if closing:
                     yield "event: bye\ndata: {}\n\n"
                     return
@@ -147,26 +145,18 @@ class RunPages:
         finally:
             self._listeners -= 1
 
-    def _refresh(self) -> tuple[int, bool]:
-        """Read on; another answer than before means news."""
-        with self._reading:
-            return self._follower.refresh()
-
-    def _whole(self) -> str:
-        self._refresh()
-        with self._reading:
-            return self._new_page().html(self._follower.story, alive=self._follower.working)
-
     def _new_page(self) -> Page:
         return Page(self.run_dir, token=self.token, home=self.home)
 
-    def _changes(self, page: Page) -> str:
+    def _read_on(self, page: Page, heard: tuple[int, bool]) -> tuple[tuple[int, bool], dict[str, Any]]:
+        """How far the run has come, and what that changes on a page that has `heard` so much of it."""
         with self._reading:
-            follower = self._follower
-            news = page.changes(follower.story, alive=follower.working)
-            news |= {"working": follower.working, "state": follower.story.state}
-        news["now"] = datetime.now(timezone.utc).isoformat()
-        return json.dumps(news)
+            follower, now = self._follower, self._follower.refresh()
+            if now == heard:
+                return now, {}
+            about = {"working": follower.working, "state": follower.story.state}
+            changes = page.changes(follower.story, alive=follower.working)
+        return now, {**changes, **about, "now": datetime.now(timezone.utc).isoformat()}
 
 
 class LiveServer(GuardedServer):
@@ -235,26 +225,24 @@ class IndexServer(GuardedServer):
 
     # --- pages ---
 
-    async def _index(self, request: Request) -> Response:
-        rows = await asyncio.to_thread(self._row_html)
-        return self._html("index.html.j2", rows=Markup(rows), folder=self.folder, title="All runs")
+    def _index(self, request: Request) -> Response:
+        return self._html("index.html.j2", rows=Markup(self._row_html()), folder=self.folder, title="All runs")
 
-    async def _rows(self, request: Request) -> Response:
-        return HTMLResponse(await asyncio.to_thread(self._row_html))
+    def _rows(self, request: Request) -> Response:
+        return HTMLResponse(self._row_html())
 
     def _row_html(self) -> str:
         return render("rows.html.j2", runs=self.glances(), link=self._link)
 
-    async def _compare(self, request: Request) -> Response:
+    def _compare(self, request: Request) -> Response:
         names = (request.query_params.get("a", ""), request.query_params.get("b", ""))
         runs = self._runs()
         if not all(name in runs for name in names):
             return PlainTextResponse("there is no such run", status_code=404)
         try:
-            stories = [await asyncio.to_thread(RunStory.of, runs[name]) for name in names]
+            both = Comparison.of(RunStory.of(runs[names[0]]), RunStory.of(runs[names[1]]), names)
         except (JournalError, OSError) as error:
             return PlainTextResponse(str(error), status_code=422)
-        both = Comparison.of(stories[0], stories[1], names)
         return self._html("compare.html.j2", both=both, names=names, link=self._link, title="Two runs")
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import difflib
 import hashlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,6 @@ class Page:
     def __init__(self, run_dir: Path, *, token: str = "", home: str = "") -> None:
         self.run_dir, self.token, self.home = run_dir, token, home
         self._sent: dict[str, str] = {}
-        self._steps: dict[str, tuple[Hashable, str]] = {}
 
     def html(self, story: RunStory, *, alive: bool = True) -> str:
         """The whole page."""
@@ -99,12 +98,13 @@ class Page:
 
     def _pieces(self, story: RunStory, alive: bool) -> Iterator[tuple[str, str, str]]:
         """Every piece of the page in order: its section, its name, its HTML."""
+        cap = text_cap(story)
         values = {
             "story": story,
             "verdict": Verdict(story, self.run_dir, alive=alive),
             "line": lineage_of(story),
             "working": alive and story.finished is None,
-            "cap": text_cap(story),
+            "cap": cap,
             "run_dir": self.run_dir,
             "link": self._link,
         }
@@ -113,20 +113,8 @@ class Page:
                 yield section, section, render(f"{section}.html.j2", **values)
                 continue
             for step in story.steps:
-                name = f"step-{step.path}-{step.t}"
-                yield section, name, self._step(name, step, values)
-
-    def _step(self, name: str, step: StepStory, values: dict[str, Any]) -> str:
-        """A step with its attempts, drawn again only when one of them changed: to compare texts takes long."""
-        story, cap = values["story"], values["cap"]
-        folded = len(story.steps) > OPEN_STEPS
-        tries = [one for _, one in sorted(step.tries.items())]
-        seen = tuple((one.at, one.score, one.accepted) for one in tries)
-        stamp = (step.ablation and step.ablation.at, step.block and step.block.at, cap, folded, seen)
-        if self._steps.get(name, (None, ""))[0] != stamp:
-            more = {"step": step, "folded": folded, "texts": step_texts(step, cap)}
-            self._steps[name] = stamp, render("step.html.j2", **values, **more)
-        return self._steps[name][1]
+                more = {"step": step, "folded": len(story.steps) > OPEN_STEPS, "texts": step_texts(step, cap)}
+                yield section, f"step-{step.path}-{step.t}", render("step.html.j2", **values, **more)
 
     def _link(self, path: str) -> str:
         """Where a file of the run is: beside a report on disk, behind the token on a served page."""
@@ -157,8 +145,9 @@ def step_texts(step: StepStory, cap: int) -> dict[str, Any]:
     return {"before": text.clean(block, max_text=cap), "tries": attempts}
 
 
+@lru_cache(maxsize=10_000)
 def _opcodes(before: str, after: str) -> list[tuple[str, int, int, int, int]]:
-    """How the lines of one text become those of the other."""
+    """How the lines of one text become those of the other; remembered, as a live page asks with every event."""
     old, new = before.split("\n"), after.split("\n")
     if max(len(old), len(new)) > COMPARED_LINES and before != after:
         return [("replace", 0, len(old), 0, len(new))]

@@ -48,6 +48,8 @@ class RunStory:
         self.examined: events.SolutionExamined | None = None
         self.models: list[str] = []
         self.ledger = Ledger()
+        self.scripts = self.ledger.runs
+        """Every script that ran."""
         self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
         self.repairs: dict[str, events.DebugAttempted] = {}
         self.leaks: dict[str, events.LeakageChecked] = {}
@@ -59,7 +61,7 @@ class RunStory:
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
         self.heard = 0
         self._paths: dict[int, PathStory] = {}
-        self._known: dict[str, tuple[int, Any]] = {}
+        self._known: dict[str, Any] = {}
 
     @classmethod
     def from_events(cls, recorded: Iterable[events.AnyEvent]) -> RunStory:
@@ -77,6 +79,7 @@ class RunStory:
     def apply(self, event: events.AnyEvent) -> None:
         """Hear one more event."""
         self.heard += 1
+        self._known.clear()
         self.clock.hear(event)
         self.ledger.hear(event)
         self._hear(event)
@@ -172,11 +175,6 @@ class RunStory:
         """The phase that the run is in."""
         begun = [event.phase for event in self.phases.values() if isinstance(event, events.PhaseStarted)]
         return begun[-1] if begun else self.clock.phase
-
-    @property
-    def scripts(self) -> dict[tuple[str, str, datetime], ScriptRun]:
-        """Every script that ran."""
-        return self.ledger.runs
 
     @property
     def scored(self) -> list[ScriptRun]:
@@ -357,10 +355,9 @@ class RunStory:
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """A value that holds until the next event: a screen asks every second, events are rarer."""
-        known = self._known.get(name)
-        if known is None or known[0] != self.heard:
-            known = self._known[name] = (self.heard, make())
-        value: T = known[1]
+        if name not in self._known:
+            self._known[name] = make()
+        value: T = self._known[name]
         return value
 
     def _path(self, index: int) -> PathStory:
