@@ -26,6 +26,7 @@ from mle_star.run.budget import Budget
 from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, enter_run
 from mle_star.run.events import AgentReply, ScriptFinished
 from mle_star.run.journal import Journal
+from mle_star.testing.executor import PLAIN_ENV
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]
 
@@ -50,6 +51,14 @@ def script(content: str, phase: SolutionPhase = SolutionPhase.init) -> SolutionS
 def scored(value: float | str, *more: str) -> SolutionScript:
     """A script that prints a score."""
     return script("\n".join([*more, f"print('Final Validation Performance: {value}')"]))
+
+
+def request_for(folder: Path, code: str, **fields: Any) -> ScriptRequest:
+    """A request for a script's text, with this folder as its working directory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "solution.py").write_text(code, encoding="utf-8")
+    values = {"timeout_seconds": 240, "env": PLAIN_ENV, **fields}
+    return ScriptRequest(script_path=str(folder / "solution.py"), working_dir=str(folder), **values)
 
 
 class FixedExecutor:

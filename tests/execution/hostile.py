@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 BLOCKS = 50_000 if os.environ.get("MLE_STAR_SOAK") else 300
 """How much is much output, in blocks of 100 kB: 5 GB in the soak."""
 BREATH = 0.0 if os.environ.get("MLE_STAR_SOAK") else 0.03
 """A bomb doubles so slowly that a busy machine bears it until it is found out."""
+SMALL: dict[str, Any] = {
+    "memory_bytes": 300 << 20, "tasks": 60, "file_bytes": 50 << 20, "open_files": 256, "output_bytes": 4 << 20,
+    "head_bytes": 1 << 20, "tail_bytes": 1 << 18, "grace_seconds": 0.3,
+}  # fmt: skip
+"""The limits under which the cases run."""
 SCORE = "print('Final Validation Performance: 0.5')"
 READS = (
     "import os, pathlib\nHOME = pathlib.Path('REALHOME')\n"

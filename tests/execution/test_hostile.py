@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 import locale
 import os
 import pwd
@@ -35,18 +34,15 @@ from mle_star.execution.workspace import own_prefix
 from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
+from tests.execution import hostile
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.hostile import CASES, Case
-from tests.execution.users import driver, unprivileged_python
+from tests.execution.users import harness
 from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long
 
-MB = 1 << 20
-SMALL = Limits(
-    memory_bytes=300 * MB, tasks=60, file_bytes=50 * MB, open_files=256, output_bytes=4 * MB, head_bytes=MB,
-    tail_bytes=MB // 4, grace_seconds=0.3,
-)  # fmt: skip
+SMALL = Limits(**hostile.SMALL)
 CANARY = "canary-9b1d"
 HOMEFILE = f".mle-star-{CANARY}-{os.getpid()}"
 NEXT = (
@@ -264,21 +260,25 @@ async def test_a_submission_of_seven_gigabytes_is_refused_unread(open_small: Ope
         assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
 
 
-@pytest.mark.skipif(not os.environ.get("MLE_STAR_SOAK"), reason="long: part of the soak")
-@pytest.mark.parametrize("kind", NAMES)
-def test_an_ordinary_user_s_hostile_scripts_are_contained(kind: Kind, open_folder: Path) -> None:
-    python, who = unprivileged_python()
-    script = str(Path(__file__).parent.parent / "scripts" / "harness_as_user.py")
-    said, _ = driver(python, script, "cases", kind, str(open_folder), uuid.uuid4().hex, **who).communicate(timeout=900)
-    seen = json.loads(said)
-    assert seen["uid"] != 0 and len(seen["cases"]) >= 70
+FEW = ("prints the score twice", "children that sleep", "memory hog", "ignores SIGTERM", "writes elsewhere")
+
+
+@pytest.mark.parametrize(("kind", "user"), [*((kind, "ordinary") for kind in NAMES), ("auto", "alone")])
+def test_scripts_of_ordinary_users_and_in_containers_are_contained_as_well(
+    kind: Kind, user: str, open_folder: Path
+) -> None:
+    """A few of them; in the soak, all that need no more than a folder."""
+    names = () if os.environ.get("MLE_STAR_SOAK") else FEW
+    seen = harness("cases", kind, str(open_folder), ";".join(names), user=user)
+    assert (seen["sandbox"], seen["left"]) == (NAMES["none" if user == "alone" else kind], [])
+    assert set(seen["cases"]) >= {*FEW[: 4 if seen["sandbox"] == "seccomp" else 5]}
+    assert names or len(seen["cases"]) >= 70
     for case in CASES:
-        result = seen["cases"].get(case.name)
-        if result is not None:
+        if (result := seen["cases"].get(case.name)) is not None:
             assert case.error is None or result["is_error"] is case.error, (case.name, result)
             assert result["score"] == case.score or (case.error is None and result["is_error"]), (case.name, result)
+            assert case.name not in FEW or any(word in result["told"] for word in case.says.split("|")), result
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(CASES) >= 80
-    assert len({case.name for case in CASES}) == len(CASES)
+    assert len({case.name for case in CASES}) == len(CASES) >= 80

@@ -28,8 +28,8 @@ from mle_star.execution.workspace import remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import PLAIN_ENV, ExecutorContract
-from tests.execution.conftest import OpenRun, scored, script
-from tests.execution.users import driver, unprivileged_python
+from tests.execution.conftest import OpenRun, request_for, scored, script
+from tests.execution.users import printed_by_user
 
 LIMITS = dataclasses.replace(Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9, grace_seconds=1.0)
 CONFINED = "writes only in the working directory"
@@ -69,18 +69,15 @@ class TestUnconfined(ExecutorContract):
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
 async def test_a_login_beside_the_weights_stays_hidden(sandbox: Literal["auto", "namespaces"], tmp_path: Path) -> None:
-    cache, work = tmp_path / "hf", tmp_path / "work"
-    for folder in (cache / "hub", work):
-        folder.mkdir(parents=True)
+    cache = tmp_path / "hf"
+    (cache / "hub").mkdir(parents=True)
     (cache / "hub" / "model.bin").write_text("weights", encoding="utf-8")
     (cache / "token").write_text("hf_canary", encoding="utf-8")
     code = (
         f"print(open('{cache}/hub/model.bin').read())\n"
         f"try:\n    print(open('{cache}/token').read())\nexcept OSError:\n    print('hidden')\n"
     )
-    (work / "solution.py").write_text(code, encoding="utf-8")
-    env = {"PATH": os.environ["PATH"], "HF_HOME": str(cache)}
-    request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=240, env=env)
+    request = request_for(tmp_path / "work", code, env={**PLAIN_ENV, "HF_HOME": str(cache)})
     raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
     assert raw.stdout.split() == ["weights", "hidden"], raw.stderr
 
@@ -103,10 +100,7 @@ async def test_thousands_of_files_beside_one_that_is_no_data_can_be_shown(
         "print([number for number in os.listdir('/proc/self/fd') if int(number) > 3])\n"
         "open('final/submission.csv', 'w').close()\n"
     )
-    (work / "solution.py").write_text(code, encoding="utf-8")
-    env = {"PATH": os.environ["PATH"]}
-    request = ScriptRequest(script_path=str(work / "solution.py"), working_dir=str(work), timeout_seconds=240, env=env)
-    raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
+    raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request_for(work, code))
     assert raw.stdout.splitlines() == ["3000", "held", "held", "[]"], raw.stderr
     assert (work / "final" / "submission.csv").exists()
 
@@ -150,16 +144,8 @@ def test_a_disk_that_is_full_for_a_moment_costs_the_log_and_not_the_output() -> 
 
 
 async def test_past_the_cap_the_script_goes_on_and_its_last_line_counts(tmp_path: Path) -> None:
-    (tmp_path / "s.py").write_text(
-        "for i in range(100_000):\n    print(i, 'x' * 50)\nprint('Final Validation Performance: 0.5')"
-    )
-    log = tmp_path / "out.log"
-    raw = await LocalExecutor(limits=CUTTING).run(
-        ScriptRequest(
-            script_path=str(tmp_path / "s.py"), working_dir=str(tmp_path), timeout_seconds=240, env=PLAIN_ENV,
-            output_file=str(log),
-        )
-    )  # fmt: skip
+    code, log = scored(0.5, "for i in range(100_000):\n    print(i, 'x' * 50)").content, tmp_path / "out.log"
+    raw = await LocalExecutor(limits=CUTTING).run(request_for(tmp_path, code, output_file=str(log)))
     assert raw.exit_code == 0
     assert raw.stdout.startswith("0 xxx") and parse_score(raw.stdout) == 0.5
     assert len(raw.stdout) < 4000
@@ -244,11 +230,8 @@ for mode in map(int, sys.argv[2].split(",")):
 
 
 def test_a_folder_that_hides_what_is_in_it_ends_the_script(open_folder: Path) -> None:
-    """Root looks into every folder, so somebody else looks here."""
-    python, who = unprivileged_python()
     modes = ",".join(map(str, (0o700, 0o300, 0o600, 0o000)))
-    said, _ = driver(python, "-c", LOOK, str(open_folder), modes, **who).communicate(timeout=240)
-    fine, *hidden = said.decode().splitlines()
+    fine, *hidden = printed_by_user(LOOK, str(open_folder), modes)
     assert fine == "['', '']" and len(hidden) == 3
     assert all("cannot look into (dark)" in line for line in hidden)
     assert hidden[0].startswith("['', "), "it may be about to end"

@@ -25,13 +25,11 @@ from mle_star.execution import (
 )
 from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed, trim_traceback
 from mle_star.models import (
-    DataModality,
     EvaluationResult,
     ExecutionRawResult,
     Isolation,
     MetricDirection,
     TaskDescription,
-    TaskType,
     is_improvement,
 )
 from tests.execution.conftest import script
@@ -80,13 +78,17 @@ def test_exit_code_timeout_and_traceback_each_look_like_an_error() -> None:
                 assert detect_error(raw(stderr=text, exit_code=code, timed_out=late)) is expected
 
 
-@pytest.mark.req("REQ-EX-014")
-def test_a_clean_run_has_a_score_and_a_crash_after_the_score_line_keeps_it() -> None:
+@pytest.mark.req("REQ-EX-011", "REQ-EX-014")
+def test_a_clean_run_has_a_score_and_a_crash_after_the_score_line_keeps_it(task: TaskDescription) -> None:
     line = "Final Validation Performance: 0.82\n"
     clean = raw(line, "a warning")
     assert build_evaluation_result(clean) == EvaluationResult(**dict(clean), score=0.82, is_error=False)
     result = build_evaluation_result(raw(line, TRACE, 1))
     assert (result.score, result.is_error, result.error_traceback) == (0.82, True, TRACE)
+    odd = build_evaluation_result(raw("Final Validation Performance: 1.5"), task=task, timeout_seconds=7)
+    assert (odd.score, odd.timeout_seconds) == (None, 7)
+    assert odd.score_problem == "the line says 1.5, but accuracy is at least 0 and at most 1"
+    assert build_evaluation_result(raw("Final Validation Performance: 1.5")).score == 1.5, "nobody knows its range"
     late = build_evaluation_result(raw(line, exit_code=-1, timed_out=True))
     assert (late.score, late.is_error, late.timed_out, late.error_traceback) == (0.82, True, True, None)
 
@@ -302,28 +304,6 @@ def test_the_cause_is_told_in_one_line(facts: dict[str, Any], cause: str) -> Non
 def test_a_traceback_that_ended_the_script_is_all_that_is_told(ending: dict[str, Any]) -> None:
     result = build_evaluation_result(raw(exit_code=1, stderr=f"a log\n{TRACE}")).model_copy(update=ending)
     assert debug_text(result) == result.error_traceback and HEADER in debug_text(result)
-
-
-@pytest.mark.req("REQ-EX-011", "REQ-EX-014")
-@pytest.mark.parametrize(
-    ("metric", "direction", "score", "problem"),
-    [
-        ("accuracy", MetricDirection.maximize, None, "the line says 1.5, but accuracy is at least 0 and at most 1"),
-        ("accuracy", MetricDirection.minimize, 1.5, ""),  # turned round: nobody knows its range
-        ("points of our own", MetricDirection.maximize, 1.5, ""),
-        ("rmse", MetricDirection.minimize, 1.5, ""),
-    ],
-)
-def test_a_score_that_the_metric_cannot_take_is_none(
-    metric: str, direction: MetricDirection, score: float | None, problem: str
-) -> None:
-    task = TaskDescription(
-        competition_id="c", task_type=TaskType.classification, data_modality=DataModality.tabular,
-        evaluation_metric=metric, metric_direction=direction, description="d",
-    )  # fmt: skip
-    result = build_evaluation_result(raw("Final Validation Performance: 1.5\n"), task=task)
-    assert (result.score, result.score_problem) == (score, problem)
-    assert build_evaluation_result(raw("Final Validation Performance: 1.5\n")).score == 1.5
 
 
 # --- order among scored scripts ---------------------------------------------------------------------------

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mle_star.data.place import DataFolder
+from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
     LocalExecutor,
+    debug_text,
+    evaluate_batch,
     evaluate_solution,
+    evaluate_with_retry,
+    exception_line,
     execute_in_run,
     prepare_path_directory,
     verify_submission,
@@ -32,6 +37,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.phases import PhaseName
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
@@ -46,14 +52,15 @@ from mle_star.run.events import (
     ScriptStarted,
     SubmissionKept,
 )
-from mle_star.run.timing import share_in_run
-from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script
-from tests.ledgers import best_score, script_finished
+from mle_star.run.timing import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, suggested_seconds
+from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
+from tests.ledgers import best_score, ran, script_finished
 from tests.ledgers import kept as kept_submission
 from tests.pipeline.clock import in_its_own_time
 
 GOOD = "id,label\n" + "".join(f"{number},1\n" for number in range(100, 120))
-CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2)
+CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2, max_debug_attempts=2)
+BOXED = Isolation(sandbox="bubblewrap+seccomp", network_blocked=True, limits=("memory",))
 
 
 def submitting(score: float, table: str = GOOD) -> SolutionScript:
@@ -161,38 +168,48 @@ def _timeless(event: Event) -> dict[str, Any]:
     return event.model_dump(exclude={"at"})
 
 
-async def test_a_timeout_a_crash_and_a_refusal_are_returned_whole(open_run: OpenRun) -> None:
-    trace = f'{HEADER}\n  File "x", line 1, in <module>\nValueError: boom'
-    results, refusing = [], FixedExecutor()
-    for executor, content in (
-        (FixedExecutor("", timed_out=True, exit_code=-1, duration_seconds=8.25), "first"),
-        (FixedExecutor("", exit_code=3, stderr=trace), "second"),
-        (refusing, "exit()"),
-    ):
-        with open_run(CONFIG, executor) as run:
-            results.append(await execute_in_run(script(content), timeout_seconds=8))
-            (event,) = [event for event in finished(run) if event.script == content]
-            assert event.result == results[-1] and event.result.is_error and event.result.score is None
-            assert (event.result.submission, event.result.answers) == (None, [])
-    late, crashed, refused = results
-    assert (late.timed_out, late.timeout_seconds, late.exit_code, late.score) == (True, 8.0, -1, None)
-    assert (crashed.error_traceback, crashed.exit_code, crashed.duration_seconds) == (trace, 3, 1.0)
-    reason = refused.stderr.partition("ValueError: ")[2]
-    text = f"{HEADER}\nValueError: {reason}"
-    assert (
-        not refusing.requests
-        and reason
-        and refused
-        == EvaluationResult(
-            stdout="",
-            stderr=text,
-            exit_code=-1,
-            duration_seconds=0.0,
-            is_error=True,
-            error_traceback=text,
-            refused=True,
-        )
-    )
+HALF, LINE = KEPT_TEXT // 2, "Final Validation Performance: 0.5\n"
+WHOLE = f"{'x' * (KEPT_TEXT - len(LINE) - 1)}\n{LINE}"
+TRACE = f'{HEADER}\n  File "x", line 1, in <module>\nValueError: boom'
+LOST = "a machine was lost while a script ran there: it ran again"
+
+
+@pytest.mark.parametrize(
+    ("fields", "stdout"),
+    [
+        ({"stdout": WHOLE}, WHOLE),
+        ({"stdout": f"x{WHOLE}"}, f"{WHOLE[:HALF]}\n[... 1 characters left out ...]\n{WHOLE[HALF:]}"),
+        ({"stdout": "", "exit_code": -1, "timed_out": True, "duration_seconds": 8.25}, ""),
+        ({"stdout": "", "exit_code": 3, "stderr": TRACE}, ""),
+        ({"stderr": "took long\n", "duration_seconds": 7.5, "machine": "m-7", "reruns": 1, "isolation": BOXED}, LINE),
+    ],
+    ids=["whole", "cut", "late", "crashed", "lost"],
+)
+async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], stdout: str, open_run: OpenRun) -> None:
+    executor, results = FixedExecutor(**fields), list[EvaluationResult]()
+    for seconds in (1, 50):  # the second time it is only read back, with its own limit
+        with open_run(CONFIG.model_copy(update={"script_timeout_seconds": seconds}), executor) as run:
+            results.append(await execute_in_run(scored(0.5)))
+            (event,) = finished(run)
+            assert event.result == results[-1] and (event.result.submission, event.result.answers) == (None, [])
+            assert notices(run) == ([("", "warning", LOST)] if "reruns" in fields else [])
+    fresh, replayed = results
+    assert fresh == replayed and len(executor.requests) == 1
+    assert (fresh.stdout, fresh.score, fresh.timeout_seconds) == (stdout, 0.5 if stdout else None, 1)
+    assert {name: getattr(fresh, name) for name in {**fields, "stdout": ""}} == {**fields, "stdout": stdout}
+    assert (fresh.is_error, fresh.error_traceback) == (not stdout, fields.get("stderr") if not stdout else None)
+    assert fresh.timed_out == ("time limit of 1 seconds" in debug_text(replayed))
+
+
+async def test_a_script_that_is_refused_does_not_run_and_is_told_whole(open_run: OpenRun) -> None:
+    executor = FixedExecutor()
+    with open_run(CONFIG, executor) as run:
+        refused = await execute_in_run(script("exit()"))
+        assert finished(run)[0].result == refused
+    text = f"{HEADER}\nValueError: {refused.stderr.partition('ValueError: ')[2]}"
+    told: dict[str, Any] = {"stdout": "", "stderr": text, "error_traceback": text, "is_error": True, "refused": True}
+    assert refused == EvaluationResult(**told, exit_code=-1, duration_seconds=0.0)
+    assert not executor.requests and "exit()" in text
 
 
 async def test_a_replayed_script_s_submission_lies_where_it_was_left(open_run: OpenRun) -> None:
@@ -233,20 +250,6 @@ async def test_changed_text_data_packages_seed_or_purpose_is_other_work(
     with open_run(CONFIG, executor):
         await execute_in_run(scored(0.5))
     assert len(executor.requests) == 6
-
-
-@pytest.mark.parametrize("more", [0, 1])
-async def test_output_is_trimmed_alike_for_fresh_and_replayed_results(more: int, open_run: OpenRun) -> None:
-    line, half = "\nFinal Validation Performance: 0.5\n", "x" * (KEPT_TEXT // 2)
-    text = "x" * (KEPT_TEXT + more - len(line)) + line
-    executor = FixedExecutor(text)
-    with open_run(CONFIG, executor):
-        fresh = await execute_in_run(scored(0.5))
-    with open_run(CONFIG, executor):
-        replayed = await execute_in_run(scored(0.5))
-    assert fresh == replayed and fresh.score == 0.5
-    cut = f"{half}\n[... 1 characters left out ...]\n{half[: -len(line)]}{line}"
-    assert fresh.stdout == (cut if more else text)
 
 
 # --- the cache ----------------------------------------------------------------------------------------------
@@ -338,22 +341,14 @@ async def test_a_timeout_or_a_kill_is_tried_again(fields: dict[str, Any], open_r
 
 
 def test_the_data_digest_sees_names_and_contents_also_in_the_middle_of_large_files(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "a").write_text("1")
-    seen = {DataFolder(tmp_path).digest()}
-    assert DataFolder(tmp_path).digest() in seen
-    (tmp_path / "sub" / "a").write_text("2")
-    seen.add(DataFolder(tmp_path).digest())
-    (tmp_path / "sub" / "a").rename(tmp_path / "sub" / "b")
-    seen.add(DataFolder(tmp_path).digest())
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(17 << 20)
-        seen.add(DataFolder(tmp_path).digest())
-        file.seek(9 << 20)
-        file.write(b"x")
-    seen.add(DataFolder(tmp_path).digest())
-    assert len(seen) == 5
-    assert DataFolder(tmp_path / "nowhere").digest()
+    data, file = DataFolder(tmp_path / "data"), tmp_path / "data" / "sub" / "a"
+    seen = [data.digest()]
+    file.parent.mkdir(parents=True)
+    for text in (b"1", b"2", bytes(17 << 20), bytes(9 << 20) + b"x" + bytes((8 << 20) - 1)):
+        file.write_bytes(text)
+        seen += [data.digest()] * (data.digest() == data.digest())
+    file.rename(file.with_name("b"))
+    assert len({*seen, data.digest()}) == 6
 
 
 # --- the best submission ------------------------------------------------------------------------------------
@@ -462,20 +457,6 @@ async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) ->
     assert message.startswith("scripts run unconfined, without namespaces: ")
 
 
-async def test_a_script_whose_machine_was_lost_is_told_of_and_remembered_with_where_it_ran(open_run: OpenRun) -> None:
-    more: dict[str, Any] = {"stderr": "took long\n", "duration_seconds": 7.5, "machine": "node-7", "reruns": 1}
-    isolation = Isolation(sandbox="bubblewrap+seccomp", network_blocked=True, limits=("memory",))
-    executor, results = FixedExecutor(**more, isolation=isolation), list[EvaluationResult]()
-    for _ in range(2):  # the second time it is only read back
-        with open_run(CONFIG, executor) as run:
-            results.append(await execute_in_run(scored(0.5)))
-            assert notices(run) == [("", "warning", "a machine was lost while a script ran there: it ran again")]
-    assert results[0] == results[1] and len(executor.requests) == 1
-    seen = results[1].model_dump()
-    assert {name: seen[name] for name in more} == more and results[1].isolation == isolation
-    assert (results[1].score, results[1].stdout) == (0.5, "Final Validation Performance: 0.5\n")
-
-
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:
     class Spoiler(FixedExecutor):
         async def run(self, request: ScriptRequest) -> ExecutionRawResult:
@@ -490,3 +471,160 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
     words = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
     assert result.error_traceback == f"{HEADER}\nPermissionError: {words}"
     assert (level, message) == ("error", f"{words}; restore {data} before you trust this run")
+
+
+# --- time, and what is left to the debugger ------------------------------------------------------------------
+
+
+class Turns(FixedExecutor):
+    """Gives one raw result after the other."""
+
+    def __init__(self, *raws: dict[str, Any]) -> None:
+        super().__init__()
+        self.raws = [FixedExecutor(**raw).raw for raw in raws]
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.requests.append(request)
+        return self.raws[len(self.requests) - 1]
+
+
+async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: OpenRun) -> None:
+    executor = FixedExecutor()
+    now = [0.0]
+    config = CONFIG.model_copy(update={"time_limit_seconds": 100, "script_timeout_seconds": 40, "use_cache": False})
+    with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])):
+        await execute_in_run(scored(0.1))
+        await execute_in_run(scored(0.1), timeout_seconds=20)
+        now[0] = 90.0
+        await execute_in_run(scored(0.1), timeout_seconds=20)
+        assert [request.timeout_seconds for request in executor.requests] == [40, 20, 10]
+        now[0] = 101.0
+        with pytest.raises(BudgetExceeded):
+            await execute_in_run(scored(0.1))
+    with open_run(config, executor, budget=Budget(config, clock=lambda: 200.0, spent_seconds=150)):
+        await execute_in_run(scored(0.1))  # replaying costs no time
+    assert len(executor.requests) == 3
+
+
+async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) -> None:
+    executor, now = FixedExecutor(), [0.0]
+    config = PipelineConfig(time_limit_seconds=10_000, use_cache=False)
+    with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])) as run:
+        with scope("phase1") as place:
+            run.budget.open_phase("phase1")
+            assert limit_in_run(place) == pytest.approx(1000 / 2)  # two rounds of candidates, nothing is known of them
+            ran(place, 0.5, 4)
+            ran(place, 0.4, 300)  # a worse one
+            assert limit_in_run(place) == pytest.approx(1000 / 5)  # two rounds and three merges
+            assert share_in_run(place, 500) == pytest.approx(1000 / 5)  # what it is told to take, at most its limit
+            assert share_in_run(place, 100) == 100 and share_in_run(place, 500, views=4) == pytest.approx(1000 / 20)
+            ran(place, 0.5, 30)
+            assert limit_in_run(place) == 300
+        run.budget.open_phase("phase2")
+        with scope("phase2"), path_context(1, run.work_dir) as path:
+            ran(path, 0.45, 1)  # worse than what the path began with
+            assert limit_in_run(path) == pytest.approx(9_000 * 0.65 / 0.8 / 20)
+            ran(path, 0.6, 60)
+            assert limit_in_run(path) == 600
+        now[0] = 7000
+        run.budget.open_phase("phase3")
+        with scope("phase3") as ensemble:
+            assert ensemble.solution_seconds == 30 + 60  # one path never got beyond the initial solution
+            assert limit_in_run(ensemble) == 900
+
+
+async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: OpenRun) -> None:
+    config = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
+    with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)) as run:
+        run.budget.open_phase("phase2")
+        with scope("phase2") as place:
+            assert limit_in_run(place, "ablation") == pytest.approx(6000 / 60)
+            ran(run, 0.5, 20)
+            assert limit_in_run(place, "ablation") == pytest.approx(20 * 4 * 2)
+            assert limit_in_run(place, "ablation", 7) == 7
+
+
+@pytest.mark.parametrize(("limit", "told"), [(100, FIRST_SECONDS), (1000, 20.0)])
+def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
+    open_run: OpenRun, limit: int, told: float
+) -> None:
+    config = PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
+    with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)):
+        with scope("phase1", "candidate-0") as first:
+            assert suggested_seconds(first, 600.0) == told < share_in_run(first, 600.0)
+            assert suggested_seconds(first, 2.0) == share_in_run(first, 2.0)
+        with scope("phase1", "candidate-1") as second:
+            assert suggested_seconds(second, 600.0) == share_in_run(second, 600.0)
+        with scope("finalization") as last:  # what is submitted has as long as what was scored, and what is left
+            assert suggested_seconds(last, 1000.0) == 800.0
+            last.shared.last_scripts = 2
+            assert suggested_seconds(last, 1000.0) == 400.0, "and the other as much"
+            last.shared.last_scripts = 1
+            with scope("phase2", "path-0") as path:
+                ran(path, 0.5, 900.0)
+            assert [suggested_seconds(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(100, 5.0), (400, 10.0)])
+def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_up(
+    open_run: OpenRun, seconds: int, told: float
+) -> None:
+    config = PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
+    now = [0.0]
+    budget = Budget(config, clock=lambda: now[0])
+    with open_run(config, FixedExecutor(), budget=budget):
+        phases: list[tuple[PhaseName, float]] = [("phase2", told), ("phase3", 2 * told)]
+        for phase, least in phases:
+            now[0] = 0.75 * seconds if phase == "phase3" else 0.0
+            with scope(phase) as place:
+                budget.open_phase(phase)
+                assert share_in_run(place, 600.0, 9) < suggested_seconds(place, 600.0, 9) == least
+                assert suggested_seconds(place, 4.0, 9) == 2.0, "half of its limit at most"
+
+
+@pytest.mark.parametrize(("script", "kept"), [("print(1)", 1.5 * 7), ('os.environ["MLE_STAR_SHARE"]', 240.0)])
+def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
+    open_run: OpenRun, script: str, kept: float
+) -> None:
+    with open_run(CONFIG, FixedExecutor()) as run:
+        run.shared.holdout = cast(Any, object())
+        run.record(
+            script_finished(step="phase1/a", digest="", script=script, seconds=7.0, score=0.5, isolation=Isolation())
+        )
+        keep_time_to_run_again(run, "phase3")
+        assert run.budget.again_seconds == kept
+
+
+@pytest.mark.req("REQ-EX-016")
+@pytest.mark.parametrize("fields", [{}, {"exit_code": 1, "stderr": TRACE}, {"exit_code": -1, "timed_out": True}])
+@pytest.mark.parametrize("known", [{"score": 0.25, "is_executable": True}, {"score": None, "is_executable": False}])
+async def test_the_given_script_is_left_as_it_is(
+    fields: dict[str, Any], known: dict[str, Any], open_run: OpenRun
+) -> None:
+    given = scored(0.5).model_copy(update=known)
+    before, works = given.model_copy(deep=True), not fields
+    with open_run(CONFIG, FixedExecutor(**fields)) as run:
+        result = await evaluate_solution(given, run.task, CONFIG)
+        await evaluate_batch([given], run.task, CONFIG)
+        returned, _ = await evaluate_with_retry(given, run.task, CONFIG, Repairs(), 0)
+    assert (result.score, result.is_error, given) == (0.5, not works, before)
+    assert returned is not given and (returned.score, returned.is_executable) == (0.5 if works else None, works)
+
+
+@pytest.mark.req("REQ-EX-021")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [("Final Validation Performance: 85%", "the line says 85%"), ("done", "without printing its score line")],
+)
+async def test_a_score_line_that_cannot_be_used_goes_to_the_debugger_with_the_reason(
+    line: str, problem: str, open_run: OpenRun
+) -> None:
+    far = "x" * 100_000  # the reason must survive the journal, which keeps only the ends of a long output
+    odd = {"stdout": f"{far}\n{line}\n{far}\n"}
+    repairs, final = Repairs(scored(0.5)), script("last", SolutionPhase.final)
+    with open_run(CONFIG, Turns(odd, {}, odd)) as run:
+        fixed, _ = await evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
+        assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None
+        await evaluate_with_retry(final, run.task, CONFIG, repairs)
+    assert problem in exception_line(repairs.told[0])
+    assert len(repairs.told) == 1, "a final script need not print any"

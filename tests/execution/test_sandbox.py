@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pwd
@@ -36,18 +35,9 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig
-from mle_star.run.context import ScriptRequest
-from mle_star.testing.executor import PLAIN_ENV, living
-from tests.execution.users import driver, unprivileged_python
-
-DRIVER = Path(__file__).parent.parent / "scripts" / "harness_as_user.py"
-
-
-def request_for(folder: Path, code: str) -> ScriptRequest:
-    (folder / "solution.py").write_text(code)
-    return ScriptRequest(
-        script_path=str(folder / "solution.py"), working_dir=str(folder), timeout_seconds=120, env=PLAIN_ENV
-    )
+from mle_star.testing.executor import living
+from tests.execution.conftest import request_for
+from tests.execution.users import SCRIPT, driver
 
 
 def test_what_starts_before_every_script_starts_quickly() -> None:
@@ -132,10 +122,8 @@ def test_a_report_that_makes_no_sense_is_not_believed() -> None:
 
 
 async def test_a_sandbox_that_breaks_later_is_an_error_of_the_harness_not_of_the_script(tmp_path: Path) -> None:
-    request = request_for(tmp_path, "print(1)")
-    gone = request.model_copy(update={"input_dir": str(tmp_path / "gone")})
     with pytest.raises(ExecutionError, match="sandbox could not be set up"):
-        await LocalExecutor().run(gone)
+        await LocalExecutor().run(request_for(tmp_path, "print(1)", input_dir=str(tmp_path / "gone")))
 
 
 # --- what it shows ------------------------------------------------------------------------------------------
@@ -236,7 +224,7 @@ for name in (".env", "data/train.csv", "runs/second/journal.jsonl"):
 print(open("own.txt", "w").write("done"))
 """
     (outside_tmp / "door").symlink_to("project")
-    request = request_for(work, code).model_copy(update={"hidden": (str(project / "runs"), str(project / "data"))})
+    request = request_for(work, code, hidden=(str(project / "runs"), str(project / "data")))
     raw = await LocalExecutor(PipelineConfig(python=str(env / "bin" / "python")), sandbox=sandbox).run(request)
     assert (raw.stdout, raw.stderr) == ("4\n", "")
 
@@ -247,10 +235,8 @@ def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_cover
     paths = [str(data / str(number)) for number in range(MANY + 1)]
     for path in (*paths, str(data / ".env")):
         Path(path).touch()
-    (tmp_path / "work").mkdir()
-    request = request_for(tmp_path / "work", "")
     few, mounts = (
-        mounts_of(request.model_copy(update={"readable": tuple(shown)}), tmp_path / "own")
+        mounts_of(request_for(tmp_path / "work", "", readable=tuple(shown)), tmp_path / "own")
         for shown in (paths[1:], paths)
     )
     assert ("ro-bind", str(data), str(data)) not in few and ("ro-bind", paths[1], paths[1]) in few
@@ -344,7 +330,7 @@ def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
 def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: Path) -> None:
     token = f"orphan-{os.getpid()}-{sandbox}"
-    process = driver(sys.executable, str(DRIVER), "sleep", sandbox, str(tmp_path), token)
+    process = driver(sys.executable, SCRIPT, "sleep", sandbox, str(tmp_path), token)
     try:
         deadline = time.monotonic() + 120
         while not living(f"time.sleep(600) {token}") and time.monotonic() < deadline:
@@ -357,28 +343,3 @@ def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: 
     while living(token) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not living(token)
-
-
-ALONE = ["unshare", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"]
-"""As in a container without privileges: root is the only user there, and nobody can make namespaces."""
-
-
-@pytest.mark.parametrize(
-    ("sandbox", "alone", "named"),
-    [
-        ("auto", False, "bubblewrap+seccomp"),
-        ("namespaces", False, "namespaces+seccomp"),
-        ("none", False, "seccomp"),
-        ("auto", True, "seccomp"),
-    ],
-)
-def test_scripts_of_ordinary_users_and_in_containers_are_limited_as_well(
-    sandbox: str, alone: bool, named: str, open_folder: Path
-) -> None:
-    python, user = (sys.executable, {}) if alone else unprivileged_python()
-    process = driver(*(ALONE if alone else ()), python, str(DRIVER), "suite", sandbox, str(open_folder), "x", **user)
-    seen = json.loads(process.communicate(timeout=600)[0])
-    assert ((seen["uid"] == 0), seen["sandbox"], seen["plain"]) == (alone, named, ["0", "0.5"])
-    assert "BlockingIOError" in seen["forks"] or "more than 40 processes" in seen["forks"]
-    assert "MemoryError" in seen["memory"] and seen["late"] == "-1" and not seen["left"]
-    assert alone or seen["outside"] == "error"

@@ -266,21 +266,21 @@ async def answer_together(run: RunContext, blend: str, members: dict[str, float]
     assert holdout is not None
     predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
     digest = await asyncio.to_thread(fitted_digest, blend, final_data_of(run))
-    answers, kept, warnings = dict[str, Answers](), 0, list[str]()
+    answers, fitted, warnings = dict[str, Answers](), 0, list[str]()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
         run.shared.last_scripts = len(members) - len(answers)
         try:
             with scope(f"member-{number}"):
                 answers[script] = await _answers_anew(run, holdout, script)
-            whole = digest if kept == len(members) - 1 else ""
-            kept += await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, whole, beside=kept > 0)
+            whole = digest if fitted == len(members) - 1 else ""
+            fitted += await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, whole, beside=fitted > 0)
         except (OSError, Ungradable) as error:
             warnings.append(f"member {number} of the blend answers as in the search: {error}")
             answers[script] = Answers({}, predictions[script].real)
     # else a link that the last member left there would be written to
     await asyncio.to_thread(workspace.clean_output_directory, str(run.work_dir))
     write_answers(holdout.scorer.data, blended(answers, members), run.work_dir / SUBMISSION)
-    if 0 < kept < len(members):
+    if 0 < fitted < len(members):
         await asyncio.to_thread(forget_fitted, run.run_dir)
     return warnings
 
