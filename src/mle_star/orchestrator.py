@@ -227,7 +227,7 @@ class _Pipeline:
         found = Found(phase1, phase2, phase3)
         stage = self.stages.begin("finalization")  # what selects the solution is part of it
         picked = await pick(found)
-        solution = self._choose(found) if picked is None else picked.solution
+        solution = self._choose(found) if picked is None else picked.chosen.solution
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
         result = await self._finalization(stage, solution, found, picked)
@@ -308,7 +308,7 @@ class _Pipeline:
         self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None
     ) -> FinalResult:
         seconds = self.budget.open_finalization()
-        members = picked.chosen.scripts if picked is not None and picked.is_blend else None
+        members = picked.chosen.scripts if picked is not None and len(picked.chosen.scripts) > 1 else None
         others = None if picked is None else picked.stand_ins(self.task.metric_direction)
         result, why, nothing = None, None, self.stages.cannot_write
         if nothing is None:
@@ -334,7 +334,7 @@ class _Pipeline:
         """Add what only the orchestrator knows."""
         elapsed, stop = self.budget.elapsed(), self._stop()
         durations = final_result.duration_breakdown(self.stages.seconds, elapsed)
-        origin = final_result.lineage(result, chosen, None if picked is None else picked.origin)
+        origin = final_result.lineage(result, chosen, None if picked is None else picked.chosen.origin)
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")

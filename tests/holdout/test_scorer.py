@@ -121,7 +121,7 @@ def test_a_label_that_training_never_had_is_named(tmp_path: Path, metric: str) -
         (folder / "sample_submission.csv").write_text("id,a,b,c\n" + rows)
     scorer, answers = scorer_of(folder, metric), tmp_path / "answers.csv"
     answers.write_text("id,y\n" + "".join(f"{9000 + number},{'abcd'[number % 4]}\n" for number in range(ASKED)))
-    worth, why = _Truth.read(scorer, answers).of(folder / "sample_submission.csv")
+    worth, why = _Truth(scorer, answers).of(folder / "sample_submission.csv")
     assert (worth, why) == (None, "'d' is none of the classes ['a', 'b', 'c'] of the training rows")
 
 
@@ -167,9 +167,9 @@ def test_points_between_thousands_are_no_decimal_points(tmp_path: Path, metric: 
     cells = spread(*GERMAN)[:ASKED]
     (tmp_path / "answers.csv").write_text("id;y\n" + "".join(f"{9000 + i};{c}\n" for i, c in enumerate(cells)))
     (tmp_path / "s.csv").write_text("id;y\n" + "".join(f"{9000 + i};{GERMAN[c]}\n" for i, c in enumerate(cells)))
-    assert _Truth.read(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, "")
+    assert _Truth(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, "")
     (tmp_path / "answers.csv").write_text((tmp_path / "s.csv").read_text())
-    assert _Truth.read(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, ""), "points, among commas"
+    assert _Truth(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, ""), "points, among commas"
 
 
 def test_a_metric_of_the_users_own_gets_numbers_where_there_are_some(tmp_path: Path) -> None:

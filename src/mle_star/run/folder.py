@@ -22,22 +22,13 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import did_you_mean
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    Decided,
-    LeakageChecked,
-    RunResumed,
-    RunStarted,
-    ScriptFinished,
-)
+from mle_star.run import events
 from mle_star.run.journal import read_journal
 
 CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
-_RESULTS = (AgentFinished, AgentFailed, ScriptFinished, Decided, LeakageChecked)
+_RESULTS = (events.AgentFinished, events.AgentFailed, events.ScriptFinished, events.Decided, events.LeakageChecked)
 """What a run that grows out of another takes over: what was paid for, and what the rest of it rests on."""
 RESERVE_BYTES = 4 * 1024 * 1024
 """A result with its scripts, twice: in the journal and beside it."""
@@ -234,43 +225,44 @@ class Spent:
         return sum(usd for _, usd in self.charges)
 
 
-def spent_by(events: Iterable[AnyEvent]) -> Spent:
+def spent_by(recorded: Iterable[events.AnyEvent]) -> Spent:
     """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts."""
     spent = Spent()
     begin: datetime | None = None
     last: dict[str, datetime] = {}
-    for event in events:
-        if isinstance(event, (RunStarted, RunResumed)):
+    for event in recorded:
+        if isinstance(event, (events.RunStarted, events.RunResumed)):
             begin, last = event.at, {"": event.at}
         elif begin is not None and event.at >= begin:  # earlier ones come from the run it grew out of
             for stage in _stages_of(event):
                 gap = (event.at - last.setdefault(stage, event.at)).total_seconds()
                 spent.by_stage[stage] += _believable(gap, event)
                 last[stage] = event.at if gap > 0 or gap < -CLOCK_SLACK else last[stage]
-        if isinstance(event, (AgentFinished, AgentFailed)):
+        if isinstance(event, (events.AgentFinished, events.AgentFailed)):
             spent.charges.append((event.step, event.cost_usd))
     return spent
 
 
-def _believable(gap: float, event: AnyEvent) -> float:
+def _believable(gap: float, event: events.AnyEvent) -> float:
     """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
-    timed = event.result.duration_seconds if isinstance(event, ScriptFinished) else getattr(event, "seconds", None)
+    script = event.result if isinstance(event, events.ScriptFinished) else None
+    timed = getattr(event, "seconds", None) if script is None else script.duration_seconds
     measured = float(timed or 0.0)
     return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
 
 
-def _stages_of(event: AnyEvent) -> list[str]:
+def _stages_of(event: events.AnyEvent) -> list[str]:
     """The run itself, the phase and the path that an event belongs to."""
     parts = event.step.split("/")
     stages = ["", parts[0]] if phase_of(parts[0]) else [""]
     return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
 
 
-def first_line(run_dir: Path) -> RunStarted:
+def first_line(run_dir: Path) -> events.RunStarted:
     """How the run in `run_dir` was started."""
     folder = RunFolder(run_dir).open()
     first = next(iter(read_journal(folder.journal)), None)
-    if not isinstance(first, RunStarted):
+    if not isinstance(first, events.RunStarted):
         raise JournalError(f"{folder.journal}, line 1: a run's first event is missing")
     return first.model_copy(update={"task": with_own_data(folder, first.task)})
 
@@ -291,16 +283,16 @@ def last_config(run_dir: Path) -> PipelineConfig:
     return config_of(read_journal(RunFolder(run_dir).journal))
 
 
-def config_of(events: Iterable[AnyEvent]) -> PipelineConfig:
+def config_of(recorded: Iterable[events.AnyEvent]) -> PipelineConfig:
     """The settings that a run had last, by its events."""
     config = PipelineConfig()
-    for event in events:
-        if isinstance(event, (RunStarted, RunResumed)) and event.config is not None:
+    for event in recorded:
+        if isinstance(event, (events.RunStarted, events.RunResumed)) and event.config is not None:
             config = event.config
     return config
 
 
-def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescription:
+def fork_run(parent: Path, folder: RunFolder, started: events.RunStarted) -> TaskDescription:
     """Begin a run whose journal holds the paid results of `parent`, so that only new steps are paid for; its task.
 
     It stands on its own: data that the parent took in are taken over, and its time begins now. Money that the parent
@@ -317,8 +309,8 @@ def fork_run(parent: Path, folder: RunFolder, started: RunStarted) -> TaskDescri
         _share(file, folder.artifacts / file.name)
     if (answers := source.root / "answers").is_dir():  # what its scripts said on views
         shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
-    events = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
-    results = (event for event in events if not (isinstance(event, Decided) and event.reopen))
+    paid_for = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
+    results = (event for event in paid_for if not (isinstance(event, events.Decided) and event.reopen))
     write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
     return task
 

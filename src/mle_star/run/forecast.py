@@ -14,16 +14,8 @@ from mle_star.models.agents import AGENTS, Sizes
 from mle_star.models.phases import PHASES
 from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
+from mle_star.run import events
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    Forecast,
-    HoldOutPrepared,
-    PhaseFinished,
-    ScriptFinished,
-)
 from mle_star.run.timing import plan_seconds
 
 SCRIPT_CHARACTERS = 6000
@@ -92,34 +84,34 @@ class Forecaster:
         self._over: set[str] = set()
         self._cost: dict[str, list[float]] = defaultdict(list)
         self._latency, self._runtime = list[float](), list[float]()
-        self._last: Forecast | None = None
+        self._last: events.Forecast | None = None
         self._guesses: dict[str, float | None] = {}
         self._own_prices = {} if config.prices_file is None else read_prices(Path(config.prices_file))
 
-    def hear(self, event: AnyEvent) -> None:
+    def hear(self, event: events.AnyEvent) -> None:
         """Learn from an event of the run."""
         phase = event.step.split("/")[0]
-        if isinstance(event, (AgentFinished, AgentFailed)):
+        if isinstance(event, (events.AgentFinished, events.AgentFailed)):
             self._done[phase, event.agent.value] += 1
             self._cost[event.agent.value].append(event.cost_usd)
             self._latency.append(event.seconds)
-        elif isinstance(event, ScriptFinished):
+        elif isinstance(event, events.ScriptFinished):
             self._done[phase, "script"] += 1
             if not event.result.cached:
                 self._runtime.append(event.result.duration_seconds)
-        elif isinstance(event, HoldOutPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
+        elif isinstance(event, events.HoldOutPrepared) and 0 < event.train_rows <= self._config.subsample_limit:
             self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
-        elif isinstance(event, PhaseFinished) and event.path is None:
+        elif isinstance(event, events.PhaseFinished) and event.path is None:
             self._over.add(event.phase)
 
-    def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> Forecast:
+    def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> events.Forecast:
         """The whole run as it looks now."""
         left = self._remaining()
         (calls, scripts), (done_calls, done_scripts) = _calls_and_scripts(left), _calls_and_scripts(self._done)
         repaired = REPAIR_PRIOR[0] + sum(n for (_, name), n in self._done.items() if name == "debugger")
         repairs = scripts * repaired / (REPAIR_PRIOR[1] + done_scripts)
         basis = f"after {plural(done_calls, 'call')} and {plural(done_scripts, 'script')}"
-        return Forecast(
+        return events.Forecast(
             calls=done_calls + calls + round(2 * repairs),  # a repair: the debugger, and the check of what it wrote
             scripts=done_scripts + scripts + round(repairs),
             cost_usd=self._money(left, repairs, spent_usd),
@@ -127,7 +119,7 @@ class Forecaster:
             basis=basis if self._done else "by settings and prices, before the first call",
         )
 
-    def news(self, *, spent_usd: float, elapsed: float) -> Forecast | None:
+    def news(self, *, spent_usd: float, elapsed: float) -> events.Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""
         new, old = self.forecast(spent_usd=spent_usd, elapsed=elapsed), self._last
         if old is not None and not any(

@@ -16,16 +16,8 @@ from typing import Any, NamedTuple, cast
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import StopReason
+from mle_star.run import events
 from mle_star.run.budget import Budget
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    BestImproved,
-    FinishRequested,
-    PhaseStarted,
-    RunFinished,
-)
 from mle_star.run.folder import take_request
 from mle_star.run.journal import Journal
 
@@ -54,22 +46,22 @@ class RunControl:
             return
         self._budget.finish_requested = True
         self.request = Stop(reason, source.removeprefix("an outage: "))
-        self._journal.record(FinishRequested(source=source))
+        self._journal.record(events.FinishRequested(source=source))
 
     def stop(self, source: str) -> None:
         """Stop at once; the journal keeps all that was done."""
         if self.stopped_by is not None:
             return
         self.stopped_by = source
-        self._journal.record(FinishRequested(source=source, now=True))
+        self._journal.record(events.FinishRequested(source=source, now=True))
         if self._task is not None:
             self._task.cancel()
 
-    def hear(self, event: AnyEvent) -> None:
+    def hear(self, event: events.AnyEvent) -> None:
         """Notice when the model cannot be reached any more: every further call would wait in vain."""
-        if isinstance(event, AgentFinished):
+        if isinstance(event, events.AgentFinished):
             self._unreachable = 0
-        elif isinstance(event, AgentFailed) and event.at >= self._since:  # what is only replayed is past
+        elif isinstance(event, events.AgentFailed) and event.at >= self._since:  # what is only replayed is past
             self._unreachable = self._unreachable + 1 if event.reason in OUTAGE_REASONS else 0
             self._last_failure = event.message
             if self._unreachable >= OUTAGE_CALLS and not self._budget.finish_requested:
@@ -204,13 +196,13 @@ class PipelineState:
         self.phase2_path_statuses = []
         self.hardware, self.run_dir, self._budget = hardware, run_dir, budget
 
-    def hear(self, event: AnyEvent) -> None:
+    def hear(self, event: events.AnyEvent) -> None:
         """Follow the run."""
-        if isinstance(event, PhaseStarted) and event.path is None:
+        if isinstance(event, events.PhaseStarted) and event.path is None:
             self.current_phase = event.phase
-        elif isinstance(event, (AgentFinished, AgentFailed)):
+        elif isinstance(event, (events.AgentFinished, events.AgentFailed)):
             self.agent_call_count += 1
-        elif isinstance(event, BestImproved):
+        elif isinstance(event, events.BestImproved):
             self.best_score_so_far = event.score
-        elif isinstance(event, RunFinished):
+        elif isinstance(event, events.RunFinished):
             self.current_phase = "complete"

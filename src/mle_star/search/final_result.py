@@ -26,23 +26,14 @@ from mle_star.models import (
     MetricDirection,
     Phase2Result,
     Phase3Result,
-    PipelineConfig,
     SolutionScript,
     TaskDescription,
 )
 from mle_star.models.phases import PHASES, phase_of
+from mle_star.run import events
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext
-from mle_star.run.events import (
-    AgentFinished,
-    AnyEvent,
-    CandidateEvaluated,
-    HoldOutPrepared,
-    RunFinished,
-    RunStarted,
-    ScriptFinished,
-)
-from mle_star.run.folder import RunFolder, config_of, with_own_data, write_whole
+from mle_star.run.folder import RunFolder, config_of, first_line, write_whole
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger, ScriptRun
 from mle_star.search.control import Stop
@@ -98,7 +89,7 @@ def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data:
     result = result.model_copy(update={"warnings": warnings})
     stop = None if result.stopped_by is None else Stop(result.stopped_by)
     journal.record(
-        RunFinished(
+        events.RunFinished(
             state="completed",
             score=result.final_solution.score,
             submission_path=result.submission_path,
@@ -111,16 +102,19 @@ def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data:
     return result
 
 
-def earlier_result(events: Iterable[AnyEvent]) -> FinalResult | None:
+def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:
     """The result that an earlier process of the run submitted last."""
-    results = [event.result for event in events if isinstance(event, RunFinished) and event.result is not None]
+    ends = (event for event in recorded if isinstance(event, events.RunFinished))
+    results = [event.result for event in ends if event.result is not None]
     return results[-1] if results else None
 
 
 def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> dict[str, Any]:
     """How far a run came that has nothing to submit, by its journal."""
-    done = [event.step for event in run.journal.events if isinstance(event, (AgentFinished, ScriptFinished))]
-    candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, CandidateEvaluated)]
+    done = [
+        event.step for event in run.journal.events if isinstance(event, (events.AgentFinished, events.ScriptFinished))
+    ]
+    candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, events.CandidateEvaluated)]
     best = run.ledger.best()
     return {
         "reason": reason,
@@ -218,39 +212,34 @@ class Rescored:
 
 def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     """Every submission of a run, in order; the one that was submitted comes last."""
-    folder = RunFolder(run_dir).open()
-    events = list(read_journal(folder.journal))
-    started = next((event for event in events if isinstance(event, RunStarted)), None)
-    if started is None:
-        raise ConfigError(f"{run_dir}: the journal has no first line")
-    config, task = config_of(events) or started.config, with_own_data(folder, started.task)
-    holdout = _holdout(events, task, config, folder.root)
+    folder, task = RunFolder(run_dir), first_line(run_dir).task
+    recorded = list(read_journal(folder.journal))
+    holdout = _holdout(recorded, task, folder.root)
     if holdout is None and answers is None:
         raise ConfigError(
             "the scores of this run are those that its scripts printed: give --answers FILE to check them"
         )
-    ledger = Ledger.of(events)
-    scored = ledger.scored()
-    scorer = holdout.scorer if holdout is not None else _scorer(task)
-    truth = None if answers is None else _Truth.read(scorer, answers)
+    ledger, truth = Ledger.of(recorded), None
+    if answers is not None:
+        truth = _Truth(holdout.scorer if holdout is not None else _scorer(task), answers)
     found: dict[str, Rescored] = {}
     for run in ledger.runs.values():
         if run.purpose == "solution" and not run.result.is_error and (run.result.answers or run.result.submission):
-            found[run.step] = _of_run(run, scored, folder.root, holdout, truth)
-    handed = next((e for e in reversed(events) if isinstance(e, RunFinished)), None)
+            found[run.step] = _of_run(run, ledger.scored(), folder.root, holdout, truth)
     if folder.submission.is_file():
-        expected = None if handed is None or handed.result is None else handed.result.expected
+        result = earlier_result(recorded)
         worth, problem = (None, "") if truth is None else truth.of(folder.submission)
+        expected = None if result is None else result.expected
         found["final/submission.csv"] = Rescored("final/submission.csv", None, None, expected, worth, problem)
     return list(found.values())
 
 
-def _holdout(events: list[AnyEvent], task: TaskDescription, config: PipelineConfig, run_dir: Path) -> HoldOut | None:
-    prepared = next((event for event in reversed(events) if isinstance(event, HoldOutPrepared)), None)
+def _holdout(recorded: list[events.AnyEvent], task: TaskDescription, run_dir: Path) -> HoldOut | None:
+    prepared = next((event for event in reversed(recorded) if isinstance(event, events.HoldOutPrepared)), None)
     if prepared is None or prepared.why_not:
         return None
     try:
-        holdout = HoldOut.prepare(task, config, run_dir, write=False)
+        holdout = HoldOut.prepare(task, config_of(recorded), run_dir, write=False)
     except (Unsupported, Ungradable, OSError) as error:
         raise ConfigError(f"the data in {task.data_dir} can no longer be split as the run did: {error}") from None
     if holdout.digest != prepared.digest:
@@ -272,7 +261,6 @@ def _scorer(task: TaskDescription) -> Scorer:
 def _of_run(
     event: ScriptRun, scored: list[ScriptRun], root: Path, holdout: HoldOut | None, truth: _Truth | None
 ) -> Rescored:
-    printed = event.score if event.result.measure is None else event.result.measure.printed
     search = select = worth = None
     problem = ""
     if holdout is not None and event.result.answers and event not in scored:
@@ -289,19 +277,13 @@ def _of_run(
     if truth is not None and event.result.submission is not None:
         worth, why = truth.of(root / event.result.submission)
         problem = problem or why
-    return Rescored(event.step, printed, search, select, worth, problem)
+    return Rescored(event.step, event.printed_score, search, select, worth, problem)
 
 
-@dataclass(frozen=True)
 class _Truth:
-    """The labels of the real test."""
+    """The labels of the real test, in its order: by key, else as they stand; of a column for each class the largest."""
 
-    scorer: Scorer
-    labels: list[list[str]]
-
-    @classmethod
-    def read(cls, scorer: Scorer, path: Path) -> _Truth:
-        """The labels in the test's order: by key, else as they stand; a column for each class counts as its largest."""
+    def __init__(self, scorer: Scorer, path: Path) -> None:
         data, sample, key = scorer.data, scorer.data.layout.sample, scorer.data.layout.key
         separator = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
@@ -317,7 +299,7 @@ class _Truth:
                 raise ConfigError(f"{path} lacks {len(missing)} values of {key}, such as {missing[0]!r}")
             rows = [by_key[name] for name in data.asked_keys]
         columns = scorer.plain(list(zip(*(_labels(scorer, row, path) for row in rows), strict=True)), separator)
-        return cls(scorer, list(map(list, zip(*columns, strict=True))))
+        self.scorer, self.labels = scorer, list(map(list, zip(*columns, strict=True)))
 
     def of(self, submission: Path) -> tuple[float | None, str]:
         """The score of a submission, or why it has none."""

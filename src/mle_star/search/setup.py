@@ -32,7 +32,7 @@ from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.models.texts import some_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
-from mle_star.run.events import AnyEvent, HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
+from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
 from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
@@ -118,11 +118,7 @@ def first_event(
     """What every journal begins with; the data folder as it can be found from anywhere."""
     task = task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())})
     versions = {"python": platform.python_version(), "system": platform.platform()}
-    for package in ("mle-star", "claude-agent-sdk"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+    versions |= {name: importlib.metadata.version(name) for name in ("mle-star", "claude-agent-sdk")}
     python = inspect_interpreter(config.python)
     return RunStarted(
         run_id=uuid.uuid4().hex[:12],
@@ -139,28 +135,26 @@ def first_event(
 def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
     """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
     clock = asyncio.get_running_loop().time  # by which the phases are waited for, too
-    if journal.started is None:
-        if len(journal.events) or resume:
-            raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
-        _record_or_raise(journal, first)
-        return Budget(first.config, clock=clock), Spent()
-    spent = spent_by(journal.events)
+    if journal.started is None and (len(journal.events) or resume):
+        raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
+    spent, before = spent_by(journal.events), config_of(journal.events)
     budget = Budget(first.config, spent_seconds=spent.seconds, clock=clock)
     for step, usd in spent.charges:
         phase, *rest = step.split("/")
         label = rest[0] if rest and rest[0].startswith("path-") else "main"
         budget.charge(usd, phase=phase, path=label)
-    if resume:
-        before = config_of(journal.events)
-        event = RunResumed(
-            spent_cost_usd=spent.usd,
-            spent_seconds=spent.seconds,
-            config=first.config if first.config != before else None,
-            interpreter=first.interpreter if first.config.python != before.python else None,
-        )
-        _record_or_raise(journal, event)
+    if journal.started is None:
+        journal.record(first)
+    elif resume:
+        changes: dict[str, Any] = {
+            "config": first.config if first.config != before else None,
+            "interpreter": first.interpreter if first.config.python != before.python else None,
+        }
+        journal.record(RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, **changes))
         for message in _changed_since(journal, first):
             journal.record(Notice(level="warning", message=message))
+    if journal.failure is not None:  # a run whose first line cannot be written does not begin
+        raise journal.failure
     return budget, spent
 
 
@@ -185,21 +179,10 @@ def _changes(before: Interpreter | None, now: Interpreter | None) -> list[str]:
     if before is None or now is None:
         return []
     old, new = ({"Python": one.version, **one.packages} for one in (before, now))
-
-    def words(name: str) -> str:
-        if name not in new:
-            return f"{name} is gone"
-        return f"{name} {new[name]} instead of {old[name]}" if name in old else f"{name} {new[name]} is new"
-
-    changed = {name for name, _ in old.items() ^ new.items()}
-    return [words(name) for name in sorted(changed, key=lambda name: (name != "Python", name.lower()))]
-
-
-def _record_or_raise(journal: Journal, event: AnyEvent) -> None:
-    """A run whose first line cannot be written does not begin."""
-    journal.record(event)
-    if journal.failure is not None:
-        raise journal.failure
+    words = {name: f"{name} {new[name]} instead of {old[name]}" for name in old.keys() & new if old[name] != new[name]}
+    words |= {name: f"{name} {new[name]} is new" for name in new.keys() - old}
+    words |= {name: f"{name} is gone" for name in old.keys() - new}
+    return [words[name] for name in sorted(words, key=lambda name: (name != "Python", name.lower()))]
 
 
 def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path, journal: Journal) -> HoldOut | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Container
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mle_star.errors import BudgetExceeded
@@ -40,10 +40,6 @@ SURE = 0.95
 """What answers to fewer rows is chosen only where it wins in so many draws of the rows that both answer."""
 
 
-_Selected = tuple["Pick", list["ShortlistScored | SolutionExamined"]]
-"""What is submitted, and what the journal says of the selection."""
-
-
 class Found(NamedTuple):
     """What the phases of the search have come to."""
 
@@ -54,44 +50,34 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Shortlisted:
-    """Something that may be submitted. A blend has several scripts with weights."""
+    """Something that may be submitted, with its expected score. A blend has several scripts with weights."""
 
     name: str
     scripts: dict[str, float]
     solution: SolutionScript
     measure: Measure
-    members: list[dict[str, Any]] = field(default_factory=list)
+    members: list[dict[str, Any]]
     """Its scripts by the step that ran them, each with its weight and its score in the search."""
-
-
-@dataclass(frozen=True)
-class Pick:
-    """What is submitted, and its expected score."""
-
-    chosen: Shortlisted
-    others: list[Shortlisted] = field(default_factory=list)
-    single_model: Yardstick | None = None
-
-    @property
-    def solution(self) -> SolutionScript:
-        """What is submitted, with its expected score."""
-        return self.chosen.solution.model_copy(update={"score": self.chosen.measure.score})
 
     @property
     def origin(self) -> dict[str, Any]:
         """What the lineage of a result says of it."""
-        return {"name": self.chosen.name, "score": self.chosen.measure.score, "members": self.chosen.members}
+        return {"name": self.name, "score": self.measure.score, "members": self.members}
 
-    @property
-    def is_blend(self) -> bool:
-        """Do several scripts answer together?"""
-        return self.chosen.name == BLEND
+
+@dataclass(frozen=True)
+class Pick:
+    """What is submitted, and what it was compared with."""
+
+    chosen: Shortlisted
+    others: list[Shortlisted]
+    single_model: Yardstick | None
 
     def stand_ins(self, direction: MetricDirection) -> list[SolutionScript]:
         """The other scripts, best first, for the case that the chosen one leaks."""
         ranked = best_first(self.others, lambda other: other.measure.score, direction)
         ranked.sort(key=lambda other: other.measure.estimated)
-        return [replace(self, chosen=other).solution for other in ranked if other.name != BLEND]
+        return [other.solution for other in ranked if other.name != BLEND]
 
     def instead(self, solution: SolutionScript) -> Pick | None:
         """The same with this script chosen; None where it is none of those that were compared."""
@@ -110,18 +96,16 @@ async def pick(found: Found) -> Pick | None:
     if holdout is None:
         return None
     try:
-        selected = await asyncio.to_thread(_selected, run, holdout, found)
-        while selected is not None and await _turns_out_leaking(run, selected[0].chosen):
-            selected = await asyncio.to_thread(_selected, run, holdout, found)
+        selection = await asyncio.to_thread(_Selection, run, holdout, found)
+        while selection.picked is not None and await _turns_out_leaking(run, selection.picked.chosen):
+            selection = await asyncio.to_thread(_Selection, run, holdout, found)
     except Exception:
         logger.exception("the shortlist cannot be scored: the scores of the search decide")
         return None
-    if selected is None:
-        return None
     with scope("shortlist") as here:
-        for event in selected[1]:
+        for event in selection.events:
             here.record(event)
-    return selected[0]
+    return selection.picked
 
 
 async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
@@ -146,18 +130,15 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     return any(ledger.leaks(digest_of(script)) for script in unchecked)
 
 
-def _selected(run: RunContext, holdout: HoldOut, found: Found) -> _Selected | None:
-    """The selection among what the search found; None where nothing of it can be scored."""
-    selection = _Selection(run, holdout)
-    with holdout.scorer.comparing():
-        entries = selection.entries(found)
-        return selection.select(entries, found.phase1) if entries else None
-
-
 class _Selection:
-    """One final selection: what came last into question, compared on hidden rows."""
+    """One final selection among what the search found: what came last into question, compared on hidden rows.
 
-    def __init__(self, run: RunContext, holdout: HoldOut) -> None:
+    `picked` is None where nothing of it can be scored; `events` are what the journal says of the comparison.
+    """
+
+    def __init__(self, run: RunContext, holdout: HoldOut, found: Found) -> None:
+        self.picked: Pick | None = None
+        self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
         self._predictions, scored = read_predictions(run, holdout), scored_here(run)
         leaked = run.ledger.ever_leaked
@@ -167,13 +148,16 @@ class _Selection:
         solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
         self._steps = {run.ledger.text(one.script): one for one in solutions}
         self._latest = {one.step: one.script for one in solutions}
+        with holdout.scorer.comparing():
+            if entries := self._entries(found):
+                self._select(entries, found.phase1)
 
     def _name(self, script: str) -> str:
         """What a script of the search is called: its step; what ran there before it was done anew, with a digest."""
         one = self._steps[script]
         return one.step if self._latest[one.step] == one.script else f"{one.step} ({one.script[:8]})"
 
-    def entries(self, found: Found) -> dict[str, SolutionScript]:
+    def _entries(self, found: Found) -> dict[str, SolutionScript]:
         """The initial solution, the best of each path, every ensemble, and the best of what was left behind."""
         made = [("initial solution", found.phase1.initial_solution)]
         made += [(f"path {number}", result.best_solution) for number, result in enumerate(found.phase2)]
@@ -195,8 +179,8 @@ class _Selection:
             clean[name] = SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
         return clean or entries
 
-    def select(self, entries: dict[str, SolutionScript], phase1: Phase1Result) -> _Selected:
-        """The best of these, with what the journal says of the comparison."""
+    def _select(self, entries: dict[str, SolutionScript], phase1: Phase1Result) -> None:
+        """Pick the best of these."""
         holdout, reference = self._holdout, self._reference
         field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()}, reference)
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
@@ -204,20 +188,19 @@ class _Selection:
             scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
         chosen, measures = field.choose(holdout.select_rows), field.measures()
         measures[chosen] = field.expected(chosen, measures[chosen])
-        shortlist = {
-            name: Shortlisted(name, scripts[name], solution, measures[name], self._members(scripts[name]))
-            for name, solution in entries.items()
-        }
+        shortlist = {}
+        for name, solution in entries.items():
+            known = solution.model_copy(update={"score": measures[name].score})
+            shortlist[name] = Shortlisted(name, scripts[name], known, measures[name], self._members(scripts[name]))
         table = [
             {"name": name, **measure.model_dump(), "members": len(scripts[name]), "compared": field.compared(name)}
             for name, measure in measures.items()
         ]
-        picked = Pick(shortlist.pop(chosen), list(shortlist.values()), self._single_model(phase1))
-        events: list[ShortlistScored | SolutionExamined] = [ShortlistScored(shortlist=table, chosen=chosen)]
-        answers = field.answers[chosen]
-        if facts := answer_charts(holdout.scorer, answers):
-            events.append(SolutionExamined(digest=digest_of(picked.solution.content), **facts))
-        return picked, events
+        best = shortlist.pop(chosen)
+        self.picked = Pick(best, list(shortlist.values()), self._single_model(phase1))
+        self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
+        if facts := answer_charts(holdout.scorer, field.answers[chosen]):
+            self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **facts))
 
     def _blend(self, field: Field) -> dict[str, float]:
         """The weights of the blend, which then takes part in the comparison; empty where one alone is as good."""
