@@ -37,9 +37,9 @@ from mle_star.models import (
 )
 from mle_star.orchestrator import run_pipeline
 from mle_star.prompts import Prompt
-from mle_star.sdk import AgentClient, EnvironmentFacts, build_system_prompt
+from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.credentials import Upstream
-from mle_star.sdk.definitions import effective_tools
+from mle_star.sdk.definitions import build_system_prompt, effective_tools
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.search.setup import gather_facts

@@ -42,8 +42,7 @@ from mle_star.run.context import current_run, enter_run, path_context, scope
 from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
-from mle_star.sdk import EnvironmentFacts, build_system_prompt
-from mle_star.sdk.definitions import ScriptShare
+from mle_star.sdk.definitions import EnvironmentFacts, ScriptShare, build_system_prompt
 from tests.ledgers import ran as note_run
 from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings

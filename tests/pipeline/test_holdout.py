@@ -15,7 +15,7 @@ from mle_star.holdout.holdout import HoldOut
 from mle_star.models import AgentType, ExecutionRawResult, FinalResult, Measure, TaskDescription
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
-from mle_star.sdk import build_system_prompt
+from mle_star.sdk.definitions import build_system_prompt
 from mle_star.search.final_result import rescore
 from mle_star.search.setup import gather_facts
 from mle_star.views import write_report

@@ -1,4 +1,4 @@
-"""One call: what reaches the model, what comes back, and what it costs."""
+"""One call: what reaches the model, what comes back in which form, and what it costs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import itertools
 import json
 import logging
 import os
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_agent_sdk import ClaudeSDKClient, SystemMessage
+from claude_agent_sdk import ClaudeSDKClient, ResultMessage, SystemMessage
+from pydantic import BaseModel
 
-from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
-from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.prompts import Prompt
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault, ToolCall
+from mle_star.models import AgentType, LeakageDetectionOutput, PipelineConfig, TaskDescription, agent_config
+from mle_star.prompts import Prompt, render
 from mle_star.run.budget import Budget
 from mle_star.run.forecast import Forecaster
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
+from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
+from mle_star.testing import ScriptedBrain
 from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged
 
 pytestmark = pytest.mark.long
@@ -37,9 +42,9 @@ async def test_a_call_goes_out_as_its_role_says_with_the_steady_part_of_its_prom
         "data": {"thinking": "adaptive"},
         "init": {"thinking": 2048},
     }
+    prompt = Prompt("# A script\n\nsum it up")
+    prompt.steady = len("# A script\n\n")
     async with open_bench(agents=roles) as bench:
-        prompt = Prompt("# A script\n\nsum it up")
-        prompt.steady = len("# A script\n\n")
         reply = await bench.ask(SUMMARIZE, prompt)
         (asked,) = bench.brain.requests
         assert (asked.agent, asked.variant, asked.model, asked.tools) == ("summarize", None, MODEL, ())
@@ -60,31 +65,29 @@ async def test_a_call_goes_out_as_its_role_says_with_the_steady_part_of_its_prom
 
 def test_the_forecast_knows_the_roles(task: TaskDescription) -> None:
     def cost(**changes: Any) -> float:
-        found = Forecaster(task, PipelineConfig(model="sonnet", **changes)).forecast().cost_usd
-        assert found is not None
-        return found
+        return Forecaster(task, PipelineConfig(model="sonnet", **changes)).forecast().cost_usd or 0.0
 
-    plain = cost()
-    assert cost(agents={"coder": {"model": "opus"}}) > plain
-    assert cost(agents={"coder": {"effort": "max"}}) > cost(agents={"coder": {"effort": "high"}}) > plain
-    assert cost(agents={"summarize": {"model": "haiku"}}) < plain
-    assert cost(leakage_checks="promising") < plain
-    assert cost(preset="quick") < cost(preset="good") < cost(preset="best")
+    assert cost(agents={"coder": {"model": "opus"}}) > cost() > cost(agents={"summarize": {"model": "haiku"}}) > 0
+    assert cost(agents={"coder": {"effort": "max"}}) > cost(agents={"coder": {"effort": "high"}}) > cost()
+    assert cost(leakage_checks="promising") < cost() and cost(preset="quick") < cost(preset="good") < cost(
+        preset="best"
+    )
 
 
 @pytest.mark.req("REQ-OR-005", "REQ-OR-006", "REQ-OR-008", "REQ-OR-009")
 async def test_a_client_knows_fourteen_agents_and_nothing_of_the_users_own_settings(
     open_bench: OpenBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = tmp_path / "work"
-    (work / ".claude").mkdir(parents=True)
-    (work / "CLAUDE.md").write_text("Always answer in Latin.", encoding="utf-8")
-    settings = {"env": {"LEAK": "1"}, "model": "claude-opus-4-1", "hooks": {}}
-    (work / ".claude" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    (work / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "false"}}}', encoding="utf-8")
-    monkeypatch.setenv("ANTHROPIC_MODEL", "claude-opus-4-1")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-do-not-send")
-    monkeypatch.setenv("IS_SANDBOX", "1")  # root may bypass permissions only where this is declared
+    (tmp_path / "work" / ".claude").mkdir(parents=True)
+    for name, text in {
+        "CLAUDE.md": "Always answer in Latin.",
+        ".claude/settings.json": '{"env": {"LEAK": "1"}, "model": "claude-opus-4-1", "hooks": {}}',
+        ".mcp.json": '{"mcpServers": {"evil": {"command": "false"}}}',
+    }.items():
+        (tmp_path / "work" / name).write_text(text, encoding="utf-8")
+    variables = {"ANTHROPIC_MODEL": "claude-opus-4-1", "ANTHROPIC_API_KEY": "sk-ant-do-not-send"}
+    for name, text in {**variables, "IS_SANDBOX": "1"}.items():  # the last lets root bypass permissions
+        monkeypatch.setenv(name, text)
     async with open_bench(permission_mode="bypassPermissions") as bench:
         async with ClaudeSDKClient(bench.agents._launcher.options(EXTRACTOR, CallSite("extractor"), 0.5)) as client:
             bench.brain.always("extractor", PLANS)
@@ -189,12 +192,10 @@ async def test_cost_is_counted_once_per_call_by_path_and_in_total_and_looked_at_
         assert state.cost_by_label == pytest.approx({"path-0": 0.0045, "path-1": 0.0795})
     entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
     stopped = [entry for entry in entries if entry["event"] == "agent_stopped"]
-    assert [(entry["agent"], entry["path"], entry["money_is_gone"]) for entry in stopped] == [
-        ("coder", "path-0", False),
-        ("coder", "path-1", False),
-        ("coder", "path-1", False),
-        ("extractor", "path-1", True),
-    ]
+    assert [(entry["agent"], entry["path"]) for entry in stopped] == [
+        ("coder", "path-0"), ("coder", "path-1"), ("coder", "path-1"), ("extractor", "path-1"),
+    ]  # fmt: skip
+    assert [entry["money_is_gone"] for entry in stopped] == [False, False, False, True]
     assert [entry["total_cost_usd"] for entry in stopped] == pytest.approx([0.0, 0.0045, 0.0135, 0.054])
     assert [entry["path_cost_usd"] for entry in stopped] == pytest.approx([0.0, 0.0, 0.009, 0.0495])
 
@@ -243,23 +244,20 @@ async def test_interleaved_calls_of_two_paths_never_see_each_others_text(
 async def test_more_paths_than_sessions_wait_for_each_other_with_a_warning(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running = most = 0
+    order: list[str] = []
 
     class Counting:
         async def reply(self, request: BrainRequest) -> BrainReply:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
+            order.append("begins")
             await asyncio.sleep(0.1)
-            running -= 1
+            order.append("ends")
             return BrainReply(text="slow")
 
     async with open_bench(brain=Counting(), client_reuse="clear", max_concurrent_paths=1) as bench:
         assert bench.agents.max_concurrent_sessions == 1
-        with caplog.at_level(logging.WARNING):
-            await asyncio.gather(*(bench.ask(label=f"path-{i}") for i in range(3)))
-    assert most == 1
-    assert any("sessions are open" in record.message for record in caplog.records)
+        await asyncio.gather(*(bench.ask(label=f"path-{i}") for i in range(3)))
+    assert order == ["begins", "ends"] * 3
+    assert "sessions are open" in caplog.text
 
 
 def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription) -> None:
@@ -267,9 +265,8 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
         config = PipelineConfig(**{"model": "sonnet", **settings})
         return AgentClient(task, config, EnvironmentFacts(), base_url="http://127.0.0.1:9")
 
-    base = client().fingerprint(CODER)
-    assert base == client(time_limit_seconds=5).fingerprint(CODER)
     others = [
+        client().fingerprint(CODER),
         client(model="opus").fingerprint(CODER),
         client(tool_profile="full").fingerprint(agent_config(AgentType.coder, None, "full")),
         client(tool_use="none").fingerprint(CODER),
@@ -279,4 +276,122 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
         client().fingerprint(EXTRACTOR),
         client().fingerprint(EXTRACTOR.model_copy(update={"output_schema": None})),
     ]
-    assert len({base, *others}) == 9
+    assert len(set(others)) == 9 and others[0] == client(time_limit_seconds=5).fingerprint(CODER)
+
+
+# --- servers that know less of the API than Anthropic's: no tools, JSON as small models write it ----------------------
+
+RETRIEVER = agent_config(AgentType.retriever)
+SMALL_MODEL = '''Sure! Here are the models:
+```json
+{"models": [{"model_name": "LightGBM", "example_code": """import lightgbm as lgb
+print("fit")
+"""}]}
+```'''
+
+
+class WithoutTools(ScriptedBrain):
+    """Refuses what carries a tool, as servers do that were never taught any."""
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        reply = await super().reply(request)
+        if request.tools:
+            return BrainReply(fault=Fault("status", status=400, message="`tools` is not supported by this model"))
+        return reply
+
+
+async def test_a_server_that_refuses_tools_is_asked_for_json_in_the_text_from_then_on(open_bench: OpenBench) -> None:
+    brain = WithoutTools()
+    brain.always("extractor", json.dumps(PLANS))
+    brain.always("retriever", SMALL_MODEL)
+    async with open_bench(brain=brain) as bench:
+        assert (await bench.ask(EXTRACTOR)).structured == PLANS
+        models = (await bench.ask(RETRIEVER)).structured["models"]
+        assert models == [{"model_name": "LightGBM", "example_code": 'import lightgbm as lgb\nprint("fit")\n'}]
+        sent = [bool(request.tools) for request in brain.requests]
+        assert sent == [True] * (len(sent) - 2) + [False, False], "only until the first call has learnt of it"
+        assert "# Form of the reply" in brain.requests[-1].prompt and "example_code" in brain.requests[-1].prompt
+        assert sum("knows no tools" in note for note in bench.notes) == 1
+
+
+async def test_a_model_that_overlooks_the_tool_for_replies_is_understood_and_keeps_the_others(
+    open_bench: OpenBench,
+) -> None:
+    brain = ScriptedBrain(json.dumps(PLANS))
+    brain.always("retriever", SMALL_MODEL)
+    async with open_bench(brain=brain, client_reuse="clear") as bench:
+        for _ in range(2):
+            assert (await bench.ask(EXTRACTOR)).structured == PLANS
+        first, last = brain.requests[0], brain.requests[-1]
+        assert first.wants_structured and not last.wants_structured and "Read" in last.tools
+        assert "# Form of the reply" in last.prompt
+        assert (await bench.ask(RETRIEVER)).structured["models"]
+        assert {"WebSearch", "WebFetch"} <= set(brain.requests[-1].tools)
+        assert sum("as text" in note for note in bench.notes) == 1
+
+
+async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench: OpenBench) -> None:
+    brain = ScriptedBrain(PLANS)
+    async with open_bench(brain=brain, client_reuse="clear") as bench:
+        await bench.ask(EXTRACTOR)
+        brain.reply_with("extractor", *[json.dumps(PLANS)] * 6)
+        for _ in range(2):
+            await bench.ask(EXTRACTOR)
+        assert brain.requests[-1].tools
+
+
+async def test_json_as_small_models_write_it_is_repaired_and_prose_is_asked_for_once_more(
+    open_bench: OpenBench,
+) -> None:
+    brain = ScriptedBrain()
+    async with open_bench(brain=brain, tool_use="none", client_reuse="clear") as bench:
+        brain.reply_with("extractor", "I would rather talk about the weather.", json.dumps(PLANS))
+        assert (await bench.ask(EXTRACTOR, "Which block?")).structured == PLANS
+        first, second = brain.requests
+        assert second.prompt.startswith(first.prompt.partition("# Form")[0].rstrip())
+        assert "# Your last reply" in second.prompt and "the weather" in second.prompt
+        for written in (
+            "{'plans': [{'code_block': 'x = 1', 'plan': 'y'}]}",
+            '{"plans": [{"code_block": "x = 1", "plan": "y",},]}',
+            '[{"code_block": "x = 1", "plan": "y"}',
+        ):
+            asked = len(brain.requests)
+            brain.always("extractor", written)
+            assert (await bench.ask(EXTRACTOR)).structured == PLANS
+            assert len(brain.requests) == asked + 1
+
+
+class Block(BaseModel):
+    """What an agent may quote."""
+
+    code: str
+
+
+def test_half_a_pair_of_surrogates_in_a_reply_can_be_kept() -> None:
+    """A script may look for emoji by them, and JSON that quotes it with one backslash says them."""
+    found = read_structured(Block, {"code": "r'\ud83d[\ude00-\ude4f]'"}, "")
+    assert found == {"code": "r'\\ud83d[\\ude00-\\ude4f]'"} and Block(**found).model_dump_json()
+    assert read_structured(Block, json.dumps({"code": "\ud83d"})) == {"code": "\\ud83d"}
+
+
+@pytest.mark.req("REQ-SF-014")
+def test_an_example_that_is_quoted_before_the_answer_is_no_answer() -> None:
+    prompt = render(AgentType.leakage, "detection", code="x = 1")
+    example = read_structured(LeakageDetectionOutput, prompt)
+    assert example["answers"][0]["leakage_status"] == "No Data Leakage", "the prompt holds an example that fits"
+    answer = {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": "scaler.fit(data)"}]}
+    reply = f"The form is this. {prompt[-300:]}\nHere it is:\n```json\n{json.dumps(answer)}\n```\nDone {{so far}}."
+    assert read_structured(LeakageDetectionOutput, reply) == answer
+    assert read_structured(LeakageDetectionOutput, answer, json.dumps(example)) == answer, "a tool comes before a text"
+
+
+@pytest.mark.parametrize("piece", ["{", '{"', "]a{", "[", '{"a":', "[[{"])
+def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -> None:
+    text = (piece * 40_000)[:40_000]
+    result = ResultMessage("success", 1, 1, False, 1, "session", result=text)
+    started = time.process_time()
+    assert isinstance(outcome_of(EXTRACTOR, Turn(result=result, text=text)), Failure)
+    assert time.process_time() - started < 5
+    assert sys.getprofile() is None
+    assert read_structured(Block, piece * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None
+    assert read_structured(Block, '{"code": "x"} ' + piece * 3) == {"code": "x"}

@@ -10,8 +10,8 @@ import pytest
 
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.sdk import AgentClient, EnvironmentFacts, find_credentials, require_credentials
-from mle_star.sdk.credentials import Upstream, agent_headers, client_environment, find_upstream
+from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
+from mle_star.sdk.credentials import Upstream, agent_headers, client_environment, find_credentials, find_upstream
 from mle_star.sdk.proxy import CredentialProxy
 
 

@@ -1,20 +1,32 @@
-"""The Messages API on loopback, seen by a plain HTTP client."""
+"""The Messages API on loopback and the credential proxy in front of it, seen by a plain HTTP client."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
+from mle_star.errors import ConfigError
+from mle_star.sdk.credentials import Upstream
+from mle_star.sdk.meter import Meter
+from mle_star.sdk.proxy import CredentialProxy
+from mle_star.serving import LoopbackServer
 from mle_star.testing import FAULT_NAMES, FaultyBrain, ScriptedBrain
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+SECRET = "sk-canary-0123456789"
+HEADERS = {"x-api-key": SECRET, "authorization": f"Bearer {SECRET}", "x-team": "a"}
+CODER = {"x-mle-star-agent": "coder"}
 
 
 def body(stream: bool = True, **more: Any) -> dict[str, Any]:
@@ -22,12 +34,7 @@ def body(stream: bool = True, **more: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 9, "stream": stream, "system": "who you are", "messages": [user], **more}
 
 
-def events(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
-
-
-@dataclass
-class Reply:
+class Reply(NamedTuple):
     status: int
     headers: dict[str, str]
     text: str
@@ -37,58 +44,49 @@ class Reply:
 
 
 async def ask(
-    netloc: str, method: str, path: str, content: bytes | None = None, *, headers: dict[str, str], timeout: float = 240
+    base: str, method: str, path: str, content: bytes = b"", headers: Mapping[str, str] = CODER, timeout: float = 240
 ) -> Reply:
-    """One request, with these headers besides the usual ones."""
+    """One request to a path below an address, with these headers besides the usual ones."""
 
     def exchange() -> Reply:
-        connection = http.client.HTTPConnection(netloc, timeout=timeout)
-        try:
-            connection.request(method, path, body=content, headers=headers)
+        with closing(http.client.HTTPConnection(urlsplit(base).netloc, timeout=timeout)) as connection:
+            connection.request(method, urlsplit(base).path + path, body=content or None, headers=dict(headers))
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             return Reply(answer.status, found, answer.read().decode())
-        finally:
-            connection.close()
 
     return await asyncio.to_thread(exchange)
 
 
-async def send(server: MessagesServer, method: str, path: str, content: bytes = b"", *, timeout: float = 240) -> Reply:
-    url = urlsplit(server.base_url)
-    return await ask(
-        url.netloc, method, url.path + path, content, headers={"x-mle-star-agent": "coder"}, timeout=timeout
-    )
-
-
-async def post(server: MessagesServer, payload: dict[str, Any], *, timeout: float = 240) -> Reply:
-    return await send(server, "POST", "/v1/messages?beta=true", json.dumps(payload).encode(), timeout=timeout)
+async def post(base: str, headers: Mapping[str, str] = CODER, *, timeout: float = 240, **payload: Any) -> Reply:
+    return await ask(base, "POST", "/v1/messages?beta=true", json.dumps(body(**payload)).encode(), headers, timeout)
 
 
 async def test_a_streamed_reply_is_the_same_message_in_pieces() -> None:
     brain = ScriptedBrain(BrainReply(text="é" * 100_000, input_tokens=7, output_tokens=11))
     async with MessagesServer(brain) as server:
-        streamed = events((await post(server, body())).text)
-        plain = (await post(server, body(stream=False))).json()
+        lines = (await post(server.base_url)).text.splitlines()
+        plain = (await post(server.base_url, stream=False)).json()
+    streamed = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
     pieces = [event["delta"]["text"] for event in streamed if event["type"] == "content_block_delta"]
     assert len(pieces) > 1
     assert "".join(pieces) == plain["content"][0]["text"] == "é" * 100_000
-    assert streamed[0]["type"] == "message_start"
-    assert streamed[-1]["type"] == "message_stop"
+    assert (streamed[0]["type"], streamed[-1]["type"]) == ("message_start", "message_stop")
     assert streamed[-2]["usage"]["output_tokens"] == plain["usage"]["output_tokens"] == 11
     assert [(charge.input_tokens, charge.output_tokens) for charge in server.charges] == [(7, 11), (7, 11)]
 
 
 async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_where_one_is_offered() -> None:
-    brain, tool = ScriptedBrain({"a": "x"}), {"name": "StructuredOutput", "input_schema": SCHEMA}
+    brain, tools = ScriptedBrain({"a": "x"}), [{"name": "StructuredOutput", "input_schema": SCHEMA}]
     async with MessagesServer(brain) as server:
-        offered = (await post(server, body(stream=False, tools=[tool, {"name": "Read", "input_schema": {}}]))).json()
-        not_offered = (await post(server, body(stream=False))).json()
+        tools.append({"name": "Read", "input_schema": {}})
+        offered = (await post(server.base_url, stream=False, tools=tools)).json()
+        not_offered = (await post(server.base_url, stream=False)).json()
         brain.reply_with("coder", BrainReply(tool=ToolCall("Read", {"file_path": "x"})), "done")
-        first = (await post(server, body(stream=False))).json()
+        first = (await post(server.base_url, stream=False)).json()
         result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "the file"}
         messages = [*body()["messages"], {"role": "assistant", "content": first["content"]}]
-        await post(server, body(messages=[*messages, {"role": "user", "content": [result]}]))
+        await post(server.base_url, messages=[*messages, {"role": "user", "content": [result]}])
     asked, *_, last = brain.calls("coder")
     assert (asked.system, asked.prompt, asked.schema) == ("who you are", "the prompt", SCHEMA)
     assert asked.wants_structured and asked.tools == ("StructuredOutput", "Read")
@@ -97,69 +95,227 @@ async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_wh
     assert (last.prompt, last.tool_results) == ("the prompt", ("the file",))
 
 
-async def test_the_other_endpoints_answer() -> None:
-    async with MessagesServer(ScriptedBrain("x"), models=("one", "two")) as server:
-        assert (await send(server, "HEAD", "/")).status == 200
-        models = (await send(server, "GET", "/v1/models")).json()["data"]
+async def test_the_other_endpoints_answer_and_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
+    async with MessagesServer(ScriptedBrain(), models=("one", "two")) as server:
+        assert (await ask(server.base_url, "HEAD", "/")).status == 200
+        models = (await ask(server.base_url, "GET", "/v1/models")).json()["data"]
         assert [model["id"] for model in models] == ["one", "two"]
-        counted = await send(server, "POST", "/v1/messages/count_tokens", json.dumps(body()).encode())
+        counted = await ask(server.base_url, "POST", "/v1/messages/count_tokens", json.dumps(body()).encode())
         assert 10 < counted.json()["input_tokens"] < 200
-        assert (await send(server, "GET", "/api/elsewhere")).status == 404
-        broken = await send(server, "POST", "/v1/messages", b"{")
+        assert (await ask(server.base_url, "GET", "/api/elsewhere")).status == 404
+        broken = await ask(server.base_url, "POST", "/v1/messages", b"{")
         assert broken.json()["error"]["type"] == "invalid_request_error"
+        reply = await post(server.base_url)
+        assert reply.status == 500 and "no reply was scripted for 'coder'" in reply.json()["error"]["message"]
+        assert isinstance(server.errors[0], LookupError)
 
 
 async def test_without_the_token_or_under_another_name_there_is_no_answer() -> None:
     brain = ScriptedBrain("fine")
     async with MessagesServer(brain) as server:
         url = urlsplit(server.base_url)
-        for path, host, status in (
-            ("", url.netloc, 401),
-            ("/wrong", url.netloc, 401),
-            (url.path[:-1], url.netloc, 401),
-            (url.path, "evil.example", 403),
-            (url.path, "127.0.0.1", 403),
-        ):
+        refused = [(path, url.netloc, 401) for path in ("", "/wrong", url.path[:-1])]
+        for path, host, status in (*refused, (url.path, "evil.example", 403), (url.path, "127.0.0.1", 403)):
             for method, rest in (("POST", "/v1/messages"), ("GET", "/v1/models"), ("HEAD", "/"), ("GET", "/none")):
-                content = json.dumps(body()).encode() if method == "POST" else None
-                reply = await ask(url.netloc, method, path + rest, content, headers={"host": host})
+                content = json.dumps(body()).encode() if method == "POST" else b""
+                reply = await ask(f"http://{url.netloc}{path}", method, rest, content, {"host": host})
                 assert reply.status == status, (path, host, method)
                 assert method == "HEAD" or reply.json()["type"] == "error"
     assert brain.requests == []
 
 
-async def test_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
-    async with MessagesServer(ScriptedBrain()) as server:
-        reply = await post(server, body())
-        assert reply.status == 500
-        assert "no reply was scripted for 'coder'" in reply.json()["error"]["message"]
-        assert isinstance(server.errors[0], LookupError)
-
-
 async def test_faults_carry_the_api_s_error_body_or_break_off_and_charge_nothing() -> None:
     for name, status in (("rate_limit", 429), ("server_error", 500), ("overloaded", 529)):
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
-            reply = await post(server, body())
+            reply = await post(server.base_url)
             assert (reply.status, reply.json()["type"], server.charges) == (status, "error", [])
             assert ("retry-after" in reply.headers) == (status == 429)
     for name, error in (("cut_stream", http.client.IncompleteRead), ("hang", TimeoutError)):
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
             with pytest.raises(error):
-                await post(server, body(), timeout=0.3 if name == "hang" else 240)
+                await post(server.base_url, timeout=0.3 if name == "hang" else 240)
             assert server.charges == []
 
 
 async def test_the_same_seed_spoils_the_same_replies() -> None:
-    async def faults(seed: int) -> list[tuple[str, ...]]:
-        brain = FaultyBrain(ScriptedBrain("x"), rate=0.2, seed=seed)
-        hits: list[tuple[str, ...]] = []
+    async def faults(seed: int) -> list[str]:
+        brain, hits = FaultyBrain(ScriptedBrain("x"), rate=0.2, seed=seed), list[str]()
         for _ in range(300):
             before = len(brain.injected)
             await brain.reply(BrainRequest("coder", None, "", ""))
-            hits.append(tuple(fault.name for fault in brain.injected[before:]))
+            hits.append("".join(fault.name for fault in brain.injected[before:]))
         return hits
 
     first = await faults(1)
     assert first == await faults(1) != await faults(2)
-    assert 40 <= sum(bool(hit) for hit in first) <= 80
-    assert {hit[0] for hit in first if hit} == set(FAULT_NAMES)
+    assert 40 <= sum(map(bool, first)) <= 80
+    assert set(filter(None, first)) == set(FAULT_NAMES)
+
+
+# --- the proxy: who may use it, what it passes on, and that nobody learns what it holds -------------------------------
+
+
+@pytest.mark.req("REQ-OR-046")
+async def test_requests_go_out_with_the_credential_and_the_agents_name(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    brain = ScriptedBrain("fine")
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url, HEADERS)) as proxy:
+        forged = {"x-mle-star-agent": "test", "x-mle-star-variant": "z", "x-team": "b", "authorization": "Bearer x"}
+        key = {"x-api-key": proxy.key("leakage", "detection"), "anthropic-beta": "one,two"}
+        reply = await post(proxy.base_url, {**key, **forged})
+        await post(proxy.base_url, {"x-api-key": proxy.key("coder")})
+    first, second = (request.headers for request in brain.requests)
+    assert "message_stop" in reply.text
+    assert {name: first[name] for name in HEADERS} == HEADERS
+    assert (first["x-mle-star-agent"], first["x-mle-star-variant"]) == ("leakage", "detection")
+    assert first["anthropic-beta"] == "one,two"
+    assert second["x-mle-star-agent"] == "coder" and "x-mle-star-variant" not in second
+    assert SECRET not in reply.text + str(reply.headers) + "".join(record.getMessage() for record in caplog.records)
+
+
+async def test_without_a_key_of_the_run_or_under_another_name_nothing_is_passed_on() -> None:
+    brain = ScriptedBrain("fine")
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url, HEADERS)) as proxy:
+        key, netloc = {"x-api-key": proxy.key("coder")}, urlsplit(proxy.base_url).netloc
+        wrong = [{"x-api-key": text} for text in ("", "wrong", key["x-api-key"][:-1], SECRET)]
+        for headers in (*wrong, {"authorization": f"Bearer {key['x-api-key']}"}):
+            reply = await post(proxy.base_url, headers)
+            assert (reply.status, reply.json()["error"]["type"]) == (401, "authentication_error")
+        for host in ("evil.example", "127.0.0.1", f"{netloc}.evil.example"):
+            assert (await post(proxy.base_url, {**key, "host": host})).status == 403
+        for method, path in (
+            ("GET", "/"), ("GET", "/v1/messages"), ("POST", "/v1/models"), ("POST", "/v1/files"),
+            ("DELETE", "/v1/messages"), ("POST", "/v1/messages/../files"), ("POST", "//v1/messages"),
+            ("GET", "/v1/models/../organizations"), ("GET", "/v1/models/%2e%2e%2forganizations"),
+        ):  # fmt: skip
+            assert (await ask(proxy.base_url, method, path, headers=key)).status == 404, path
+        assert brain.requests == []
+        assert (await ask(proxy.base_url, "GET", "/v1/models", headers=key)).json()["data"]
+        counted = await ask(proxy.base_url, "POST", "/v1/messages/count_tokens", b"{}", key)
+        assert counted.json()["input_tokens"] == 1
+
+
+async def test_errors_of_the_service_come_through_as_they_are() -> None:
+    brain = ScriptedBrain()
+    faults = (Fault("status", 429, retry_after=7), Fault("status", 529), Fault("status", 401), Fault("cut"))
+    brain.reply_with("coder", *(BrainReply(text="x" * 9999, fault=fault) for fault in faults))
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
+        key, address = {"x-api-key": proxy.key("coder")}, server.base_url
+        busy, *others = [await post(proxy.base_url, key) for _ in range(3)]
+        assert (busy.status, busy.headers["retry-after"]) == (429, "7")
+        assert busy.json()["error"]["type"] == "rate_limit_error"
+        assert [other.status for other in others] == [529, 401]
+        with pytest.raises(http.client.IncompleteRead):
+            await post(proxy.base_url, key)
+    async with CredentialProxy(Upstream(address)) as proxy:  # nobody is there any more
+        lost = await post(proxy.base_url, {"x-api-key": proxy.key("coder")})
+        assert lost.status == 502
+        assert urlsplit(address).path not in lost.text
+
+
+def used(meter: Meter) -> list[tuple[int, int]]:
+    return [(message.usage["input_tokens"], message.usage["output_tokens"]) for message in meter.messages]
+
+
+@pytest.mark.req("REQ-OR-027")
+@pytest.mark.parametrize("streams", [True, False])
+async def test_what_each_reply_used_is_heard_by_the_meter_of_the_cli_that_asked(streams: bool) -> None:
+    brain, meters = ScriptedBrain(), [Meter(), Meter(), Meter()]
+    brain.reply_with("coder", *(BrainReply(text="x" * 99, input_tokens=1000 * n, output_tokens=n) for n in (1, 2, 3)))
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
+        one, other = proxy.key("coder"), proxy.key("coder")
+        for key, meter in zip((one, other, one), meters, strict=True):
+            proxy.assign(key, "coder", None, meter)
+            await post(proxy.base_url, {"x-api-key": key, "accept-encoding": "gzip"}, stream=streams)
+            await proxy.usage_complete(key)
+    assert list(map(used, meters)) == [[(1000, 1)], [(2000, 2)], [(3000, 3)]]
+    assert {request.headers["accept-encoding"] for request in brain.requests} == {"identity"}
+
+
+@pytest.mark.req("REQ-OR-027")
+async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_counted() -> None:
+    class Slow(ScriptedBrain):
+        async def reply(self, request: BrainRequest) -> BrainReply:
+            reply = await super().reply(request)
+            await may.wait()
+            return reply
+
+    brain, meter, may = Slow(BrainReply(text="x", input_tokens=1000, output_tokens=7)), Meter(), asyncio.Event()
+    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
+        key = proxy.key("coder")
+        proxy.assign(key, "coder", None, meter)
+        async with httpx2.AsyncClient(trust_env=False, timeout=240) as client:
+            url, headers = f"{proxy.base_url}/v1/messages", {"x-api-key": key}
+            sending = asyncio.ensure_future(client.post(url, content=json.dumps(body()).encode(), headers=headers))
+            while not brain.requests:
+                await asyncio.sleep(0.02)
+            sending.cancel()
+            for _ in range(20):  # rounds of the event loop, in which the proxy learns of it
+                await asyncio.sleep(0)
+        may.set()
+        await proxy.usage_complete(key)
+        assert (used(meter), len(server.charges)) == ([(1000, 7)], 1)
+
+
+async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() -> None:
+    got, more, ended = asyncio.Queue[bytes](), asyncio.Queue[bytes](), asyncio.Event()
+
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"request-id", b"r1")]})
+        while (message := await receive())["type"] == "http.request":
+            await got.put(message["body"])
+            await send({"type": "http.response.body", "body": message["body"], "more_body": True})
+        ended.set()  # the answer itself has no end
+
+    async def upload() -> AsyncIterator[bytes]:
+        while piece := await more.get():
+            yield piece
+
+    service = LoopbackServer(echo, name="service")
+    await service.start()
+    try:
+        async with (
+            CredentialProxy(Upstream(service.url)) as proxy,
+            httpx2.AsyncClient(trust_env=False, timeout=240) as client,
+        ):
+            url, headers = f"{proxy.base_url}/v1/messages", {"x-api-key": proxy.key("coder")}
+            request = client.build_request("POST", url, content=upload(), headers=headers)
+            sending = asyncio.ensure_future(client.send(request, stream=True))
+            await more.put(b"first")
+            assert await asyncio.wait_for(got.get(), 240) == b"first"  # while the request is still being written
+            await more.put(b"")
+            answer = await asyncio.wait_for(sending, 240)
+            assert answer.headers["request-id"] == "r1"
+            assert await asyncio.wait_for(anext(answer.aiter_raw()), 240) == b"first"  # while the answer is
+            assert not ended.is_set()
+            await answer.aclose()
+            await asyncio.wait_for(ended.wait(), 240)
+    finally:
+        await service.stop()
+
+
+async def test_a_proxy_of_the_user_is_used_for_the_service_but_not_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode().strip())
+        writer.close()
+
+    async with (
+        MessagesServer(ScriptedBrain("fine")) as server,
+        await asyncio.start_server(refuse, "127.0.0.1", 0) as own,
+    ):
+        for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{own.sockets[0].getsockname()[1]}")
+        for url, status in ((server.base_url, 200), ("https://service.example", 502)):
+            async with CredentialProxy(Upstream(url, HEADERS)) as proxy:
+                assert (await post(proxy.base_url, {"x-api-key": proxy.key("coder")})).status == status
+    assert asked == ["CONNECT service.example:443 HTTP/1.1"]
+
+
+def test_certificates_that_cannot_be_used_are_refused_in_words() -> None:
+    for environ in ({"NODE_EXTRA_CA_CERTS": "/none"}, {"CLAUDE_CODE_CLIENT_CERT": "/none"}):
+        with pytest.raises(ConfigError, match=r"NODE_EXTRA_CA_CERTS.*cannot be read"):
+            asyncio.run(CredentialProxy(Upstream("https://service.example"), environ).__aenter__())

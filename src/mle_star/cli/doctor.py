@@ -25,8 +25,8 @@ from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialErr
 from mle_star.execution import detect_gpu, inspect_interpreter, sandbox
 from mle_star.models import AgentType, PipelineConfig, agent_config
 from mle_star.prompts import render
-from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts, find_credentials, require_credentials
-from mle_star.sdk.credentials import MINIMUM_VERSION, bundled_cli, installed_sdk_version, require_sdk
+from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts, require_credentials
+from mle_star.sdk.credentials import MINIMUM_VERSION, bundled_cli, find_credentials, installed_sdk_version, require_sdk
 from mle_star.sdk.definitions import plain_name
 from mle_star.sdk.options import prepare_shell
 from mle_star.search.setup import served_model

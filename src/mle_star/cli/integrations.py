@@ -210,11 +210,11 @@ def mlflow(
       mle-star mlflow titanic-20260131 http://127.0.0.1:5000
       mle-star mlflow titanic-20260131 sqlite:///mlflow.db
     """
-    from mle_star.integrations.mlflow import MlflowMirror, known_measure, without_password
+    from mle_star.integrations.mlflow import MlflowMirror, one_line, without_password
 
     mirror, place = MlflowMirror(RunFolder(run_folder).open().root, uri), without_password(uri)
     try:
         sent = mirror.catch_up()
     except Exception as error:
-        raise ConfigError(f"{place}: {type(error).__name__}: {known_measure(error)[:300]}") from None
+        raise ConfigError(f"{place}: {type(error).__name__}: {one_line(error)[:300]}") from None
     typer.echo(f"{sent} events sent to {place}" if sent else f"nothing new for {place}")

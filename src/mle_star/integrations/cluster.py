@@ -10,11 +10,11 @@ import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import psutil
 import ray
@@ -35,7 +35,7 @@ T = TypeVar("T")
 Facts = dict[str, Any]
 """What a machine of the cluster says of itself."""
 
-_remote: Any = ray  # its types know neither all options nor actors made from plain classes
+remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
 OUTPUT_SECONDS, LAST_OUTPUT_SECONDS = 0.5, 10.0
 PATIENCE_SECONDS = 8.0
@@ -53,8 +53,7 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
     if ours:
         await asyncio.to_thread(_connect, address)
     try:
-        shares = Shares.of(config)
-        shares.learn(await asyncio.to_thread(ask_machines, config, shares))
+        shares = await asyncio.to_thread(Shares.of, config)
         with contextlib.closing(RayCarrier(config, shares)) as carrier:
             yield RemoteExecutor(config, carrier)
     finally:
@@ -101,12 +100,16 @@ class Shares:
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Shares:
-        """By the settings and by the machines that are there; refuses what no machine could ever run."""
-        return cls.among(config, list(living_machines().values()))
+        """By the settings and by what the machines that are there say of themselves, unless they take too long."""
+        living = living_machines()
+        shares = cls.among(config, list(living.values()))
+        able = [name for name, has in living.items() if has.get("CPU", 0) >= 1 and has.get("GPU", 0) >= shares.gpus]
+        shares.learn(list(ask_nodes(describe_machine, able, config, shares.cpus).values()))
+        return shares
 
     @classmethod
     def among(cls, config: PipelineConfig, machines: list[dict[str, float]]) -> Shares:
-        """The same for machines that are known."""
+        """What these machines have room for; refuses what none of them could ever run."""
         workers = [machine for machine in machines if machine.get("CPU", 0) >= 1]
         if not workers:
             raise ConfigError("executor: the Ray cluster has no machine with a core to spare")
@@ -131,19 +134,12 @@ class Shares:
 
 def living_machines() -> dict[str, dict[str, float]]:
     """All machines of the cluster by Ray's names, with what they have."""
-    return {node["NodeID"]: node["Resources"] for node in _remote.nodes() if node["Alive"]}
-
-
-def ask_machines(config: PipelineConfig, shares: Shares) -> list[Facts]:
-    """What the machines that may run scripts say of themselves; who takes too long is not waited for."""
-    living = living_machines().items()
-    able = [name for name, has in living if has.get("CPU", 0) >= 1 and has.get("GPU", 0) >= shares.gpus]
-    return list(ask_nodes(describe_machine, able, config, shares.cpus).values())
+    return {node["NodeID"]: node["Resources"] for node in remote.nodes() if node["Alive"]}
 
 
 def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) -> dict[str, T]:
     """What machines answer to a question, by Ray's names; who fails or takes too long gives no answer."""
-    ask = _remote.remote(num_cpus=0, max_retries=0)(question)
+    ask = remote.remote(num_cpus=0, max_retries=0)(question)
     requests = {ask.options(scheduling_strategy=on(node)).remote(*facts): node for node in nodes}
     answered = ray.wait(list(requests), num_returns=len(requests), timeout=ASKING_SECONDS)[0] if requests else []
     found: dict[str, T] = {}
@@ -166,9 +162,9 @@ class RayCarrier:
     def __init__(self, config: PipelineConfig, shares: Shares) -> None:
         self.shares, self._sender = shares, uuid.uuid4().hex[:8]
         self.slots, self.hardware = shares.slots, shares.hardware
-        self._mailbox = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=1000)(Mailbox).remote()
-        self._run = _remote.remote(max_retries=0)(run_parcel)
-        self._store = _remote.remote(max_retries=3, num_cpus=0)(store_chunk)
+        self._mailbox = remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=1000)(Mailbox).remote()
+        self._run = remote.remote(max_retries=0)(run_parcel)
+        self._store = remote.remote(max_retries=3, num_cpus=0)(store_chunk)
         self._shared_data = config.shared_data
 
     async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
@@ -262,11 +258,10 @@ class Mailbox:
         self._boxes: defaultdict[str, asyncio.Queue[bytes | None]] = defaultdict(asyncio.Queue)
         self._closed: set[str] = set()
 
-    async def put(self, number: str, chunk: bytes, last: bool) -> None:
-        """Take in a piece of a script's output."""
+    async def put(self, number: str, chunk: bytes | None) -> None:
+        """Take in a piece of a script's output; None after the last."""
         if number not in self._closed:
-            for piece in (chunk, None) if last else (chunk,):
-                self._boxes[number].put_nowait(piece)
+            self._boxes[number].put_nowait(chunk)
 
     async def take(self, number: str) -> tuple[list[bytes], bool]:
         """Wait for output, and give it away; and whether that was all."""
@@ -284,14 +279,10 @@ class Mailbox:
         self._boxes.pop(number, asyncio.Queue()).put_nowait(None)
 
 
-def this_machine() -> str:
-    """The name of this machine, and what Ray calls it."""
-    return f"{os.uname().nodename}/{ray.get_runtime_context().get_node_id()}"
-
-
 @lru_cache(maxsize=1)
 def _node() -> Node:
-    return Node(default_folder(), this_machine())
+    """This machine, by its own name and what Ray calls it."""
+    return Node(default_folder(), f"{os.uname().nodename}/{ray.get_runtime_context().get_node_id()}")
 
 
 @lru_cache(maxsize=4)
@@ -310,15 +301,18 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
     node = _node()
     missing = () if shared_data else node.missing(parcel.data)
     if missing:
-        ray.get(mailbox.put.remote(number, b"", True))
+        ray.get(mailbox.put.remote(number, None))
         return Delivery(node.machine, missing=missing)
     config = _shared_out(parcel.config, cpus)
-    env = {**parcel.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": _own_gpus(gpus)}
+    cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", []) if gpus else []
+    env = {**parcel.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": ",".join(cards)}
     parcel = Parcel(**{**vars(parcel), "env": env})
     with tempfile.TemporaryDirectory(prefix="mle-star-log-") as folder:
         log = Path(folder) / "output"
+        log.touch()
         work = node.run(parcel, _executor(config.model_dump_json()), log, shared_data=shared_data)
-        return _until_done(work, _Tail(log, lambda chunk, last: mailbox.put.remote(number, chunk, last)))
+        with log.open("rb") as output:
+            return _until_done(work, output, partial(mailbox.put.remote, number))
 
 
 def describe_machine(config: PipelineConfig, cpus: int) -> Facts:
@@ -340,52 +334,52 @@ def _own_cores() -> int:
     return int(own.get("CPU", 0)) or os.cpu_count() or 1
 
 
-def _own_gpus(gpus: float) -> str:
-    return ",".join(ray.get_runtime_context().get_accelerator_ids().get("GPU", [])) if gpus else ""
+def _until_done(work: Awaitable[Delivery], output: BinaryIO, send: Callable[[bytes | None], Any]) -> Delivery:
+    """What `work` comes to, in a thread of its own: this one sends its output, and is the one that Ray cancels."""
+    stoppable = Stoppable()
 
-
-class _Tail:
-    """Sends on what is added to a file."""
-
-    def __init__(self, path: Path, send: Callable[[bytes, bool], Any]) -> None:
-        self._path, self._send, self._offset = path, send, 0
-
-    def look(self, last: bool = False) -> None:
-        """Send what is new; with the last piece, wait until it has arrived."""
-        chunk = b""
-        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
-            file.seek(self._offset)
-            while len(chunk := file.read(1 << 20)) == 1 << 20:
-                self._offset += len(chunk)
-                self._send(chunk, False)
-        self._offset += len(chunk)
-        if chunk or last:
-            sent = self._send(chunk, last)
-            if last:
-                with contextlib.suppress(RayError):
-                    ray.get(sent, timeout=30)
-
-
-def _until_done(work: Awaitable[Delivery], tail: _Tail) -> Delivery:
-    """What `work` comes to, in a thread of its own, so that this one can listen for its cancellation by Ray."""
-    stop: Future[Callable[[], Any]] = Future()
-
-    async def live() -> Delivery:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        stop.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
-        return await work
+    def send_new() -> None:
+        while chunk := output.read(1 << 20):
+            send(chunk)
 
     with ThreadPoolExecutor(1, "script") as pool:
-        running = pool.submit(asyncio.run, live())
+        running = pool.submit(stoppable.run, work)
         try:
             while not wait([running], OUTPUT_SECONDS).done:
-                tail.look()
+                send_new()
         except KeyboardInterrupt:  # how Ray cancels a task
-            with contextlib.suppress(RuntimeError):  # it is over already
-                stop.result()()
+            stoppable.stop()
             raise
         finally:
             wait([running])
-            tail.look(last=True)
+            send_new()
+            with contextlib.suppress(RayError):
+                ray.get(send(None), timeout=30)
     return running.result()
+
+
+class Stoppable:
+    """Runs a coroutine to its end; another thread may cancel it, also before it has begun."""
+
+    def __init__(self) -> None:
+        self._stop: Callable[[], object] = lambda: None
+        self._stopped = False
+
+    def run(self, work: Awaitable[T]) -> T:
+        """What `work` returns, in an event loop of its own."""
+
+        async def live() -> T:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._stopped:
+                raise asyncio.CancelledError
+            return await work
+
+        return asyncio.run(live())
+
+    def stop(self) -> None:
+        """Cancel it."""
+        self._stopped = True
+        with contextlib.suppress(RuntimeError):  # it is over already
+            self._stop()

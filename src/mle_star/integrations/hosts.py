@@ -24,15 +24,14 @@ from ray.exceptions import RayError, RayTaskError
 from mle_star.config import effective_config
 from mle_star.errors import MleStarError, PipelineError
 from mle_star.execution.executors import Queue
-from mle_star.integrations.cluster import RayCarrier, Shares, answer_of, ask_nodes, first_line, living_machines, on
-from mle_star.integrations.remote import RemoteExecutor
+from mle_star.integrations import cluster
+from mle_star.integrations.cluster import RayCarrier, Shares
+from mle_star.integrations.remote import MachineLost, RemoteExecutor
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.run.folder import RunFolder, is_running
 from mle_star.search.setup import check_credentials
 
 logger = logging.getLogger(__name__)
-
-_remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
 Work = Callable[..., Awaitable[FinalResult]]
 Find = Callable[[Iterable[str]], list[str]]
@@ -49,18 +48,15 @@ async def hosted(
 ) -> AsyncIterator[Work]:
     """Does `work` in actors, for as long as a campaign lasts; in this process where no machine can have a run."""
     assert isinstance(executor.carrier, RayCarrier)
-    find = partial(find_hosts, config, folder, tuple(data))
-    living = await asyncio.to_thread(living_machines)
-    machines = await asyncio.to_thread(find, living)
-    if not machines:
+    actor = cluster.remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(SharedQueue)
+    queue = actor.remote(executor.carrier.slots)
+    hosts = Hosts(work, partial(find_hosts, config, folder, tuple(data)), executor.carrier.shares, queue)
+    try:
+        if await hosts.look_around():
+            yield hosts.run
+            return
         logger.warning("no machine of the cluster sees %s and can reach the model: runs stay in this process", folder)
         yield work
-        return
-    queue = _remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(SharedQueue).remote(
-        executor.carrier.slots
-    )
-    try:
-        yield Hosts(work, find, living, machines, executor.carrier.shares, queue).run
     finally:
         with contextlib.suppress(RayError):
             ray.kill(queue)
@@ -71,7 +67,7 @@ def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...], amon
     sign = folder.absolute() / f".sign-{uuid.uuid4().hex}"
     sign.touch()
     try:
-        answers = ask_nodes(can_host, sorted(among), config, str(sign), data)
+        answers = cluster.ask_nodes(can_host, sorted(among), config, str(sign), data)
         return [node for node, can in answers.items() if can]
     finally:
         sign.unlink()
@@ -80,16 +76,14 @@ def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...], amon
 class Hosts:
     """Places each run on the machine that has fewest, and again on another one when that is lost.
 
-    `find` says which machines can have runs among those that it is given, all that were `asked` so far.
+    `find` says which machines can have runs among those that it is given.
     """
 
-    def __init__(
-        self, work: Work, find: Find, asked: Iterable[str], machines: Iterable[str], shares: Shares, queue: Any
-    ) -> None:
+    def __init__(self, work: Work, find: Find, shares: Shares, queue: Any) -> None:
         self._work, self._find, self._shares, self._queue = work, find, shares, queue
-        self._asked, self._runs = set(asked), Counter(dict.fromkeys(machines, 0))
+        self._asked, self._runs = set[str](), Counter[str]()
         self._asking = asyncio.Lock()
-        self._host = _remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
+        self._host = cluster.remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
 
     async def run(
         self, task: TaskDescription, config: PipelineConfig, *, run_dir: Path, resume: bool, **options: Any
@@ -108,9 +102,9 @@ class Hosts:
                 begun = folder.journal.is_file() and folder.journal.stat().st_size > 0
                 how = {"run_dir": folder.root, "resume": resume or begun, "console": False}
                 return await self._placed(machine, partial(self._work, task, config, **how), config)
-            except _Lost as error:
+            except MachineLost as error:
                 logger.warning("%s: the machine was lost that had this run: %s", folder.root.name, error)
-                if machine not in await asyncio.to_thread(living_machines):
+                if machine not in await asyncio.to_thread(cluster.living_machines):
                     del self._runs[machine]
             finally:
                 if machine in self._runs:
@@ -122,24 +116,24 @@ class Hosts:
     async def look_around(self) -> list[str]:
         """Ask machines that have come since: a cluster grows, and whoever was lost comes back under a new name."""
         async with self._asking:
-            new = set(await asyncio.to_thread(living_machines)) - self._asked
+            new = set(await asyncio.to_thread(cluster.living_machines)) - self._asked
             able = await asyncio.to_thread(self._find, new) if new else []
             self._asked |= new
             self._runs.update(dict.fromkeys(able, 0))
             return able
 
     async def _placed(self, machine: str, work: Work, config: PipelineConfig) -> FinalResult:
-        host = self._host.options(scheduling_strategy=on(machine)).remote(str(Path.cwd()))
+        host = self._host.options(scheduling_strategy=cluster.on(machine)).remote(str(Path.cwd()))
         running = host.run.remote(work, config, self._shares, self._queue)
         try:
-            outcome = await answer_of(running)
+            outcome = await cluster.answer_of(running)
         except asyncio.CancelledError:
             await asyncio.shield(_end(host, running))
             raise
         except RayTaskError as error:
             raise PipelineError(f"the run failed: {error.cause!r}") from None
         except RayError as error:
-            raise _Lost(first_line(error)) from None
+            raise MachineLost(cluster.first_line(error)) from None
         finally:
             with contextlib.suppress(RayError):
                 ray.kill(host)
@@ -148,15 +142,11 @@ class Hosts:
         return outcome
 
 
-class _Lost(Exception):
-    """The actor of a run is gone."""
-
-
 async def _end(host: Any, running: Any) -> None:
     """Have a run stop, with its last line written and its clients closed."""
     with contextlib.suppress(RayError):
         host.stop.remote()
-    await asyncio.wait({asyncio.ensure_future(answer_of(running))}, timeout=ENDING_SECONDS)
+    await asyncio.wait({asyncio.ensure_future(cluster.answer_of(running))}, timeout=ENDING_SECONDS)
 
 
 # --- the queue for slots, in which all runs of a campaign wait -----------------------------------------------
@@ -196,7 +186,7 @@ async def shared_slot(queue: Any, run: str) -> AsyncIterator[None]:
     ticket = uuid.uuid4().hex
     try:
         try:
-            await answer_of(queue.take.remote(run, ticket))
+            await cluster.answer_of(queue.take.remote(run, ticket))
         except RayError as error:
             logger.warning("the queue of the campaign is lost: %s", error)
         yield
@@ -222,23 +212,15 @@ class RunHost:
     def __init__(self, folder: str) -> None:
         with contextlib.suppress(OSError):
             os.chdir(folder)  # files that the settings name are named from there
-        self._stop: Callable[[], Any] = lambda: None
-        self._stopped = False
+        self._stoppable = cluster.Stoppable()
 
     def run(self, work: Work, config: PipelineConfig, shares: Shares, queue: Any) -> FinalResult | str:
         """The result of a run, or why there is none."""
-
-        async def lived() -> FinalResult:
-            loop, task_of_run = asyncio.get_running_loop(), asyncio.current_task()
-            assert task_of_run is not None
-            self._stop = lambda: loop.call_soon_threadsafe(task_of_run.cancel)
-            if self._stopped:
-                raise asyncio.CancelledError
-            with contextlib.closing(RayCarrier(config, shares)) as carrier:  # it shares the cluster with other runs
-                return await work(executor=RemoteExecutor(config, carrier, partial(shared_slot, queue)))
-
+        carrier = RayCarrier(config, shares)  # it shares the cluster with other runs
+        executor = RemoteExecutor(config, carrier, partial(shared_slot, queue))
         try:
-            return asyncio.run(lived())
+            with contextlib.closing(carrier):
+                return self._stoppable.run(work(executor=executor))
         except MleStarError as error:
             return str(error)
         except asyncio.CancelledError:
@@ -246,6 +228,4 @@ class RunHost:
 
     def stop(self) -> None:
         """End the run as a cancellation would."""
-        self._stopped = True
-        with contextlib.suppress(RuntimeError):  # it is over already
-            self._stop()
+        self._stoppable.stop()

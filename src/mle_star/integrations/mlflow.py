@@ -92,7 +92,7 @@ class MlflowMirror:
                     return
                 self._over.wait(POLL_SECONDS)
             except Exception as error:  # whatever is wrong with a server, the run continues
-                self.problem = f"{type(error).__name__}: {known_measure(error)[:200]}"
+                self.problem = f"{type(error).__name__}: {one_line(error)[:200]}"
                 time.sleep(next(waits, self._patience[-1]))
 
     # --- what is sent ---
@@ -208,7 +208,7 @@ def without_password(text: str) -> str:
     return re.sub(r"(?<=://)[^\s/?#]*@", "", text)
 
 
-def known_measure(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """The words of an error in one line, fit to be shown."""
     return without_password(" ".join(str(error).split()))
 
@@ -231,5 +231,5 @@ def _client(uri: str) -> MlflowClient:
     try:
         return MlflowClient(tracking_uri=uri)
     except Exception as error:  # of many kinds: an unknown scheme, a folder, a database that is none
-        words = f"MLflow cannot use it as a server or database: {known_measure(error)[:200]}"
+        words = f"MLflow cannot use it as a server or database: {one_line(error)[:200]}"
         raise ConfigError(f"{without_password(uri)}: {words}") from None

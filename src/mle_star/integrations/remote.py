@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -40,7 +40,7 @@ Files = dict[str, bytes]
 
 
 class MachineLost(Exception):
-    """The machine that ran a script is gone, or the process on it that looked after the script."""
+    """The machine that had a script or a run is gone, or the process on it that looked after them."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,6 @@ def digest_of_file(path: Path) -> str:
         while chunk := file.read(1 << 20):
             hasher.update(chunk)
     return hasher.hexdigest()
-
-
-def chunks_of(path: Path) -> Iterator[tuple[int, bytes, bool]]:
-    """A file piece by piece: where each begins, what is in it, and whether it is the last."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        for offset in range(0, max(size, 1), CHUNK_BYTES):
-            yield offset, file.read(CHUNK_BYTES), offset + CHUNK_BYTES >= size
 
 
 def collect(final: Path) -> tuple[Files, list[str]]:
@@ -267,8 +259,10 @@ class RemoteExecutor:
 
     async def _send(self, machine: str, parcel: Parcel, digest: str) -> None:
         source = Path(parcel.data_dir) / next(file.path for file in parcel.data if file.digest == digest)
-        pieces = chunks_of(source)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-            await self.carrier.store(machine, digest, *piece)
+        size = source.stat().st_size
+        with source.open("rb") as file:
+            for offset in range(0, max(size, 1), CHUNK_BYTES):
+                chunk = await asyncio.to_thread(file.read, CHUNK_BYTES)
+                await self.carrier.store(machine, digest, offset, chunk, offset + CHUNK_BYTES >= size)
         self._arrivals += 1
         self._arrived[machine, digest] = self._arrivals

@@ -18,7 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, model_validator
+
+from mle_star.models.enums import Frozen
 
 _FOLDER = Path(__file__).parents[1] / "agents"
 CAP = ("subsample_instruction", "subsample_limit")
@@ -53,29 +55,20 @@ class AgentType(str, Enum):
     _add_others(vars())
 
 
-class Reply(BaseModel):
-    """Base of the structured replies."""
-
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
-
-
-class ListReply(Reply):
+class ListReply(Frozen):
     """A list that is not empty; a bare JSON list is accepted, too."""
 
     @model_validator(mode="before")
     @classmethod
-    def _wrap_bare_list(cls, value: Any) -> Any:
+    def _some_entries(cls, value: Any) -> Any:
         name = next(iter(cls.model_fields))
-        return {name: value} if isinstance(value, list) else value
-
-    @model_validator(mode="after")
-    def _refuse_empty(self) -> ListReply:
-        if not getattr(self, next(iter(type(self).model_fields))):
+        value = {name: value} if isinstance(value, list) else value
+        if isinstance(value, dict) and not value.get(name, True):
             raise ValueError("at least one entry is needed")
-        return self
+        return value
 
 
-class RetrievedModel(Reply):
+class RetrievedModel(Frozen):
     """A model worth trying, with code that shows how."""
 
     model_name: str
@@ -101,7 +94,7 @@ class RetrieverNotes(RetrieverOutput):
     notes: Annotated[str, BeforeValidator(_as_text)] = ""
 
 
-class RefinePlan(Reply):
+class RefinePlan(Frozen):
     """A block and what to do with it."""
 
     code_block: str
@@ -114,7 +107,7 @@ class ExtractorOutput(ListReply):
     plans: list[RefinePlan]
 
 
-class LeakageAnswer(Reply):
+class LeakageAnswer(Frozen):
     """One preprocessing block and whether it leaks."""
 
     leakage_status: Literal["Yes Data Leakage", "No Data Leakage"]
@@ -127,7 +120,7 @@ class LeakageDetectionOutput(ListReply):
     answers: list[LeakageAnswer]
 
 
-class DataContaminationResult(Reply):
+class DataContaminationResult(Frozen):
     """Is the solution its own work, or a copy of a discussion?"""
 
     verdict: Literal["Novel", "Same"]

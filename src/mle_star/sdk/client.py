@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -121,7 +122,7 @@ class AgentClient:
         self._tools_work = False
         self._pool = Pool(self.policy.max_idle)
         most = 1 if self._launcher.shares_client else self.max_concurrent_sessions
-        self._slots = nullcontext() if most is None else asyncio.Semaphore(most)
+        self._slots = asyncio.Semaphore(most or sys.maxsize)
         self._calls: set[asyncio.Future[None]] = set()
 
     # --- life ---
@@ -199,7 +200,7 @@ class AgentClient:
         bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
         self._calls.add(call)
         try:
-            if self.max_concurrent_sessions and isinstance(self._slots, asyncio.Semaphore) and self._slots.locked():
+            if self.max_concurrent_sessions and self._slots.locked():
                 logger.warning("%s waits: %s sessions are open", label, self.max_concurrent_sessions)
             async with self._slots:
                 return await self._ask(config, prompt, max_cost_usd, bill)
@@ -301,7 +302,7 @@ class AgentClient:
             turn = await worker.abort()
         except asyncio.CancelledError:
             bill.ends_later = True
-            self._pool.discard(worker, running=lambda one: self._charge_aborted(one, bill))
+            self._pool.discard(worker, lambda one: self._charge_aborted(one, bill))
             raise
         turn.timed_out = True
         self._pool.discard(worker)

@@ -280,29 +280,26 @@ class Pool:
             self.discard(one)
         self._idle.clear()
 
-    def discard(self, worker: Worker, running: Callable[[Worker], Awaitable[object]] | None = None) -> None:
-        """A client is not to be used again; `running` gets it first when its call was not finished."""
+    def discard(self, worker: Worker, end: Callable[[Worker], Awaitable[object]] = Worker.abort) -> None:
+        """A client is not to be used again; `end` ends the call that it may still be busy with."""
         self._busy.discard(worker)
-        task = asyncio.create_task(_see_off(worker, running), name="agent-client-close")
+        task = asyncio.create_task(_see_off(worker, end), name="agent-client-close")
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         """Let go of every client and wait until it is gone."""
         self.closed = True
-        for worker in self._idle:
+        for worker in (*self._idle, *self._busy):
             self.discard(worker)
-        for worker in list(self._busy):
-            self.discard(worker, running=Worker.abort)
         self._idle.clear()
         while self._leaving:
             await asyncio.wait(set(self._leaving))
 
 
-async def _see_off(worker: Worker, running: Callable[[Worker], Awaitable[object]] | None) -> None:
+async def _see_off(worker: Worker, end: Callable[[Worker], Awaitable[object]]) -> None:
     try:
-        if running is not None:
-            await running(worker)
+        await end(worker)
         await worker.close()
     except Exception:  # closing must not hide what went wrong before
         logger.warning("closing a client failed", exc_info=True)

@@ -221,12 +221,12 @@ def _hardware(facts: EnvironmentFacts) -> str:
     names = [str(name) for name in facts.gpu.get("gpu_names") or []]
     count = int(facts.gpu.get("gpu_count") or 0)
     gpus = f"{count} ({', '.join(names)}), CUDA available" if facts.gpu.get("cuda_available") and count else "none"
-    first = [f"- CPU cores: {facts.cpu_cores}", f"- Memory: {facts.memory_gb:.0f} GB", f"- GPUs: {gpus}"]
-    if facts.share is None:
-        return "\n".join(first)
-    memory = [str(size) for size in facts.gpu.get("gpu_memory") or []]
-    more = [f"- GPU memory: {', '.join(memory)}"] if memory else []
-    return "\n".join([*first, *more, *facts.share.lines()])
+    lines = [f"- CPU cores: {facts.cpu_cores}", f"- Memory: {facts.memory_gb:.0f} GB", f"- GPUs: {gpus}"]
+    if facts.share is not None:
+        memory = [str(size) for size in facts.gpu.get("gpu_memory") or []]
+        lines += [f"- GPU memory: {', '.join(memory)}"] if memory else []
+        lines += facts.share.lines()
+    return "\n".join(lines)
 
 
 def _python(facts: EnvironmentFacts) -> str:

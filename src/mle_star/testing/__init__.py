@@ -7,24 +7,16 @@ from mle_star.testing.executor import ExecutorContract  # needs pytest and pytes
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from mle_star.engineer.server import Brain, BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
-
-__all__ = [
-    "Brain",
-    "BrainReply",
-    "BrainRequest",
-    "Fault",
-    "FaultyBrain",
-    "InjectedFault",
-    "MessagesServer",
-    "ScriptedBrain",
-    "ToolCall",
-]
+from mle_star.engineer.server import Brain as Brain
+from mle_star.engineer.server import BrainReply as BrainReply
+from mle_star.engineer.server import BrainRequest as BrainRequest
+from mle_star.engineer.server import Fault as Fault
+from mle_star.engineer.server import MessagesServer as MessagesServer
+from mle_star.engineer.server import ToolCall as ToolCall
 
 Answer = str | dict[str, Any] | list[Any] | BrainReply | Callable[[BrainRequest], "Answer"]
 """A text, a structured value, a whole reply, or a function of the request that gives one of them."""
@@ -96,8 +88,7 @@ _SPOILT = {
 FAULT_NAMES = tuple(_SPOILT)
 
 
-@dataclass(frozen=True)
-class InjectedFault:
+class InjectedFault(NamedTuple):
     """One spoilt reply: which fault hit which agent."""
 
     name: str
@@ -116,11 +107,6 @@ class FaultyBrain:
         self.injected: list[InjectedFault] = []
         self._brain, self._rate, self._kinds = brain, rate, kinds
         self._random = random.Random(seed)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How often each fault was injected."""
-        return Counter(fault.name for fault in self.injected)
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """The other brain's answer, or a spoilt one."""

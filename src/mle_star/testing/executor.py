@@ -56,16 +56,6 @@ async def gone(*words: str, within: float = 120.0) -> bool:
     return True
 
 
-async def past_its_time(run: Run, code: str) -> ExecutionRawResult:
-    """Run a script that never ends beyond its time: two seconds, or more where it takes longer until it has begun."""
-    for seconds in (2.0, 20.0, 120.0):
-        raw = await run(code, timeout=seconds)
-        assert raw.timed_out
-        if "begun" in raw.stdout:
-            break
-    return raw
-
-
 @pytest.mark.asyncio
 class ExecutorContract:
     """A script runs as a process with its own directory, environment and limits, and leaves nothing behind."""
@@ -77,15 +67,16 @@ class ExecutorContract:
     @pytest.fixture
     def request_for(self, tmp_path: Path) -> Callable[..., ScriptRequest]:
         """Makes a request for a script's text, in a working directory below `tmp_path`."""
-        work = tmp_path / "work"
-        for name in ("input", "final"):
-            (work / name).mkdir(parents=True)
 
-        def make(code: str, *, timeout: float = 120.0, name: str = "solution.py", **fields: object) -> ScriptRequest:
-            (work / name).write_text(code, encoding="utf-8")
+        def make(code: str, *, timeout: float = 120.0, folder: str = "work", **fields: object) -> ScriptRequest:
+            work = tmp_path / folder
+            for name in ("input", "final"):
+                (work / name).mkdir(parents=True, exist_ok=True)
+            (work / "solution.py").write_text(code, encoding="utf-8")
             values = {"env": PLAIN_ENV, "working_dir": str(work), **fields}
-            return ScriptRequest(script_path=str(work / name), timeout_seconds=timeout, **values)
+            return ScriptRequest(script_path=str(work / "solution.py"), timeout_seconds=timeout, **values)
 
+        make("")
         return make
 
     @pytest.fixture
@@ -105,30 +96,32 @@ class ExecutorContract:
         ids=["directory", "streams", "signal", "no text", "interpreter"],
     )
     async def test_streams_exit_code_and_directory_come_back_as_they_were(
-        self, run: Run, code: str, exit_code: int, stdout: str, stderr: str | None
+        self, run: Run, tmp_path: Path, code: str, exit_code: int, stdout: str, stderr: str | None
     ) -> None:
-        raw = await run(code)
+        log = tmp_path / "out.log"
+        raw = await run(code, output_file=str(log))
         assert (raw.stdout, raw.exit_code, raw.timed_out) == (stdout, exit_code, False), raw.stderr
         assert stderr in (None, raw.stderr) and 0 < raw.duration_seconds < 120
+        assert set((stdout + (stderr or "")).split()) == set(log.read_text(errors="replace").split())
 
-    async def test_the_environment_is_the_request_s_and_nothing_else(
+    async def test_environment_home_and_temporary_folder_are_the_script_s_own(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HARNESS_ONLY", "1")
-        raw = await run("import os\nprint(sorted(os.environ))", env={**PLAIN_ENV, "MINE": "2"})
-        assert "'MINE'" in raw.stdout
-        assert "HARNESS_ONLY" not in raw.stdout
-
-    async def test_home_and_temporary_folder_are_private_and_writable(self, run: Run) -> None:
-        code = "import pathlib, tempfile\nhome = pathlib.Path.home()\n(home / 'x').write_text('1')\nprint(home)\n"
-        code += "print(tempfile.mkstemp()[1])"
-        raw = await run(code)
+        code = (
+            "import os, pathlib, tempfile\nhome = pathlib.Path.home()\n(home / 'x').write_text('1')\n"
+            "print(home, tempfile.mkstemp()[1], *os.environ)"
+        )
+        raw = await run(code, env={**PLAIN_ENV, "MINE": "2"})
         assert raw.exit_code == 0, raw.stderr
-        home, temporary = raw.stdout.split()
+        home, temporary, *names = raw.stdout.split()
         assert home != str(Path.home())
         assert not Path(temporary).exists() and not (Path(home) / "x").exists()
+        assert "MINE" in names and "HARNESS_ONLY" not in names
 
-    async def test_the_data_are_shown_as_input_and_outputs_stay(self, run: Run, tmp_path: Path) -> None:
+    async def test_the_data_are_shown_as_input_cannot_be_changed_and_outputs_stay(
+        self, run: Run, tmp_path: Path
+    ) -> None:
         data, work = tmp_path / "data", tmp_path / "work"
         (data / "more").mkdir(parents=True)
         (data / "train.csv").write_text("a\n1\n")
@@ -150,6 +143,11 @@ class ExecutorContract:
         (data / "train.csv").write_text("a\n2\n")
         await run(code, input_dir=str(data))
         assert (work / "final" / "submission.csv").read_text() == "a\n2\nb\n"
+        raw = await run("open('./input/train.csv', 'a').write('3')", input_dir=str(data))
+        if raw.isolation.sandbox not in ("none", "seccomp"):  # else it does not claim to confine scripts
+            assert raw.exit_code != 0 and (data / "train.csv").read_text() == "a\n2\n"
+            raw = await run("print(open('./input/train.csv').read())", input_dir=str(data))
+            assert raw.stdout.strip() == "a\n2"
 
     async def test_what_a_script_has_fitted_comes_back_and_goes_with_it_the_next_time(
         self, run: Run, tmp_path: Path
@@ -170,40 +168,23 @@ class ExecutorContract:
         assert len(kept) == 2 and (await run(code)).stdout == f"a member\n{' '.join(kept)}\n"
         assert (work / "model" / "deep" / "weights.bin").read_bytes() == bytes(2000)
 
-    async def test_a_script_that_cannot_reach_the_data_s_own_place_leaves_them_as_they_are(
-        self, run: Run, tmp_path: Path
+    @pytest.mark.parametrize("reaction", ["pass", "raise SystemExit(0)"])
+    async def test_past_its_time_a_script_gets_a_hint_and_ends_whatever_it_does_with_all_its_children(
+        self, run: Run, reaction: str
     ) -> None:
-        data = tmp_path / "data"
-        data.mkdir()
-        (data / "train.csv").write_text("a\n1\n")
-        (tmp_path / "work" / "input" / "train.csv").symlink_to(data / "train.csv")
-        spoil = "open('./input/train.csv', 'a').write('2')"
-        raw = await run(spoil, input_dir=str(data))
-        if raw.isolation.sandbox in ("none", "seccomp"):
-            pytest.skip("it does not claim to confine scripts")
-        assert raw.exit_code != 0 and (data / "train.csv").read_text() == "a\n1\n"
-        raw = await run("print(open('./input/train.csv').read())", input_dir=str(data))
-        assert raw.stdout.strip() == "a\n1"
-
-    async def test_past_its_time_a_script_gets_a_hint_and_its_output_is_kept(self, run: Run) -> None:
-        code = (
-            "import signal, sys, time\n"
-            "def end(*_):\n    print('told', flush=True)\n    raise SystemExit(0)\n"
-            "signal.signal(signal.SIGTERM, end)\nprint('begun', flush=True)\ntime.sleep(600)"
-        )
-        raw = await past_its_time(run, code)
-        assert (raw.exit_code, raw.stdout) == (-1, "begun\ntold\n")
-
-    async def test_a_timeout_ends_even_what_ignores_the_hint_and_all_its_children(self, run: Run) -> None:
         token = uuid.uuid4().hex
         code = (
-            "import signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            f"import signal, subprocess, sys, time\ndef end(*_):\n    print('told', flush=True)\n    {reaction}\n"
+            "signal.signal(signal.SIGTERM, end)\n"
             f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', '{token}'])\n"
             "print('begun', flush=True)\ntime.sleep(600)"
         )
-        raw = await past_its_time(run, code)
-        assert raw.stdout == "begun\n"
-        assert await gone(token)
+        for seconds in (2.0, 20.0, 120.0):  # more where it takes longer until it has begun
+            raw = await run(code, timeout=seconds)
+            assert raw.timed_out and await gone(token)
+            if "begun" in raw.stdout:
+                break
+        assert (raw.exit_code, raw.stdout) == (-1, "begun\ntold\n")
 
     @pytest.mark.parametrize("times", [1, 2])
     async def test_cancellation_ends_the_tree_and_a_second_one_lets_nothing_escape(
@@ -239,14 +220,9 @@ class ExecutorContract:
         assert (raw.exit_code, raw.stdout) == (0, "done\n")
         assert await gone(token)
 
-    async def test_the_whole_output_goes_to_the_file_that_was_asked_for(self, run: Run, tmp_path: Path) -> None:
-        log = tmp_path / "out.log"
-        await run("import sys\nprint('one')\nprint('two', file=sys.stderr)", output_file=str(log))
-        assert set(log.read_text().split()) == {"one", "two"}
-
     async def test_runs_side_by_side_do_not_touch_each_other(self, run: Run) -> None:
         before = Path.cwd()
         code = "import os, time\ntime.sleep(0.2)\nos.environ['X'] = '1'\nprint({})"
-        results = await asyncio.gather(*(run(code.format(i % 3), name=f"script{i}.py") for i in range(4)))
+        results = await asyncio.gather(*(run(code.format(i % 3), folder=f"work{i}") for i in range(4)))
         assert [(raw.stdout, raw.exit_code) for raw in results] == [("0\n", 0), ("1\n", 0), ("2\n", 0), ("0\n", 0)]
         assert Path.cwd() == before and "X" not in os.environ
