@@ -622,10 +622,7 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
 def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, numbers: list[int], width: int) -> None:
     keys = [f"{before}{str(number).zfill(width)}" for number in numbers]
     goes_up = sorted(set(numbers)) == numbers
-    filled = width if any(len(str(number)) < width for number in numbers) else 0
-    wanted = Numbers(
-        (before, ""), min(numbers), max(numbers), len(keys[0]) - len(before) if filled else 0, goes_up, len(keys)
-    )
+    wanted = Numbers((before, ""), min(numbers), max(numbers), len(keys[0]) - len(before), goes_up, len(keys))
     assert numbers_of(keys) == wanted
     assert numbers_of([*keys, "x"]) is None and numbers_of([*keys, before]) is None and numbers_of([]) is None
     new = fresh_keys(numbers_of(keys), [], [5, 6], seed=1)

@@ -17,15 +17,21 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate, chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow
+from pyarrow import csv as arrow
+from pyarrow import parquet
 
 from mle_star.data.columns import is_gap
 from mle_star.data.place import COMPRESSED, create_data, long_cells, make_room, open_data
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records
 
 LONGEST_CELL = 1 << 30
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 22
 NO_CHANGES: Mapping[str, Sequence[Any]] = {}
 KEEP_BYTES = "surrogateescape"
 """Bytes that are no text in a file's encoding are written back as they were."""
@@ -45,8 +51,6 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRow
     if kind == "csv":
         return Separated(table, _content(path, table.form.encoding), names)
     if kind == "parquet":
-        from pyarrow import parquet
-
         return Parquet(table, parquet.read_table(path))
     if kind == "excel":
         import pandas
@@ -111,7 +115,7 @@ class TableRows:
     def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
         """A file like this one that holds rows in this order; places from `count` on are those of `added` rows.
 
-        Without added rows the order is that of the file.
+        Without added rows the places go up.
         """
         rows, form = [*self._objects, *added], self.table.form
         rows = [rows[place] for place in order]
@@ -159,9 +163,6 @@ class Parquet(TableRows):
 
     def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
         """A file of the same types; `Unsupported` where a value does not fit into them."""
-        import pyarrow
-        from pyarrow import parquet
-
         schema = self._content.schema
         whole = [field.name for field in schema if pyarrow.types.is_integer(field.type)]
         cut = [name for name in whole if any(isinstance(v := row.get(name), float) and v % 1 for row in added)]
@@ -172,14 +173,14 @@ class Parquet(TableRows):
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise Unsupported(f"rows do not fit into {self.table.name}: {error}") from None
         make_room(target)
-        parquet.write_table(pyarrow.concat_tables([self._content, new]).take(list(order)), target)
+        parquet.write_table(_taken(pyarrow.concat_tables([self._content, new]), order), target)
 
     def _all(self, name: str) -> list[Any]:
         there = name in self._content.column_names
         return list(self._content.column(name).to_pylist()) if there else [None] * self.count
 
     def _at(self, places: Sequence[int]) -> list[Any]:
-        return list(self._content.take(list(places)).to_pylist())
+        return list(_taken(self._content, places).to_pylist())
 
     @property
     def _names(self) -> set[str]:
@@ -187,23 +188,25 @@ class Parquet(TableRows):
 
 
 class Separated(TableRows):
-    """The rows of a file of separated values, as the bytes that the file holds."""
+    """The rows of a file of separated values: lines, as the bytes that the file holds."""
 
     def __init__(self, table: Table, content: Any, names: Iterable[str] = ()) -> None:
         super().__init__(table, [])
         self._encoding = table.form.encoding.removesuffix("-sig")
-        self._held_in, self._content = _held_in(self._encoding), content
+        self._held_in = _held_in(self._encoding)
         self._separator, self._blanks = table.form.separator, table.form.blanks
         self._marks = self._encoding, self._separator, self._blanks  # two files with the same ones write cells alike
         mark, blanks = re.escape(self._separator), " *" if self._blanks else ""
         self._cell = re.compile(rf'(?:\A|{mark})({blanks}"[^"]*(?:""[^"]*)*"[^{mark}]*|[^{mark}]*)')
         self._odd = re.compile(rf'[{mark}"\r\n]')  # what a cell must be quoted for
-        self._starts = self._line_starts()
-        first = content[self._starts[0] : self._starts[1]] if len(self._starts) > 1 else b""
+        quotes = _places(content, b'"')
+        self._quote, starts = '"' if len(quotes) else False, self._line_starts(content, quotes)
+        first = bytes(content[starts[0] : starts[1]]) if len(starts) > 1 else b""
         self._line_end, self._header = "\r\n" if first.endswith(b"\r\n") else "\n", b""
         if table.form.has_header and first:
-            self._header, self._starts = first.rstrip(b"\r\n") + self._line_end.encode(), self._starts[1:]
-        self.count = len(self._starts) - 1
+            self._header, starts = first.rstrip(b"\r\n") + self._line_end.encode(), starts[1:]
+        self.count = len(starts) - 1
+        self._content, self._lines = memoryview(content)[starts[0] : starts[-1]], _lines(content, starts)
         names = list(names)
         self._known.update(zip(names, self._columns(names), strict=True))
 
@@ -230,25 +233,23 @@ class Separated(TableRows):
         new, width = {name: to._spelt(name, cells) for name, cells in changes.items()}, len(self.table.columns)
         place_of = {name: self.table.columns.index(name) for name in stay}
         place_of |= {name: width + number for number, name in enumerate(new)}
-        wanted = [place_of.get(name, -1) for name in to.table.columns]  # the last of the cells is an empty one
+        empty = width + len(new)
+        wanted = [place_of.get(name, empty) for name in to.table.columns]
         rows = zip(map(self._raw, self._at(places)), *new.values(), strict=True)
-        whole = ([*raw, *changed, ""] for raw, *changed in rows)
-        return [to._joined([cells[place] for place in wanted]) for cells in whole]
+        cells_of = itemgetter(*wanted, empty)  # with one more, since it gives the cell itself where it is alone
+        return [to._joined(cells_of([*raw, *changed, ""])[:-1]) for raw, *changed in rows]
 
     def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
-        """A file with the header and the line ends of this one."""
-        import numpy as np
-
+        """A file with the header of this one, and where rows are added, with one kind of line ends."""
+        lines, end = self._lines, self._line_end.encode()
         if added:
-            every = [*(record.rstrip("\r\n") + self._line_end for record in self._at(range(self.count))), *added]
-            pieces: Iterable[Any] = ["".join(every[place] for place in order).encode(self._held_in, KEEP_BYTES)]
-        else:  # neighbours are copied in one piece
-            kept = np.sort(np.asarray(order, np.int64))
-            gaps = np.flatnonzero(np.diff(kept) != 1)
-            begins, ends = np.concatenate([kept[:1], kept[gaps + 1]]), np.concatenate([kept[gaps], kept[-1:]]) + 1
-            bounds = zip(self._starts[begins].tolist(), self._starts[ends].tolist(), strict=True)
-            pieces = (memoryview(self._content)[begin:end] for begin, end in bounds)
-        pieces = chain([self._header], pieces)
+            ended = (line.rstrip(b"\r\n") + end for line in lines.to_pylist())
+            new = (record.encode(self._held_in, KEEP_BYTES) for record in added)
+            every = [*ended, *new]
+            lines = _lines(b"".join(every), np.cumsum([0, *map(len, every)]))
+        step = max(1, len(lines) * BLOCK_BYTES // max(lines.nbytes, 1))
+        blocks = (_taken(lines, order[at : at + step]).buffers()[2] for at in range(0, len(order), step))
+        pieces: Iterable[Any] = chain([self._header], blocks)
         if self._held_in != self._encoding:
             pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]
         with create_data(target) as stream:
@@ -256,13 +257,11 @@ class Separated(TableRows):
 
     # --- reading ---
 
-    def _line_starts(self) -> Any:
+    def _line_starts(self, content: Any, quotes: Any) -> Any:
         """Where each row begins, the header among them, and where the last one ends."""
-        import numpy as np
-
-        content, size = self._content, len(self._content)
+        size = len(content)
         ends = _places(content, b"\n") + 1
-        ends = ends[np.searchsorted(_places(content, b'"'), ends) % 2 == 0]  # others lie inside of quotes
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]  # others lie inside of quotes
         is_marked = self.table.form.encoding == "utf-8-sig" and content[:3] == BOM_UTF8
         first, last = [len(BOM_UTF8) * is_marked], [] if size in ends[-1:] else [size]
         starts: Any = np.concatenate([first, ends, last]).astype(np.int64) if size else np.zeros(1, np.int64)
@@ -275,11 +274,7 @@ class Separated(TableRows):
         return starts
 
     def _at(self, places: Sequence[int]) -> list[Any]:
-        import numpy as np
-
-        rows = np.asarray(places, np.int64)
-        bounds = zip(self._starts[rows].tolist(), self._starts[rows + 1].tolist(), strict=True)
-        return [self._content[begin:end].decode(self._held_in, KEEP_BYTES) for begin, end in bounds]
+        return [line.decode(self._held_in, KEEP_BYTES) for line in _taken(self._lines, places).to_pylist()]
 
     def _columns(self, names: Sequence[str]) -> list[list[str]]:
         """Columns of all rows: by pyarrow where it knows how to read them, else row by row as everybody reads them."""
@@ -287,7 +282,7 @@ class Separated(TableRows):
         if found is not None:
             return found
         places, width = [self.table.columns.index(name) for name in names], len(self.table.columns)
-        text = bytes(self._content[self._starts[0] : self._starts[-1]]).decode(self._held_in, "replace")
+        text = bytes(self._content).decode(self._held_in, "replace")
         try:
             with long_cells(LONGEST_CELL):
                 rows = [row for row in self._reader(io.StringIO(text, newline="")) if row]
@@ -298,18 +293,15 @@ class Separated(TableRows):
         return [[row[place].strip() for row in rows] for place in places]
 
     def _by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
-        import pyarrow
-        from pyarrow import csv as arrow
-
         called = [str(number) for number in range(len(self.table.columns))]
         wanted = [called[self.table.columns.index(name)] for name in names]
-        rows = pyarrow.py_buffer(memoryview(self._content)[self._starts[0] : self._starts[-1]])
-        quote = '"' if self._content.find(b'"') >= 0 else False
         try:
             found = arrow.read_csv(
-                pyarrow.BufferReader(rows),
+                pyarrow.BufferReader(self._content),
                 arrow.ReadOptions(column_names=called, block_size=BLOCK_BYTES, encoding=self._held_in),
-                arrow.ParseOptions(delimiter=self._separator, quote_char=quote, newlines_in_values=bool(quote)),
+                arrow.ParseOptions(
+                    delimiter=self._separator, quote_char=self._quote, newlines_in_values=bool(self._quote)
+                ),
                 arrow.ConvertOptions(
                     include_columns=wanted or called[:1],
                     column_types=dict.fromkeys(called, pyarrow.string()),
@@ -344,7 +336,8 @@ class Separated(TableRows):
 
     def _spelt(self, name: str, cells: Iterable[Any]) -> list[str]:
         """Values as this file writes them in a column."""
-        texts = [as_text(cell).encode(self._encoding, "replace").decode(self._encoding) for cell in cells]
+        texts = [as_text(cell) for cell in cells]
+        texts = [t if t.isascii() else t.encode(self._encoding, "replace").decode(self._encoding) for t in texts]
         always = name in self._quoted
         return ['"' + text.replace('"', '""') + '"' if always or self._odd.search(text) else text for text in texts]
 
@@ -375,14 +368,24 @@ def _content(path: Path, encoding: str) -> Any:
 
 def _places(content: Any, mark: bytes) -> Any:
     """Where a byte stands."""
-    import numpy as np
-
     data = np.frombuffer(content, np.uint8)
     size = len(data) if content.find(mark) >= 0 else 0
     found: list[Any] = [
         np.flatnonzero(data[at : at + BLOCK_BYTES] == mark[0]) + at for at in range(0, size, BLOCK_BYTES)
     ]
     return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _lines(content: Any, starts: Any) -> Any:
+    """The lines of a text, each ending where the next one starts, as an array of pyarrow that copies nothing."""
+    buffers = [None, pyarrow.py_buffer(starts), pyarrow.py_buffer(content)]
+    return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(starts) - 1, buffers)
+
+
+def _taken(rows: Any, places: Sequence[int]) -> Any:
+    """The rows of an array or a table at these places; `take` itself loads pandas to look at a list."""
+    numbers = np.asarray(places, np.int64)
+    return rows.take(pyarrow.Array.from_buffers(pyarrow.int64(), len(numbers), [None, pyarrow.py_buffer(numbers)]))
 
 
 def as_text(value: Any) -> str:

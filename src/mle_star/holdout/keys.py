@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import lt
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout
 from mle_star.data.place import COMPRESSED, DataFolder
@@ -58,7 +60,7 @@ def fresh_keys(
 
 @dataclass(frozen=True)
 class Numbers:
-    """Keys that are numbered: what stands around the number, its range, and its digits where they are filled up."""
+    """Keys that are numbered: what stands around the number, its range, and the digits of the first."""
 
     pattern: tuple[str, str]
     low: int
@@ -83,18 +85,15 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
     if first is None:
         return None
     before, _, behind = first.groups()
-    digits = keys
     if before or behind:
         if not all(key.startswith(before) and key.endswith(behind) for key in keys):
             return None
-        digits = [key[len(before) : len(key) - len(behind)] for key in keys]
-    if not all(digits) or not "".join(digits).isdecimal():
+        keys = [key[len(before) : len(key) - len(behind)] for key in keys]
+    if not all(keys) or not "".join(keys).isdecimal():
         return None
-    numbers = list(map(int, digits))
-    filled = any(len(text) > 1 for text in digits if text[0] == "0")
-    goes_up = all(map(lt, numbers, islice(numbers, 1, None)))
-    width = len(digits[0]) if filled else 0
-    return Numbers((before, behind), min(numbers), max(numbers), width, goes_up, len(keys))
+    numbers: Any = np.fromiter(map(int, keys), np.int64 if max(map(len, keys)) < 19 else object, len(keys))
+    goes_up = bool((np.diff(numbers) > 0).all())
+    return Numbers((before, behind), int(numbers.min()), int(numbers.max()), len(keys[0]), goes_up, len(keys))
 
 
 @dataclass(frozen=True)

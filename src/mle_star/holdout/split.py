@@ -31,8 +31,8 @@ FEWEST_LATER = 200
 FEWEST_MOMENTS = 10
 QUANTILES = 10
 LOOKED_AT = 200
-LOOKED_AHEAD = 4
-"""Rows are drawn evenly from the classes among so many times as many: so few rows hold nearly always enough of each."""
+LOOKED_AHEAD = 8
+"""Rows are drawn evenly from the classes among so many times as many, which hold enough of each."""
 
 SplitKind = Literal["time", "groups", "classes", "quantiles", "random"]
 
@@ -136,35 +136,21 @@ def _groups(values: Sequence[str], dice: random.Random) -> list[list[int]]:
 def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]:
     """So many rows at random, but so that every stretch of them holds each stratum in its share."""
     count = len(values)
-    most = min(most, count)
-    if rule.kind not in ("classes", "quantiles"):
-        plainly: list[int] = np.random.default_rng(seed).choice(count, most, replace=False).tolist()
-        return plainly
-    strata = _strata(rule, values)
-    sizes = np.bincount(strata)
-    looked_at = min(LOOKED_AHEAD * most, count)
-    while most:
-        order = np.random.default_rng(seed).choice(count, looked_at, replace=False)
-        turn, seen = _turns(strata[order], sizes)
-        last = np.partition(turn, most - 1)[most - 1]
-        if looked_at == count or ((seen + 0.5) / np.maximum(sizes, 1) > last)[seen < sizes].all():
-            first = np.flatnonzero(turn <= last)  # no row further behind has its turn before these
-            evenly: list[int] = order[first][np.argsort(turn[first], kind="stable")][:most].tolist()
-            return evenly
-        looked_at = min(LOOKED_AHEAD * looked_at, count)
-    return []
+    order = np.random.default_rng(seed).choice(count, min(LOOKED_AHEAD * most, count), replace=False)
+    if rule.kind in ("classes", "quantiles"):
+        strata = _strata(rule, values)
+        order = order[np.argsort(_turns(strata[order], np.bincount(strata)), kind="stable")]
+    chosen: list[int] = order[:most].tolist()
+    return chosen
 
 
-def _turns(strata: Any, sizes: Any) -> tuple[Any, Any]:
-    """When each row has its turn, as a share of all turns, and how many rows of each stratum there are.
-
-    A stratum is drawn from evenly: its n-th row comes when this share of all rows has come.
-    """
+def _turns(strata: Any, sizes: Any) -> Any:
+    """When each row has its turn: the n-th of a stratum comes when this share of the stratum's rows has come."""
     seen = np.bincount(strata, minlength=len(sizes))
-    by_stratum = np.argsort(strata.astype(np.int16) if len(sizes) < 1 << 15 else strata, kind="stable")
+    by_stratum = np.argsort(strata, kind="stable")
     number: Any = np.empty(len(strata))
     number[by_stratum] = np.arange(len(strata)) - (np.cumsum(seen) - seen)[strata[by_stratum]]
-    return (number + 0.5) / sizes[strata], seen
+    return (number + 0.5) / sizes[strata]
 
 
 def _strata(rule: Rule, values: Sequence[str]) -> Any:
