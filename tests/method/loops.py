@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import cProfile
-import functools
-import re
+import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
+from collections.abc import Awaitable, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
+from tests.pipeline.clock import PatientLoop
 from tests.prompt_samples import sections
 
 from .conftest import ScriptedAgents
@@ -63,67 +62,21 @@ def play_rounds(agents: ScriptedAgents, outcomes: Sequence[Outcome]) -> None:
             agents.reply("ensembler", failures.get(str(outcome)) or fenced(script(outcome, note=f"round {r}")))
 
 
-UNSEEN = 0.3
-"""Locks that nobody holds take microseconds each, and a journal waits for its disk: so many seconds are no idling."""
+def measured(work: Awaitable[T]) -> tuple[T, float, float]:
+    """The result, the seconds that were waited for nothing, each sleep of ours a second more, and those of work."""
+    loop, sleeps, started = PatientLoop(), list[FrameType](), time.process_time()
 
+    def look(frame: FrameType, event: str, what: Any) -> None:
+        if event == "c_call" and what is time.sleep and frame.f_globals["__name__"].startswith("mle_star"):
+            sleeps.append(frame)
 
-class WatchedLoop(asyncio.SelectorEventLoop):
-    """An event loop that adds up the seconds for which it was asked to wait; a busy machine adds nothing to them.
-
-    What would run in a thread runs at once, where the profile sees whether it idles. What watches the control file
-    polls beside the work and keeps nobody waiting.
-    """
-
-    waited = 0.0
-
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        """As always. A timer that comes due was a wait, one that is cancelled was a limit."""
-        task = asyncio.current_task(self)
-        seconds = 0.0 if task is not None and task.get_name() == "run-control" else when - self.time()
-
-        def due() -> None:
-            self.waited += seconds
-            callback(*args)
-
-        return super().call_at(when, due, context=context)
-
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """Do it here and now, by a call that the profile sees."""
-        future, words = self.create_future(), args
-        if isinstance(func, functools.partial):  # `asyncio.to_thread` hands over the context's own `run`
-            func, words = functools.partial(func.func, _call, **func.keywords), (*func.args, *args)
-        try:
-            future.set_result(func(*words))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-def _call(function: Callable[..., T], *args: Any, **named: Any) -> T:
-    return function(*args, **named)
-
-
-_IDLING = re.compile(r"time\.sleep|'(?:acquire|join|wait)' of '_thread|select\.select")
-_WAITING = re.compile(rf"{_IDLING.pattern}|'poll' of 'select")
-"""Calls in which a thread waits, as a profile names them; the loop itself polls where nothing is left to do."""
-
-
-def measured(work: Awaitable[T], *, processes: bool = False) -> tuple[T, float, float]:
-    """The result, the seconds that were waited for nothing, and the seconds of work of this process.
-
-    With `processes` the work may wait for processes of its own.
-    """
-    loop, profile, started = WatchedLoop(), cProfile.Profile(), time.process_time()
-    profile.enable()
+    threading.setprofile(look)
+    sys.setprofile(look)
     try:
         result = loop.run_until_complete(work)
+        loop.run_until_complete(loop.shutdown_default_executor())
     finally:
-        profile.disable()
-        worked = time.process_time() - started
+        sys.setprofile(None)
+        threading.setprofile(None)
         loop.close()
-    waits = _IDLING if processes else _WAITING
-    calls = [entry for entry in profile.getstats() if isinstance(entry.code, str) and waits.search(entry.code)]
-    idled = sum(entry.totaltime for entry in calls)
-    return result, loop.waited + (idled if idled > UNSEEN else 0.0), worked
+    return result, loop.now + len(sleeps), time.process_time() - started

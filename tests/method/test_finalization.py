@@ -135,23 +135,29 @@ async def test_the_steps_follow_one_another_and_the_result_holds_everything(run:
 
 
 @BOTH
-@pytest.mark.req("REQ-FN-020", "REQ-FN-025", "REQ-FN-036")
-async def test_test_scripts_run_at_full_length_in_an_empty_folder_and_none_that_works_leaves_the_validated_one(
-    run: ScriptedRun,
+@pytest.mark.req("REQ-FN-020", "REQ-FN-023", "REQ-FN-024", "REQ-FN-025", "REQ-FN-036", "REQ-FN-040")
+@pytest.mark.parametrize(
+    ("test", "limit", "scripts"), [(fenced(NO_FILE), 1, 2), (fenced(NO_FILE), 4, 5), (GARBAGE, 2, 2)]
+)
+async def test_crashes_missing_files_and_scripts_share_one_limit_and_none_that_works_leaves_the_validated_one(
+    run: ScriptedRun, test: str, limit: int, scripts: int
 ) -> None:
+    """Each runs at full length, in a folder without what an earlier script or process has left."""
     (run.run_dir / "final").mkdir()
     for folder in (run.work_dir, run.run_dir):
         (folder / "final" / "submission.csv").write_text("of an earlier script or process")
-    run.agents.reply("test", fenced(NO_FILE))
-    run.agents.reply("debugger", *fenced(broken_script(), broken_script("still hopeless")))
-    config = settings(time_limit_seconds=1234, script_timeout_seconds=5)  # that one is for searching
-    result = await finalize(run, config=config)
-    assert [event.timeout_seconds for event in run.events(ScriptStarted)] == [1234] * 3
-    assert [request.timeout_seconds for request in run.executor.requests] == [1234] * 3, "the repaired ones as well"
-    assert {event.purpose for event in run.events(ScriptStarted)} == {"submission"}
+    run.agents.reply("test", test)
+    run.agents.reply("debugger", *fenced(*(f"{NO_FILE} # {n}" if n % 2 else broken_script(f"{n}") for n in range(9))))
+    more = {"script_timeout_seconds": 5}  # that one is for searching
+    result = await finalize(run, config=settings(time_limit_seconds=1234, max_debug_attempts=limit, **more))
+    asked = [call.step for call in run.agents.log if call.agent == "debugger"]
+    assert len(asked) == limit == len(run.events(DebugAttempted))
+    assert [(e.timeout_seconds, e.purpose) for e in run.events(ScriptStarted)] == [(1234, "submission")] * scripts
+    assert [request.timeout_seconds for request in run.executor.requests] == [1234] * scripts
     assert result.final_solution == BEST and result.final_solution.phase == SolutionPhase.refined
     assert result.submission_path == "" and not (run.run_dir / "final" / "submission.csv").exists()
-    assert result.warnings == ["no submission by a script of its own: RuntimeError: still hopeless"]
+    last = "no submission was written" if limit % 2 == 0 else f"RuntimeError: {limit - 1}"
+    assert result.warnings == [f"no submission by a script of its own: {last}"]
     assert (result.total_cost_usd, result.contamination) == (None, None) and result.total_duration_seconds < 240
 
 
@@ -200,36 +206,22 @@ async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: s
     assert any(warning in line for line in result.warnings)
 
 
-@pytest.mark.req("REQ-FN-023", "REQ-FN-024", "REQ-FN-040")
-@pytest.mark.parametrize(("test", "limit"), [(fenced(NO_FILE), 1), (fenced(NO_FILE), 4), (GARBAGE, 2)])
-async def test_crashes_and_missing_files_and_scripts_share_one_limit(run: ScriptedRun, test: str, limit: int) -> None:
-    run.agents.reply("test", test)
-    run.agents.reply("debugger", *fenced(*(f"{NO_FILE} # {n}" if n % 2 else broken_script(f"{n}") for n in range(9))))
-    result = await finalize(run, config=settings(max_debug_attempts=limit))
-    assert len(run.agents.calls("debugger-submission")) == limit == len(run.events(DebugAttempted))
-    assert result.submission_path == "" and result.final_solution == BEST
-
-
 async def keep(run: ScriptedRun, content: str, *place: str) -> None:
     """Evaluate a script somewhere in the run; the harness keeps what it leaves."""
     with scope(*place):
         await evaluate_solution(solution(content), run.task, run.config)
 
 
-async def test_a_kept_submission_of_the_solution_itself_leaves_the_solution(quick_run: ScriptedRun) -> None:
+async def test_what_test_scripts_print_is_no_score_of_the_run_and_a_kept_submission_of_the_solution_leaves_it(
+    quick_run: ScriptedRun,
+) -> None:
     best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
     await keep(quick_run, best.content, "phase2", "path-0")
-    quick_run.agents.always("test", fenced(broken_script()))
+    quick_run.agents.reply("test", fenced(script(0.999)), fenced(broken_script()))
     quick_run.agents.always("debugger", GARBAGE)
-    result = await finalize(quick_run, best)
-    assert result.final_solution == best and Path(result.submission_path).is_file()
-
-
-async def test_what_a_test_script_prints_is_no_score_of_the_run(quick_run: ScriptedRun) -> None:
-    await keep(quick_run, script(0.7), "phase2")
-    quick_run.agents.reply("test", fenced(script(0.999)))
-    result = await finalize(quick_run)
-    assert best_score(quick_run.context) == 0.7 and result.final_solution.score == 0.8
+    first, second = await finalize(quick_run), await finalize(quick_run, best)
+    assert best_score(quick_run.context) == 0.7 and first.final_solution.score == 0.8
+    assert second.final_solution == best and Path(second.submission_path).is_file()
 
 
 # --- money and time --------------------------------------------------------------------------------------
@@ -339,47 +331,38 @@ async def test_what_the_last_script_has_left_is_submitted_beyond_the_limit(quick
         await stages.within(1, late(), "finalization")
 
 
+THREE = ["one", "two", "three"]
+
+
 @BOTH
-@pytest.mark.req("REQ-FN-030", "REQ-FN-041")
-@pytest.mark.parametrize(
-    ("cost", "asked", "overall"), [(0.1, 3, "Same"), (0.5, 2, "Same"), (1.0, 1, None), (0.1, 0, None)]
-)
-async def test_with_a_money_limit_as_many_references_are_checked_as_can_be_paid(
-    quick_path: Path, cost: float, asked: int, overall: str | None
-) -> None:
-    """The second reference is copied: what was found before the money ended counts."""
-    with quick(quick_path, max_budget_usd=1.0) as run:
-        run.agents.reply("test", fenced(GOOD))
-        verdicts = [AgentReply(text="", structured={"verdict": v}, cost_usd=cost) for v in ("Novel", "Same", "Novel")]
-        run.agents.reply("test-contamination", *verdicts)
-        if asked == 0:
-            run.context.budget.charge(1.0, phase="phase2")
-        result = await finalize(run, references=["one", "two", "three"])
-        assert len(run.agents.calls("test-contamination")) == asked
-    assert (result.contamination.verdict if result.contamination else None) == overall
-
-
 @pytest.mark.req("REQ-FN-028", "REQ-FN-029", "REQ-FN-030", "REQ-FN-031", "REQ-FN-033", "REQ-FN-041")
 @pytest.mark.parametrize(
-    ("references", "verdicts", "overall"),
+    ("references", "verdicts", "cost", "overall"),
     [
-        (["one"], ["Novel"], "Novel"), (["one"], ["Same"], "Same"), (["one"], ["Maybe"], None),
-        (["one", "two", "three"], ["Novel", "Same", "Novel"], "Same"), (["one", "two"], ["Novel", "Novel"], "Novel"),
-        (["one", "two"], ["Novel", "Maybe"], None), (["one", "two"], ["Maybe", "Same"], "Same"),
-        (["", "a post", " \n"], ["Novel"], "Novel"), ([" "], [], None), ([], [], None),  # blank ones are skipped
+        (["one"], ["Novel"], 0.0, "Novel"), (["one"], ["Same"], 0.0, "Same"), (["one"], ["Maybe"], 0.0, None),
+        (THREE, ["Novel", "Same", "Novel"], 0.1, "Same"), (["one", "two"], ["Novel", "Novel"], 0.0, "Novel"),
+        (["one", "two"], ["Novel", "Maybe"], 0.0, None), (["one", "two"], ["Maybe", "Same"], 0.0, "Same"),
+        (["", "a post", " \n"], ["Novel"], 0.0, "Novel"), ([" "], [], 0.0, None), ([], [], 0.0, None),  # blank: skipped
+        # as many are checked as can be paid; what was found before the money ended counts
+        (THREE, ["Novel", "Same"], 0.5, "Same"), (THREE, ["Novel"], 1.0, None), (THREE, [], 9.0, None),
     ],
 )  # fmt: skip
-async def test_one_copy_is_enough(
-    quick_run: ScriptedRun, references: list[str], verdicts: list[str], overall: str | None
+async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
+    quick_path: Path, references: list[str], verdicts: list[str], cost: float, overall: str | None
 ) -> None:
-    quick_run.agents.reply("test-contamination", *({"verdict": verdict} for verdict in verdicts))
-    found = await check_contamination(BEST, references)
-    assert (None if found is None else found.verdict) == overall
-    prompts, given = [call.prompt for call in quick_run.agents.log], [ref for ref in references if ref.strip()]
-    assert all(ref in prompt and SAMPLED in prompt for ref, prompt in zip(given, prompts, strict=True))
-    for blank in ("", " \n"):
-        assert await check_contamination(solution(blank), ["a post"]) is None
-    assert len(quick_run.agents.log) == len(verdicts)
+    with quick(quick_path, max_budget_usd=1.0) as run:
+        run.agents.reply("test", fenced(GOOD))
+        answers = [AgentReply(text="", structured={"verdict": verdict}, cost_usd=cost) for verdict in verdicts]
+        run.agents.reply("test-contamination", *answers)
+        if cost > 1:
+            run.context.budget.charge(1.0, phase="phase2")
+        result = await finalize(run, references=references)
+        assert (None if result.contamination is None else result.contamination.verdict) == overall
+        prompts, given = [call.prompt for call in run.agents.calls("test-contamination")], filter(str.strip, references)
+        assert all(reference in prompt and GOOD in prompt for prompt, reference in zip(prompts, given, strict=False))
+        for blank in ("", " \n"):
+            assert await check_contamination(solution(blank), ["a post"]) is None
+        assert len(run.agents.calls("test-contamination")) == len(verdicts)
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,8 @@ from mle_star.models.texts import digest_of
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase3 import run_phase3
+from mle_star.run import events as ev
 from mle_star.run.context import scope
-from mle_star.run.events import (
-    LEAKS,
-    AblationFinished,
-    CandidateEvaluated,
-    LeakageChecked,
-    MergeTried,
-    Notice,
-    SubmissionKept,
-)
 from mle_star.run.folder import RunFolder
 from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
@@ -33,7 +25,7 @@ from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
 
 from .conftest import ScriptedRun, quick, settings
-from .replies import BLOCK, NO_LEAKAGE, ScriptedCall, base_solution, block, by_step, fenced, leaky, script, solution
+from .replies import NO_LEAKAGE, ScriptedCall, block, by_step, fenced, leaky, script, solution
 from .test_phase1 import stage
 
 
@@ -75,13 +67,17 @@ async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_has
     result = await run_phase1(quick_run.task, stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,)))
     assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
     assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
-    assert {event.index: event.error for event in quick_run.events(CandidateEvaluated)} == {0: "", 1: LEAKS, 2: ""}
+    assert {event.index: event.error for event in quick_run.events(ev.CandidateEvaluated)} == {
+        0: "",
+        1: ev.LEAKS,
+        2: "",
+    }
     assert result.merge_attempts[0]["accepted"] is False and best_score(quick_run.context) == 0.6
-    assert quick_run.events(Notice) == []
+    assert quick_run.events(ev.Notice) == []
     result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.7, False), "a clean merge beats it"
     assert result.merge_attempts[0]["accepted"] is True
-    assert any("every candidate leaks" in notice.message for notice in quick_run.events(Notice))
+    assert any("every candidate leaks" in notice.message for notice in quick_run.events(ev.Notice))
 
 
 CRASHES = fenced("raise ValueError('x')")
@@ -104,7 +100,7 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
     quick_run.agents.always("debugger", "No.")
     result = await run_phase1(quick_run.task, stage(quick_run, *levels, merges=(0.4,) * (len(levels) - 1)))
     assert (result.initial_score, result.initial_solution.leaking) == (initial, leaking)
-    told = [(event.level, event.message) for event in quick_run.events(Notice)]
+    told = [(event.level, event.message) for event in quick_run.events(ev.Notice)]
     message = f"data leakage that could not be fixed: the initial solution leaks; {words}"
     assert told == ([("warning", message)] if words else [])
     letter, run = quick_run.config.letter, quick_run.context
@@ -119,7 +115,7 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
     assert seen.score == initial and f"level = {initial}" in seen.best_script
     if words:
         assert seen.chosen_candidate is not None
-        assert (seen.chosen_candidate.index, seen.candidates[0].score, seen.candidates[0].error) == (1, None, LEAKS)
+        assert (seen.chosen_candidate.index, seen.candidates[0].score, seen.candidates[0].error) == (1, None, ev.LEAKS)
         cut = partial_phase1()
         assert cut is not None and cut.initial_score == 0.5
 
@@ -140,7 +136,7 @@ async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean
         with scope(*place.split("/")) as inner:
             ran(inner, level, script=script(level))
     merge: dict[str, Any] = {"index": 1, "base_score": 0.99, "reference_model": "m1", "score": 0.99, "accepted": True}
-    leaking = MergeTried(step="phase1/merge-1", digest=digest_of(script(0.99, note="m0")), **merge)
+    leaking = ev.MergeTried(step="phase1/merge-1", digest=digest_of(script(0.99, note="m0")), **merge)
     for known in ([], [leaking]):
         for event in known:
             run.record(event)
@@ -150,18 +146,6 @@ async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean
     assert refined is not None and refined.score == 0.7, "that of path 10 is not its own"
     better = solution(script(0.75), score=0.75)
     assert best_reached("phase2/path-1/", better) is better
-
-
-@pytest.mark.req("REQ-P2I-030")
-async def test_in_the_inner_loop_a_leak_never_wins_and_a_leaking_base_always_loses(quick_run: ScriptedRun) -> None:
-    unfixed(quick_run, 0.99)
-    base = base_solution(0.5)
-    kept = await refined(quick_run, base, 0.99, 0.3)
-    assert (kept.best_score, kept.improved, [a.score for a in kept.attempts]) == (0.5, False, [None, 0.3])
-    leaking = base.model_copy(update={"leaking": True})
-    replaced = await refined(quick_run, leaking, 0.3, 0.2)
-    assert (replaced.best_score, replaced.improved, replaced.best_solution.leaking) == (0.3, True, False)
-    assert BLOCK in leaking.content, "the input is left alone"
 
 
 async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun) -> None:
@@ -176,59 +160,67 @@ async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun)
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
 
 
-CANNOT, FIXED = "no code", fenced("level = 0.5  # fixed")
+CANNOT = "no code"
 
 
+BEFORE, LATER = "all", "promising"
+
+
+@pytest.mark.req("REQ-P2I-030")
 @pytest.mark.parametrize(
-    ("levels", "fixes", "best", "asked", "ran"),
+    ("checks", "start", "levels", "fixes", "best", "asked", "ran"),
     [
-        ((0.6, 0.7, 0.4), {}, 0.7, 1, 3),
-        ((0.6, 0.7, 0.4), {0.7: CANNOT}, 0.6, 2, 3),
-        ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.65")}, 0.65, 1, 4),
-        ((0.7, 0.4), {0.7: FIXED}, "0.5  # fixed", 1, 3),
-        ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.45")}, 0.6, 2, 4),
-        ((0.6, 0.7, 0.4), {0.7: CRASHES}, 0.6, 2, 4),
-        ((0.6, 0.7), {0.7: CANNOT, 0.6: CANNOT}, 0.5, 2, 2),
-        ((0.99, 0.6, 0.65), {0.99: CANNOT}, 0.65, 2, 3),
-        ((0.99, 0.65, 0.6), {0.99: CANNOT}, 0.65, 2, 3),
-        ((0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
-        (("0.5  # same", 0.4), {}, "0.5  # same", 1, 2),
+        (BEFORE, 0.5, (0.99, 0.3), {0.99: CANNOT}, 0.5, 2, 2),
+        (BEFORE, "0.5 leaking", (0.3, 0.2), {}, 0.3, 2, 2),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {}, 0.7, 1, 3),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CANNOT}, 0.6, 2, 3),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.65")}, 0.65, 1, 4),
+        (LATER, 0.5, (0.7, 0.4), {0.7: fenced("level = 0.5  # fixed")}, "0.5  # fixed", 1, 3),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.45")}, 0.6, 2, 4),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CRASHES}, 0.6, 2, 4),
+        (LATER, 0.5, (0.6, 0.7), {0.7: CANNOT, 0.6: CANNOT}, 0.5, 2, 2),
+        (LATER, 0.5, (0.99, 0.6, 0.65), {0.99: CANNOT}, 0.65, 2, 3),
+        (LATER, 0.5, (0.99, 0.65, 0.6), {0.99: CANNOT}, 0.65, 2, 3),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
+        (LATER, 0.5, ("0.5  # same", 0.4), {}, "0.5  # same", 1, 2),
+        # no check has seen a refined script yet: the flag of what it was made from says nothing of it
+        (LATER, "0.9 leaking", (0.2, 0.3), {}, 0.3, 1, 2),
+        (LATER, "0.9 leaking", (0.2, 0.3), {0.3: CANNOT}, 0.2, 2, 2),
+        (LATER, "0.9 leaking", (0.2, 0.3), {0.2: CANNOT, 0.3: CANNOT}, 0.9, 2, 2),
     ],
 )
-async def test_of_promising_scripts_the_winner_alone_is_checked_and_a_leaking_one_gives_way(
-    levels: tuple[object, ...], fixes: dict[float, str], best: object, asked: int, ran: int, quick_path: Path
-) -> None:
-    with quick(quick_path, leakage_checks="promising") as run:
+async def test_in_the_inner_loop_a_leak_never_wins_and_a_start_that_leaks_loses_to_what_is_clean(
+    checks: str, start: object, levels: tuple[object, ...], fixes: dict[float, str], best: object, asked: int, ran: int,
+    quick_path: Path,
+) -> None:  # fmt: skip
+    """Of promising scripts the winner alone is checked, and a leaking one gives way."""
+    begun, _, leaks = str(start).partition(" ")
+    score, before = float(str(best).split()[0]), solution(script(begun), score=float(begun))
+    before.leaking = bool(leaks)
+    with quick(quick_path, leakage_checks=checks) as run:
         leaking(run, fixes)
         run.agents.always("debugger", "no code")
-        found = await refined(run, solution(script(0.5), score=0.5), *levels)
-        steps = [call.step for call in run.agents.calls("leakage-detection")]
-        assert steps == ["check/leakage-detection", "check/leakage-detection-2"][:asked]
-        assert len(run.executor.scripts) == ran
-        assert found.best_solution.content == script(str(best)) and not found.best_solution.leaking
-        score = float(str(best).partition(" ")[0])
-        assert (found.best_score, found.best_solution.score, found.improved) == (score, score, score > 0.5)
-        scored = [float(str(level).split()[0]) for level in levels]
-        for attempt, before in zip(found.attempts, scored, strict=True):  # one that was fixed has a score of its own
-            assert attempt.score == before or (attempt.was_improvement and attempt.score == score)
-        study = AblationFinished(path=0, t=0, solution_score=0.5)
+        found = await refined(run, before, *levels)
+        places = ["check/leakage-detection", "check/leakage-detection-2"]
+        places = [f"k-{k}/leakage-detection" for k in range(asked)] if checks == BEFORE else places[:asked]
+        assert [call.step for call in run.agents.calls("leakage-detection")] == places
+        assert len(run.executor.scripts) == ran and before.content == script(begun), "the input is left alone"
+        stays = found.best_solution.content == before.content
+        assert found.best_solution == before if stays else not found.best_solution.leaking
+        assert found.best_solution.content == script(str(best))
+        improved = score > float(begun) or bool(leaks and not stays)
+        assert (found.best_score, found.best_solution.score, found.improved) == (score, score, improved)
+        for attempt, level in zip(found.attempts, levels, strict=True):
+            known = None if checks == BEFORE and level in fixes else float(str(level).split()[0])
+            fixed = attempt.was_improvement and attempt.score == score  # one that was fixed has a score of its own
+            assert attempt.score == known or fixed
+            assert attempt.was_improvement or not leaks or checks == BEFORE
+        study = ev.AblationFinished(path=0, t=0, solution_score=float(begun))
         (step,) = RunStory.from_events([study, *run.context.journal.events]).steps
         assert step.kept is None or found.attempts[step.kept.k].was_improvement
-        assert (0.5 if step.kept is None else step.kept.best_score) == score, "a reader sees what the path went on from"
-
-
-@pytest.mark.parametrize(
-    ("leaks", "best", "improved"), [((), 0.3, True), ((0.3,), 0.2, True), ((0.2, 0.3), 0.9, False)]
-)
-async def test_of_promising_scripts_one_that_is_clean_wins_over_a_start_that_leaks(
-    leaks: tuple[float, ...], best: float, improved: bool, quick_path: Path
-) -> None:
-    """No check has seen a refined script yet: the flag of what it was made from says nothing of it."""
-    with quick(quick_path, leakage_checks="promising") as run:
-        unfixed(run, *leaks)
-        found = await refined(run, solution(script(0.9), score=0.9).model_copy(update={"leaking": True}), 0.2, 0.3)
-        assert [(attempt.score, attempt.was_improvement) for attempt in found.attempts] == [(0.2, True), (0.3, True)]
-        assert (found.best_score, found.improved, found.best_solution.leaking) == (best, improved, not improved)
+        if not leaks:
+            kept = before.score if step.kept is None else step.kept.best_score
+            assert kept == score, "a reader sees what the path went on from"
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -246,7 +238,7 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
         assert [one.score for one in ledger.bests("phase2/path-0/")] == [0.7]
         assert folder.best_solution.read_text(encoding="utf-8") == script(0.7)
         assert leaks(run.context, script(0.99))
-        assert [event.score for event in run.events(SubmissionKept)] == [0.5, 0.7, 0.99, 0.7], "the last one counts"
+        assert [event.score for event in run.events(ev.SubmissionKept)] == [0.5, 0.7, 0.99, 0.7], "the last one counts"
 
 
 async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_keeps_it(quick_path: Path) -> None:
@@ -287,7 +279,7 @@ async def test_a_leak_is_one_although_the_end_comes_before_it_is_fixed(cut: str,
         await run_phase1(run.task, config)
     found = partial_phase1()
     assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
-    (event,) = (event for event in run.events(LeakageChecked) if event.found)
+    (event,) = (event for event in run.events(ev.LeakageChecked) if event.found)
     assert event.leaking == [digest_of(script(0.9, note="m0"))]
     at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}), config)
     assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"

@@ -116,24 +116,13 @@ async def test_without_a_summary_the_end_of_the_output_stands_in(reply: Any, qui
 
 
 @pytest.mark.req("REQ-P2O-017")
-@pytest.mark.parametrize(
-    ("block", "valid"),
-    [
-        ("scaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)", True),
-        ("caler = StandardScaler()", True),
-        ("scaler = StandardScaler() \nX_train = scaler.fit_transform(X_train)", False),
-        ("scaler  = StandardScaler()", False),
-        ("\nscaler = StandardScaler()\n", True),
-        (" scaler = StandardScaler()", False),
-        ("scaler = StandardScaler() ", False),
-        ("\n\nprint(1)", False),
-        ("print(1)\n\n", False),
-        ("Scaler = StandardScaler()", False),
-    ],
-)
-def test_a_block_is_valid_when_every_character_agrees(block: str, valid: bool) -> None:
-    content = "import x\nscaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)\nprint(1)\n"
-    assert validate_code_block(block, solution(content)) is valid
+def test_a_block_is_valid_when_every_character_agrees() -> None:
+    script = solution("import x\nscaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)\nprint(1)\n")
+    valid = "scaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)"
+    assert all(validate_code_block(block, script) for block in (valid, valid[1:], f"\n{valid}\n"))
+    changed = [("\n", " \n"), (" ", "  "), ("s", "S")]
+    wrong = [f" {valid}", f"{valid} ", f"\n\n{valid}", *(valid.replace(old, new) for old, new in changed)]
+    assert not any(validate_code_block(block, script) for block in wrong)
 
 
 SCRIPT = "# the level\nlevel = 0.5100\nif level:   \n    b = 2\t\nc = 3\n"
@@ -296,37 +285,30 @@ async def test_a_study_runs_under_its_limit(explicit: int | None, seconds: list[
 
 
 @pytest.mark.parametrize(
-    ("baseline", "score", "comparable"),
+    ("baseline", "printed", "comparable", "hidden"),
     [
-        ("0.5", 0.5, True), ("0.505", 0.5, True), ("0.495", 0.5, True), ("0.51", 0.5, False), ("0.494", 0.5, False),
-        ("-0.5", -0.5, True), ("-0.6", -0.5, False), ("0.0", 0.0, True), ("0.001", 0.0, False), (None, 0.5, True),
+        *((*row, None) for row in (
+            ("0.5", 0.5, True), ("0.505", 0.5, True), ("0.495", 0.5, True), ("0.51", 0.5, False), ("0.494", 0.5, False),
+            ("-0.5", -0.5, True), ("-0.6", -0.5, False), ("0.0", 0.0, True), ("0.001", 0.0, False), (None, 0.5, True),
+        )),
+        # by hidden rows the score of a solution is not what it says: a study can only repeat the latter
+        ("0.5", 0.5, True, 0.42), ("0.42", 0.5, False, 0.42),
     ],
 )  # fmt: skip
-async def test_a_baseline_off_by_more_than_one_percent_is_not_comparable(
-    baseline: str | None, score: float, comparable: bool, quick_run: ScriptedRun
+async def test_a_baseline_off_by_more_than_one_percent_of_what_the_solution_printed_is_not_comparable(
+    baseline: str | None, printed: float, comparable: bool, hidden: float | None, quick_run: ScriptedRun
 ) -> None:
+    score = printed if hidden is None else hidden
+    if hidden is not None:
+        await evaluate_checked(base_solution(printed, blocks=1), quick_run.task, settings())
     lines = ["print('Ablation no level: 0.1')", *([f"print('Ablation Baseline: {baseline}')"] if baseline else [])]
     quick_run.agents.reply("ablation", fenced("\n".join(lines)))
     quick_run.agents.always("extractor", "no JSON")
-    await follow(quick_run, t=1, initial_score=score)
+    await follow(quick_run, t=1, initial_solution=base_solution(printed, blocks=1), initial_score=score)
     event = quick_run.events(ev.AblationFinished)[0]
     assert (event.comparable, event.solution_score, event.scores["no level"]) == (comparable, score, 0.1)
     assert event.scores.get("Baseline") == (float(baseline) if baseline else None)
     assert event.summary == "The level matters most."
     prompt = quick_run.agents.calls("summarize")[0].prompt
     assert ("not comparable" in prompt) is not comparable
-    assert (f"itself printed, {score:g}" in prompt) is not comparable
-
-
-async def test_a_baseline_is_compared_with_what_the_solution_itself_printed(quick_run: ScriptedRun) -> None:
-    """By hidden rows the score of a solution is not what it says: a study can only repeat the latter."""
-    hidden, printed = 0.42, 0.5
-    await evaluate_checked(base_solution(printed, blocks=1), quick_run.task, settings())
-    for baseline in (printed, hidden):
-        quick_run.agents.reply("ablation", fenced(f"print('Ablation baseline: {baseline}')"))
-        play_steps(quick_run.agents, ["skip"])
-        await follow(quick_run, t=1, initial_score=hidden)
-    same, other = quick_run.events(ev.AblationFinished)
-    assert (same.comparable, other.comparable, same.solution_score) == (True, False, hidden)
-    first, second = (call.prompt for call in quick_run.agents.calls("summarize"))
-    assert "not comparable" not in first and f"itself printed, {printed:g}" in second and f"{hidden:g}:" not in second
+    assert (f"itself printed, {printed:g}:" in prompt) is not comparable

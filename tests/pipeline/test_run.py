@@ -358,7 +358,7 @@ def test_changing_the_phase_takes_no_time(quick: QuickRun) -> None:
             if isinstance(event, (ev.PhaseStarted, ev.PhaseFinished)) and event.path is None:
                 clock.append(time.perf_counter())
 
-        _, waited, _ = measured(quick(listeners=[look], name=f"run-{number}"), processes=True)
+        _, waited, _ = measured(quick(listeners=[look], name=f"run-{number}"))
         waits.append(waited)
         assert len(clock) == 8
         turns.append([begin - end for end, begin in zip(clock[1::2], clock[2::2], strict=False)])

@@ -277,10 +277,10 @@ def joined(before: str, after: str) -> str:
     opened, again = open_ones[0], _opened_again(after, open_ones)
     readings = [before + after, f"{before}\n{after}"]
     if again is not None:
-        begun, code = before[opened.end() :], after[again.end() :]
-        readings = [before[: len(before) - _repeated(begun, code)] + code, before + code, f"{before}\n{code}"]
-        if begun.lstrip().partition("\n")[0].rstrip() == code.lstrip().partition("\n")[0].rstrip():
-            readings.insert(0, before[: opened.end()] + code)  # the whole block once more
+        begun, new = before[opened.end() :], after[again.end() :]  # or it was cut inside a fence
+        readings = [before[: len(before) - _repeated(begun, new)] + new, before + new, f"{before}\n{new}", *readings]
+        if begun.lstrip().partition("\n")[0].rstrip() == new.lstrip().partition("\n")[0].rstrip():
+            readings.insert(0, before[: opened.end()] + new)  # the whole block once more
     return next((text for text in readings if compiles(_block(text, opened))), readings[0])
 
 
