@@ -34,14 +34,21 @@ def ran(seconds: float = 10.0) -> ev.ScriptFinished:
 
 @pytest.mark.parametrize("letters", [(1, 1, 1, 1, 1), (3, 2, 3, 2, 3), (2, 1, 2, 3, 2)])
 async def test_the_formulas_count_what_a_run_without_surprises_does(quick: QuickRun, letters: tuple[int, ...]) -> None:
-    config, agents = settings(**dict(zip("MTKLR", letters, strict=True)), use_cache=False), MindAgents()
-    await quick(config, agents=agents)
-    planned: Counter[str] = Counter()
+    config = settings(**dict(zip("MTKLR", letters, strict=True)), use_cache=False, model="sonnet")
+    result = await quick(config, agents=(agents := MindAgents()))
+    planned: Counter[str] = Counter(test=-1)  # nothing was subsampled, so nothing had to be removed
     for (_, name), count in planned_steps(config).items():
         planned[name] += count
-    planned["test"] -= 1  # nothing was subsampled, so nothing had to be removed
     done = Counter(agent for _, agent in agents.calls) + Counter(script=len(quick.events(ev.ScriptStarted)))
     assert +done == +planned and len(quick.events(ev.AgentStarted)) == len(agents.calls)
+    forecasts = quick.events(ev.Forecast)
+    assert forecasts[0].basis.startswith("by settings") and len(forecasts) >= 3
+    assert forecasts[0].at <= quick.events(ev.AgentStarted)[0].at
+    assert forecasts[-1].cost_usd == pytest.approx(result.total_cost_usd, rel=0.3), "what was really spent"
+    await quick(config, resume=True)
+    new, last_phase = quick.events(ev.Forecast)[len(forecasts) :], quick.events(ev.PhaseStarted)[-1]
+    assert last_phase.phase == "finalization"
+    assert all(one.at >= last_phase.at for one in new), "while results are only taken over, nothing new is known"
 
 
 def test_before_the_run_money_is_known_by_price_and_what_is_measured_replaces_it(task: TaskDescription) -> None:
@@ -101,18 +108,6 @@ def test_more_of_anything_is_never_forecast_as_less(letters: dict[str, int]) -> 
         assert more[0] >= base[0] and more[1] >= base[1]
 
 
-async def test_the_forecast_ends_at_what_was_really_spent(quick: QuickRun) -> None:
-    result = await quick(settings(model="sonnet"))
-    forecasts = quick.events(ev.Forecast)
-    assert forecasts[0].basis.startswith("by settings") and len(forecasts) >= 3
-    assert forecasts[-1].cost_usd == pytest.approx(result.total_cost_usd, rel=0.3)
-    assert forecasts[0].at <= quick.events(ev.AgentStarted)[0].at
-    await quick(settings(model="sonnet"), resume=True)
-    new, last_phase = quick.events(ev.Forecast)[len(forecasts) :], quick.events(ev.PhaseStarted)[-1]
-    assert last_phase.phase == "finalization"
-    assert all(one.at >= last_phase.at for one in new), "while results are only taken over, nothing new is known"
-
-
 class Talkative(Forecaster):
     """Has news whenever it is asked, and remembers with what."""
 
@@ -121,7 +116,8 @@ class Talkative(Forecaster):
         self.asked, self.heard = list[tuple[float, float]](), list[str]()
 
     def hear(self, event: ev.AnyEvent) -> None:
-        self.heard.append(event.kind)
+        if not isinstance(event, (ev.Forecast, ev.BudgetWarning)):
+            self.heard.append(event.kind)
 
     def news(self, *, spent_usd: float, elapsed: float) -> ev.Forecast | None:
         self.asked.append((spent_usd, elapsed))
@@ -129,14 +125,17 @@ class Talkative(Forecaster):
 
 
 def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: TaskDescription, tmp_path: Path) -> None:
-    now, config = [0.0], PipelineConfig(max_budget_usd=10)
-    budget = Budget(config, clock=lambda: now[0])
-    said, happened = list[list[ev.AnyEvent]](), list[ev.AnyEvent]()
-    for asked in ([(0.0, 0.0), *[(9.0, 5.0)] * 4], [(9.0, 5.0)]):  # at last, all of it waits to be taken over
+    path, now, written = tmp_path / "journal.jsonl", [0.0], list[ev.AnyEvent]()
+    budget = Budget(PipelineConfig(max_budget_usd=10), clock=lambda: now[0])
+    happened: list[ev.AnyEvent] = []
+    first = "forecast, notice, agent_finished, budget_warning, forecast, agent_failed, forecast, script_finished"
+    first += ", forecast, phase_finished, forecast, phase_started"
+    later = "agent_failed, phase_finished"  # all else waits to be taken over, and none of it is news
+    for asked, new in (([(0.0, 0.0), *[(9.0, 5.0)] * 4], first), ([(9.0, 5.0)], later)):
         forecaster = Talkative(task)
-        with Journal(tmp_path / "journal.jsonl") as journal:
+        with Journal(path) as journal:
             _tell_forecasts(journal, budget, RunControl(budget, journal, tmp_path), forecaster)
-            if not said:
+            if not happened:
                 now[0] = 5.0
                 budget.charge(9.0, phase="phase1")
                 happened = [
@@ -149,14 +148,8 @@ def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: Tas
                 ]
             for event in happened:
                 journal.record(event)
-        assert forecaster.asked == asked
-        heard = [kind for kind in forecaster.heard if kind not in ("forecast", "budget_warning")]
-        assert heard == [event.kind for event in happened]
-        said.append(list(read_journal(tmp_path / "journal.jsonl")))
-    first, new = said[0], said[1][len(said[0]) :]
-    assert [event.kind for event in first] == [
-        "forecast", "notice", "agent_finished", "budget_warning", "forecast", "agent_failed", "forecast",
-        "script_finished", "forecast", "phase_finished", "forecast", "phase_started",
-    ]  # fmt: skip
-    assert [event.calls for event in first if isinstance(event, ev.Forecast)] == [1, 2, 3, 4, 5]
-    assert not any(isinstance(event, ev.Forecast) for event in new)
+        assert forecaster.asked == asked and forecaster.heard == [event.kind for event in happened]
+        added = [*read_journal(path)][len(written) :]
+        assert ", ".join(event.kind for event in added) == new
+        written += added
+    assert [event.calls for event in written if isinstance(event, ev.Forecast)] == [1, 2, 3, 4, 5]

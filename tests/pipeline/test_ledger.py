@@ -36,10 +36,8 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
 
     def compare(event: ev.AnyEvent) -> None:
         run = active_run()
-        from_a_listener = isinstance(
-            event, (ev.Forecast, ev.BudgetWarning)
-        )  # before the ledger has heard what caused it
-        if run is not None and run.shared.ledger is not None and not from_a_listener:
+        early = isinstance(event, (ev.Forecast, ev.BudgetWarning))  # before the ledger has heard what caused them
+        if run is not None and run.shared.ledger is not None and not early:
             compared.append(facts(run.ledger) == facts(Ledger.of(heard)))
         heard.append(event)
 
@@ -60,9 +58,6 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
         assert not line or any(one.kind == "candidate" for one in line), node.step
     assert any(isinstance(event, ev.LeakageChecked) for event in heard)
     assert any(isinstance(event, ev.SubmissionKept) for event in heard)
-
-
-# --- what was tried ------------------------------------------------------------------------------------------
 
 
 def script(step: str, score: float | None, *, seconds: float = 3.0, traceback: str | None = None) -> ev.ScriptFinished:
@@ -99,51 +94,42 @@ def story() -> list[ev.AnyEvent]:
     ]
 
 
-def ledger_of(events: list[ev.AnyEvent]) -> Ledger:
+def ledger_of(*events: ev.AnyEvent) -> Ledger:
     return Ledger.of(events, MetricDirection.maximize)
 
 
-def test_everything_that_was_tried_stands_in_one_table_the_telling_ones_first() -> None:
-    table = tried_table(ledger_of(story())).splitlines()
+def test_everything_that_was_tried_stands_in_one_bounded_table_the_telling_ones_first() -> None:
+    table = tried_table(ledger_of(*story())).splitlines()
     assert table[:3] == [
         "- merge: work LightGBM into the best so far -> 0.6, better by 0.1, accepted",
         "- path 1, step 1, try 2: bin the ages -> 0.65 (0.55 to 0.75), better by 0.05, accepted, 12 s",
         "- path 1, step 1, try 1: drop the outer rows -> failed: KeyError: 'Age', 3 s",
     ]
-    assert "- path 2, step 1, try 1: fewer trees -> 0.55, worse by 0.05, rejected" in table
-    assert "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted" in table
-    assert "- ensemble 2: stack -> 0.68, worse by 0.02, rejected" in table
-    assert "- candidate: Ridge -> 0.5 (0.4 to 0.6), 3 s" in table
-    assert tried_table(ledger_of(story()), path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
-
-
-def test_where_less_is_better_changes_turn_round_and_a_replay_changes_nothing() -> None:
+    assert {
+        "- path 2, step 1, try 1: fewer trees -> 0.55, worse by 0.05, rejected",
+        "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted",
+        "- ensemble 2: stack -> 0.68, worse by 0.02, rejected",
+        "- candidate: Ridge -> 0.5 (0.4 to 0.6), 3 s",
+    } <= {*table}
+    assert tried_table(ledger_of(*story()), path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
     assert "fewer trees -> 0.55, better by 0.05" in tried_table(Ledger.of(story(), MetricDirection.minimize))
-    once, twice = ledger_of(story()), ledger_of([*story(), *story()])
+    many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
+    bounded = tried_table(ledger_of(*many))
+    assert len(bounded) <= MAX_CHARACTERS and bounded.splitlines()[-1].startswith("- and ")
+
+
+def test_a_replay_changes_nothing_and_steps_without_gain_are_counted_from_the_last() -> None:
+    once, twice = ledger_of(*story()), ledger_of(*story(), *story())
     assert tried(twice) == tried(once)
     assert twice.repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
-
-
-def test_a_table_is_bounded_and_says_what_it_leaves_out() -> None:
-    many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
-    table = tried_table(ledger_of(list(many)))
-    assert len(table) <= MAX_CHARACTERS
-    assert table.splitlines()[-1].startswith("- and ")
-
-
-def test_steps_without_gain_are_counted_from_the_last() -> None:
-    ledger = ledger_of(story())
-    assert steps_without_gain(ledger, 0) == 0
-    assert steps_without_gain(ledger, 1) == 2  # a tie is no gain
-    assert steps_without_gain(ledger, 7) == 0
+    assert [steps_without_gain(once, path) for path in (0, 1, 7)] == [0, 2, 0], "a tie is no gain"
 
 
 def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
     leaking, check = [digest_of("phase2/path-0/t-0/k-1/script")], "phase2/path-0/t-0/check/leakage-detection"
     leaks = ev.LeakageChecked(step=check, found=1, fixed=0, leaking=leaking)
-    events = story()
-    for heard in ([*events, leaks], [*events, leaks, *events, leaks]):
-        ledger = ledger_of(heard)
+    for times in (1, 2):
+        ledger = ledger_of(*[*story(), leaks] * times)
         (line,) = [line for line in tried_table(ledger).splitlines() if "bin the ages" in line]
         assert line == (
             "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be fixed, 12 s"
@@ -153,9 +139,8 @@ def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
 
 def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> None:
     leak = script("phase2/path-0/t-0/k-0/script", 0.99)
-    found = ev.LeakageChecked(
-        step="phase2/path-0/t-0/check/leakage", found=1, fixed=0, leaking=[digest_of(leak.script)]
-    )
+    check = "phase2/path-0/t-0/check/leakage"
+    found = ev.LeakageChecked(step=check, found=1, fixed=0, leaking=[digest_of(leak.script)])
     events: list[ev.AnyEvent] = [
         ev.AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
         leak,
@@ -165,9 +150,8 @@ def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> N
         found,
         attempt(0, 0, 2, "scale", 0.65, 0.65, ok=True),
     ]
-    for heard in (events, [*events, *events]):  # as a resumed run says them again
-        ledger = ledger_of(heard)
-        assert [(e.outcome, e.score, e.change and round(e.change, 3)) for e in tried(ledger)] == [
-            ("failed", None, None), ("rejected", 0.6, 0.1), ("accepted", 0.65, 0.15),
-        ]  # fmt: skip
+    for times in (1, 2):  # a resumed run says them again
+        ledger = ledger_of(*events * times)
+        outcomes = [(e.outcome, e.score, e.change and round(e.change, 3)) for e in tried(ledger)]
+        assert outcomes == [("failed", None, None), ("rejected", 0.6, 0.1), ("accepted", 0.65, 0.15)]
         assert steps_without_gain(ledger, 0) == 0
