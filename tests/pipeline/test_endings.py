@@ -1,24 +1,39 @@
-"""Every run ends with the best it has, and says what stopped it and what to raise; taken up again, it goes on."""
+"""Every run ends with the best it has, and says what stopped it and what to raise; taken up again, it goes on.
+
+Limits, full disks, outages, signals and requests; what else may fail is in `test_fallbacks`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from mle_star.cli.run import _spent_limits
-from mle_star.errors import AgentError, PipelineError
+from mle_star.errors import AgentError, ConfigError, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.models import ExecutionRawResult
 from mle_star.orchestrator import PipelineState
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.folder import RunFolder, last_config
+from mle_star.run.folder import RunFolder, is_running, last_config, request_finish
 from mle_star.safety import LEAK_REPLACED
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import QuickRun, ask_to_finish, message_of_the_end, settings, story, submitted, timed
+from tests.pipeline.conftest import (
+    ALL_PHASES,
+    QuickRun,
+    ask_to_finish,
+    message_of_the_end,
+    settings,
+    story,
+    submitted,
+    timed,
+)
 from tests.pipeline.mind import (
     Crash,
     Hook,
@@ -49,8 +64,14 @@ def full_disk(runs: int) -> LevelExecutor:
 
 @pytest.mark.req("REQ-OR-043")
 async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later(quick: QuickRun) -> None:
-    config = settings(L=1, use_cache=False)
-    undisturbed = await quick(config, name="undisturbed")
+    config, sizes = settings(L=1, use_cache=False), list[int]()
+    reserve = RunFolder(quick.dir.with_name("undisturbed")).reserve
+
+    async def look(label: str, agent: str) -> None:
+        sizes.append(reserve.stat().st_size)
+
+    undisturbed = await quick(config, agents=MindAgents(before=look), name="undisturbed")
+    assert min(sizes) >= 1 << 20 and not reserve.exists(), "room is reserved while the run goes on"
     for scripts, score in [(2, 0.51), (3, 0.515), (5, 0.525)]:
         quick.dir, agents = quick.dir.with_name(name := f"room for {scripts}"), MindAgents()
         result = await quick(config, agents=agents, executor=full_disk(scripts), name=name)
@@ -75,19 +96,6 @@ async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger
     agents, executor = MindAgents(), LevelExecutor(after=fails)
     result = await quick(settings(L=1, M=1), agents=agents, executor=executor)
     assert (agents.count("debugger"), result.stopped_by) == (1, None)
-
-
-async def test_room_is_reserved_and_work_begins_only_while_the_run_goes_on(quick: QuickRun) -> None:
-    sizes, heard = list[int](), list[ev.AnyEvent]()
-
-    async def look(label: str, agent: str) -> None:
-        sizes.append(RunFolder(quick.dir).reserve.stat().st_size)
-
-    await quick(settings(L=1, max_budget_usd=0.12), agents=MindAgents(before=look), listeners=[heard.append])
-    assert min(sizes) >= 1 << 20
-    assert not RunFolder(quick.dir).reserve.exists()
-    begun = [index for index, event in enumerate(heard) if isinstance(event, ev.AgentStarted)]
-    assert isinstance(heard[-1], ev.RunFinished) and begun[-1] < len(heard) - 1
 
 
 def outage(*labels: str, agent: str = "", after: int = 0) -> Hook:
@@ -175,22 +183,6 @@ async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: Qu
         assert "money limit is used up (0.1" in money and "raise it with --max-budget" in money
 
 
-@pytest.mark.req("REQ-OR-014", "REQ-OR-023", "REQ-OR-026")
-@in_its_own_time
-async def test_paths_that_were_cut_off_alike_are_ensembled_and_those_in_turn_share_their_time(quick: QuickRun) -> None:
-    agents = MindAgents(before=hang("planner"), paths_alike=True)
-    result = await quick(timed(60, 0.3, 0.1, 0.3, 0.3), agents=agents)
-    assert all(path.best_score > result.phase1.initial_score for path in result.phase2_results)
-    assert len({path.best_solution.content for path in result.phase2_results}) == 1
-    assert result.phase3 is not None and "phase3" in result.phases_completed
-    state, agents = PipelineState(), MindAgents(before=hang("coder", label="path-0"))
-    config = timed(40, 0.3, 0.4, 0.1, 0.2, max_concurrent_paths=1)
-    result = await quick(config, agents=agents, state=state, name="in turn")
-    assert state.phase2_path_statuses == ["cancelled", "completed"]
-    stuck, fine = (path.best_score for path in result.phase2_results)
-    assert stuck == result.phase1.initial_score < fine
-
-
 @pytest.mark.req("REQ-OR-043", "REQ-P2I-030")
 @pytest.mark.parametrize(("first", "clean"), [(0.4, 0.515), (0.6, 0.6)])
 @in_its_own_time
@@ -259,3 +251,184 @@ async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog
     assert gone.submission_path == "" and gone.final_solution == first.final_solution
     later = await quick(settings(L=1), agents=MindAgents(changed="retriever"), resume=True)
     assert later.stopped_by is None and later.final_solution.score == first.final_solution.score
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-029", "REQ-OR-030")
+@pytest.mark.parametrize("limit", ["time", "money"])
+@in_its_own_time
+async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: QuickRun, limit: str) -> None:
+    config, before = (timed(2), hang("init")) if limit == "time" else (settings(max_budget_usd=0.03), None)
+    with pytest.raises(PipelineTimeoutError) as caught:
+        await quick(config, agents=MindAgents(before=before))
+    found = caught.value.diagnostics
+    assert (found["reason"], found["best_candidate"], quick.last.state) == (limit, None, "failed")
+    ((_, outcome, detail, score),) = quick.ends()
+    assert (outcome, score) == ("cancelled", None) and found["error"] == f"BudgetExceeded: {detail}"
+    words = f"no solution: stopped by the {limit} limit ({detail}); `mle-star resume {quick.dir} "
+    assert str(caught.value).startswith(words) and detail.startswith(f"{limit} spent: ")
+    if limit == "time":
+        assert (found["candidate_scores"], found["last_successful_step"]) == ({}, "phase1/retriever")
+    else:
+        assert 0.03 <= found["cost_usd"] <= 0.05  # two calls may be under way
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun) -> None:
+    agents, state = MindAgents(), PipelineState()
+    result = await quick(settings(max_budget_usd=0.2, T=4), agents=agents, state=state)  # no path can end
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"] and result.phases_skipped == ["phase3"]
+    assert result.stopped_by == "money" and "stopped by the money limit" in result.warnings[0]
+    assert "--max-budget" in result.warnings[0] and submitted(result)
+    assert result.total_cost_usd is not None and 0.2 <= result.total_cost_usd <= 0.2 + 0.01 + 2 * 0.05 * 0.2
+    assert agents.count("test") == 1 and agents.caps[-1] == pytest.approx(0.05 * 0.2)
+    (warned,) = quick.events(ev.BudgetWarning)
+    assert (warned.limit, warned.allowed) == ("money", 0.2) and 0.16 <= warned.used < 0.2
+
+
+class Stuck(LevelExecutor):
+    """Scripts in the chosen directories never end."""
+
+    def __init__(self, *directories: str) -> None:
+        super().__init__(before=self.stick)
+        self.stuck_in, self.begun, self.ended = set(directories), 0, 0
+
+    async def stick(self, request: ScriptRequest) -> None:
+        if Path(request.working_dir).name in self.stuck_in:
+            self.begun += 1
+            try:
+                await asyncio.sleep(600)
+            finally:
+                self.ended += 1
+            raise AssertionError("it was not cancelled")
+
+    async def one_is_stuck(self) -> None:
+        while not self.begun:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+@pytest.mark.parametrize("trouble", ["money", "disk"])
+async def test_the_last_of_money_or_disk_ends_the_scripts_under_way(quick: QuickRun, trouble: str) -> None:
+    executor, state = Stuck("path-1"), PipelineState()
+
+    async def spend(where: str, who: str) -> None:
+        if trouble == "money" and (where, who) == ("path-0", "leakage"):  # all that is left is to run the attempt
+            await executor.one_is_stuck()
+            executor.stuck_in.add("path-0")
+            agents.cost_usd = 10.0
+
+    async def full(request: ScriptRequest) -> None:
+        if trouble == "disk" and Path(request.working_dir).name == "path-0":
+            await executor.one_is_stuck()
+            no_room()
+        await executor.stick(request)
+
+    agents, executor.before = MindAgents(before=spend), full
+    config = settings(max_budget_usd=5.0, use_cache=trouble == "money")  # else one path waits for the other's study
+    result = await asyncio.wait_for(quick(config, agents=agents, executor=executor, state=state), 240)
+    assert (executor.begun, executor.ended, result.stopped_by) == (1, 1, trouble)
+    assert state.phase2_path_statuses == ["cancelled", "cancelled"]
+    assert submitted(result) and result.final_solution.score == result.phase1.initial_score
+    ended = {event.path: event.detail for event in quick.events(ev.PhaseFinished) if event.phase == "phase2"}
+    assert ended[1] and ("money spent" in ended[0] or trouble == "disk")
+
+
+@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
+async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick: QuickRun) -> None:
+    executor = Stuck("candidate-0", "candidate-1")
+
+    async def spend(where: str, who: str) -> None:
+        if who == "leakage" and agents.count("leakage") == 2:
+            await executor.one_is_stuck()
+            agents.cost_usd = 10.0
+
+    agents = MindAgents(before=spend)
+    with pytest.raises(PipelineTimeoutError, match="money spent"):
+        await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 240)
+    assert (executor.begun, executor.ended) == (1, 1)
+
+
+@pytest.mark.parametrize("by", ["control file", "Ctrl-C"])
+async def test_asked_to_finish_the_run_ends_its_iteration_submits_and_says_so(quick: QuickRun, by: str) -> None:
+    with pytest.raises(ConfigError, match="holds no run"):
+        request_finish(quick.dir)
+
+    async def ask() -> None:
+        if by == "control file":
+            await ask_to_finish(quick.dir)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+            while not quick.events(ev.FinishRequested):
+                await asyncio.sleep(0.02)
+
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    agents = MindAgents(before=once("coder", ask))
+    result = await quick(settings(T=4, K=4), agents=agents, signals=True)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers, "they are given back"
+    assert result.phases_completed == ["phase1", "phase2", "finalization"] and result.phases_skipped == ["phase3"]
+    assert agents.count("coder") < 2 * 4 * 4 and submitted(result)
+    (request,) = quick.events(ev.FinishRequested)
+    assert (request.source, request.now) == (by, False) and not (quick.dir / "control").exists()
+    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("request", "stopped by request")
+    assert f"({by})" in result.warnings[0]
+
+
+async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun) -> None:
+    stop, seen = once("coder", lambda: request_finish(quick.dir, now=True), wait=600), list[bool]()
+
+    async def look(where: str, who: str) -> None:
+        seen.append(is_running(quick.dir))
+        await stop(where, who)
+
+    agents = MindAgents(before=look)
+    with pytest.raises(RunInterrupted, match="resume"):
+        await quick(agents=agents)
+    assert all(seen) and not is_running(quick.dir)
+    assert (quick.last.state, quick.last.message) == ("interrupted", "stopped by control file")
+    calls, paid = len(agents.calls), len(quick.events(ev.AgentFinished))
+    assert paid < calls  # some call was in flight: it has cost something, too, and is asked again
+    assert quick.last.cost_usd == pytest.approx(calls * agents.cost_usd)
+    agents.before = None
+    request_finish(quick.dir)  # too late: this was asked of a run that is over
+    result = await quick(agents=agents, resume=True)
+    assert result.phases_completed == ALL_PHASES
+    undisturbed = MindAgents()
+    await quick(agents=undisturbed, name="other")
+    assert len(agents.calls) - calls == len(undisturbed.calls) - paid
+    assert result.total_cost_usd == pytest.approx(len(agents.calls) * agents.cost_usd)
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
+async def test_ctrl_c_twice_or_sigterm_stops_at_once(quick: QuickRun, number: signal.Signals, times: int) -> None:
+    def strike() -> None:
+        for _ in range(times):
+            signal.raise_signal(number)  # in this thread, so that no second one comes before the first was taken
+
+    started = time.monotonic()
+    with pytest.raises(RunInterrupted, match=r"the best submission so far is .*best_submission\.csv") as caught:
+        await quick(agents=MindAgents(before=once("extractor", strike, wait=600)), signals=True)
+    assert time.monotonic() - started < 240
+    last, found = quick.last, caught.value.diagnostics
+    assert Path(found["submission"]).is_file()
+    assert last.state == "interrupted" and found["elapsed_seconds"] >= last.seconds > 0
+    assert found["cost_usd"] == last.cost_usd > 0
+    assert quick.events(ev.FinishRequested)[-1].now
+
+
+async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> None:
+    running = asyncio.create_task(quick(agents=MindAgents(before=hang("summarize"))))
+    journal = quick.dir / "journal.jsonl"
+    while not journal.exists() or b"summarize" not in journal.read_bytes():
+        await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (quick.last.state, quick.last.message) == ("interrupted", "stopped by the caller")
+
+
+async def test_stopped_before_there_is_anything_the_error_says_only_how_it_goes_on(quick: QuickRun) -> None:
+    agents = MindAgents(before=once("retriever", lambda: request_finish(quick.dir, now=True), wait=600))
+    with pytest.raises(RunInterrupted) as caught:
+        await quick(agents=agents)
+    assert str(caught.value) == f"stopped by control file; `mle-star resume {quick.dir}` continues from here"
+    assert caught.value.diagnostics["submission"] is None

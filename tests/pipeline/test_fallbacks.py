@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,18 +10,24 @@ from typing import Any
 
 import pytest
 
-from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.models import ExecutionRawResult, FinalResult, PipelineConfig
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import ScriptRequest
+from mle_star.run.events import BudgetWarning
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import ALL_PHASES, QuickRun, settings, submitted
-from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, failing, fenced
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, message_of_the_end, settings, submitted, timed
+from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, failing, fenced, hang
 
 SAME = "all paths ended with the same script: an ensemble of it has little value"
 FALLBACK = (
     "no submission by a script of its own: ",
     "the submission is the best one kept on the way, by a script with ",
 )
+UNCHECKED = ("the submitted script was not checked for data leakage: the money was spent",)
+BUG, SPENT = "failed RuntimeError: a bug", "skipped the money is spent"
+NO_GAIN = "skipped no path got beyond the initial solution in its time"
+CUT, CUT_ALIKE = ("cancelled", 0.515), (("cancelled", 0.525), ("cancelled", 0.525))
+CUT_LATER, DONE_CUT = (("cancelled", 0.525), ("cancelled", 0.527)), (0.525, ("cancelled", 0.527))
 
 
 @dataclass
@@ -29,22 +36,36 @@ class Row:
 
     config: PipelineConfig = field(default_factory=settings)
     before: Hook | None = None
+    paths: tuple[float | tuple[str, float], ...] = (0.525, 0.527)
+    """Their best scores, with how they ended unless they were completed."""
     overrides: dict[str, Rule] = field(default_factory=dict)
     after: Callable[[ScriptRequest, ExecutionRawResult], ExecutionRawResult] | None = None
+    delay: float = 0.0
     paths_alike: bool = False
-    # the end
-    phases: dict[str, str] = field(default_factory=dict)
-    """Those that were not completed, with the outcome and its reason; that of Phase 2 is how its paths ended."""
+    phase1: str = "completed"
+    """The outcome and its reason, as those below; the reason of Phase 2 is how its paths ended."""
+    phase2: str = "completed"
+    phase3: str = "completed"
+    finalization: str = "completed"
     initial: float = 0.515
-    paths: tuple[tuple[str, float], ...] = (("completed", 0.525), ("completed", 0.527))
+    candidates: tuple[float | None, ...] = (0.5, 0.51)
     tries: list[list[int]] | None = None
     """How many attempts every step of every path has made."""
-    ensemble: float | None = 0.547
-    final: float = 0.547
+    rounds: int = 2
+    stopped: str | None = None
+    seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    """What else they begin with, after the end of the run, of paths and of phases."""
+    """How they begin, after those of the end of the run, of paths and of phases."""
     log: str = ""
-    submits: bool = True
+
+    def __post_init__(self) -> None:
+        self.ended = [("completed", end) if isinstance(end, float) else end for end in self.paths]
+        self.best = max((score for _, score in self.ended), default=None)
+        self.broken = [number for number, (outcome, _) in enumerate(self.ended) if outcome == "failed"]
+        self.phases = {name: str(getattr(self, name)) for name in ALL_PHASES}
+        ensembled = self.phase3.startswith(("completed", "cancelled"))
+        self.ensemble = round(self.best + 0.01 * self.rounds, 4) if self.best and ensembled else None
+        self.final = self.ensemble or self.best or self.initial
 
 
 def coded(*levels: float) -> dict[str, Rule]:
@@ -59,103 +80,192 @@ def no_file(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawRes
     return done
 
 
-def paths(*ends: float | tuple[str, float]) -> dict[str, Any]:
-    """How the paths ended: those with only a score were completed. One path alone needs no ensemble."""
-    ended = tuple(("completed", end) if isinstance(end, float) else end for end in ends)
-    alone = {"phases": {"phase3": "skipped there is one path only"}, "ensemble": None}
-    return {"paths": ended, **(alone if len(ends) == 1 else {})}
+async def cling(label: str, agent: str) -> None:
+    """A path that does not let go when its time is over."""
+    try:
+        await asyncio.sleep(600 if agent == "planner" else 0)
+    except asyncio.CancelledError:
+        await asyncio.sleep(19)
+        raise
+
+
+def alone(config: PipelineConfig, score: float, **end: Any) -> Row:
+    """One path needs no ensemble."""
+    return Row(config, paths=(score,), phase3="skipped there is one path only", **end)
 
 
 def better_first(agent: str, **end: Any) -> Row:
     """A bug where an agent is asked; the first path is the better one."""
-    config = settings(K=1, max_concurrent_paths=1)
-    return Row(config, failing(agent), coded(0.7, 0.6), paths_alike=True, **paths(0.7, 0.6), **end)
+    config, coder = settings(K=1, max_concurrent_paths=1), coded(0.7, 0.6)
+    return Row(config, failing(agent), (0.7, 0.6), coder, paths_alike=True, **end)
 
 
-BUG = "failed RuntimeError: a bug"
+def short(agent: str, without: str, seconds: float, *paths: float, after: int = 0, **end: Any) -> Row:
+    """Out of the time of Phase 1, which alone does not stop the run."""
+    config, missing = timed(600, 0.004, 0.596, 0.2, 0.2), (f"Phase 1 went on without {without}",)
+    return Row(config, hang(agent, after=after), paths, warnings=missing, seconds=seconds, **end)
+
+
+def late(
+    seconds: float, config: PipelineConfig, before: Hook | None, *paths: float | tuple[str, float], **end: Any
+) -> Row:
+    """Out of time after so many seconds."""
+    return Row(config, before, paths or (0.525, 0.527), seconds=seconds, stopped="time", **end)
+
+
+def poor(usd: float, **end: Any) -> Row:
+    """Out of money."""
+    return Row(settings(max_budget_usd=usd), stopped="money", warnings=UNCHECKED, **end)
+
+
+def late_in_phase_3(agent: str) -> Row:
+    """The rounds that were finished count."""
+    reason = "cancelled time spent: 24 of 30 s; phase3 had until 24 s"
+    return late(24.0, timed(30, 0.35, 0.35, 0.1, 0.2, R=3), hang(agent, after=1), phase3=reason, rounds=1)
+
+
 PROMISING: dict[str, Any] = {"diversity": ("starts",), "leakage_checks": "promising"}
-EVEN: dict[str, Any] = {"ensemble": 0.535, "final": 0.535, "log": SAME}
-ALL: dict[str, Any] = {"phases": {"phase2": "failed"}, **paths(("failed", 0.515), ("failed", 0.515)), **EVEN}
+ALL: dict[str, Any] = {"phase2": "failed", "paths": (("failed", 0.515), ("failed", 0.515)), "log": SAME}
+SLOW: dict[str, Any] = {"delay": 1.0, "phase2": "cancelled", "initial": 0.5, "candidates": (0.5,), "rounds": 1}
+SLOW["phase3"] = "cancelled time spent: 10.8 of 12 s; phase3 had until 10.8 s"
 ROWS: dict[str, Callable[[], Row]] = {
-    "a path at its first attempt": lambda: Row(before=failing("coder", "path-0"), **paths(("failed", 0.515), 0.527)),
-    "a path at its second one": lambda: Row(before=failing("planner", "path-0"), **paths(("failed", 0.525), 0.527)),
-    "the other path": lambda: Row(before=failing("planner", "path-1"), **paths(0.525, ("failed", 0.527))),
+    "a path at its first attempt": lambda: Row(before=failing("coder", "path-0"), paths=(("failed", 0.515), 0.527)),
+    "a path at its second one": lambda: Row(before=failing("planner", "path-0"), paths=(("failed", 0.525), 0.527)),
+    "the other path": lambda: Row(before=failing("planner", "path-1"), paths=(0.525, ("failed", 0.527))),
     "a path when its start is checked, which is a candidate": lambda: Row(
-        settings(**PROMISING),
-        failing("leakage", "path-1"),
-        **paths(0.525, ("failed", 0.515)),
-        ensemble=0.545,
-        final=0.545,
+        settings(**PROMISING), failing("leakage", "path-1"), (0.525, ("failed", 0.515))
     ),
     "all paths": lambda: Row(before=failing("ablation"), **ALL),
     "all paths, which would have begun differently": lambda: Row(settings(**PROMISING), failing("ablation"), **ALL),
-    "all coders": lambda: Row(overrides={"coder": "No idea."}, **paths(0.515, 0.515), **EVEN),
-    "Phase 1": lambda: better_first("merger", phases={"phase1": BUG}, initial=0.51, ensemble=0.72, final=0.72),
-    "Phase 3": lambda: better_first("ens_planner", phases={"phase3": BUG}, ensemble=None, final=0.7),
-    "finalization": lambda: better_first(
-        "test", phases={"finalization": BUG}, ensemble=0.72, final=0.72, warnings=FALLBACK
+    "all coders": lambda: Row(overrides={"coder": "No idea."}, paths=(0.515, 0.515), log=SAME),
+    "Phase 1": lambda: better_first("merger", phase1=BUG, initial=0.51),
+    "Phase 3": lambda: better_first("ens_planner", phase3=BUG),
+    "finalization": lambda: better_first("test", finalization=BUG, warnings=FALLBACK),
+    "the file of every script": lambda: alone(
+        settings(L=1), 0.525, after=no_file, finalization="failed no submission", warnings=FALLBACK[:1]
     ),
-    "the file of every script": lambda: Row(
-        settings(L=1), after=no_file, **paths(0.525), final=0.525, warnings=FALLBACK[:1], submits=False
+    "nothing with one path": lambda: alone(settings(T=3, K=1, L=1, max_budget_usd=50), 0.545, tries=[[1, 1, 1]]),
+    "time for a second candidate": lambda: short(
+        "init", "candidate-1", 2.4, 0.51, 0.512, after=1, initial=0.5, candidates=(0.5, None)
     ),
-    "nothing with one path": lambda: Row(
-        settings(T=3, K=1, L=1, max_budget_usd=50), **paths(0.545), tries=[[1, 1, 1]], final=0.545
+    "time for the merger": lambda: short("merger", "merge-1", 2.4, 0.52, 0.522, initial=0.51),
+    "time for the data": lambda: short("data", "data-use, leakage", 4.8, 0.525, 0.527),
+    "time for a first attempt": lambda: late(
+        5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN
+    ),
+    "all time, which nearly all belongs to Phase 2": lambda: late(
+        5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001), hang("coder", after=1), *CUT_LATER, phase2="cancelled"
+    ),
+    "time for one path": lambda: late(
+        8.478,
+        timed(60, 0.02, 0.13, 0.1, 0.75, K=3),
+        hang("coder", label="path-1", after=1),
+        *DONE_CUT,
+        tries=[[3], [1]],
+    ),
+    "time for paths that were cut off alike": lambda: late(
+        10.5, timed(60, 0.3, 0.1, 0.3, 0.3), hang("planner"), *CUT_ALIKE, phase2="cancelled", paths_alike=True
+    ),
+    "time for a hundred scripts of a second": lambda: late(
+        11.8, timed(12, M=1, T=4, K=4, R=5, use_cache=False), None, ("cancelled", 0.52), ("cancelled", 0.524), **SLOW
+    ),
+    "time for the first of two paths in turn": lambda: late(
+        12.8, timed(40, 0.3, 0.4, 0.1, 0.2, max_concurrent_paths=1), hang("coder", label="path-0"), CUT, 0.527
+    ),
+    "time that paths take from Phase 3": lambda: late(
+        92.125, timed(100), cling, *CUT_LATER, phase2="cancelled", phase3="skipped the time is nearly used up"
+    ),
+    "time for a second plan of an ensemble": lambda: late_in_phase_3("ens_planner"),
+    "time for a second ensemble": lambda: late_in_phase_3("ensembler"),
+    "time for the last script": lambda: late(
+        60.0, timed(60), hang("test"), finalization="cancelled time spent: 60 of 60 s", warnings=FALLBACK
+    ),
+    "money for the question about subsampling": lambda: poor(0.319),
+    "money for the check of the last script": lambda: poor(0.329),
+    "money for Phase 2": lambda: poor(
+        0.09, paths=(), phase1="cancelled money spent: 0.09 of 0.09", phase2=SPENT, phase3=SPENT
+    ),
+    "money for a merger": lambda: poor(
+        0.06, paths=(), phase1="cancelled money spent: 0.06 of 0.06", phase2=SPENT, phase3=SPENT, initial=0.51
     ),
 }
 
 
-@pytest.mark.req("REQ-OR-014", "REQ-OR-015", "REQ-OR-018", "REQ-OR-020", "REQ-OR-022", "REQ-OR-028", "REQ-OR-040")
-@pytest.mark.req("REQ-OR-041", "REQ-OR-042", "REQ-OR-043", "REQ-OR-045")
-@pytest.mark.parametrize("what_fails", ROWS)
+@pytest.mark.req("REQ-OR-014", "REQ-OR-015", "REQ-OR-018", "REQ-OR-020", "REQ-OR-022", "REQ-OR-023", "REQ-OR-024")
+@pytest.mark.req("REQ-OR-025", "REQ-OR-026", "REQ-OR-028", "REQ-OR-029", "REQ-OR-030", "REQ-OR-040", "REQ-OR-041")
+@pytest.mark.req("REQ-OR-042", "REQ-OR-043", "REQ-OR-045")
+@pytest.mark.parametrize("missing", ROWS)
 @in_its_own_time
-async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCaptureFixture, what_fails: str) -> None:
-    row, state = ROWS[what_fails](), PipelineState()
+async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCaptureFixture, missing: str) -> None:
+    row, state = ROWS[missing](), PipelineState()
     agents = MindAgents(Mind(overrides=row.overrides), before=row.before, paths_alike=row.paths_alike)
-    result = await quick(row.config, agents=agents, executor=LevelExecutor(after=row.after), state=state)
+    result = await quick(row.config, agents=agents, executor=LevelExecutor(row.delay, after=row.after), state=state)
+    assert asyncio.get_running_loop().time() == pytest.approx(row.seconds, abs=0.01)
+    spent = {"money": row.stopped == "money", "time": row.seconds >= 0.8 * row.config.time_limit_seconds}
+    assert [event.limit for event in quick.events(BudgetWarning)] == [
+        limit for limit, warned in spent.items() if warned
+    ]
+    assert (result.final_solution.score, result.stopped_by) == (row.final, row.stopped)
+    assert (result.phase1.initial_score, result.phase1.candidate_scores) == (row.initial, [*row.candidates])
+    assert state.phase2_path_statuses == [outcome for outcome, _ in row.ended]
+    check_paths(row, result)
+    check_phases(row, result, quick)
+    if row.finalization == "failed no submission":
+        assert result.submission_path == ""
+    else:
+        assert Path(result.submission_path) == quick.dir / "final" / "submission.csv"
+        assert submitted(result).endswith(f",{row.final}\n")
+    bugs = [name for name, how in row.phases.items() if how == BUG]
+    assert [name for name in ALL_PHASES if f"{name} failed: the best there is goes on" in caplog.messages] == bugs
+    assert row.log in caplog.text and ("RuntimeError: a bug" in caplog.text) == bool(bugs or row.broken)
+    assert agents.count("ens_planner") == 0 or not row.phase3.startswith("skipped")
+    if (money := row.config.max_budget_usd) is not None:
+        assert agents.caps[0] == money and all(cap is not None and 0 < cap <= money for cap in agents.caps)
+        assert agents.count("test") == (1 if row.phase3 == SPENT else 2)
+
+
+def check_paths(row: Row, result: FinalResult) -> None:
+    """Every path has its own script with its own score, and the ensemble got them."""
     initial, last = result.phase1.initial_solution, result.phase3
-    outcomes = ", ".join(outcome for outcome, _ in row.paths)
-    assert state.phase2_path_statuses == outcomes.split(", ") and len(result.phase2_results) == len(row.paths)
-    for (outcome, score), path in zip(row.paths, result.phase2_results, strict=True):
+    for (outcome, score), path in zip(row.ended, result.phase2_results, strict=True):
         assert (path.best_score, path.best_solution.score, path.partial) == (score, score, outcome != "completed")
         assert f"level = {score:.4f}" in path.best_solution.content
         assert (path.best_solution.content == initial.content) == (score == row.initial)
-        assert path.step_history[-1]["failed"] == (outcome == "failed")
+        assert path.step_history[-1]["failed"] == (outcome == "failed" or (outcome, score) == CUT)
     assert len({id(initial), *(id(path.best_solution) for path in result.phase2_results)}) == 1 + len(row.paths)
     if row.tries is not None:
         steps = [path.step_history for path in result.phase2_results]
         assert [[len(step["inner_loop_attempts"]) for step in history] for history in steps] == row.tries
     assert (None if last is None else last.best_ensemble_score) == row.ensemble
     if last is not None:
+        assert len(last.attempts) == row.rounds and last.best_ensemble == last.attempts[-1].solution
         inputs = [(script.content, script.score) for script in last.input_solutions]
         assert inputs == [(path.best_solution.content, path.best_score) for path in result.phase2_results]
 
-    phases = {name: row.phases.get(name, "completed") for name in ALL_PHASES}
-    if not row.submits:
-        phases["finalization"] = "failed no submission"
-    assert result.phases_completed == [name for name, how in phases.items() if how == "completed"]
-    assert result.phases_skipped == [name for name, how in phases.items() if how.startswith("skipped")]
-    fallback = phases["finalization"] in (BUG,)
-    scores = [row.initial, max(score for _, score in row.paths), row.ensemble, None if fallback else row.final]
-    phases["phase2"] += f" {outcomes}"
-    said = [(name, *how.partition(" ")[::2], score) for (name, how), score in zip(phases.items(), scores, strict=True)]
-    assert quick.ends() == said
-    assert agents.count("ens_planner") == 0 or not phases["phase3"].startswith("skipped")
 
-    assert (result.phase1.initial_score, result.phase1.candidate_scores) == (row.initial, [0.5, 0.51])
-    assert result.final_solution.score == row.final and result.stopped_by is None
+def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
+    """The result, its warnings and the journal say how every phase ended."""
+    assert result.phases_completed == [name for name, how in row.phases.items() if how == "completed"]
+    assert result.phases_skipped == [name for name, how in row.phases.items() if how.startswith("skipped")]
+    fallback = row.warnings == FALLBACK
     assert result.lineage["finalization"].get("fallback", False) == fallback
-    assert not fallback or (last is not None and result.final_solution == last.best_ensemble)
-    assert result.submission_path == (str(quick.dir / "final" / "submission.csv") if row.submits else "")
-    assert not row.submits or submitted(result).endswith(f",{row.final}\n")
-    broken = [(number, score) for number, (outcome, score) in enumerate(row.paths) if outcome == "failed"]
-    warnings = [
-        *(f"path-{number} failed: RuntimeError: a bug; it goes on with {score}" for number, score in broken),
-        *(f"{name} failed: {detail}" for name, outcome, detail, _ in said if outcome == "failed"),
+    assert not fallback or (result.phase3 is not None and result.final_solution == result.phase3.best_ensemble)
+    scores = row.initial, row.best, row.ensemble, None if fallback else row.final
+    details = {**row.phases, "phase2": f"{row.phase2} {', '.join(how for how, _ in row.ended)}".strip()}
+    if not row.paths:
+        assert result.cost_breakdown["phase2_per_path_cost_usd"] == [0.0, 0.0]
+    said = [(name, *how.partition(" ")[::2], score) for (name, how), score in zip(details.items(), scores, strict=True)]
+    assert quick.ends() == said
+    warnings = list(result.warnings)
+    if row.stopped:
+        assert message_of_the_end(result, quick.dir) == f"stopped by the {row.stopped} limit"
+        assert {"time": "--time-limit ", "money": "--max-budget "}[row.stopped] in warnings.pop(0)
+    expected = [
+        *(
+            f"path-{number} failed: RuntimeError: a bug; it goes on with {row.ended[number][1]}"
+            for number in row.broken
+        ),
+        *(f"{name} {outcome}: {detail}" for name, outcome, detail, _ in said if outcome in ("failed", "cancelled")),
         *row.warnings,
     ]
-    assert [found[: len(begin)] for found, begin in zip(result.warnings, warnings, strict=True)] == warnings
-    assert row.log in caplog.text and (not broken or "RuntimeError: a bug" in caplog.text)
-    for name, how in phases.items():
-        assert f"{name} failed: the best there is goes on" in caplog.messages or how != BUG
-    if (money := row.config.max_budget_usd) is not None:
-        assert agents.caps[0] == money and all(cap is not None and 0 < cap <= money for cap in agents.caps)
+    assert [warning[: len(begin)] for warning, begin in zip(warnings, expected, strict=True)] == expected
