@@ -11,20 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from mle_star import models as m
 from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
 from mle_star.execution.sandbox import find_bubblewrap
 from mle_star.execution.workspace import remove_entry
-from mle_star.models import (
-    AgentConfig,
-    ExecutionRawResult,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-)
+from mle_star.run import events as ev
 from mle_star.run.budget import Budget
 from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, enter_run
-from mle_star.run.events import AgentReply, ScriptFinished
 from mle_star.run.journal import Journal
 from mle_star.testing.executor import PLAIN_ENV
 
@@ -34,21 +27,21 @@ OpenRun = Callable[..., AbstractContextManager[RunContext]]
 class SilentAgents:
     """Agents that nobody should ask."""
 
-    def fingerprint(self, config: AgentConfig) -> str:
+    def fingerprint(self, config: m.AgentConfig) -> str:
         return "silent"
 
     async def ask(
-        self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
-    ) -> AgentReply:
+        self, config: m.AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
+    ) -> ev.AgentReply:
         raise AssertionError("the harness asks no agent")
 
 
-def script(content: str, phase: SolutionPhase = SolutionPhase.init) -> SolutionScript:
+def script(content: str, phase: m.SolutionPhase = m.SolutionPhase.init) -> m.SolutionScript:
     """A script as the phases hand it around."""
-    return SolutionScript(content=content, phase=phase)
+    return m.SolutionScript(content=content, phase=phase)
 
 
-def scored(value: float | str, *more: str) -> SolutionScript:
+def scored(value: float | str, *more: str) -> m.SolutionScript:
     """A script that prints a score."""
     return script("\n".join([*more, f"print('Final Validation Performance: {value}')"]))
 
@@ -61,6 +54,15 @@ def request_for(folder: Path, code: str, **fields: Any) -> ScriptRequest:
     return ScriptRequest(script_path=str(folder / "solution.py"), working_dir=str(folder), **values)
 
 
+def request_on(folder: Path, code: str = "print(open('input/a.csv').read())", **fields: Any) -> ScriptRequest:
+    """A request with data of its own, for a machine elsewhere."""
+    for name in ("data", "work/input", "work/final"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    if not (folder / "data" / "a.csv").exists():
+        (folder / "data" / "a.csv").write_text("a")
+    return request_for(folder / "work", code, **{"input_dir": str(folder / "data"), **fields})
+
+
 class FixedExecutor:
     """Answers after `seconds`, the first two when both are `together`; for what does not depend on processes."""
 
@@ -68,13 +70,13 @@ class FixedExecutor:
         self, stdout: str = "Final Validation Performance: 0.5\n", seconds: float = 0.0, *, together: bool = False,
         **fields: object,
     ) -> None:  # fmt: skip
-        self.raw = ExecutionRawResult.model_validate(
+        self.raw = m.ExecutionRawResult.model_validate(
             {"stdout": stdout, "stderr": "", "exit_code": 0, "duration_seconds": 1.0, "timed_out": False, **fields}
         )
         self.seconds, self.together, self.requests = seconds, together, list[ScriptRequest]()
         self.running = self.most = 0
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+    async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
         self.requests.append(request)
         self.running += 1
         self.most = max(self.most, self.running)
@@ -89,20 +91,20 @@ class Repairs:
     """A debugger that answers from a list, the last answer again and again, and remembers what it was told."""
 
     def __init__(self, *answers: Any) -> None:
-        self.answers, self.told, self.given = list(answers), list[str](), list[SolutionScript]()
+        self.answers, self.told, self.given = list(answers), list[str](), list[m.SolutionScript]()
 
-    async def __call__(self, solution: SolutionScript, text: str) -> SolutionScript:
+    async def __call__(self, solution: m.SolutionScript, text: str) -> m.SolutionScript:
         self.given.append(solution)
         self.told.append(text)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer
-        return cast(SolutionScript, answer)
+        return cast(m.SolutionScript, answer)
 
 
-def finished(run: RunContext) -> list[ScriptFinished]:
+def finished(run: RunContext) -> list[ev.ScriptFinished]:
     """The scored runs of scripts that the journal holds."""
-    return [event for event in run.journal.events if isinstance(event, ScriptFinished)]
+    return [event for event in run.journal.events if isinstance(event, ev.ScriptFinished)]
 
 
 @pytest.fixture(scope="session")
@@ -131,14 +133,14 @@ def outside_tmp(pytestconfig: pytest.Config) -> Iterator[Path]:
 
 
 @pytest.fixture
-def open_run(tmp_path: Path, task: TaskDescription) -> OpenRun:
+def open_run(tmp_path: Path, task: m.TaskDescription) -> OpenRun:
     """Opens a run in `tmp_path/run`, again and again: the journal is what an earlier opening left."""
 
     @contextmanager
     def opened(
-        config: PipelineConfig | None = None, executor: Executor | None = None, **fields: Any
+        config: m.PipelineConfig | None = None, executor: Executor | None = None, **fields: Any
     ) -> Iterator[RunContext]:
-        config = config or PipelineConfig(time_limit_seconds=600)
+        config = config or m.PipelineConfig(time_limit_seconds=600)
         run_dir = tmp_path / "run"
         run_dir.mkdir(exist_ok=True)
         work = Path(prepare_path_directory(run_dir / "work", "main"))

@@ -23,7 +23,7 @@ SCORE = "print('Final Validation Performance: 0.5')"
 READS = (
     "import os, pathlib\nHOME = pathlib.Path('REALHOME')\n"
     "for look in (LOOKS):\n    try:\n        print(look())\n    except OSError as error:\n"
-    "        print(error.strerror)\nprint('tried all')\n" + SCORE
+    "        print(error.strerror)\nprint('tried all')"
 )
 ACCESS_LISTS = {
     "an access list that allows nothing": "[(kind, 0, 0xFFFFFFFF) for kind in (1, 4, 32)]",
@@ -47,69 +47,45 @@ class Case:
     everywhere: bool = False  # tried in each kind of confinement, also outside of the soak
 
 
+def fine(name: str, code: str, **more: Any) -> Case:
+    """A script that comes to its score, whatever it does before."""
+    return Case(name, f"{code}\n{SCORE}", **{"error": False, "score": 0.5, **more})
+
+
 CASES = [
     # --- too much of everything
     Case("fork bomb", f"import os, time\nwhile True:\n    os.fork()\n    time.sleep({BREATH})"),
-    Case(
-        "children that sleep",
-        "import os, time\nfor _ in range(120):\n    if os.fork() == 0:\n        time.sleep(600)\n"
-        "time.sleep(100)\n" + SCORE,
-        says="BlockingIOError|more than 60 processes",  # refused by a control group, or counted by the supervisor
-    ),
-    Case(
-        "thread bomb",
-        "import threading, time\nfor _ in range(120):\n"
-        "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ntime.sleep(100)\n" + SCORE,
-        says="can't start new thread",
-    ),
+    # refused by a control group, or counted by the supervisor
+    Case("children that sleep", "import os, time\nfor _ in range(120):\n    if os.fork() == 0:\n"
+         "        time.sleep(600)\ntime.sleep(100)\n" + SCORE, says="BlockingIOError|more than 60 processes"),
+    Case("thread bomb", "import threading, time\nfor _ in range(120):\n"
+         "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\ntime.sleep(100)\n" + SCORE,
+         says="can't start new thread"),
     Case("memory hog", "hoard = []\nwhile True:\n    hoard.append(bytearray(20 << 20))", says="MemoryError"),
-    Case(
-        "memory hogs side by side",
-        "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        x = bytearray(b'x') * (120 << 20)\n"
-        "        time.sleep(100)\n        os.abort()\nraise RuntimeError(f'a child ended with {os.wait()[1]}')",
-    ),
+    Case("memory hogs side by side", "import os, time\nfor _ in range(4):\n    if os.fork() == 0:\n"
+         "        x = bytearray(b'x') * (120 << 20)\n        time.sleep(100)\n        os.abort()\n"
+         "raise RuntimeError(f'a child ended with {os.wait()[1]}')"),
     Case("memory hog in shared memory", "with open('/dev/shm/TOKEN', 'wb') as f:\n    while True:\n"
          "        f.write(bytes(10 << 20))", confined=True),
-    Case(
-        "much output",
-        f"import sys\nline = 'x' * 99 + '\\n'\nfor _ in range({BLOCKS}):\n    sys.stdout.write(line * 1000)\n" + SCORE,
-        error=False, score=0.5, says="the output was cut", timeout=300.0,
-    ),
-    Case(
-        "much output on stderr",
-        "import sys\nfor _ in range(300):\n    sys.stderr.write(('y' * 99 + '\\n') * 1000)\n1 / 0",
-        says="ZeroDivisionError",
-    ),
-    Case(
-        "output without newline", "import sys\nsys.stdout.write('x' * 5_000_000)\n" + SCORE, error=False
-    ),
-    Case(
-        "binary output",
-        "import os, sys\nsys.stdout.buffer.write(os.urandom(1 << 20) + b'\\n')\nsys.stdout.flush()\n" + SCORE,
-        error=False, score=0.5,
-    ),
+    fine("much output", f"import sys\nfor _ in range({BLOCKS}):\n    sys.stdout.write(('x' * 99 + '\\n') * 1000)",
+         says="the output was cut", timeout=300.0),
+    Case("much output on stderr", "import sys\nfor _ in range(300):\n"
+         "    sys.stderr.write(('y' * 99 + '\\n') * 1000)\n1 / 0", says="ZeroDivisionError"),
+    Case("output without newline", "import sys\nsys.stdout.write('x' * 5_000_000)\n" + SCORE, error=False),
+    fine("binary output", "import os, sys\nsys.stdout.buffer.write(os.urandom(1 << 20) + b'\\n')\nsys.stdout.flush()"),
     Case("ten gigabytes of holes", "open('big', 'wb').truncate(10 << 30)", says="File too large"),
-    Case(
-        "a large file",
-        "with open('big', 'wb') as f:\n    for _ in range(10):\n        f.write(bytes(10 << 20))",
-        says="File too large",
-    ),
+    Case("a large file", "with open('big', 'wb') as f:\n    for _ in range(10):\n        f.write(bytes(10 << 20))",
+         says="File too large"),
     Case("too many open files", "kept = [open('/dev/null') for _ in range(1000)]", says="Too many open files"),
-    Case(
-        "many files",
-        "import pathlib\nfor i in range(2000):\n    pathlib.Path(f'f{i}').touch()\n" + SCORE, error=False, score=0.5,
-    ),
-    Case("folders within folders", "import os\nfor _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE,
-         error=False, score=0.5),
-    Case("folders within folders in /tmp", "import os, tempfile\nos.chdir(tempfile.gettempdir())\n"
-         "for _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')\n" + SCORE, error=False, score=0.5),
-    Case("children nobody waits for", "import os\nfor _ in range(20):\n    if os.fork() == 0:\n"
-         "        os.kill(os.getpid(), 9)\n" + SCORE, error=False, score=0.5),
-    Case(
-        "raises its own limits",
-        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)",
-        says="not allowed to raise maximum limit",
-    ),
+    fine("many files", "import pathlib\nfor i in range(2000):\n    pathlib.Path(f'f{i}').touch()"),
+    fine("folders within folders", "import os\nfor _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')"),
+    fine("folders within folders in /tmp", "import os, tempfile\nos.chdir(tempfile.gettempdir())\n"
+         "for _ in range(1100):\n    os.mkdir('d')\n    os.chdir('d')"),
+    fine("children nobody waits for", "import os\nfor _ in range(20):\n    if os.fork() == 0:\n"
+         "        os.kill(os.getpid(), 9)"),
+    Case("raises its own limits", "import resource\n"
+         "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)",
+         says="not allowed to raise maximum limit"),
     # --- strange ends
     Case("closed stdout", "import sys\nsys.stdout.close()\n" + SCORE, says="I/O operation on closed file"),
     Case("closed descriptors", "import os\nos.closerange(0, 50)\n" + SCORE),
@@ -128,119 +104,100 @@ CASES = [
     # --- never ends
     Case("ignores SIGTERM", "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)",
          says="time limit of 1 second", timeout=1.0),
-    Case("deadlock", "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
-         says="TimeoutError", timeout=1.0),
+    Case("deadlock", "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", says="TimeoutError",
+         timeout=1.0),
     Case("a thread that never ends", "import threading, time\n"
-         "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE,
-         score=0.5, says="TimeoutError", timeout=2.0),
+         "threading.Thread(target=time.sleep, args=(600,)).start()\n" + SCORE, score=0.5, says="TimeoutError",
+         timeout=2.0),
     Case("stops itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", says="TimeoutError", timeout=1.0),
     Case("endless output", "while True:\n    print('again and again')", says="TimeoutError", timeout=1.0),
     Case("waits for stdin", "name = input('name? ')", says="EOFError"),
-    Case(
-        "daemon that outlives the script",
-        "import os, sys\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-        "        os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)', 'TOKEN'], {})\n"
-        "    os.kill(os.getpid(), 9)\nos.wait()\n" + SCORE,
-        error=False, score=0.5,
-    ),
+    fine("daemon that outlives the script", "import os, sys\nif os.fork() == 0:\n    os.setsid()\n"
+         "    if os.fork() == 0:\n"
+         "        os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)', 'TOKEN'], {})\n"
+         "    os.kill(os.getpid(), 9)\nos.wait()"),
     # --- other people's things
-    Case("writes to the folder above", "open('../escaped', 'w').write('x')\n" + SCORE, error=None, score=0.5,
-         confined=True),
+    fine("writes to the folder above", "open('../escaped', 'w').write('x')", error=None, confined=True),
     Case("writes elsewhere", "open('OUTSIDE/escaped', 'w').write('x')", confined=True),
     Case("moves a file away", "import os\nos.rename('OUTSIDE/precious', 'final/submission.csv')", confined=True),
-    Case(
-        "writes to the real home folder",
-        "open('REALHOME/TOKEN', 'w').write('x')", confined=True,
-    ),
-    Case(
-        "reads the home folder",
-        READS.replace("LOOKS", "lambda: os.listdir(HOME), (HOME / 'HOMEFILE').read_text"),
-        error=False, score=0.5, says="tried all", confined=True,
-    ),
-    Case("writes to what it takes for home", "import pathlib\n"
-         "(pathlib.Path.home() / 'TOKEN').write_text('x')\n" + SCORE, error=False, score=0.5),
+    Case("writes to the real home folder", "open('REALHOME/TOKEN', 'w').write('x')", confined=True),
+    fine("reads the home folder", READS.replace("LOOKS", "lambda: os.listdir(HOME), (HOME / 'HOMEFILE').read_text"),
+         says="tried all", confined=True),
+    fine("writes to what it takes for home", "import pathlib\n(pathlib.Path.home() / 'TOKEN').write_text('x')"),
     Case("writes to the data", "open('input/train.csv', 'a').write('x')", confined=True),
-    Case("replaces the data by its own, of the same size and time", "import os\nold = os.stat('input/train.csv')\n"
+    fine("replaces the data by its own, of the same size and time", "import os\nold = os.stat('input/train.csv')\n"
          "os.remove('input/train.csv')\nopen('input/train.csv', 'wb').write(bytes(old.st_size))\n"
-         "os.utime('input/train.csv', ns=(old.st_atime_ns, old.st_mtime_ns))\n" + SCORE, error=None, score=0.5),
-    Case("adds to the data", "open('input/TOKEN.csv', 'w').write('x')\n" + SCORE, error=None, score=0.5),
-    Case("deletes the data", "import shutil\nshutil.rmtree('input', ignore_errors=True)\n" + SCORE,
-         error=False, score=0.5),
-    Case("deletes its own directory", "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n"
-         "open('left', 'w').close()\n" + SCORE, error=None, score=0.5, everywhere=True),  # unconfined, it can
-    Case("removes all hidden files and leaves some", "import glob, os\nfor name in glob.glob('.*'):\n"
-         "    os.remove(name)\nopen('left', 'w').close()\nos.mkdir('.left')\n" + SCORE, error=False, score=0.5),
-    Case("locks its own directory", "import os\nos.mkdir('d')\nopen('d/f', 'w').close()\nos.chmod('d', 0)\n"
-         "os.chmod('.', 0o500)\n" + SCORE, error=False, score=0.5),
-    Case("closes its own directory", "import os\nopen('final/submission.csv', 'w').write('a')\nos.chmod('final', 0)\n"
-         "os.chmod('.', 0)\n" + SCORE, error=False, score=0.5, submission=True, everywhere=True),
-    *(Case(f"puts {name} on its own directory", "import contextlib, os, struct\n"
+         "os.utime('input/train.csv', ns=(old.st_atime_ns, old.st_mtime_ns))", error=None),
+    fine("adds to the data", "open('input/TOKEN.csv', 'w').write('x')", error=None),
+    fine("deletes the data", "import shutil\nshutil.rmtree('input', ignore_errors=True)"),
+    fine("deletes its own directory", "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n"
+         "open('left', 'w').close()", error=None, everywhere=True),  # unconfined, it can
+    fine("removes all hidden files and leaves some", "import glob, os\nfor name in glob.glob('.*'):\n"
+         "    os.remove(name)\nopen('left', 'w').close()\nos.mkdir('.left')"),
+    fine("locks its own directory", "import os\nos.mkdir('d')\nopen('d/f', 'w').close()\nos.chmod('d', 0)\n"
+         "os.chmod('.', 0o500)"),
+    fine("closes its own directory", "import os\nopen('final/submission.csv', 'w').write('a')\n"
+         "os.chmod('final', 0)\nos.chmod('.', 0)", submission=True, everywhere=True),
+    *(fine(f"puts {name} on its own directory", "import contextlib, os, struct\n"
            f"data = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *one) for one in {entries})\n"
            "for place in ('final', '.', '..'):\n    for kind in ('access', 'default'):\n"
            "        with contextlib.suppress(OSError):\n"
-           "            os.setxattr(place, f'system.posix_acl_{kind}', data)\n" + SCORE,
-           error=False, score=0.5, everywhere=True) for name, entries in ACCESS_LISTS.items()),
-    Case("makes programs that others run as their owner", "import os\n"
+           "            os.setxattr(place, f'system.posix_acl_{kind}', data)", everywhere=True)
+      for name, entries in ACCESS_LISTS.items()),
+    fine("makes programs that others run as their owner", "import os\n"
          "for name, mode in (('a', 0o4755), ('b', 0o2755)):\n    open(name, 'w').close()\n    try:\n"
          "        os.chmod(name, mode)\n    except OSError:\n        pass\n"
-         "assert not any(os.stat(name).st_mode & 0o6000 for name in 'ab')\n" + SCORE,
-         error=False, score=0.5, everywhere=True),
-    Case("puts a link in place of the script", "import os\nos.remove('solution.py')\n"
-         "os.symlink('OUTSIDE/precious', 'solution.py')\n" + SCORE, error=False, score=0.5),
-    Case(
-        "reads the password files",
-        READS.replace("LOOKS", "pathlib.Path('/etc/shadow').read_text, pathlib.Path('/etc/gshadow').read_text"),
-        error=False, score=0.5, says="tried all", confined=True,
-    ),
-    Case("reads the environment", "import os\nprint(dict(os.environ))\n" + SCORE, error=False, score=0.5),
-    Case("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
-         "        print(open(path, 'rb').read())\n    except OSError:\n        pass\n" + SCORE, error=False, score=0.5,
-         confined=True),
+         "assert not any(os.stat(name).st_mode & 0o6000 for name in 'ab')", everywhere=True),
+    fine("puts a link in place of the script", "import os\nos.remove('solution.py')\n"
+         "os.symlink('OUTSIDE/precious', 'solution.py')"),
+    fine("reads the password files",
+         READS.replace("LOOKS", "pathlib.Path('/etc/shadow').read_text, pathlib.Path('/etc/gshadow').read_text"),
+         says="tried all", confined=True),
+    fine("reads the environment", "import os\nprint(dict(os.environ))"),
+    fine("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
+         "        print(open(path, 'rb').read())\n    except OSError:\n        pass", confined=True),
     Case("opens a socket", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 3)\n" + SCORE,
          says="Errno 1"),  # refused by nobody there, or no network at all
-    Case("kills its parent", "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\n"
-         "time.sleep(0.3)\n" + SCORE, error=None, score=0.5),
-    Case("kills everything", "import os, signal\nos.kill(-1, signal.SIGKILL)\n" + SCORE, error=None, score=0.5,
-         confined=True),
+    fine("kills its parent", "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(0.3)",
+         error=None),
+    fine("kills everything", "import os, signal\nos.kill(-1, signal.SIGKILL)", error=None, confined=True),
     Case("forges the report of its end", "import ctypes, os\nfor fd in range(3, 256):\n    try:\n"
          "        os.write(fd, b'exit\\t0\\n')\n    except OSError:\n        pass\n"
          "print('Final Validation Performance: 0.97', flush=True)\nctypes.string_at(0)", score=0.97, says="SIGSEGV"),
     Case("forges a report that would end the run", "import os\nfor fd in range(3, 256):\n    try:\n"
-         "        os.write(fd, b'error\\tx\\n')\n    except OSError:\n        pass\nraise ValueError('still an error')",
-         says="still an error"),
+         "        os.write(fd, b'error\\tx\\n')\n    except OSError:\n        pass\n"
+         "raise ValueError('still an error')", says="still an error"),
     Case("pretends that the sandbox failed", "import sys\nprint('bwrap: no', file=sys.stderr)\nraise SystemExit(1)",
          says="bwrap: no"),
     Case("changes the clock", "import time\ntime.clock_settime(time.CLOCK_REALTIME, time.time())",
          says="PermissionError"),
-    Case("changes locale and mask", "import locale, os\nlocale.setlocale(locale.LC_ALL, 'C')\n"
-         "os.environ['LANG'] = 'xx'\nos.umask(0o777)\nos.nice(5)\n" + SCORE, error=False, score=0.5),
+    fine("changes locale and mask", "import locale, os\nlocale.setlocale(locale.LC_ALL, 'C')\n"
+         "os.environ['LANG'] = 'xx'\nos.umask(0o777)\nos.nice(5)"),
     Case("mounts something", "import ctypes\n"
          "assert ctypes.CDLL(None).mount(b'none', b'final', b'tmpfs', 0, None) == 0"),
     # --- submissions that are none
-    Case("symlink as submission", "import os\nos.symlink('OUTSIDE/precious', 'final/submission.csv')\n" + SCORE,
-         error=False, score=0.5),
-    Case("final is a link", "import os\nos.rmdir('final')\nos.symlink('OUTSIDE', 'final')\n" + SCORE,
-         error=False, score=0.5),
-    Case("fifo as submission", "import os\nos.mkfifo('final/submission.csv')\n" + SCORE, error=False, score=0.5),
-    Case("socket as submission", "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('final/submission.csv')\n"
-         + SCORE, error=False, score=0.5),
-    Case("directory as submission", "import os\nos.mkdir('final/submission.csv')\n" + SCORE, error=False, score=0.5),
+    fine("symlink as submission", "import os\nos.symlink('OUTSIDE/precious', 'final/submission.csv')"),
+    fine("final is a link", "import os\nos.rmdir('final')\nos.symlink('OUTSIDE', 'final')"),
+    fine("fifo as submission", "import os\nos.mkfifo('final/submission.csv')"),
+    fine("socket as submission", "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('final/submission.csv')"),
+    fine("directory as submission", "import os\nos.mkdir('final/submission.csv')"),
     Case("device as submission", "import os, stat\n"
          "os.mknod('final/submission.csv', 0o600 | stat.S_IFCHR, os.makedev(1, 5))", says="PermissionError"),
     # --- output that misleads
-    Case("prints the score twice", "print('Final Validation Performance: 0.9')\n" + SCORE, error=False, score=0.5),
+    fine("prints the score twice", "print('Final Validation Performance: 0.9')"),
     Case("prints nan", "print('Final Validation Performance: nan')", error=False),
     Case("prints an infinite score", "print('Final Validation Performance: 1e999')", error=False),
-    Case("prints the score, then crashes", SCORE + "\n1 / 0", score=0.5, says="ZeroDivisionError"),
+    Case("prints the score, then crashes", "print('Final Validation Performance: 0.5')\n1 / 0", score=0.5,
+         says="ZeroDivisionError"),
     Case("huge message", "raise ValueError('x' * 5_000_000)", says="characters left out"),
     Case("a traceback of its own making", "import sys\nsys.stderr.write('Traceback (most recent call last):\\n'\n"
          "    + '  File \"solution.py\", line 1, in f\\n' + ('    ' + 'x' * 95 + '\\n') * 8000)\nraise SystemExit(1)"),
-    Case("deep traceback", "import json\ndef f(n):\n    return f(n - 1) if n else json.loads('{')\n"
-         "def g(n):\n    return g(n - 1) if n else f(300)\ng(300)", says="JSONDecodeError"),
-    Case("unprintable text", "print('\\ud800 \\U0001f600')\n" + SCORE, error=False, score=0.5),
+    Case("deep traceback", "import json\ndef f(n):\n    return f(n - 1) if n else json.loads('{')\ndef g(n):\n"
+         "    return g(n - 1) if n else f(300)\ng(300)", says="JSONDecodeError"),
+    fine("unprintable text", "print('\\ud800 \\U0001f600')"),
     Case("text that is no UTF-8", "open('t', 'wb').write(b'\\xff')\nopen('t', encoding='utf-8').read()",
          says="UnicodeDecodeError"),
     Case("source that is no text", "x = '\ud800'\n" + SCORE, says="can't encode"),
-    Case("logs a traceback and goes on", "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
-         "    logging.exception('handled')\n" + SCORE, error=False, score=0.5),
+    fine("logs a traceback and goes on", "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
+         "    logging.exception('handled')"),
 ]  # fmt: skip

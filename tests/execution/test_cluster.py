@@ -16,9 +16,10 @@ from mle_star.execution import LocalExecutor, detect_gpu_info
 from mle_star.integrations.remote import RemoteExecutor
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
-from mle_star.run.context import Executor, ScriptRequest
+from mle_star.run.context import Executor
 from mle_star.run.events import Notice, ScriptFinished
-from mle_star.testing.executor import PLAIN_ENV, ExecutorContract, heard
+from mle_star.testing.executor import ExecutorContract, heard
+from tests.execution.conftest import request_on
 from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
 
@@ -30,32 +31,21 @@ from tests.execution.machines import SMALL  # noqa: E402
 CONFIG = PipelineConfig(script_cpus=1)
 
 
-@pytest.fixture
-def executor(cluster: dict[str, Any]) -> Iterator[RemoteExecutor]:
+def ray_executor(cluster: dict[str, Any]) -> Iterator[RemoteExecutor]:
     carrier = RayCarrier(CONFIG, Shares.of(CONFIG))
     yield RemoteExecutor(CONFIG, carrier)
     carrier.close()
+
+
+executor = pytest.fixture(ray_executor)
 
 
 class TestRayExecutor(ExecutorContract):
     """The same as for scripts of this machine."""
 
     @pytest.fixture
-    def executor(self, cluster: dict[str, Any]) -> Iterator[Executor]:
-        carrier = RayCarrier(CONFIG, Shares.of(CONFIG))
-        yield RemoteExecutor(CONFIG, carrier)
-        carrier.close()
-
-
-def request_on(folder: Path, code: str, **fields: Any) -> ScriptRequest:
-    for name in ("data", "work/input", "work/final"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "data" / "a.csv").write_text("a")
-    (folder / "work" / "solution.py").write_text(code)
-    return ScriptRequest(
-        script_path=str(folder / "work" / "solution.py"), working_dir=str(folder / "work"), timeout_seconds=120,
-        env=PLAIN_ENV, input_dir=str(folder / "data"), **fields,
-    )  # fmt: skip
+    def executor(self, request: pytest.FixtureRequest) -> Iterator[Executor]:
+        yield from ray_executor(request.getfixturevalue("cluster"))
 
 
 async def test_scripts_fill_the_cluster_and_hand_over_what_they_made(executor: RemoteExecutor, tmp_path: Path) -> None:
@@ -78,7 +68,8 @@ CLIENT = """
 import asyncio, sys
 from pathlib import Path
 from mle_star.integrations.cluster import open_executor
-from tests.execution.test_cluster import CONFIG, request_on
+from tests.execution.conftest import request_on
+from tests.execution.test_cluster import CONFIG
 
 async def main():
     code = "open('final/submission.csv', 'w').write(open('input/a.csv').read()); print('there')"

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import mle_star.execution
+from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution import (
     SUBSAMPLE_INSTRUCTION,
@@ -36,17 +37,9 @@ from mle_star.execution import (
     verify_submission,
 )
 from mle_star.execution.harness import SDK_BASH_MAX_MS
-from mle_star.models import (
-    EvaluationResult,
-    ExecutionRawResult,
-    PipelineConfig,
-    ScoreFunction,
-    SolutionScript,
-    TaskDescription,
-)
 from tests.execution.conftest import Repairs, scored, script
 
-QUICK = PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
+QUICK = m.PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
 BROKEN = script("import json\njson.loads('{')")
 
 
@@ -101,7 +94,7 @@ async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_
 
 @pytest.mark.req("REQ-EX-010", "REQ-EX-015", "REQ-EX-043")
 async def test_an_evaluation_cleans_writes_runs_and_scores_and_what_a_script_sets_stays_in_its_process(
-    task: TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch
+    task: m.TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DB_PASSWORD", "NVIDIA_API_KEY"):
         monkeypatch.setenv(name, "hush")
@@ -128,7 +121,7 @@ async def test_an_evaluation_cleans_writes_runs_and_scores_and_what_a_script_set
 
 @pytest.mark.req("REQ-EX-015")
 async def test_nothing_of_the_user_s_is_touched_and_a_directory_can_be_chosen(
-    task: TaskDescription, work: Path, tmp_path: Path
+    task: m.TaskDescription, work: Path, tmp_path: Path
 ) -> None:
     data, own = Path(task.data_dir), tmp_path / "own"
     for folder in (data, work.parent, own):
@@ -158,7 +151,7 @@ async def test_nothing_of_the_user_s_is_touched_and_a_directory_can_be_chosen(
 
 
 @pytest.mark.req("REQ-EX-005", "REQ-EX-015")
-async def test_evaluations_at_once_have_a_directory_each(task: TaskDescription, work: Path) -> None:
+async def test_evaluations_at_once_have_a_directory_each(task: m.TaskDescription, work: Path) -> None:
     """They run side by side for a second, and each finds its own script, data and submission then."""
     meet = (
         "import os, time\nopen('final/submission.csv', 'w').write('{0}')\n"
@@ -176,7 +169,7 @@ async def test_evaluations_at_once_have_a_directory_each(task: TaskDescription, 
 
 
 @pytest.mark.req("REQ-EX-035")
-async def test_a_call_costs_little_beyond_the_script(task: TaskDescription) -> None:
+async def test_a_call_costs_little_beyond_the_script(task: m.TaskDescription) -> None:
     code = "import time\nt = time.perf_counter()\ntime.sleep(0.2)\nprint('took', time.perf_counter() - t)"
     for _ in range(8):  # what counts is the call, not what else the machine does: one of a few is left alone
         started = time.perf_counter()
@@ -197,7 +190,7 @@ async def test_a_call_costs_little_beyond_the_script(task: TaskDescription) -> N
     ids=["at once", "no answer uses up a try", "nor is what comes back unchanged run again"],
 )
 async def test_one_repair_is_enough_when_it_works(
-    answers: list[Any], task: TaskDescription, caplog: pytest.LogCaptureFixture
+    answers: list[Any], task: m.TaskDescription, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
     repairs, calls = Repairs(*answers), len(answers)
@@ -212,7 +205,7 @@ async def test_one_repair_is_enough_when_it_works(
 @pytest.mark.req("REQ-EX-021")
 @pytest.mark.parametrize(("retries", "calls"), [(None, 3), (1, 1), (0, 0)])
 async def test_an_error_that_stays_is_returned_not_raised(
-    retries: int | None, calls: int, task: TaskDescription
+    retries: int | None, calls: int, task: m.TaskDescription
 ) -> None:
     repairs = Repairs(*(script(f"raise ValueError('{number}')") for number in range(1, 4)))
     last, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
@@ -225,7 +218,7 @@ async def test_an_error_that_stays_is_returned_not_raised(
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_here(task: TaskDescription) -> None:
+async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_here(task: m.TaskDescription) -> None:
     repairs = Repairs(scored(0.5))
     last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
     assert (repairs.told, result.score, result.is_error) == ([], None, False)
@@ -234,7 +227,7 @@ async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_here(task
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_cancellation_passes_through_the_repairs(task: TaskDescription) -> None:
+async def test_cancellation_passes_through_the_repairs(task: m.TaskDescription) -> None:
     with pytest.raises(asyncio.CancelledError):
         await evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))
 
@@ -243,7 +236,7 @@ async def test_cancellation_passes_through_the_repairs(task: TaskDescription) ->
 
 
 @pytest.mark.req("REQ-EX-026")
-async def test_a_batch_runs_one_after_the_other_and_a_failure_does_not_stop_it(task: TaskDescription) -> None:
+async def test_a_batch_runs_one_after_the_other_and_a_failure_does_not_stop_it(task: m.TaskDescription) -> None:
     stamp = "import time\nprint('from', time.time())\ntime.sleep(0.1)\n{}\nprint('to', time.time())"
     scripts = [scored(0.1, stamp.format("")), script(stamp.format("1 / 0")), scored(0.3, stamp.format(""))]
     results = await evaluate_batch(scripts, task, QUICK)
@@ -254,9 +247,9 @@ async def test_a_batch_runs_one_after_the_other_and_a_failure_does_not_stop_it(t
 
 
 @pytest.mark.req("REQ-EX-032")
-async def test_as_a_score_function_it_works_inside_and_outside_a_loop(task: TaskDescription) -> None:
+async def test_as_a_score_function_it_works_inside_and_outside_a_loop(task: m.TaskDescription) -> None:
     function = make_score_function(QUICK, timeout_override=240)
-    assert isinstance(function, ScoreFunction)
+    assert isinstance(function, m.ScoreFunction)
     assert function(scored(0.5), task).score == 0.5
     assert (await asyncio.to_thread(function, scored(0.6), task)).score == 0.6
     with pytest.raises(TypeError):
@@ -306,12 +299,12 @@ async def test_the_bash_tool_gets_one_command_and_its_output_is_split_at_the_tra
 )
 async def test_the_limit_comes_from_the_configuration_unless_overridden_and_the_strategy_counts_within_the_tool_s(
     settings: dict[str, int], override: int | None, strategy: str | None, limit: int, through_the_tool: bool,
-    task: TaskDescription, caplog: pytest.LogCaptureFixture,
+    task: m.TaskDescription, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO, "mle_star.execution")
     tool = BashTool("Final Validation Performance: 0.25")
     options: dict[str, Any] = {} if strategy is None else {"strategy": ExecutorStrategy(strategy)}
-    config = PipelineConfig(**settings)
+    config = m.PipelineConfig(**settings)
     result = await evaluate_solution(scored(0.5), task, config, override, bash_tool=tool, **options)
     assert (result.score, result.timeout_seconds) == (0.25 if through_the_tool else 0.5, limit)
     assert len(tool.calls) == int(through_the_tool) and f"at most {limit} s" in caplog.text
@@ -327,8 +320,8 @@ FUNCTIONS = {name: thing for name, thing in vars(mle_star.execution).items() if 
 @pytest.mark.req("REQ-EX-028", "REQ-EX-029", "REQ-EX-030", "REQ-EX-031", "REQ-EX-046")
 def test_scripts_tasks_configurations_and_results_have_their_own_types_and_no_function_a_time_limit() -> None:
     wanted: dict[str, Any] = {
-        "solution": SolutionScript, "script": SolutionScript, "solutions": list[SolutionScript],
-        "task": TaskDescription, "config": PipelineConfig,
+        "solution": m.SolutionScript, "script": m.SolutionScript, "solutions": list[m.SolutionScript],
+        "task": m.TaskDescription, "config": m.PipelineConfig,
     }  # fmt: skip
     seen, returns = Counter[str](), dict[str, Any]()
     for name, function in FUNCTIONS.items():
@@ -342,11 +335,11 @@ def test_scripts_tasks_configurations_and_results_have_their_own_types_and_no_fu
                 assert inspect.signature(function).parameters[parameter].default in (None, inspect.Parameter.empty)
     assert seen["solution"] + seen["script"] + seen["solutions"] >= 8 and seen["task"] >= 3 and seen["config"] >= 4
     for name in ("evaluate_solution", "build_evaluation_result", "execute_in_run"):
-        assert returns[name] is EvaluationResult
-    assert returns["evaluate_batch"] == list[EvaluationResult]
-    assert returns["evaluate_with_retry"] == tuple[SolutionScript, EvaluationResult]
-    assert returns["rank_solutions"] == list[tuple[SolutionScript, EvaluationResult]]
-    assert returns["execute_script"] is ExecutionRawResult
+        assert returns[name] is m.EvaluationResult
+    assert returns["evaluate_batch"] == list[m.EvaluationResult]
+    assert returns["evaluate_with_retry"] == tuple[m.SolutionScript, m.EvaluationResult]
+    assert returns["rank_solutions"] == list[tuple[m.SolutionScript, m.EvaluationResult]]
+    assert returns["execute_script"] is m.ExecutionRawResult
 
 
 @pytest.mark.req("REQ-EX-040")
@@ -406,9 +399,9 @@ SAMPLING = "limit = {'rows': 30000}  # ```\ntrain = train.sample(limit['rows'])"
 def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plain_digits() -> None:
     sentence = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
     assert sentence == SUBSAMPLE_INSTRUCTION
-    assert get_subsample_instruction(PipelineConfig()) == sentence.replace("{limit}", "30000")
+    assert get_subsample_instruction(m.PipelineConfig()) == sentence.replace("{limit}", "30000")
     for limit in (5, 1234567):
-        told = get_subsample_instruction(PipelineConfig(subsample_limit=limit))
+        told = get_subsample_instruction(m.PipelineConfig(subsample_limit=limit))
         assert told == sentence.replace("{limit}", str(limit))
 
 
@@ -421,7 +414,7 @@ def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plai
     ],
 )
 def test_a_prompt_holds_the_script_and_its_wishes(
-    request_for: Callable[[SolutionScript], str], words: list[str]
+    request_for: Callable[[m.SolutionScript], str], words: list[str]
 ) -> None:
     prompt = request_for(script(SAMPLING))
     assert SAMPLING in prompt

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -73,11 +73,8 @@ def port() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-OpenSmall = Callable[..., AbstractContextManager[RunContext]]
-
-
 @pytest.fixture
-def open_small(open_run: OpenRun) -> OpenSmall:
+def open_small(open_run: OpenRun) -> OpenRun:
     """A run with an executor of small limits; what a run finds out once is given."""
 
     def opened(executor: LocalExecutor | None = None, **options: Any) -> AbstractContextManager[RunContext]:
@@ -145,7 +142,7 @@ def kinds(number: int, case: Case) -> list[Kind]:
 )
 @pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
-    case: Case, kind: Kind, open_small: OpenSmall, task: TaskDescription, outside: Path, port: int,
+    case: Case, kind: Kind, open_small: OpenRun, task: TaskDescription, outside: Path, port: int,
     secrets: list[str], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
@@ -210,7 +207,7 @@ class OutsideItsGroup(LocalExecutor):
     [*((what, how) for what in COUNTED for how in ("bubblewrap", "alone")), ("children that sleep", "outside")],
 )
 async def test_where_there_is_no_control_group_or_it_cannot_be_joined_the_supervisor_counts(
-    what: str, how: str, open_small: OpenSmall, tmp_path: Path
+    what: str, how: str, open_small: OpenRun, tmp_path: Path
 ) -> None:
     code, says = COUNTED[what]
     executor = OutsideItsGroup(tmp_path) if how == "outside" else None
@@ -223,7 +220,7 @@ async def test_where_there_is_no_control_group_or_it_cannot_be_joined_the_superv
 
 
 @pytest.mark.parametrize("held", ["m = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))", "m = b'x' * (120 << 20)"])
-async def test_memory_that_processes_share_counts_once(held: str, open_small: OpenSmall) -> None:
+async def test_memory_that_processes_share_counts_once(held: str, open_small: OpenRun) -> None:
     """Mapped by all of them, or theirs since a fork."""
     code = (
         f"import mmap, os, time\n{held}\n"
@@ -234,7 +231,7 @@ async def test_memory_that_processes_share_counts_once(held: str, open_small: Op
         assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
 
 
-async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenSmall) -> None:
+async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenRun) -> None:
     """Where no namespaces keep it from doing so."""
     token = uuid.uuid4().hex
     code = (
@@ -249,7 +246,7 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenSm
         assert (await execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
 
 
-async def test_a_submission_of_seven_gigabytes_is_refused_unread(open_small: OpenSmall) -> None:
+async def test_a_submission_of_seven_gigabytes_is_refused_unread(open_small: OpenRun) -> None:
     code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
     with open_small(limits=dataclasses.replace(SMALL, file_bytes=8 << 30)) as run:
         assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5

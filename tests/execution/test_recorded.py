@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from mle_star import models as m
 from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import (
@@ -27,31 +28,11 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT
 from mle_star.execution.scoring import surroundings_digest
-from mle_star.models import (
-    EvaluationResult,
-    ExecutionRawResult,
-    Isolation,
-    MetricDirection,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-)
 from mle_star.models.phases import PhaseName
 from mle_star.models.texts import digest_of
+from mle_star.run import events as ev
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
-from mle_star.run.events import (
-    BestImproved,
-    Event,
-    Interpreter,
-    Notice,
-    RunResumed,
-    ScriptFinished,
-    ScriptPurpose,
-    ScriptStarted,
-    SubmissionKept,
-)
 from mle_star.run.timing import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, suggested_seconds
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
 from tests.ledgers import best_score, ran, script_finished
@@ -59,11 +40,11 @@ from tests.ledgers import kept as kept_submission
 from tests.pipeline.clock import in_its_own_time
 
 GOOD = "id,label\n" + "".join(f"{number},1\n" for number in range(100, 120))
-CONFIG = PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2, max_debug_attempts=2)
-BOXED = Isolation(sandbox="bubblewrap+seccomp", network_blocked=True, limits=("memory",))
+CONFIG = m.PipelineConfig(time_limit_seconds=600, num_parallel_solutions=2, max_debug_attempts=2)
+BOXED = m.Isolation(sandbox="bubblewrap+seccomp", network_blocked=True, limits=("memory",))
 
 
-def submitting(score: float, table: str = GOOD) -> SolutionScript:
+def submitting(score: float, table: str = GOOD) -> m.SolutionScript:
     """What `Submitting` takes for a script that prints this score and writes this submission."""
     return script(f"# {score} #{table}")
 
@@ -71,7 +52,7 @@ def submitting(score: float, table: str = GOOD) -> SolutionScript:
 class Submitting(FixedExecutor):
     """Does what its scripts say of themselves."""
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+    async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
         self.requests.append(request)
         _, score, table = Path(request.script_path).read_text(encoding="utf-8").split("#", 2)
         Path(request.working_dir, "final", "submission.csv").write_text(table, encoding="utf-8")
@@ -79,7 +60,7 @@ class Submitting(FixedExecutor):
 
 
 def notices(run: RunContext) -> list[tuple[str, str, str]]:
-    return [(event.step, event.level, event.message) for event in run.journal.events if isinstance(event, Notice)]
+    return [(event.step, event.level, event.message) for event in run.journal.events if isinstance(event, ev.Notice)]
 
 
 # --- recording and replay -----------------------------------------------------------------------------------
@@ -87,7 +68,7 @@ def notices(run: RunContext) -> list[tuple[str, str, str]]:
 
 async def test_a_resumed_run_replays_instead_of_running(open_run: OpenRun) -> None:
     class Counting(FixedExecutor):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
             self.requests.append(request)
             return await LocalExecutor(CONFIG).run(request)
 
@@ -101,7 +82,7 @@ async def test_a_resumed_run_replays_instead_of_running(open_run: OpenRun) -> No
             results.append(await execute_in_run(script("print('Ablation a: 1')"), purpose="ablation"))
             event = finished(run)[0]
             assert event.result.submission is not None and (run.run_dir / event.result.submission).read_text() == GOOD
-            assert event.result.isolation == results[0].isolation != Isolation()
+            assert event.result.isolation == results[0].isolation != m.Isolation()
             assert (run.run_dir / "logs" / "phase1.script.log").read_text() == results[0].stdout
             return [*results, best_score(run), kept_submission(run), len(run.journal.events)]
 
@@ -114,7 +95,7 @@ async def test_a_resumed_run_replays_instead_of_running(open_run: OpenRun) -> No
 
 @pytest.mark.parametrize("linked", [False, True])
 async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
-    linked: bool, open_run: OpenRun, task: TaskDescription, tmp_path: Path
+    linked: bool, open_run: OpenRun, task: m.TaskDescription, tmp_path: Path
 ) -> None:
     config = CONFIG.model_copy(update={"allow_outside_links": linked, "briefing": () if linked else CONFIG.briefing})
     outside = tmp_path / "elsewhere"
@@ -123,13 +104,13 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
     if linked:
         (Path(task.data_dir) / "more").symlink_to(outside)
         (Path(task.data_dir) / ".hidden").write_text("no data", encoding="utf-8")  # so it cannot be shown as it is
-    isolation = Isolation(sandbox="namespaces")
+    isolation = m.Isolation(sandbox="namespaces")
     executor = FixedExecutor(stderr="odd\n", duration_seconds=2.5, machine="node-7", isolation=isolation)
     content = scored(0.5).content
     with open_run(config, executor, budget=Budget(config, clock=lambda: 0.0)) as run, scope("phase1", "candidate-0"):
         work, path = run.work_dir, str(run.work_dir / "solution.py")
         share = share_in_run(run, 7.0)
-        leaves: dict[ScriptPurpose, str] = {
+        leaves: dict[ev.ScriptPurpose, str] = {
             "solution": "script", "ablation": "ablation-script", "submission": "submission-script",
         }  # fmt: skip
         for purpose in leaves:
@@ -140,7 +121,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             step = f"phase1/candidate-0/{leaf}"
             digest = digest_of(purpose, content, await surroundings_digest(run))
             expected += [
-                ScriptStarted(
+                ev.ScriptStarted(
                     step=step, purpose=purpose, timeout_seconds=7.0, path=path, characters=len(content)
                 ),
                 script_finished(
@@ -150,7 +131,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
                     score=0.5, isolation=isolation, machine="node-7",
                 ),
             ]  # fmt: skip
-        told = [event for event in run.journal.events if isinstance(event, (ScriptStarted, ScriptFinished))]
+        told = [event for event in run.journal.events if isinstance(event, (ev.ScriptStarted, ev.ScriptFinished))]
         assert [_timeless(event) for event in told] == [_timeless(event) for event in expected]
     assert executor.requests == [
         ScriptRequest(
@@ -164,7 +145,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
     ]  # fmt: skip
 
 
-def _timeless(event: Event) -> dict[str, Any]:
+def _timeless(event: ev.Event) -> dict[str, Any]:
     return event.model_dump(exclude={"at"})
 
 
@@ -186,7 +167,7 @@ LOST = "a machine was lost while a script ran there: it ran again"
     ids=["whole", "cut", "late", "crashed", "lost"],
 )
 async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], stdout: str, open_run: OpenRun) -> None:
-    executor, results = FixedExecutor(**fields), list[EvaluationResult]()
+    executor, results = FixedExecutor(**fields), list[m.EvaluationResult]()
     for seconds in (1, 50):  # the second time it is only read back, with its own limit
         with open_run(CONFIG.model_copy(update={"script_timeout_seconds": seconds}), executor) as run:
             results.append(await execute_in_run(scored(0.5)))
@@ -208,7 +189,7 @@ async def test_a_script_that_is_refused_does_not_run_and_is_told_whole(open_run:
         assert finished(run)[0].result == refused
     text = f"{HEADER}\nValueError: {refused.stderr.partition('ValueError: ')[2]}"
     told: dict[str, Any] = {"stdout": "", "stderr": text, "error_traceback": text, "is_error": True, "refused": True}
-    assert refused == EvaluationResult(**told, exit_code=-1, duration_seconds=0.0)
+    assert refused == m.EvaluationResult(**told, exit_code=-1, duration_seconds=0.0)
     assert not executor.requests and "exit()" in text
 
 
@@ -230,7 +211,7 @@ async def test_a_replayed_script_s_submission_lies_where_it_was_left(open_run: O
 
 
 async def test_changed_text_data_packages_seed_or_purpose_is_other_work(
-    open_run: OpenRun, task: TaskDescription
+    open_run: OpenRun, task: m.TaskDescription
 ) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG, executor):
@@ -242,8 +223,8 @@ async def test_changed_text_data_packages_seed_or_purpose_is_other_work(
     assert len(executor.requests) == 3
     for version, runs in (("1.26", 4), ("1.26", 4), ("2.0", 5)):
         with open_run(CONFIG, executor) as run:
-            python = Interpreter(version="3.11.2", packages={"numpy": version})
-            run.journal.record(RunResumed(spent_cost_usd=0, spent_seconds=0, interpreter=python))
+            python = ev.Interpreter(version="3.11.2", packages={"numpy": version})
+            run.journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, interpreter=python))
             await execute_in_run(scored(0.5))
         assert len(executor.requests) == runs
     (Path(task.data_dir) / "train.csv").write_text("other data")
@@ -273,18 +254,10 @@ async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: Op
         assert len(executor.requests) == 2
 
 
-@pytest.mark.req("REQ-EX-042")
-async def test_nothing_is_remembered_when_the_cache_is_off(open_run: OpenRun) -> None:
-    config, executor = CONFIG.model_copy(update={"use_cache": False}), FixedExecutor()
-    with open_run(config, executor):
-        assert not [one for one in [await execute_in_run(scored(0.5)) for _ in range(3)] if one.cached]
-    assert len(executor.requests) == 3
-
-
-async def on_paths(run: RunContext, *scripts: SolutionScript) -> list[EvaluationResult]:
+async def on_paths(run: RunContext, *scripts: m.SolutionScript) -> list[m.EvaluationResult]:
     """Run each script on a path of its own, all at once."""
 
-    async def on_path(index: int) -> EvaluationResult:
+    async def on_path(index: int) -> m.EvaluationResult:
         with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
             return await execute_in_run(scripts[index])
 
@@ -315,7 +288,7 @@ async def test_who_waits_for_the_same_work_does_it_when_the_first_is_cancelled(o
 
 async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run: OpenRun) -> None:
     class Slow(Submitting):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
             mine = Path(request.working_dir) / "mine"
             mine.touch()
             await asyncio.sleep(0.3)
@@ -331,13 +304,15 @@ async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run
         assert (await running).score == 0.6 and verify_submission(str(run.work_dir))
 
 
-@pytest.mark.parametrize("fields", [{"timed_out": True, "exit_code": -1}, {"exit_code": -9}])
-async def test_a_timeout_or_a_kill_is_tried_again(fields: dict[str, Any], open_run: OpenRun) -> None:
+@pytest.mark.req("REQ-EX-042")
+@pytest.mark.parametrize("fields", [{}, {"timed_out": True, "exit_code": -1}, {"exit_code": -9}])
+async def test_without_the_cache_and_after_a_timeout_or_a_kill_the_same_work_is_done_again(
+    fields: dict[str, Any], open_run: OpenRun
+) -> None:
     executor = FixedExecutor(**fields)
-    with open_run(CONFIG, executor):
-        for _ in range(2):
-            await execute_in_run(scored(0.5))
-    assert len(executor.requests) == 2
+    with open_run(CONFIG.model_copy(update={"use_cache": bool(fields)}), executor):
+        assert not any([(await execute_in_run(scored(0.5))).cached for _ in range(3)])
+    assert len(executor.requests) == 3
 
 
 def test_the_data_digest_sees_names_and_contents_also_in_the_middle_of_large_files(tmp_path: Path) -> None:
@@ -354,8 +329,8 @@ def test_the_data_digest_sees_names_and_contents_also_in_the_middle_of_large_fil
 # --- the best submission ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("direction", "kept"), [(MetricDirection.maximize, 0.7), (MetricDirection.minimize, 0.3)])
-async def test_the_best_valid_submission_is_saved(direction: MetricDirection, kept: float, open_run: OpenRun) -> None:
+@pytest.mark.parametrize(("direction", "kept"), [(m.MetricDirection.maximize, 0.7), (m.MetricDirection.minimize, 0.3)])
+async def test_the_best_valid_submission_is_saved(direction: m.MetricDirection, kept: float, open_run: OpenRun) -> None:
     with open_run(CONFIG, Submitting()) as opened:
         run = dataclasses.replace(opened, task=opened.task.model_copy(update={"metric_direction": direction}))
         run.ledger.direction = direction  # which the event of a run's start tells it
@@ -365,17 +340,17 @@ async def test_the_best_valid_submission_is_saved(direction: MetricDirection, ke
         final = run.run_dir / "final"
         assert (final / "best_solution.py").read_text() == submitting(kept).content
         assert (final / "best_submission.csv").read_text() == GOOD
-        events = [event for event in run.journal.events if isinstance(event, SubmissionKept)]
+        events = [event for event in run.journal.events if isinstance(event, ev.SubmissionKept)]
         assert [event.score for event in events] == [0.5, kept]
         assert (events[-1].rows, events[-1].path) == (20, "final/best_submission.csv")
-        best = [event.score for event in run.journal.events if isinstance(event, BestImproved)]
+        best = [event.score for event in run.journal.events if isinstance(event, ev.BestImproved)]
         assert best == [0.5, kept] and best_score(run) == kept
 
 
 @pytest.mark.parametrize("slow", [0, 1])
 async def test_of_equal_submissions_the_first_path_s_is_saved_whoever_ends_first(slow: int, open_run: OpenRun) -> None:
     class Unequal(Submitting):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
             if request.working_dir.endswith(f"path-{slow}"):
                 while not finished(run):
                     await asyncio.sleep(0.01)
@@ -401,7 +376,7 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
             await execute_in_run(submitting(0.95))
         await execute_in_run(submitting(0.99), purpose="ablation")
         assert finished(run)[-1].result.submission is None, "a study submits nothing"
-        final = submitting(0.99).model_copy(update={"phase": SolutionPhase.final})
+        final = submitting(0.99).model_copy(update={"phase": m.SolutionPhase.final})
         assert (await evaluate_solution(final, run.task, CONFIG)).score == 0.99 and verify_submission(str(run.work_dir))
         assert finished(run)[-1].purpose == "submission"
         assert (best_score(run), kept_submission(run)) == (0.9, kept)
@@ -412,19 +387,14 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
 
 async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: OpenRun) -> None:
     executor = FixedExecutor(seconds=0.05, together=True)
-
-    async def on_path(index: int, run: RunContext) -> None:
-        with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
-            await asyncio.gather(*(execute_in_run(scored(index, f"# {number}")) for number in range(2)))
-
     with open_run(CONFIG.model_copy(update={"max_concurrent_scripts": 2}), executor) as run:
-        await asyncio.gather(*(on_path(index, run) for index in range(3)))
+        await asyncio.gather(*(on_paths(run, *(scored(path, f"# {n}") for path in range(3))) for n in range(2)))
     assert len(executor.requests) == 6 and executor.most == 2
 
 
 @pytest.mark.req("REQ-EX-004", "REQ-EX-015")
 async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
-    open_run: OpenRun, task: TaskDescription, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    open_run: OpenRun, task: m.TaskDescription, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("NVIDIA_API_KEY", "DB_PASSWORD", "CUDA_TOKEN"):
         monkeypatch.setenv(name, "hush")
@@ -459,7 +429,7 @@ async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) ->
 
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:
     class Spoiler(FixedExecutor):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
             (data / "train.csv").write_text("spoilt", encoding="utf-8")
             return await super().run(request)
 
@@ -483,7 +453,7 @@ class Turns(FixedExecutor):
         super().__init__()
         self.raws = [FixedExecutor(**raw).raw for raw in raws]
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+    async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
         self.requests.append(request)
         return self.raws[len(self.requests) - 1]
 
@@ -508,7 +478,7 @@ async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: Open
 
 async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) -> None:
     executor, now = FixedExecutor(), [0.0]
-    config = PipelineConfig(time_limit_seconds=10_000, use_cache=False)
+    config = m.PipelineConfig(time_limit_seconds=10_000, use_cache=False)
     with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])) as run:
         with scope("phase1") as place:
             run.budget.open_phase("phase1")
@@ -534,7 +504,7 @@ async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) ->
 
 
 async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: OpenRun) -> None:
-    config = PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
+    config = m.PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
     with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)) as run:
         run.budget.open_phase("phase2")
         with scope("phase2") as place:
@@ -548,7 +518,7 @@ async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: Op
 def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
     open_run: OpenRun, limit: int, told: float
 ) -> None:
-    config = PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
+    config = m.PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
     with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)):
         with scope("phase1", "candidate-0") as first:
             assert suggested_seconds(first, 600.0) == told < share_in_run(first, 600.0)
@@ -569,7 +539,7 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
 def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_up(
     open_run: OpenRun, seconds: int, told: float
 ) -> None:
-    config = PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
+    config = m.PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
     now = [0.0]
     budget = Budget(config, clock=lambda: now[0])
     with open_run(config, FixedExecutor(), budget=budget):
@@ -589,7 +559,7 @@ def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
     with open_run(CONFIG, FixedExecutor()) as run:
         run.shared.holdout = cast(Any, object())
         run.record(
-            script_finished(step="phase1/a", digest="", script=script, seconds=7.0, score=0.5, isolation=Isolation())
+            script_finished(step="phase1/a", digest="", script=script, seconds=7.0, score=0.5, isolation=m.Isolation())
         )
         keep_time_to_run_again(run, "phase3")
         assert run.budget.again_seconds == kept
@@ -621,7 +591,7 @@ async def test_a_score_line_that_cannot_be_used_goes_to_the_debugger_with_the_re
 ) -> None:
     far = "x" * 100_000  # the reason must survive the journal, which keeps only the ends of a long output
     odd = {"stdout": f"{far}\n{line}\n{far}\n"}
-    repairs, final = Repairs(scored(0.5)), script("last", SolutionPhase.final)
+    repairs, final = Repairs(scored(0.5)), script("last", m.SolutionPhase.final)
     with open_run(CONFIG, Turns(odd, {}, odd)) as run:
         fixed, _ = await evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
         assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None

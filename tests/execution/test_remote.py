@@ -21,10 +21,10 @@ from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
 from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor, collect, pack, put, unpack
 from mle_star.models import ExecutionRawResult, PipelineConfig
-from mle_star.run.context import Executor, ScriptRequest
+from mle_star.run.context import Executor
 from mle_star.run.events import Notice, ScriptFinished
-from mle_star.testing.executor import PLAIN_ENV, ExecutorContract
-from tests.execution.conftest import OpenRun, scored
+from mle_star.testing.executor import ExecutorContract, heard
+from tests.execution.conftest import OpenRun, request_on, scored
 from tests.execution.test_workspace import nest
 
 CONFIG = PipelineConfig()
@@ -94,39 +94,23 @@ class TestRemoteExecutor(ExecutorContract):
         return RemoteExecutor(CONFIG, Elsewhere(tmp_path / "elsewhere"))
 
 
-def request_on(folder: Path, code: str = "print(open('input/a.csv').read())") -> ScriptRequest:
-    for name in ("data", "work/input", "work/final"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "work" / "solution.py").write_text(code)
-    return ScriptRequest(
-        script_path=str(folder / "work" / "solution.py"), working_dir=str(folder / "work"), timeout_seconds=120,
-        env=PLAIN_ENV, input_dir=str(folder / "data"),
-    )  # fmt: skip
-
-
 async def test_each_file_goes_to_each_machine_once_however_many_scripts_want_it(tmp_path: Path) -> None:
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, request = RemoteExecutor(CONFIG, carrier), request_on(tmp_path)
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / "data" / name).write_text(name)
-    (tmp_path / "data" / "same.csv").write_text("a.csv")
-    own = [request_on(tmp_path / str(number)).model_copy(update={"input_dir": request.input_dir}) for number in "1234"]
+    for name, text in (("b.csv", "b"), ("same.csv", "a")):
+        (tmp_path / "data" / name).write_text(text)
+    own = [request_on(tmp_path / number, input_dir=request.input_dir) for number in "1234"]
     results = await asyncio.gather(*map(executor.run, own))
-    assert [raw.stdout for raw in results] == ["a.csv\n"] * 4
+    assert [raw.stdout for raw in results] == ["a\n"] * 4
     assert set(carrier.ran) == {"one", "two"} and {raw.machine for raw in results} == {"one", "two"}
     assert len(carrier.sent) == len(set(carrier.sent)) == 4, "two contents, two machines"
     (tmp_path / "data" / "a.csv").write_text("new")
     assert (await executor.run(request)).stdout == "new\n"
     assert len(carrier.sent) == 5
-
-
-async def test_a_large_file_goes_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    carrier = Elsewhere(tmp_path / "elsewhere")
-    executor = RemoteExecutor(CONFIG, carrier)
-    request = request_on(tmp_path, "import os\nprint(os.path.getsize('input/a.csv'))")
     (tmp_path / "data" / "a.csv").write_bytes(b"0123456789" * 4_000_000)
-    assert (await executor.run(request)).stdout == "40000000\n"
-    assert [size for _, _, size in carrier.sent] == [1 << 24, 1 << 24, 40_000_000 - (1 << 25)]
+    size = "import os\nprint(os.path.getsize('input/a.csv'))"
+    assert (await executor.run(request_on(tmp_path, size))).stdout == "40000000\n"
+    assert [size for _, _, size in carrier.sent[5:]] == [1 << 24, 1 << 24, 40_000_000 - (1 << 25)], "piece by piece"
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -237,7 +221,6 @@ async def test_a_script_whose_machine_is_lost_runs_again_once_and_the_record_say
 
 async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_the_script(tmp_path: Path) -> None:
     carrier, request = Elsewhere(tmp_path / "elsewhere", lost_on_the_way=1), request_on(tmp_path)
-    (tmp_path / "data" / "a.csv").write_text("a")
     raw = await RemoteExecutor(CONFIG, carrier).run(request)
     assert (raw.stdout, raw.machine, raw.reruns, carrier.ran) == ("a\n", "two", 0, ["two"])
     assert "lost" not in raw.stderr
@@ -252,11 +235,9 @@ async def test_data_that_a_script_reads_are_not_removed_to_make_room(
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
     code = "import time\nprint('begun', flush=True)\ntime.sleep(4)\nprint(open('input/a.csv').read())"
-    request = request_on(place, code).model_copy(update={"output_file": str(tmp_path / "log")})
-    (place / "data" / "a.csv").write_text("a")
+    request = request_on(place, code, output_file=str(tmp_path / "log"))
     reading = asyncio.create_task(executor.run(request))
-    while not (tmp_path / "log").exists() or "begun" not in (tmp_path / "log").read_text():
-        await asyncio.sleep(0.02)
+    await heard(tmp_path / "log", "begun")
     for node in carrier.nodes:
         node.store("0" * 64, "me", 0, b"more", False)
     assert (await reading).stdout == "begun\na\n"

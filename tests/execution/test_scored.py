@@ -38,19 +38,31 @@ def hits(truth, answers):
 """
 
 
-class Answering(FixedExecutor):
-    """Answers the test file that it sees by a rule, from the number of a row and its size."""
+Rule = Callable[[int, int], int | float | str]
+"""From the number of a row and its size to the answer."""
 
-    def __init__(self, rule: Callable[[int, int], int | str], **fields: object) -> None:
+
+def right(number: int, size: int) -> int:
+    return int(size > 25)
+
+
+def answers_to(data: Path, rule: Rule = right) -> str:
+    """A submission for the test file in a folder."""
+    with (data / "test.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return "".join(["id,label\n", *(f"{row['id']},{rule(n, int(row['size']))}\n" for n, row in enumerate(rows))])
+
+
+class Answering(FixedExecutor):
+    """Answers the test file that it sees by a rule."""
+
+    def __init__(self, rule: Rule, **fields: object) -> None:
         super().__init__(**{"stdout": "done\n", **fields})  # type: ignore[arg-type]
         self.rule = rule
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         folder = Path(request.working_dir)
-        with (folder / "input" / "test.csv").open(newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        body = "".join(f"{row['id']},{self.rule(number, int(row['size']))}\n" for number, row in enumerate(rows))
-        (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
+        (folder / "final" / "submission.csv").write_text(answers_to(folder / "input", self.rule), encoding="utf-8")
         return await super().run(request)
 
 
@@ -81,14 +93,12 @@ class Meeting:
             finally:
                 del self.running[view]
                 self.news.notify_all()
-        with (Path(parcel.data_dir) / "test.csv").open(newline="") as stream:
-            rows = [f"{row['id']},{right(0, int(row['size']))}\n" for row in csv.DictReader(stream)]
         failed = view in self.fails
         raw = ExecutionRawResult(
             stdout="done\n", stderr=f"Traceback\nValueError: on view {view}" if failed else "", exit_code=int(failed),
             duration_seconds=1.0, timed_out=False,
         )  # fmt: skip
-        return Delivery("there", raw, {} if failed else {"submission.csv": "".join(["id,label\n", *rows]).encode()})
+        return Delivery("there", raw, {} if failed else {"submission.csv": answers_to(Path(parcel.data_dir)).encode()})
 
     def _is_next(self, view: int) -> bool:
         later = [other for other in self.fails if other > view]
@@ -108,10 +118,6 @@ def data_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def holdout(task: TaskDescription, tmp_path: Path) -> HoldOut:
     return HoldOut.prepare(task, CONFIG, tmp_path / "run")
-
-
-def right(number: int, size: int) -> int:
-    return int(size > 25)
 
 
 async def test_a_scored_script_is_recorded_with_its_answers_and_a_score_that_it_need_not_print(
@@ -198,11 +204,7 @@ MISSING = "./final/submission.csv is missing or empty: write an answer for every
 @pytest.mark.parametrize(
     ("metric", "odd", "words"),
     [
-        (
-            "score.py:hits",
-            7,
-            "score.py:hits cannot be computed: {}/score.py:hits failed: ValueError: seven is no answer",
-        ),
+        ("score.py:hits", 7, "score.py:hits cannot be computed: {}/score.py:hits failed: ValueError: seven is no"),
         ("score.py:hits", MEGABYTES, "score.py:hits cannot be computed: "),
         ("accuracy", MEGABYTES, "holds 'xxx"),
         ("log_loss", MEGABYTES, "an answer is no number"),
@@ -249,19 +251,14 @@ async def test_a_script_runs_on_as_many_views_as_fit_into_its_share_of_the_time(
     assert told == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
 
 
-class Losing(FixedExecutor):
+class Losing(Answering):
     """Its scripts say what they lose on each row (log loss): on those of the first view, and on the others."""
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        self.requests.append(request)
-        folder = Path(request.working_dir)
         first, others, seconds = map(float, Path(request.script_path).read_text().split("#")[1].split())
-        with (folder / "input" / "test.csv").open(newline="") as stream:
-            rows = [(int(row["id"]), int(row["size"])) for row in csv.DictReader(stream)]
         sure = math.exp(-(first if str(request.input_dir).endswith("view-0") else others))
-        body = "".join(f"{row},{sure if right(0, size) else 1 - sure!r}\n" for row, size in rows)
-        (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
-        return self.raw.model_copy(update={"duration_seconds": seconds})
+        self.rule = lambda number, size: sure if right(number, size) else 1 - sure
+        return (await super().run(request)).model_copy(update={"duration_seconds": seconds})
 
 
 def losing(first: float, others: float, seconds: float) -> SolutionScript:
@@ -285,7 +282,7 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     better = {"evaluation_metric": "log_loss", "metric_direction": MetricDirection.minimize}
     holdout = HoldOut.prepare(task.model_copy(update=better), CONFIG, tmp_path / "run")
     config = CONFIG.model_copy(update={"script_timeout_seconds": 100})
-    executor = Losing(stdout="done\n")
+    executor = Losing(right)
     with open_run(config, executor, shared=RunShared(holdout=holdout)) as run:
         check(run, losing(0.0001, 0.0001, 1).content, leaking=True)  # a leak is nothing to be compared with
         for one in (losing(*weak, 1), losing(0.0001, 0.0001, 1), losing(0.0003, 0.0003, 1)):

@@ -183,6 +183,9 @@ def test_between_two_scripts_our_directory_is_made_anew(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in work.iterdir()) == ["final", "input"]
     assert not list((work / "final").iterdir())
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".path-1.mle-star-work", "path-1"]
+    for label in ("", "..", "a/b", "/abs"):  # none leads out of the run
+        with pytest.raises(ValueError, match="plain name"):
+            prepare_path_directory(str(tmp_path), label)
 
 
 def test_after_a_script_its_folders_are_open_and_no_program_of_it_runs_as_its_owner(tmp_path: Path) -> None:
@@ -201,12 +204,6 @@ def test_after_a_script_its_folders_are_open_and_no_program_of_it_runs_as_its_ow
         folder.chmod(0o055)
     make_harmless(str(tmp_path), set_ids=False)
     assert [folder.stat().st_mode & 0o777 for folder in (tmp_path, tmp_path / "final")] == [0o755, 0o755]
-
-
-@pytest.mark.parametrize("label", ["", "..", "a/b", "/abs"])
-def test_a_label_cannot_lead_out_of_the_run(label: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="plain name"):
-        prepare_path_directory(str(tmp_path), label)
 
 
 # --- removing, however deep, long or locked it is ---------------------------------------------------------
@@ -239,15 +236,6 @@ def held_fast(folder: Path) -> Iterator[None]:
         subprocess.run(["chattr", "-i", moved], check=True)
 
 
-@pytest.mark.parametrize(("depth", "name"), [(1100, "d"), (60, "n" * 255)])
-def test_a_tree_of_any_depth_goes(depth: int, name: str, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    nest(tree, depth, name)
-    assert remove_entry(tree)
-    assert not tree.exists()
-
-
 LOCKED = """
 import os, sys
 from pathlib import Path
@@ -276,8 +264,12 @@ def test_a_deep_tree_of_locked_folders_goes_and_nothing_else_is_opened(open_fold
     assert printed_by_user(LOCKED, str(open_folder)) == ["True False", "0o40711 0o100400"]
 
 
-def test_what_a_script_has_fitted_is_kept_and_forgotten_however_deep(tmp_path: Path) -> None:
-    made, kept = tmp_path / "made", RunFolder(tmp_path).model
+def test_a_tree_of_any_depth_goes_and_what_a_script_has_fitted_is_kept_and_forgotten(tmp_path: Path) -> None:
+    tree, made, kept = tmp_path / "tree", tmp_path / "made", RunFolder(tmp_path).model
+    for depth, name in ((1100, "d"), (60, "n" * 255)):
+        tree.mkdir()
+        nest(tree, depth, name)
+        assert remove_entry(tree) and not tree.exists()
     made.mkdir()
     nest(made, 1050, "a")
     assert len(listing(made)) == 1050

@@ -74,7 +74,7 @@ async def keep_best(run: RunContext) -> None:
 
 async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
-        best, shown = run.ledger.best(), run.ledger.announced
+        best, shown, folder = run.ledger.best(), run.ledger.announced, RunFolder(run.run_dir)
         new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script))
         if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
@@ -84,7 +84,8 @@ async def _keep_best(run: RunContext) -> None:
                 return
             problems, rows = await asyncio.to_thread(_checked, run, source)
             if not problems:
-                await asyncio.to_thread(_save, run, source, run.ledger.text(found.script))
+                await asyncio.to_thread(place_copy, run.run_dir / source, folder.best_submission)
+                write_whole(folder.best_solution, run.ledger.text(found.script))
                 path = "final/best_submission.csv"
                 run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
                 return
@@ -113,12 +114,6 @@ def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
         if problems:
             logger.info("submission not kept: %s", "; ".join(problems))
     return known[submission]
-
-
-def _save(run: RunContext, submission: str, script: str) -> None:
-    folder = RunFolder(run.run_dir)
-    place_copy(run.run_dir / submission, folder.best_submission)
-    write_whole(folder.best_solution, script)
 
 
 def in_order(step: str) -> list[str | int]:

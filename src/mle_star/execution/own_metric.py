@@ -27,7 +27,7 @@ from mle_star.errors import ConfigError
 from mle_star.execution.environment import script_environment
 from mle_star.execution.limits import PREFIX
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.workspace import own_prefix, prepare_path_directory, remove_entry
+from mle_star.execution.workspace import own_prefix, remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.models.texts import quoted
 from mle_star.run.context import ScriptRequest
@@ -61,8 +61,7 @@ class _Process:
     """One life of the confined process, in a folder of its own."""
 
     def __init__(self, path: Path, name: str) -> None:
-        place = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
-        work = Path(prepare_path_directory(place, "metric"))
+        work = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
         self._connection: Connection | None = None
         self._door = socket.socket(socket.AF_UNIX)
         folder = os.open(work, os.O_RDONLY)
@@ -78,7 +77,7 @@ class _Process:
             script_path=str(script), working_dir=str(work), timeout_seconds=86400.0, env=env, readable=(str(path),)
         )
         self._held = ExitStack()
-        self._held.callback(remove_entry, place)
+        self._held.callback(remove_entry, work)
         self._held.enter_context(self._door)
         portal = self._held.enter_context(start_blocking_portal(name="mle-star-metric"))
         self._end = portal.start_task_soon(LocalExecutor(PipelineConfig()).run, request)

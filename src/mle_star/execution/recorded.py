@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -153,22 +153,24 @@ async def _examine(job: _Job) -> EvaluationResult:
     if holdout is None or job.purpose == "submission":
         result = await _run(job, scoring.final_data_of(run))
         return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
-    first = await _on_view(job, holdout, 0)
-    if first.is_error:
-        return first
-    affordable = int(share_in_run(run, limit_in_run(run)) / max(first.duration_seconds, 0.1))
-    seen = [first, *await _on_more_views(job, holdout, range(1, min(affordable, len(holdout.views))))]
-    missing = await asyncio.to_thread(scoring.views_to_catch_up, run, holdout, _answers_in(seen))
-    if not seen[-1].is_error and len(missing) * first.duration_seconds <= limit_in_run(run):
-        seen += await _on_more_views(job, holdout, missing)
-    return seen[-1] if seen[-1].is_error else first.model_copy(update={"answers": _answers_in(seen)})
+    result = await _on_view(job, holdout, 0)
+    affordable = int(share_in_run(run, limit_in_run(run)) / max(result.duration_seconds, 0.1))
+    result = await _on_more_views(job, holdout, range(1, min(affordable, len(holdout.views))), result)
+    if result.is_error:
+        return result
+    missing = await asyncio.to_thread(scoring.views_to_catch_up, run, holdout, result.answers)
+    if len(missing) * result.duration_seconds <= limit_in_run(run):
+        result = await _on_more_views(job, holdout, missing, result)
+    return result
 
 
-async def _on_more_views(job: _Job, holdout: HoldOut, numbers: range) -> list[EvaluationResult]:
-    """Run a script that has answered to the first view on others, up to the first that fails.
+async def _on_more_views(job: _Job, holdout: HoldOut, numbers: range, result: EvaluationResult) -> EvaluationResult:
+    """Run a script on further views: its result on the first one with all answers, or the first that is an error.
 
     Where scripts run elsewhere, side by side, each in a folder of its own; what comes after a failure is stopped.
     """
+    if result.is_error:
+        return result
     elsewhere = not (await announced(job.run.executor)).is_here
 
     async def beside(number: int) -> EvaluationResult:
@@ -177,17 +179,17 @@ async def _on_more_views(job: _Job, holdout: HoldOut, numbers: range) -> list[Ev
             return await _on_view(own, holdout, number)
 
     begun = [asyncio.create_task(beside(number)) for number in numbers] if elsewhere else []
-    seen: list[EvaluationResult] = []
     try:
         for place, number in enumerate(numbers):
-            seen.append(await (begun[place] if elsewhere else _on_view(job, holdout, number)))
-            if seen[-1].is_error:
-                break
+            more = await (begun[place] if elsewhere else _on_view(job, holdout, number))
+            if more.is_error:
+                return more
+            result = result.model_copy(update={"answers": [*result.answers, *more.answers]})
     finally:
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
-    return seen
+    return result
 
 
 async def _on_view(job: _Job, holdout: HoldOut, number: int) -> EvaluationResult:
@@ -215,10 +217,6 @@ def _with_answers(job: _Job, holdout: HoldOut, number: int, result: EvaluationRe
         real = f"answers/{name}.real.csv"
         write_answers(data, answers, run.run_dir / real)
     return result.model_copy(update={"answers": [kept], "submission": real})
-
-
-def _answers_in(seen: Iterable[EvaluationResult]) -> list[str]:
-    return [answers for one in seen for answers in one.answers]
 
 
 async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult:

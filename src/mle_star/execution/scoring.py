@@ -112,7 +112,8 @@ def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     sample, problem = run.shared.scripts.sample, ""
     if sample is not None and not result.is_error:
         limit, took = limit_in_run(run), result.duration_seconds
-        whole = _full_seconds(sample, took, run.config.subsample_limit)
+        more = min(sample.of, max(run.config.subsample_limit, sample.rows)) / sample.rows  # rows it may learn from
+        whole = max(took, START_SECONDS + (took - START_SECONDS) * more)
         logger.info("%.1f s on %d of %d rows: about %.0f s on all", took, sample.rows, sample.of, whole)
         if result.score is None and run.shared.holdout is None:
             missing = "no line `Final Validation Performance: <score>` was printed"
@@ -124,12 +125,6 @@ def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
             )
     result = failed(result, problem) if problem else result
     return result.model_copy(update={"score": None, "score_problem": ""})
-
-
-def _full_seconds(sample: Sample, seconds: float, cap: int) -> float:
-    """How long a script may take on all rows, or on as many as scripts are told to learn from."""
-    more = min(sample.of, max(cap, sample.rows)) / sample.rows
-    return seconds if seconds <= START_SECONDS else START_SECONDS + (seconds - START_SECONDS) * more
 
 
 # --- predictions: what scripts said about hidden and test rows, read back from the run's folder ----------------
