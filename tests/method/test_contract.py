@@ -26,6 +26,7 @@ from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
+from mle_star.prompts import PromptRegistry
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import AgentFinished, AgentReply, LeakageChecked, ScriptFinished
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
@@ -424,7 +425,7 @@ def staged(root: Path, name: str, *, briefed: bool = True, **task: Any) -> Itera
     "REQ-P1-007", "REQ-P1-042", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-038", "REQ-P2I-001",
     "REQ-P2I-008", "REQ-P2I-030", "REQ-P2I-031", "REQ-P2I-044", "REQ-P3-001", "REQ-P3-010", "REQ-P3-027", "REQ-P3-040",
     "REQ-P3-045", "REQ-FN-035", "REQ-SF-022", "REQ-P1-037", "REQ-P2O-031", "REQ-P2O-033", "REQ-P2I-039", "REQ-P3-036",
-    "REQ-P3-037", "REQ-FN-037", "REQ-SF-036",
+    "REQ-P3-037", "REQ-FN-037", "REQ-SF-033", "REQ-SF-036",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PLAYS)
 def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time(name: str, quick_path: Path) -> None:
@@ -435,7 +436,9 @@ def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time
         for call in run.agents.log:
             profile, briefing = run.config.tool_profile, run.config.briefing
             assert call.config == agent_config(call.agent, call.variant, profile, briefing), call.step
-        assert len(run.events(AgentFinished)) == len(run.agents.log), "no other way to a model"
+        asked = run.events(AgentFinished)
+        assert len(asked) == len(run.agents.log), "no other way to a model"
+        assert all(event.template_hash == PromptRegistry().hash(event.agent, event.variant) for event in asked)
         unlisted = [text for text in run.executor.scripts if not any(words in text for words in play.scripts)]
         assert unlisted == ([script(0.6)] if name == "kept" else [])
         corrected = {"Phase 1": ["= 0.55\n", "= 0.75\n"], "inner loop": ["= 0.8\n"], "Phase 3": ["= 0.8\n"]}

@@ -309,36 +309,30 @@ def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
     assert around(script, "no such block") == script == around(script, " ")
 
 
-async def test_what_is_told_does_not_decide_whether_a_reply_is_taken_over(quick_path: Path) -> None:
-    values: dict[str, Any] = {"code_block": BLOCK, "plan": "a plan"}
-    with quick(quick_path) as first:
-        await ask_agent(AgentType.coder, around=SCRIPT, **values)
-        (sent,) = first.events(ev.AgentFinished)
-        assert MARK in sent.prompt and "# Limits" in sent.prompt
-        assert sent.prompt.index("# Whole script") < sent.prompt.index("# Your task")
-    with quick(quick_path) as second:
-        second.journal.record(ran("phase1/script", SCRIPT, 0.5))
-        await ask_agent(AgentType.coder, around="another = 1", **values)
-        assert second.agents.calls() == []
-
-
-async def test_what_a_step_repeats_comes_first_and_the_description_stands_in_the_system_prompt(
+async def test_what_a_step_repeats_comes_first_and_what_is_added_decides_nothing_about_taking_over_a_reply(
     quick_path: Path,
 ) -> None:
+    heads = []
     with quick(quick_path) as run:
-        heads = []
         for plan in ("a plan", "another plan"):
             await ask_agent(AgentType.coder, code_block=BLOCK, around=SCRIPT, plan=plan)
             prompt = run.agents.calls()[-1].prompt
-            assert isinstance(prompt, Prompt)
+            assert isinstance(prompt, Prompt) and "# Limits" in prompt
             heads.append(prompt[: prompt.steady])
             assert prompt[prompt.steady :].startswith(f"# Plan\n\n```text\n{plan}\n")
-        assert heads[0] == heads[1] and BLOCK in heads[0] and MARK in heads[0]
-    for repeat in (False, True):
-        with quick(quick_path / str(repeat), task_in_prompts=repeat) as run:
-            await ask_agent(AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
-            (sent,) = run.events(ev.AgentFinished)
-            assert sent.prompt.count(run.task.description) == repeat
+        assert heads[0] == heads[1] and BLOCK in heads[0] and MARK in heads[0] and "# Whole script" in heads[0]
+        assert [event.prompt for event in run.events(ev.AgentFinished)] == [call.prompt for call in run.agents.log]
+    with quick(quick_path) as second:
+        second.journal.record(ran("phase1/script", SCRIPT, 0.5))
+        await ask_agent(AgentType.coder, code_block=BLOCK, around="another = 1", plan="a plan")
+        assert second.agents.calls() == []
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+async def test_the_description_stands_in_the_system_prompt_or_in_each(repeat: bool, quick_path: Path) -> None:
+    with quick(quick_path, task_in_prompts=repeat) as run:
+        await ask_agent(AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
+        assert run.agents.log[0].prompt.count(run.task.description) == repeat
 
 
 @pytest.mark.parametrize(

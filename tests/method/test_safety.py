@@ -11,10 +11,8 @@ import pytest
 from mle_star.execution import evaluate_with_retry
 from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.models.texts import digest_of
-from mle_star.prompts import PromptRegistry, render
 from mle_star.run.context import scope
-from mle_star.run.events import LEAKS, AgentFinished, DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.run.request import ask_agent, try_agent
+from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.safety import (
     ALL_USED,
     FIXED_AT_LAST,
@@ -35,7 +33,7 @@ from mle_star.safety import (
 from tests.ledgers import check
 
 from .conftest import ScriptedRun, settings
-from .replies import BOTH, GARBAGE, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
+from .replies import BOTH, GARBAGE, LETTER, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
 HONEST = "model.fit(pandas.read_csv('./input/train.csv'))\nprint(f'Final Validation Performance: {s}')"
@@ -162,86 +160,71 @@ def becomes(*changes: tuple[str, str]) -> str:
     return text
 
 
-@BOTH
+CANNOT, NEW, BOTH_NEW = "I cannot.", fenced("level = 0.7"), becomes((ONE, "level = 0.7"), (TWO, "scaled = 4"))
+IN_TURN: list[tuple[Any, ...]] = [
+    (LEAKY, [ONE], [NEW], CANNOT, becomes((ONE, "level = 0.7")), 1),
+    (LEAKY, [ONE, TWO], [NEW, fenced("scaled = 4")], CANNOT, BOTH_NEW, 2),
+    (INDENTED, ["    level = 0.9\n    x = 1"], [fenced("level = 0.7\nx = 2")], CANNOT,
+     INDENTED.replace("0.9", "0.7").replace("x = 1", "x = 2"), 1),
+]  # fmt: skip
+
+
 @pytest.mark.req(
-    "REQ-SF-014", "REQ-SF-015", "REQ-SF-017", "REQ-SF-018", "REQ-SF-020", "REQ-SF-035", "REQ-SF-037", "REQ-SF-045"
-)
-@pytest.mark.parametrize(
-    ("content", "flagged", "corrections", "fixed", "form"),
-    [
-        (LEAKY, [ONE], ["level = 0.7"], becomes((ONE, "level = 0.7")), list),  # a bare list is an answer, too
-        (LEAKY, [ONE, TWO], ["level = 0.7", "scaled = 4"], becomes((ONE, "level = 0.7"), (TWO, "scaled = 4")), dict),
-        (INDENTED, ["    level = 0.9\n    x = 1"], ["level = 0.7\nx = 2"],
-         INDENTED.replace("0.9", "0.7").replace("x = 1", "x = 2"), str),
-    ],
+    "REQ-SF-014", "REQ-SF-015", "REQ-SF-017", "REQ-SF-018", "REQ-SF-019", "REQ-SF-020", "REQ-SF-021", "REQ-SF-035",
+    "REQ-SF-037", "REQ-SF-045",
 )  # fmt: skip
-async def test_each_leaking_block_is_rewritten_in_turn_and_nothing_else(
-    content: str, flagged: list[str], corrections: list[str], fixed: str, form: type, quick_run: ScriptedRun
-) -> None:
-    agents, leaking = quick_run.agents, solution(content, score=0.9)
-    before = leaking.model_dump()
-    answers = [*NO_LEAKAGE["answers"], *leaky(*flagged)["answers"]]  # only answers that say yes count
-    forms: dict[type, Any] = {list: answers, dict: {"answers": answers}, str: json.dumps({"answers": answers})}
-    agents.reply("leakage-detection", forms[form])
-    agents.reply("leakage-correction", *map(fenced, corrections))
-    checked = await check_and_fix_leakage(leaking)
-    assert (checked.content, checked.leaking) == (fixed, False) and leaking.model_dump() == before
-    detection, *asked = agents.log
-    assert content in detection.prompt and content in asked[0].prompt, "the whole script, not the block"
-    assert all(code in call.prompt for code, call in zip(corrections, asked[1:], strict=False)), "the current script"
-    assert agents.names == ["leakage-detection", *["leakage-correction"] * len(flagged)], "there is no second round"
-    (told,) = quick_run.events(LeakageChecked)
-    assert (told.found, told.fixed, told.blocks) == (len(flagged), len(flagged), flagged)
-
-
-CANNOT = "I cannot."
-
-
-@pytest.mark.req("REQ-SF-019", "REQ-SF-020", "REQ-SF-021")
 @pytest.mark.parametrize(
-    ("flagged", "corrections", "rewrite", "fixed", "count"),
+    ("content", "flagged", "corrections", "rewrite", "fixed", "count"),
     [
+        *IN_TURN,
+        *(pytest.param(*row, marks=LETTER) for row in IN_TURN),
         # blocks that differ in blanks are found, others are skipped
-        (["level = 0.9 "], [fenced("level = 0.7")], CANNOT, becomes((ONE, "level = 0.7")), 1),
-        (["```python\nlevel = 0.9\n```"], [fenced("level = 0.7")], CANNOT, becomes((ONE, "level = 0.7")), 1),
-        (["level  =  0.9", "", TWO], [fenced("scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
+        (LEAKY, ["level = 0.9 "], [NEW], CANNOT, becomes((ONE, "level = 0.7")), 1),
+        (LEAKY, ["```python\nlevel = 0.9\n```"], [NEW], CANNOT, becomes((ONE, "level = 0.7")), 1),
+        (LEAKY, ["level  =  0.9", "", TWO], [fenced("scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
         # a correction that changes nothing, or breaks the script
-        ([ONE], [fenced(ONE)], CANNOT, LEAKY, 0),
-        ([ONE], [fenced(f" {ONE} ")], CANNOT, LEAKY, 0),
-        ([ONE], [GARBAGE], CANNOT, LEAKY, 0),
-        ([ONE], ["```python\n\n```"], CANNOT, LEAKY, 0),
-        ([ONE, TWO], [*fenced("level = (", "scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
+        (LEAKY, [ONE], [fenced(ONE)], CANNOT, LEAKY, 0),
+        (LEAKY, [ONE], [fenced(f" {ONE} ")], CANNOT, LEAKY, 0),
+        (LEAKY, [ONE], [GARBAGE], CANNOT, LEAKY, 0),
+        (LEAKY, [ONE], ["```python\n\n```"], CANNOT, LEAKY, 0),
+        (LEAKY, [ONE, TWO], [*fenced("level = (", "scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
         # what no block can fix is asked for once, as a whole script
-        (["scaler.fit(X)", ONE, "enc.fit(X)"], [fenced("level = 0.8")], fenced(script(0.7)), script(0.7), 3),
-        (["nowhere"], [], fenced(LEAKY), LEAKY, 1),  # misquoted: it came back as it was, and never leaked
-        ([ONE], [CANNOT], fenced(LEAKY), LEAKY, 0),
-        ([ONE], [CANNOT], fenced("level = ("), LEAKY, 0),
-        ([ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", 1),
+        (LEAKY, ["scaler.fit(X)", ONE, "enc.fit(X)"], [fenced("level = 0.8")], fenced(script(0.7)), script(0.7), 3),
+        (LEAKY, ["nowhere"], [], fenced(LEAKY), LEAKY, 1),  # misquoted: it came back as it was, and never leaked
+        (LEAKY, [ONE], [CANNOT], fenced(LEAKY), LEAKY, 0),
+        (LEAKY, [ONE], [CANNOT], fenced("level = ("), LEAKY, 0),
+        (LEAKY, [ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", 1),
         # a script that does not compile may be rewritten to one that does not either
-        (["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{SCORE_LINE}\n", 1),
+        ("level = ((0.9", ["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{SCORE_LINE}\n", 1),
     ],
 )
-async def test_a_leak_that_no_correction_removes_stays_or_is_rewritten(
-    flagged: list[str], corrections: list[str], rewrite: str, fixed: str, count: int, quick_run: ScriptedRun
-) -> None:
-    leaking = count < len(flagged)
-    content = flagged[0] if flagged[0].endswith("((0.9") else LEAKY
-    agents, ledger, before = quick_run.agents, quick_run.context.ledger, solution(content, score=0.9)
+async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_block_can_fix(
+    content: str, flagged: list[str], corrections: list[str], rewrite: str, fixed: str, count: int,
+    quick_run: ScriptedRun,
+) -> None:  # fmt: skip
+    agents, ledger, leaking = quick_run.agents, quick_run.context.ledger, count < len(flagged)
+    before = solution(content, score=0.9)
+    given, letter = before.model_dump(), quick_run.config.letter
     check(quick_run.context, "another", leaking=True)
-    agents.reply("leakage-detection", leaky(*flagged))
+    answers = [*NO_LEAKAGE["answers"], *leaky(*flagged)["answers"]]  # only answers that say yes count
+    forms = [answers, {"answers": answers}, json.dumps({"answers": answers})]  # a bare list is an answer, too
+    agents.reply("leakage-detection", forms[len(flagged) - 1])
     agents.reply("leakage-correction", *corrections)
     agents.reply("leakage-rewrite", rewrite)
     checked = await check_and_fix_leakage(before)
-    assert (checked.content, checked.leaking) == (fixed, leaking) and not before.leaking
+    assert (checked.content, checked.leaking) == (fixed, leaking) and before.model_dump() == given
     assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or SCORE_LINE in fixed else 0.9)
-    told = quick_run.events(LeakageChecked)[-1]
-    assert (told.found, told.fixed) == (len(flagged), count)
-    asked = agents.calls("leakage-rewrite")
-    assert len(asked) <= 1
-    if asked:
+    event = quick_run.events(LeakageChecked)[-1]
+    assert (event.found, event.fixed, event.blocks) == (len(flagged), count, flagged)
+    detection, corrected, rewritten = map(agents.calls, ("leakage-detection", "leakage-correction", "leakage-rewrite"))
+    assert content in detection[0].prompt and len(detection) == 1, "there is no second round"
+    assert not corrections or content in corrected[0].prompt, "the whole script, not the block"
+    assert fixed != BOTH_NEW or "level = 0.7" in corrected[1].prompt, "the current script"
+    assert len(corrected) == len(corrections) and len(rewritten) == (leaking or rewrite != CANNOT)
+    if rewritten:
         stays = [block for block in flagged if block not in (ONE, TWO)] or flagged[:1]
-        assert all(block in asked[0].prompt for block in stays)
-    leaks = {content, fixed} if leaking else {content} - {fixed}
+        assert all(block in rewritten[0].prompt for block in stays)
+    leaks = set() if letter else {content, fixed} if leaking else {content} - {fixed}
     assert ledger.leaking == set(map(digest_of, {"another", *leaks}))
     assert ledger.is_checked(digest_of(fixed)) != leaking
 
@@ -352,21 +335,6 @@ async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     never_ran = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
     trial = await check_and_evaluate(nothing, quick_run.task, config)
     assert trial == Trial(nothing, never_ran, "no code in the reply")
-
-
-@pytest.mark.req("REQ-SF-033")
-@pytest.mark.parametrize("remark", ["", "Mind the gap."])
-async def test_a_prompt_is_its_template_and_the_journal_knows_which(remark: str, quick_run: ScriptedRun) -> None:
-    more: dict[str, Any] = {"remark": remark} if remark else {}
-    await ask_agent(AgentType.leakage, "correction", code="x = {1}", **more)
-    await try_agent(AgentType.leakage, "detection", code="x = {1}", **more)
-    asked = quick_run.events(AgentFinished)
-    for event, variant in zip(asked, ("correction", "detection"), strict=True):
-        template = render(AgentType.leakage, variant, code="x = {1}")
-        said = [f"# Note\n\n{words}" for words in more.values()]
-        assert event.prompt.startswith("\n\n".join([template, *said, "# Facts"]))
-        assert event.template_hash == PromptRegistry().hash(AgentType.leakage, variant)
-    assert asked[0].template_hash != asked[1].template_hash
 
 
 REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Performance: 0.8')"
