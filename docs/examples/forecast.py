@@ -34,9 +34,9 @@ DATA = {
     "numbers": [],
     "amounts": [],
     "categories": ["page"],
-    "dates": {"date": "%Y-%m-%d"},
     "texts": [],
     "lists": [],
+    "dates": {"date": "%Y-%m-%d"},
     "ignored": [],
 }
 FOLDS = {"kind": "time", "count": 1, "column": "date"}
@@ -245,7 +245,7 @@ def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, n
 
 
 def grow(
-    train: Callable[..., Any], x: pd.DataFrame, y: np.ndarray, settings: Settings, job: Job, wait: float = 0.0
+    x: pd.DataFrame, y: np.ndarray, train: Callable[..., Any], settings: Settings, job: Job, wait: float = 0.0
 ) -> Any:
     """Trees, as many as the time allows, that stop by a part of the rows where `patience` is set.
 
@@ -257,7 +257,7 @@ def grow(
     model, rounds, late = train(x.iloc[fit], y[fit], held, settings, pace, job)
     if pace.enough < len(y):
         some = few_rows(y, pace.enough, job)
-        return grow(train, x.iloc[some], y[some], settings, job, wait)
+        return grow(x.iloc[some], y[some], train, settings, job, wait)
     if held:
         job.found.update(rounds=max(10, rounds), rate=pace.rate, late=late)
     return model
@@ -271,9 +271,17 @@ def rounds_in_time(model: Any, x: Any, y: np.ndarray, few: int, job: Job) -> flo
     return max(job.seconds, min(job.most, 100 * each)) / each
 
 
-def predictions_of(model: Any, parts: list[Any], job: Job) -> list[np.ndarray]:
-    """Numbers, or the chances of the classes."""
-    return [model.predict(part) if job.numeric else model.predict_proba(part) for part in parts]
+def options_in(settings: Settings) -> Settings:
+    """The settings of trees that are parameters of their library."""
+    ours = ("rounds", "rate", "patience", "absolute", "trees", "search", "only")
+    return {name: value for name, value in settings.items() if name not in ours}
+
+
+def fit_predict(fit: Callable[..., Any], tables: list[Any], y: np.ndarray, job: Job, *more: Any) -> list[np.ndarray]:
+    """Numbers, or chances of classes, for all tables but the first, by the model that `fit` makes of that one."""
+    first, *others = tables
+    model = job.memory.hold(fit, first, y, *more)
+    return [model.predict(other) if job.numeric else model.predict_proba(other) for other in others]
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -371,16 +379,13 @@ def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     for name in data.get("categories", []):
         changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
     numbers = number_columns(frame, data)
-    plain = frame[numbers].select_dtypes(["number"])
-    for name in [name for name in numbers if name not in plain]:
+    figures = frame[numbers].select_dtypes(["number"]).astype("float64")
+    for name in [name for name in numbers if name not in figures]:
         cells = frame[name].replace({"True": 1, "False": 0, True: 1, False: 0})
-        changed[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
-    figures = pd.concat(
-        [plain.astype("float64"), pd.DataFrame({n: changed.pop(n) for n in numbers if n not in plain})], axis=1
-    )
-    figures = figures.where(np.isfinite(figures)).clip(-1e15, 1e15)
+        figures[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
+    figures = figures[numbers].where(np.isfinite(figures)).clip(-1e15, 1e15)
     others = frame.drop(columns=[*numbers, *changed])
-    return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures[numbers]], axis=1)
+    return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures], axis=1)
 
 
 def number_columns(frame: pd.DataFrame, data: Settings) -> list[str]:
@@ -549,25 +554,21 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     return matrices
 
 
-def fit_logistic(
-    matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int, job: Job
-) -> list[np.ndarray]:
+def fit_logistic(tables: list[Any], y: np.ndarray, strength: float, rounds: int, job: Job) -> list[np.ndarray]:
     """Chances by logistic regression; on sparse matrices each class against the rest, which is much quicker."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
 
     count = int(y.max()) + 1
-    if not sparse.issparse(matrix) or count > 60:
-        model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
-        return predictions_of(model, asked, job)
-    return fit_each_class(y, lambda label: [matrix, *asked], strength, rounds, job)
+    if not sparse.issparse(tables[0]) or count > 60:
+        return fit_predict(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, tables, y, job)
+    return fit_each_class(y, lambda label: tables, strength, rounds, job)
 
 
-def fit_scaled(fit: Any, matrix: Any, y: np.ndarray, asked: list[Any], job: Job) -> list[np.ndarray]:
+def fit_scaled(fit: Any, tables: list[Any], y: np.ndarray, job: Job, *more: Any) -> list[np.ndarray]:
     """Numbers by a model that learns them around 0 and with a spread of 1."""
     middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
-    model = job.memory.hold(fit, matrix, (y - middle) / spread)
-    return [model.predict(part) * spread + middle for part in asked]
+    return [p * spread + middle for p in fit_predict(fit, tables, (y - middle) / spread, job, *more)]
 
 
 def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, job: Job) -> list[np.ndarray]:
@@ -691,7 +692,10 @@ FEATURES = {"dates": {"columns": ["date"]}, "lags": {"columns": ["date"], "group
 
 
 def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Parts of the calendar, and the days since a fixed day."""
+    """Take the dates apart. Seasons, weekdays and the trend become visible.
+
+    The trend is the days since a fixed day.
+    """
     made: dict[str, Any] = {}
     for name in settings["columns"]:
         when = frame[name].dt
@@ -703,13 +707,15 @@ def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """What the target of a series was before: all lags reach back beyond the last row to be answered."""
+    """Look back in time. The test rows come later: what a series did before is the best guess of what it will do.
+
+    All lags reach back beyond the last row to be answered.
+    """
     (when,), group, horizon = settings["columns"], settings["group"], settings["horizon"]
     day = [part.frame[when].dt.normalize() for part in rows]
     name = [part.frame[group].astype(str) if group else pd.Series("all", index=part.frame.index) for part in rows]
-    truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
     days = pd.date_range(day[0].min(), max(d.max() for d in day))
-    table = pd.DataFrame({"day": day[0], "name": name[0], "y": truth})
+    table = pd.DataFrame({"day": day[0], "name": name[0], "y": y})
     grid = table.pivot_table(index="day", columns="name", values="y").reindex(days)
     if horizon is None:
         horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
@@ -740,9 +746,9 @@ CATBOOST = {
     "rounds": 250,
     "rate": 0.05,
     "depth": 4,
-    "l2": 5.0,
-    "borders": 64,
-    "one_hot": 20,
+    "l2_leaf_reg": 5.0,
+    "border_count": 64,
+    "one_hot_max_size": 20,
     "patience": 0,
     "absolute": 0,
 }
@@ -752,9 +758,8 @@ def fit_catboost(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settin
     """Boosted symmetric trees; categories go in as they are, by whole numbers."""
     frames = [part.frame for part in (rows, *others)]
     categories = list(rows.frame.select_dtypes("category"))
-    x, *asked = [frame.assign(**{name: frame[name].cat.codes.astype(int) for name in categories}) for frame in frames]
-    model = job.memory.hold(grow, train_catboost, x, y, {**settings, "categories": categories}, job)
-    return predictions_of(model, asked, job)
+    tables = [frame.assign(**{name: frame[name].cat.codes.astype(int) for name in categories}) for frame in frames]
+    return fit_predict(grow, tables, y, job, train_catboost, {**settings, "cat_features": categories}, job)
 
 
 def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Settings, pace: Pace, job: Job) -> Any:
@@ -771,12 +776,8 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
 
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
     usual = {
-        "depth": int(settings["depth"]),
-        "l2_leaf_reg": settings["l2"],
-        "border_count": int(settings["borders"]),
-        "one_hot_max_size": int(settings["one_hot"]),
+        **options_in(settings),
         "max_ctr_complexity": 1,
-        "cat_features": settings["categories"],
         "random_seed": job.seed,
         "thread_count": job.threads,
         "allow_writing_files": False,
@@ -787,8 +788,8 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
     if pace.enough < pace.rows:
         return None, 0, False
     watch = Pace(settings, job, len(y))
-    model = kind(iterations=int(settings["rounds"]), learning_rate=pace.rate, **usual)
-    patient = {"eval_set": held[0], "early_stopping_rounds": int(settings["patience"])} if held else {}
+    model = kind(iterations=settings["rounds"], learning_rate=pace.rate, **usual)
+    patient = {"eval_set": held[0], "early_stopping_rounds": settings["patience"]} if held else {}
     model.fit(x, y, callbacks=[InTime(watch)], **patient)
     return model, model.tree_count_, watch.late
 
@@ -802,7 +803,7 @@ Predictions = dict[str, np.ndarray]
 
 
 def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """The mean of the models' predictions."""
+    """Take the plain mean of the predictions. With few rows, weights that are learned do more harm than good."""
     return [np.mean(list(other.values()), axis=0) for other in others]
 
 
@@ -811,6 +812,7 @@ COMBINE = combine_mean
 
 # --- cross-validation -----------------------------------------------------------------------------
 Folds = list[tuple[np.ndarray, np.ndarray]]
+Rounds = list[tuple[np.ndarray, Any]]
 Model = tuple[Callable[..., list[np.ndarray]], Settings, bool]
 
 
@@ -837,41 +839,25 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int
     return [pair for folds in again for pair in folds.split(everything, y)]
 
 
-@dataclass
-class FoldPlan:
-    """Rounds: the rows to learn from, and the rows held out to be scored by, None where all are learned from.
+def rounds_of(folds: Folds, size: int, refit: bool) -> tuple[Rounds, int]:
+    """The folds and a round of all rows, with none held out: at the end, or without `refit` once every row is scored.
 
-    After `once` rounds all rows that can be scored are; what follows has the time that is left over.
-    With `refit` only models of all rows answer.
+    And after how many rounds all rows that can be scored are: what follows has the time that is left over.
     """
-
-    rounds: list[tuple[np.ndarray, np.ndarray | None]]
-    once: int
-    refit: bool
-
-    def shorten(self, folds: Folds) -> None:
-        """Too little time for many folds: after one, or two where they are small, learn from all rows."""
-        self.once, self.refit = 2 if len(folds[0][1]) >= 500 else 3, True
-        everything = [each for each in self.rounds if each[1] is None]
-        self.rounds[1:] = [*folds[1 : self.once - 1], *everything * 3]
-
-
-def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
-    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is scored."""
     everything = (np.arange(size), None)
     scored = np.cumsum([len(held) for _, held in folds])
     once = min(int(np.searchsorted(scored, size)) + 1, len(folds) + refit)
     place = len(folds) if refit else once
-    return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
+    return [*folds[:place], everything, *folds[place:]], once
 
 
 @dataclass
-class Said:
-    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
+class Outcome:
+    """What each model predicts, out of fold for the rows that were `scored`, and for the rows to answer."""
 
-    known: dict[str, np.ndarray] = field(default_factory=dict)
-    asked: dict[str, np.ndarray] = field(default_factory=dict)
-    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    known: dict[str, np.ndarray]
+    test: dict[str, np.ndarray]
+    scored: np.ndarray
 
 
 @dataclass
@@ -899,52 +885,52 @@ class Course:
         self.seconds = self.clock.left()
 
 
-def cross_validate(course: Course, *, refit: bool = False) -> Said:
-    """Fit every model in every fold, for as many folds as the time allows; with `refit`, once more on all rows."""
+def cross_validate(course: Course) -> Outcome:
+    """Fit every model in every fold, as many as the time allows; with one fold only models of all rows answer."""
     job, clock, y, folds = course.job, course.clock, course.y, course.folds
-    size = (len(y),) if job.numeric else (len(y), course.classes)
-    said, times = Said(), np.zeros(len(y))
-    said.known = {name: np.zeros(size) for name in course.models}
-    said.asked = {name: np.zeros((len(course.test.frame), *size[1:])) for name in course.models}
-    plan = plan_of(folds, len(y), refit)
-    bagged, pace = 0, 0.0
-    for number, (fit, held) in enumerate(plan.rounds):
+    shape = () if job.numeric else (course.classes,)
+    known = {name: np.zeros((len(y), *shape)) for name in course.models}
+    test = {name: np.zeros((len(course.test.frame), *shape)) for name in course.models}
+    refit = len(folds) == 1
+    rounds, once = rounds_of(folds, len(y), refit)
+    times, bagged, pace = np.zeros(len(y)), 0, 0.0
+    for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        answering = held is None or not plan.refit
+        answering = held is None or not refit
         needed = 0.0 if number == 0 or (held is None and not bagged) else 0.7 if answering else 1.4
         if job.memory.hold(bool, needed > 0 and clock.left() < needed * pace):
             continue
-        weight = plan.once if held is None and not plan.refit else 1  # all rows count as much as all folds
+        weight = once if held is None and not refit else 1  # all rows count as much as all folds
         others = [*([] if held is None else [course.rows.take(held)]), *([course.test] if answering else [])]
-        left = (plan.once if number < plan.once else len(plan.rounds)) - number
+        left = (once if number < once else len(rounds)) - number
         for name, answers in learn_round(course, number, fit, others, left, answering).items():
             if held is not None:
-                said.known[name][held] += answers[0]
+                known[name][held] += answers[0]
             if answering:
-                said.asked[name] += weight * answers[-1]
+                test[name] += weight * answers[-1]
         if held is not None:
             times[held] += 1
         bagged += weight if answering else 0
         pace = time.monotonic() - begun
         late = number == 0 < len(folds) - 1 and any(each[0].get("late") for each in course.found.values())
-        if job.memory.hold(bool, late and not plan.refit):
-            plan.shorten(folds)
-            bagged = 0
+        if job.memory.hold(bool, late and not refit):
+            # too little time for many folds: after one, or two where they are small, learn from all rows
+            once, refit, bagged = 2 if len(folds[0][1]) >= 500 else 3, True, 0
+            rounds[1:] = [*folds[1 : once - 1], *[(np.arange(len(y)), None)] * 3]
             course.chosen = {
                 name: with_found(own, course.found.get(name, []), 1) for name, own in course.chosen.items()
             }
-            said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
-    said.scored = np.flatnonzero(times)
+            test = {name: np.zeros_like(p) for name, p in test.items()}
     for name in course.models:
-        said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
-        said.asked[name] /= max(bagged, 1)
-    return said
+        known[name] /= np.maximum(times, 1).reshape(-1, *[1] * len(shape))
+        test[name] /= max(bagged, 1)
+    return Outcome(known, test, np.flatnonzero(times))
 
 
 def learn_round(
     course: Course, number: int, fit: np.ndarray, others: list[Rows], left: int, answering: bool
 ) -> dict[str, list[np.ndarray]]:
-    """What each model, fitted on the rows `fit`, says of the `others`; `left` rounds share the time that is left."""
+    """What each model, fitted on the rows `fit`, predicts for the `others`; `left` rounds share the time left."""
     job, clock, count = replace(course.job, seed=course.job.seed + number), course.clock, len(course.models)
     truth = scaled(course.y[fit], course.scale) if job.numeric else course.y[fit]
     seen = np.arange(course.classes)
@@ -954,7 +940,7 @@ def learn_round(
     built, origin = build_features(part, truth, others, course.columns, course.steps, course.features, job)
     base = [anchor_of(each, course.anchor, truth) for each in built]
     goal = truth - base[0] if job.numeric else truth
-    said = {}
+    predicted = {}
     for place, name in enumerate(course.models):
         seconds = max(0.3, min(clock.left(), course.seconds) * 0.9 / max(1.0, left * count - place))
         most = 0.8 * clock.room() / (count - place) / (1 if answering else 2)
@@ -967,8 +953,8 @@ def learn_round(
             share = replace(job, seconds=seconds, most=most, found={})
             learned = learn_model(course, name, given, goal, wanted, share, first=number == 0)
         pairs = zip(learned, base[1:], strict=True)
-        said[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
-    return said
+        predicted[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
+    return predicted
 
 
 def learn_model(
@@ -995,8 +981,8 @@ def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: l
         few = few_rows(y, 1000, job)
         begun = time.monotonic()
         within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
-        asked = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
-        learn(rows.take(few), within, asked, course.chosen[name], job)
+        some = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
+        learn(rows.take(few), within, some, course.chosen[name], job)
         course.paces[name] = time.monotonic() - begun
     wanted = int(1000 * (max(job.seconds, job.most) / max(course.paces[name], 1e-3)) ** 0.85)
     return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
@@ -1004,10 +990,10 @@ def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: l
 
 def with_found(settings: Settings, found: list[Settings], enough: int) -> Settings:
     """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
-    told = [each for each in found if each and not each["late"]]
-    if len(told) < enough or not settings.get("patience"):
+    stopped = [each for each in found if each and not each["late"]]
+    if len(stopped) < enough or not settings.get("patience"):
         return settings
-    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
+    mean = {key: float(np.mean([each[key] for each in stopped])) for key in ("rounds", "rate")}
     return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
@@ -1134,8 +1120,8 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Prep
 
 def learn_target(
     solution: Solution, target: Settings, frame: pd.DataFrame, prepared: Prepared, clock: Clock, memory: Memory
-) -> tuple[np.ndarray, Said]:
-    """The truth of one target, and what the models say of it."""
+) -> tuple[np.ndarray, Outcome]:
+    """The truth of one target, and what the models predict of it."""
     rows, test, columns = prepared
     classes = target.get("classes", [])
     if target["kind"] == "number":
@@ -1149,11 +1135,9 @@ def learn_target(
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
-    pairs, steps = make_folds(frame, y, folds, solution.seed), solution.fold_steps
-    scale, anchor = target.get("scale", "plain") if numeric else "plain", target.get("anchor", "")
-    goal = (job, clock, scale, anchor, len(classes))
-    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, *goal)
-    return y, cross_validate(course, refit=len(pairs) == 1)
+    pairs, parts = make_folds(frame, y, folds, solution.seed), (solution.models, solution.fold_steps, solution.features)
+    goal = (target.get("scale", "plain"), target.get("anchor", ""), len(classes))
+    return y, cross_validate(Course(rows, y, test, pairs, *parts, columns, job, clock, *goal))
 
 
 def for_target(solution: Solution, target: Settings) -> Solution:
@@ -1191,13 +1175,13 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     return solution.decide(y, blends[0], blends[1:], by_metric)
 
 
-def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
+def honest_answers(solution: Solution, y: np.ndarray, outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     """The rows that were scored, and for each an answer that was learned from other rows."""
-    order, given = np.random.default_rng(solution.seed).permutation(said.scored), []
+    order, given = np.random.default_rng(solution.seed).permutation(outcome.scored), []
     for part in np.array_split(order, 5 if len(order) >= 50 else 1):
         others = np.setdiff1d(order, part) if len(part) < len(order) else part
-        known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
-        given.append(answers_of(solution, y[others], known, [asked])[0])
+        known, held = ({name: p[rows] for name, p in outcome.known.items()} for rows in (others, part))
+        given.append(answers_of(solution, y[others], known, [held])[0])
     return order, np.concatenate(given)
 
 
@@ -1241,12 +1225,12 @@ def learn_all(
     sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
         own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
-        y, said = learn_target(own, target, train, prepared, part, memory)
-        order, given = honest_answers(own, y, said)
+        y, outcome = learn_target(own, target, train, prepared, part, memory)
+        order, given = honest_answers(own, y, outcome)
         scored.append((y, order, given))
         scores.append(0.0 if sets else own.score(y[order], given))
-        known = {name: p[said.scored] for name, p in said.known.items()}
-        answers[target["name"]] = answers_of(own, y[said.scored], known, [said.asked])[0]
+        known = {name: p[outcome.scored] for name, p in outcome.known.items()}
+        answers[target["name"]] = answers_of(own, y[outcome.scored], known, [outcome.test])[0]
     return score_of_sets(solution, scored) if sets else float(np.mean(scores)), answers
 
 
@@ -1265,8 +1249,8 @@ def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, 
     elif len(sample) == len(test):
         table = sample.assign(**{name: given[name].to_numpy() for name in given})
     else:
-        asked = read_table(data["test"]) if data.get("test") else test
-        table = pd.DataFrame({name: given[name] if name in given else asked.get(name) for name in sample})
+        rows = read_table(data["test"]) if data.get("test") else test
+        table = pd.DataFrame({name: given[name] if name in given else rows.get(name) for name in sample})
     options = data["sample"].get("options", {}) if sample is not None else {}
     form = {name: value for name, value in options.items() if name in ("sep", "decimal")}
     Path("./final").mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from mle_star.data.layout import find_layout
 from mle_star.data.rows import read_rows
 from mle_star.data.tables import Table, read_table
 from mle_star.engineer.parts.reading import read_table as read_in_script
-from mle_star.engineer.settings import table_settings
+from mle_star.engineer.profile import table_settings
 
 
 def look(path: Path) -> Table:

@@ -44,7 +44,7 @@ def profile_of(task: SmallTask) -> Profile:
 
 def question(system: str, prompt: str = "") -> Question:
     """What an agent is asked."""
-    return Question.of(BrainRequest("init", None, system, prompt))
+    return Question(BrainRequest("init", None, system, prompt))
 
 
 def quick(profile: Profile, *keys: str) -> Design:

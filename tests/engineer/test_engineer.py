@@ -39,7 +39,7 @@ class Desk:
         self.given = TaskDescription.model_validate(
             {
                 "competition_id": "small", "task_type": "tabular", "data_modality": "tabular", "description": "small",
-                "evaluation_metric": self.profile.metric, "data_dir": str(task.folder),
+                "evaluation_metric": self.profile.recipe.metric.name, "data_dir": str(task.folder),
                 "metric_direction": "maximize" if self.profile.recipe.metric.higher_is_better else "minimize",
             }
         )  # fmt: skip

@@ -32,7 +32,7 @@ SHARED_WORDS = ("titanic", "adult-income", "diamonds", "california", "bike", "sp
 def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_path: Path, run_script: Run) -> None:
     task = TASKS[name](tmp_path / "input")
     seen = profile_of(task)
-    assert serve.refusal(seen.metric, task.folder, "") == ""
+    assert serve.refusal(seen.recipe.metric.name, task.folder, "") == ""
     able = [f.key for f in fitting_families(seen) if f.key in ("linear", "extra_trees", "hist_boosting")]
     design = quick(seen, *FAMILIES.get(name, able[:1]))
     code = assemble(design)

@@ -23,7 +23,7 @@ from mle_star.engineer.parts.reading import read_data
 from mle_star.engineer.profile import look
 from mle_star.holdout.split import find_rule
 from tests.engineer.conftest import profile_of, question
-from tests.engineer.small_tasks import TASKS, shop, system_prompt
+from tests.engineer.small_tasks import TASKS, system_prompt
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ from tests.engineer.small_tasks import TASKS, shop, system_prompt
 )  # fmt: skip
 def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, tmp_path: Path) -> None:
     seen = profile_of(TASKS[name](tmp_path / "input"))
-    assert (seen.kind, seen.metric, seen.data["id"]) == (kind, metric, "id")
+    assert (seen.kind, seen.recipe.metric.name, seen.data["id"]) == (kind, metric, "id")
     if name == "log_loss_wide":
         assert seen.data["answers"][0] == {"column": "grade_low", "target": "grade", "class": "low"}
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
-    asked = question(shop(tmp_path / "input").system)
+    asked = question(TASKS["shop"](tmp_path / "input").system)
     for path in asked.folder.iterdir():  # a file that has just changed is read anew each time
         os.utime(path)
     time.sleep(2 * TICK_NS / 1e9)
@@ -54,10 +54,10 @@ def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot
 
 
 def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
-    seen = profile_of(shop(tmp_path / "input"))
+    seen = profile_of(TASKS["shop"](tmp_path / "input"))
     assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
-    assert seen.data["amounts"] == ["price"] and list(seen.dates) == ["joined"]
-    assert {"n0", "n1"} <= set(seen.data["numbers"]) and seen.categories == ["kind"]
+    assert seen.data["amounts"] == ["price"] and list(seen.data["dates"]) == ["joined"]
+    assert {"n0", "n1"} <= set(seen.data["numbers"]) and seen.data["categories"] == ["kind"]
 
 
 def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
     assert places.location == ("lat", "lon")
     assert grouped.groups == "person" and "person" not in grouped.data["numbers"]
     days = profile_of(TASKS["days_apart"](tmp_path / "days" / "input"))
-    assert days.groups == "day" and "day" in days.dates and not days.later
+    assert days.groups == "day" and "day" in days.data["dates"] and not days.later
     assert (series.later, series.series) == ("date", "page")
     assert {entry["table"]["file"]: entry["many"] for entry in joined.data["lookups"]} == {
         "shops.csv": False,
@@ -90,7 +90,7 @@ def test_gini_sorts_classes_and_amounts(tmp_path: Path) -> None:
     for count, found in ((2, ("gini", "binary")), (5, ("gini", "regression"))):
         (tmp_path / "train.csv").write_text("id,x,y\n" + "".join(f"{i},{i % 7},{i % count}\n" for i in range(200)))
         seen = look("gini", tmp_path, "Predict `y`.", ("sklearn",))
-        assert (seen.metric, seen.kind) == found
+        assert (seen.recipe.metric.name, seen.kind) == found
 
 
 def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_days_and_months_are_told_apart_by_the_whole_column(form: str, tmp_path:
     days = [datetime(2021, 1 + i % 12, 1 + i % 28, i % 24, i % 60) for i in range(60)]
     body = "".join(f"{i},{day.strftime(form)},{i % 2}\n" for i, day in enumerate(days))
     (tmp_path / "train.csv").write_text(f"id,when,y\n{body}")
-    assert look("accuracy", tmp_path, "Predict `y`.", ("sklearn",)).dates == {"when": form}
+    assert look("accuracy", tmp_path, "Predict `y`.", ("sklearn",)).data["dates"] == {"when": form}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_one_gap_changes_no_key_and_no_day(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "input" / "train.csv").write_text(f"id,day,shop,y\n{body}")
     (tmp_path / "input" / "shops.csv").write_text("shop,size\n" + "".join(f"{i},{i * 10}\n" for i in range(5)))
     seen = look("accuracy", tmp_path / "input", "Predict `y`.", ("sklearn",))
-    assert seen.dates == {"day": "%Y%m%d"} and seen.data["lookups"]
+    assert seen.data["dates"] == {"day": "%Y%m%d"} and seen.data["lookups"]
     monkeypatch.chdir(tmp_path)
     train, _ = read_data(seen.data, None, {"kind": "plain"}, 1)
     assert train["day"].isna().sum() == 1 and train["size"].isna().sum() == 1

@@ -7,14 +7,13 @@ there, the files. Each agent is a function below; scripts are assembled from `ml
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ _CORE = {"ablation": ("Python solution",), "extractor": ("Python solution",), "d
 """What makes two questions of an agent the same, whatever times are named beside it."""
 _HEADING = re.compile(r"^(#{1,4})[ \t]+(.+?)[ \t]*$")
 _FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*([\w+-]*)[ \t]*$")
-_FOLDER = "The data folder is `"
 Known = tuple[float | None, tuple[str, ...]]
 """What is known of the script that a block comes from: its score, and the models that it trains."""
 Answer = str | dict[str, Any]
@@ -58,37 +56,6 @@ class Served:
 
 
 serve = Served()
-
-
-class EngineerBrain:
-    """Answers by rule. A question asked twice gets another answer where there is one, so that parallel paths differ."""
-
-    def __init__(self) -> None:
-        self._asked: Counter[str] = Counter()
-        self._chosen: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._known: dict[str, Known] = {}
-        self._answering = threading.Lock()
-
-    async def reply(self, request: BrainRequest) -> BrainReply:
-        """The answer of the agent that is asked."""
-        question = Question.of(request)
-        same = "\0".join(map(question.block, _CORE.get(request.agent, ()))) or request.prompt
-        key = hashlib.sha256(f"{request.agent}/{request.variant}/{same}".encode()).hexdigest()
-        question.turn, question.chosen, question.known = self._asked[key], self._chosen[key], self._known
-        self._asked[key] += 1
-        answer = await asyncio.to_thread(self._answer_alone, question)
-        return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
-
-    def _answer_alone(self, question: Question) -> Answer:
-        """One answer at a time: tables are looked at once, paths are not told the same, and `ast.parse` is never run
-        by two threads, which some versions of Python end with a SystemError (gh-106905)."""
-        with self._answering:
-            if question.agent not in AGENTS:
-                return f"There is no agent called {question.agent!r}."
-            try:
-                return AGENTS[question.agent](question)
-            except ConfigError as error:
-                return f"The embedded engineer works on tables and texts: {error}."
 
 
 # --- reading: the headed parts of a prompt, its fenced blocks, its facts, the system prompt --------------
@@ -123,30 +90,28 @@ def parts_of(prompt: str) -> list[Part]:
     return [*parts, Part(heading, "\n".join(text).strip(), tuple(blocks))]
 
 
-@dataclass
 class Question:
-    """A request taken apart, with how often it was asked before, which sections were chosen for it then, and what is
-    known of blocks that were chosen."""
+    """A request taken apart, with how often it was asked before, and which sections were chosen for it then.
 
-    agent: str
-    variant: str
-    system: str
-    parts: list[Part]
-    facts: dict[str, Any]
-    turn: int = 0
-    chosen: Counter[str] = field(default_factory=Counter)
-    known: dict[str, Known] = field(default_factory=dict)
+    `before`: how the plans begin that earlier steps of the path have tried.
+    """
 
-    @classmethod
-    def of(cls, request: BrainRequest) -> Question:
-        """The question behind a request; without a section of facts there are none."""
-        parts = parts_of(request.prompt)
-        facts = [block for part in parts if part.heading == "Facts" for block in part.blocks]
-        return cls(request.agent, request.variant or "", request.system, parts, json.loads(facts[-1]) if facts else {})
+    def __init__(self, request: BrainRequest) -> None:
+        self.agent, self.variant, self.system = request.agent, request.variant, request.system
+        self.parts = parts_of(request.prompt)
+        facts = [block for part in self.parts if part.heading == "Facts" for block in part.blocks]
+        self.facts: dict[str, Any] = json.loads(facts[-1]) if facts else {}
+        self.metric = str(self.facts.get("metric") or self._section("Metric").partition("`")[2].partition("`")[0])
+        self.folder = Path(self.system.rpartition("The data folder is `")[2].partition("`")[0])
+        # what the task's author wrote may hold headings: it ends at the last one of its kind
+        self.description = f"\n{self.system}".partition("\n# Task\n")[2].rpartition("\n# Metric\n")[0].strip()
+        self.packages = self._packages()
+        self.before = [str(plan) for plan in self.facts.get("tried") or ()]
+        self.turn, self.chosen = 0, Counter[str]()
 
-    def block(self, *headings: str) -> str:
+    def block(self, heading: str) -> str:
         """The first fenced block, or else the text, under the first heading that begins so."""
-        part = next((part for part in self.parts if part.heading.startswith(headings)), None)
+        part = next((part for part in self.parts if part.heading.startswith(heading)), None)
         return "" if part is None else part.blocks[0] if part.blocks else part.text
 
     def blocks(self, ending: str) -> list[str]:
@@ -163,42 +128,19 @@ class Question:
         return list(zip(plans[-len(scores) :], scores, strict=False))
 
     @property
-    def before(self) -> list[str]:
-        """How the plans begin that earlier steps of the path have tried."""
-        return [str(plan) for plan in self.facts.get("tried") or ()]
-
-    # --- the system prompt ---
-
-    @property
-    def metric(self) -> str:
-        """The metric as the task names it."""
-        return str(self.facts.get("metric") or self._section("Metric").partition("`")[2].partition("`")[0])
-
-    @property
-    def folder(self) -> Path:
-        """Where the data lies."""
-        return Path(self.system.rpartition(_FOLDER)[2].partition("`")[0] if _FOLDER in self.system else "./input")
-
-    @property
     def profile(self) -> Profile:
         """What the data looks like."""
         return look(self.metric, self.folder, self.description, self.packages)
 
-    @property
-    def description(self) -> str:
-        """What the task's author wrote: from the first heading of that name to the last of the next."""
-        _, found, rest = f"\n{self.system}".partition("\n# Task\n")
-        return rest.rpartition("\n# Metric\n")[0].strip() if found else ""
+    def _section(self, title: str) -> str:
+        """The last section of the system prompt with this title."""
+        return f"\n{self.system}".rpartition(f"\n# {title}\n")[2].partition("\n# ")[0]
 
-    @property
-    def packages(self) -> tuple[str, ...]:
+    def _packages(self) -> tuple[str, ...]:
         """What scripts may import, by the names that they import."""
         lines = [line for line in self._section("Python").splitlines() if "==" in line]
         names = [line.partition("==")[0].strip("- ").lower() for line in lines]
         return tuple(sorted({LIBRARIES.get(name, name.replace("-", "_")) for name in names}))
-
-    def _section(self, title: str) -> str:
-        return f"\n{self.system}".rpartition(f"\n# {title}\n")[2].partition("\n# ")[0]
 
 
 def fenced(code: str) -> str:
@@ -208,122 +150,126 @@ def fenced(code: str) -> str:
     return f"{fence}python\n{code.rstrip()}\n{fence}"
 
 
-# --- Phase 1 ---------------------------------------------------------------------------------------------
+# --- the agents ------------------------------------------------------------------------------------------
 
 
-def _retrieve(question: Question) -> Answer:
-    chosen = fitting_families(question.profile)[: int(question.facts.get("count") or 4)]
-    return {"models": [{"model_name": f.name, "example_code": definition_of(f.fit).source} for f in chosen]}
+class EngineerBrain:
+    """Answers by rule. A question asked twice gets another answer where there is one, so that parallel paths differ.
 
+    The method `_as_NAME` answers for the agent of that name.
+    """
 
-def _init(question: Question) -> Answer:
-    name = str(question.facts.get("model") or question.block("Model"))
-    rows = int(question.facts.get("rows") or ROWS)
-    profile = question.profile
-    return fenced(assemble(planning.first_design(profile, planning.family_named(name, profile), rows)))
+    def __init__(self) -> None:
+        self._asked: Counter[int] = Counter()
+        self._chosen: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._known: dict[str, Known] = {}
+        self._answering = threading.Lock()
 
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """The answer of the agent that is asked."""
+        question = Question(request)
+        same = "\0".join(map(question.block, _CORE.get(request.agent, ()))) or request.prompt
+        key = hash((request.agent, request.variant, same))
+        question.turn, question.chosen = self._asked[key], self._chosen[key]
+        self._asked[key] += 1
+        answer = await asyncio.to_thread(self._answer_alone, question)
+        return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
 
-def _merge(question: Question) -> Answer:
-    base = question.block("Base")
-    mine, other = recover(base), recover(question.block("Reference"))
-    if mine is None or other is None:
-        return fenced(base)
-    return fenced(assemble(planning.united([mine, other], "careful" if len(mine.models) > 1 else "mean")))
+    def _answer_alone(self, question: Question) -> Answer:
+        """One answer at a time: tables are looked at once, paths are not told the same, and `ast.parse` is never run
+        by two threads, which some versions of Python end with a SystemError (gh-106905)."""
+        answer: Callable[[Question], Answer] | None = getattr(self, f"_as_{question.agent}", None)
+        with self._answering:
+            try:
+                return answer(question) if answer else f"There is no agent called {question.agent!r}."
+            except ConfigError as error:
+                return f"The embedded engineer works on tables and texts: {error}."
 
+    # --- Phase 1 -----------------------------------------------------------------------------------------
 
-# --- Phase 2 ---------------------------------------------------------------------------------------------
+    def _as_retriever(self, question: Question) -> Answer:
+        chosen = fitting_families(question.profile)[: int(question.facts.get("count") or 4)]
+        return {"models": [{"model_name": f.name, "example_code": definition_of(f.fit).source} for f in chosen]}
 
+    def _as_init(self, question: Question) -> Answer:
+        name = str(question.facts.get("model") or question.block("Model"))
+        rows = int(question.facts.get("rows") or ROWS)
+        profile = question.profile
+        return fenced(assemble(planning.first_design(profile, planning.family_named(name, profile), rows)))
 
-def _ablate(question: Question) -> Answer:
-    code = question.block("Python solution")
-    design = recover(code)
-    if design is None or not planning.variants_of(design):
-        return fenced(checks.foreign_study(code))
-    return fenced(assemble(planning.study(design, "\n".join(question.blocks("Study")), question.turn)))
+    def _as_merger(self, question: Question) -> Answer:
+        base = question.block("Base")
+        mine, other = recover(base), recover(question.block("Reference"))
+        if mine is None or other is None:
+            return fenced(base)
+        return fenced(assemble(planning.united([mine, other], "careful" if len(mine.models) > 1 else "mean")))
 
+    # --- Phase 2 -----------------------------------------------------------------------------------------
 
-def _summarize(question: Question) -> Answer:
-    higher = question.facts.get("direction", "maximize") == "maximize"
-    return planning.summarize(question.block("Printed output"), higher=higher, metric=question.metric)
+    def _as_ablation(self, question: Question) -> Answer:
+        code = question.block("Python solution")
+        design = recover(code)
+        if design is None or not planning.variants_of(design):
+            return fenced(f'{code}\nprint("Ablation baseline: see the score above")\n')  # its parts are not known
+        return fenced(assemble(planning.study(design, "\n".join(question.blocks("Study")), question.turn)))
 
+    def _as_summarize(self, question: Question) -> Answer:
+        higher = question.facts.get("direction", "maximize") == "maximize"
+        return planning.summarize(question.block("Printed output"), higher=higher, metric=question.metric)
 
-def _extract(question: Question) -> Answer:
-    code, summary = question.block("Python solution"), question.block("Ablation summary")
-    previous, before = question.blocks("Block "), question.before
-    chosen = planning.choose_blocks(code, summary, previous, question.profile, question.chosen, before)
-    known = planning.findings_in(summary)[0], tuple(settings_in(code).get("models", ()))
-    question.known.update({block: known for block, _ in chosen})
-    chosen = chosen or [checks.foreign_block(code, previous)]
-    return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
+    def _as_extractor(self, question: Question) -> Answer:
+        code, summary = question.block("Python solution"), question.block("Ablation summary")
+        previous, before = question.blocks("Block "), question.before
+        chosen = planning.choose_blocks(code, summary, previous, question.profile, question.chosen, before)
+        known = planning.findings_in(summary)[0], tuple(settings_in(code).get("models", ()))
+        self._known.update({block: known for block, _ in chosen})
+        chosen = chosen or [checks.foreign_block(code, previous)]
+        return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
+    def _as_planner(self, question: Question) -> Answer:
+        block = question.block("Code block")
+        baseline, models = self._known.get(block, (None, ()))
+        return planning.next_plan(block, question.tried, question.profile, baseline, question.before, models)
 
-def _plan(question: Question) -> Answer:
-    block = question.block("Code block")
-    baseline, models = question.known.get(block, (None, ()))
-    return planning.next_plan(block, question.tried, question.profile, baseline, question.before, models)
+    def _as_coder(self, question: Question) -> Answer:
+        return fenced(moves.apply(question.block("Plan"), question.block("Code block"), question.profile))
 
+    # --- Phase 3 -----------------------------------------------------------------------------------------
 
-def _code(question: Question) -> Answer:
-    return fenced(moves.apply(question.block("Plan"), question.block("Code block"), question.profile))
+    def _as_ens_planner(self, question: Question) -> Answer:
+        return planning.next_ensemble_plan(question.tried, question.profile)
 
+    def _as_ensembler(self, question: Question) -> Answer:
+        solutions = question.blocks("Python Solution")
+        return fenced(planning.ensemble(solutions, question.block("Ensemble plan"), question.profile))
 
-# --- Phase 3 ---------------------------------------------------------------------------------------------
+    # --- safety and finalization -------------------------------------------------------------------------
 
+    def _as_debugger(self, question: Question) -> Answer:
+        script, error = question.block("Script"), question.block("Error")
+        return fenced(checks.repair(script, error, question.profile, question.turn))
 
-def _plan_ensemble(question: Question) -> Answer:
-    return planning.next_ensemble_plan(question.tried, question.profile)
+    def _as_leakage(self, question: Question) -> Answer:
+        code = question.block("Script")
+        if question.variant == "correction":
+            return fenced(question.block("Flagged block") or code)
+        if question.variant == "rewrite":
+            return fenced(code)
+        found = checks.leaks(code)
+        status, blocks = ("Yes Data Leakage", found) if found else ("No Data Leakage", [checks.preparation(code)])
+        return {"answers": [{"leakage_status": status, "code_block": block} for block in blocks]}
 
+    def _as_test(self, question: Question) -> Answer:
+        code, variant = question.block("Python solution"), question.variant
+        if variant == "subsampling_extract":
+            cap = re.search(r"^ROWS = \d.*$", code, re.MULTILINE)  # as it stands in a script of ours
+            return fenced(cap[0]) if cap else NO_SUBSAMPLING
+        if variant == "subsampling_remove":
+            return fenced("ROWS = None")
+        if variant == "contamination":
+            return {"verdict": checks.verdict(question.block("Reference"), code)}
+        design = recover(code)
+        return fenced(code if design is None else assemble(planning.final(design)))
 
-def _ensemble(question: Question) -> Answer:
-    solutions = question.blocks("Python Solution")
-    return fenced(planning.ensemble(solutions, question.block("Ensemble plan"), question.profile))
-
-
-# --- safety and finalization -----------------------------------------------------------------------------
-
-
-def _debug(question: Question) -> Answer:
-    script, error = question.block("Script"), question.block("Error")
-    return fenced(checks.repair(script, error, question.profile, question.turn))
-
-
-def _check_leakage(question: Question) -> Answer:
-    code = question.block("Script")
-    if question.variant == "correction":
-        return fenced(question.block("Flagged block", "Leaking block") or code)
-    if question.variant == "rewrite":
-        return fenced(code)
-    found = checks.leaks(code)
-    status, blocks = ("Yes Data Leakage", found) if found else ("No Data Leakage", [checks.preparation(code)])
-    return {"answers": [{"leakage_status": status, "code_block": block} for block in blocks]}
-
-
-def _test(question: Question) -> Answer:
-    code, variant = question.block("Python solution"), question.variant
-    if variant == "subsampling_extract":
-        cap = checks.capped_rows(code)
-        return fenced(cap) if cap else NO_SUBSAMPLING
-    if variant == "subsampling_remove":
-        return fenced("ROWS = None")
-    if variant == "contamination":
-        return {"verdict": checks.verdict(question.block("Reference"), code)}
-    design = recover(code)
-    return fenced(code if design is None else assemble(planning.final(design)))
-
-
-AGENTS: dict[str, Callable[[Question], Answer]] = {
-    "retriever": _retrieve,
-    "init": _init,
-    "merger": _merge,
-    "ablation": _ablate,
-    "summarize": _summarize,
-    "extractor": _extract,
-    "planner": _plan,
-    "coder": _code,
-    "ens_planner": _plan_ensemble,
-    "ensembler": _ensemble,
-    "debugger": _debug,
-    "leakage": _check_leakage,
-    "data": lambda question: ALL_USED,  # our scripts read every table that shares a key; of others' nothing is known
-    "test": _test,
-}
+    def _as_data(self, question: Question) -> Answer:
+        return ALL_USED  # our scripts read every table that shares a key; of others' nothing is known

@@ -61,18 +61,7 @@ def _squeezed(line: str) -> str:
     return "".join(line.split("#")[0].split())
 
 
-def capped_rows(code: str) -> str:
-    """The line that caps the training rows, as it stands in a script of ours; empty when there is none."""
-    lines = (line for line in code.splitlines() if line.startswith("ROWS = ") and line != "ROWS = None")
-    return next(lines, "")
-
-
 # --- scripts that somebody else wrote --------------------------------------------------------------------
-
-
-def foreign_study(code: str) -> str:
-    """The script itself as a study that only prints its baseline: its parts are not known."""
-    return code + '\nprint("Ablation baseline: see the score above")\n'
 
 
 def foreign_block(code: str, previous: list[str]) -> tuple[str, str]:
@@ -99,7 +88,7 @@ def _repaired(design: Design, error: str, profile: Profile, turn: int) -> Design
     if any(word in error for word in _LIBRARY):
         missing = [name for name, own in design.models.items() if families()[own["family"]].package in error]
         return _without_models(design, missing or list(design.models)[:1], profile)
-    guilty_steps = [key for key in design.features if steps()[key].add.__name__ in error]
+    guilty_steps = [key for key in design.features if steps()[key].function.__name__ in error]
     guilty_models = [name for name, own in design.models.items() if f"fit_{own['family']}" in error]
     if guilty_steps and turn == 0:
         return design.changed(features={k: v for k, v in design.features.items() if k not in guilty_steps})
@@ -112,7 +101,8 @@ def _smaller(design: Design, profile: Profile) -> Design:
     """Fewer rows, folds and seconds; the cheap settings of every model."""
     rows = min(design.rows or profile.rows, profile.rows)
     models = {name: {**own, **families()[own["family"]].cheap} for name, own in design.models.items()}
-    models = {name: {k: v for k, v in own.items() if k != "search"} for name, own in models.items()}
+    for own in models.values():
+        own.pop("search", None)
     folds = {**design.folds, "repeats": 1, "count": min(design.folds["count"], 2)}
     words = {**design.words, "words": 1, "pieces": 0, "bits": 16} if design.words else {}
     return design.changed(

@@ -184,9 +184,9 @@ def assemble(design: Design) -> str:
     """The script of a design: self-contained, its parts in full."""
     roots = [definition_of(solving.study if design.variants else solving.solve)]
     roots += [d for name in _ALWAYS for d in definitions_of(name).values()]
-    roots += [definition_of(steps()[key].add) for key in design.features]
+    roots += [definition_of(steps()[key].function) for key in design.features]
     roots += [definition_of(families()[own["family"]].fit) for own in design.models.values()]
-    roots += [definition_of(all_blends()[design.blend].combine), *_scoring(design.metric)]
+    roots += [definition_of(all_blends()[design.blend].function), *_scoring(design.metric)]
     definitions = needed(roots)
 
     def shared(title: str, module: ModuleType) -> str:
@@ -245,12 +245,12 @@ def features_section(features: Mapping[str, dict[str, Any]]) -> str:
     """The section of the feature steps: their settings, their code, and which of them learn inside the folds."""
     chosen = {key: steps()[key] for key in features}
     by_row, in_fold = (
-        {key: step.add for key, step in chosen.items() if step.learns is learns} for learns in (False, True)
+        {key: step.function for key, step in chosen.items() if step.learns is learns} for learns in (False, True)
     )
     return section(
         "features",
         f"FEATURES = {literal(dict(features))}",
-        *_sources(*(definition_of(step.add) for step in chosen.values())),
+        *_sources(*(definition_of(step.function) for step in chosen.values())),
         f"ROW_STEPS = {literal(by_row, room=14)}",
         f"FOLD_STEPS = {literal(in_fold, room=14)}",
     )
@@ -273,12 +273,13 @@ def model_section(name: str, own: Mapping[str, Any]) -> str:
     constant = "".join(c if c.isalnum() else "_" for c in name).upper()
     last = f"MODELS[{literal(name)}] = ({family.fit.__name__}, {constant}, {family.timed})"
     code = _sources(definition_of(family.fit))
-    return section(f"model: {name}", f"{constant} = {literal(settings)}", *code, last)
+    values = literal(settings, room=len(constant) + 3)
+    return section(f"model: {name}", f"{constant} = {values}", *code, last)
 
 
 def blend_section(blend: str) -> str:
     """The section of the combination."""
-    combine = definition_of(all_blends()[blend].combine)
+    combine = definition_of(all_blends()[blend].function)
     return section("blend", f"BLEND = {literal(blend)}", *_sources(combine), f"COMBINE = {combine.name}")
 
 

@@ -61,7 +61,7 @@ def actions(block: str, profile: Profile) -> list[Action]:
         found += _feature_actions(values["features"], profile)
     if "blend" in titles:
         others = (b for b in scripts.fitting_blends(profile) if b.key != values["blend"])
-        found += [Action(b.plan, b.worth(profile), "blend", _set(b.key)) for b in others]
+        found += [Action(b.choice.plan, b.worth(profile), "blend", _set(b.key)) for b in others]
     if "target" in titles:
         found += _target_actions(values["targets"], profile)
     if "words" in titles and profile.reading:
@@ -75,9 +75,9 @@ def actions(block: str, profile: Profile) -> list[Action]:
 
 def _feature_actions(now: Values, profile: Profile) -> list[Action]:
     fresh = (step for step in scripts.fitting_steps(profile) if step.key not in now)
-    found = [Action(s.plan, s.worth(profile), "features", _with({s.key: s.settings(profile)})) for s in fresh]
+    found = [Action(s.choice.plan, s.worth(profile), "features", _with({s.key: s.settings(profile)})) for s in fresh]
     for key in now:
-        title = scripts.steps()[key].title
+        title = scripts.steps()[key].choice.title
         plan = f"Leave out {title[:1].lower()}{title[1:]}. Columns without a signal are noise."
         found.append(Action(plan, 0.15, "features", _without(key)))
     return found
@@ -90,7 +90,7 @@ def _model_actions(name: str, now: Values, profile: Profile) -> list[Action]:
     for move in family.moves:
         if worth := move.worth(profile):
             change = _changed_at(name, partial(changed, changes=move.changes, family=family))
-            found.append(Action(move.plan.replace(family.name, name), worth, "models", change))
+            found.append(Action(move.plan.replace("{}", name), worth, "models", change))
     if family.search and "search" not in own:
         ranges = {key: [family.settings[key].low, family.settings[key].high] for key in family.search}
         plan = f"Search the settings of {name}. A frugal search on few rows finds settings that suit this table."

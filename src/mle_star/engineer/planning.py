@@ -59,13 +59,10 @@ def first_design(profile: Profile, family: Family, most_rows: int | None) -> scr
 def _doc(targets: list[dict[str, Any]], metric: dict[str, Any], models: Collection[str]) -> str:
     """What a script says of itself."""
     names = " and ".join(scripts.quoted(target["name"]) for target in targets).replace('"""', "'''").replace("\\", "/")
-    listed = " and ".join(models) if len(models) < 3 else f"{len(models)} models"
-    more = "\n" + textwrap.fill("Its models: " + ", ".join(models) + ".", 110) + "\n" if len(models) > 2 else ""
     better = "higher" if metric["higher"] else "lower"
-    return (
-        f"Predict {names} with {listed}, scored by {metric['name']} ({better} is better).\n\n"
-        f"Whatever is learned from data is learned inside each fold, from its training rows alone.\n{more}"
-    )
+    first = f"Predict {names} with {' and '.join(models)}, scored by {metric['name']} ({better} is better)."
+    rule = "Whatever is learned from data is learned inside each fold, from its training rows alone."
+    return f"{textwrap.fill(first, 110)}\n\n{rule}\n"
 
 
 def metric_settings(recipe: Recipe) -> dict[str, Any]:
@@ -134,9 +131,9 @@ def study(design: scripts.Design, previous: str, turn: int) -> scripts.Design:
     fresh = [name for name in parts if f"`{name}`" not in previous] or list(parts)
     start = turn % len(fresh) if len(fresh) > PARTS_A_STUDY else 0
     chosen = (fresh[start:] + fresh[:start])[:PARTS_A_STUDY]
-    about = f"Ablation study: {', '.join(chosen)}.\n\n"
+    rule = "Each variation changes one part; everything else stays as it is."
     return design.changed(
-        doc=f"{about}Each variation changes one part; everything else stays as it is.\n",
+        doc=f"Ablation study: {', '.join(chosen)}.\n\n{rule}\n",
         data={**design.data, "test": None, "sample": None, "answers": []},
         folds={**design.folds, "count": min(2, design.folds["count"]), "repeats": 1},
         variants={name: parts[name] for name in chosen},
@@ -161,14 +158,11 @@ def printed_scores(output: str) -> dict[str, float]:
 def summarize(output: str, *, higher: bool, metric: str) -> str:
     """What a study found, in a few sentences, and once more as JSON; most and least important parts by name."""
     scores = printed_scores(output)
-    baseline = next((name for name in scores if name.lower() == "baseline"), None)
-    if not scores:
-        return "The study printed no scores, so nothing can be said about the parts of the solution."
-    if baseline is None:
-        return "The study printed no baseline. " + " ".join(f"`{n}` scores {v:.10g}." for n, v in scores.items())
+    baseline = next((name for name in scores if name.lower() == "baseline"), "")
+    if not baseline or len(scores) == 1:
+        listed = "".join(f" `{name}` scores {score:.10g}." for name, score in scores.items())
+        return f"The study printed no baseline with a part to compare.{listed}"
     base = scores.pop(baseline)
-    if not scores:
-        return f"The baseline scores {base:.10g}; no part was varied."
     losses = {name: (base - value) if higher else (value - base) for name, value in scores.items()}
     order = sorted(losses, key=lambda name: -losses[name])
     better = "higher" if higher else "lower"
@@ -212,8 +206,7 @@ def choose_blocks(
     for title, block in scripts.sections_of(script).items():
         if not titles_of(block) or (title == "blend" and len(models) < 2):
             continue
-        options = with_luck([a for a in actions(block, profile) if _is_new(a, models)], luck)
-        options = _unspent(options, before) or options
+        options = _possible(block, profile, models, before, luck)
         if not options:
             continue
         part = title.removeprefix("model: ")
@@ -229,19 +222,20 @@ def choose_blocks(
     ]
 
 
-def _unspent(options: list[Action], before: Sequence[str]) -> list[Action]:
-    """Those that no plan of an earlier step names."""
-    return [action for action in options if not any(f"{action.title}." in plan for plan in before)]
-
-
-def _is_new(action: Action, models: Iterable[str]) -> bool:
-    """Is it not the addition of a model that the script trains already?"""
-    return not any(action.title.startswith(f"Train {name} beside") for name in models)
-
-
-def with_luck(found: list[Action], luck: random.Random) -> list[Action]:
-    """Actions by their worth, shifted a little, so that paths try different things."""
-    return sorted(found, key=lambda action: -action.worth * (1 + SURE * luck.uniform(-1, 1)))
+def _possible(
+    block: str,
+    profile: Profile,
+    models: Iterable[str],
+    before: Sequence[str],
+    luck: random.Random,
+    gone: Collection[str] = (),
+) -> list[Action]:
+    """The actions that are not `gone` and add none of the `models`, by their worth shifted by a little luck, so that
+    paths try different things; those that a plan `before` names only where there are no others."""
+    there = tuple(f"Train {name} beside" for name in models)
+    able = [a for a in actions(block, profile) if a.title not in gone and not a.title.startswith(there)]
+    able.sort(key=lambda action: -action.worth * (1 + SURE * luck.uniform(-1, 1)))
+    return [a for a in able if not any(f"{a.title}." in plan for plan in before)] or able
 
 
 def plan_text(chosen: list[Action], *more: str) -> str:
@@ -269,14 +263,12 @@ def next_plan(
     kept = named_in(best, block, profile) if best else []
     gone = {action.title for plan, _ in tried for action in named_in(plan, block, profile)}
     luck = random.Random(block + "".join(plan for plan, _ in tried))
-    possible = [action for action in actions(block, profile) if _is_new(action, models)]
-    fresh = with_luck([action for action in possible if action.title not in gone], luck)
-    fresh = _unspent(fresh, before) or fresh
+    fresh = _possible(block, profile, models, before, luck, gone)
     clash = {action.title.rpartition(" beside ")[0] for action in kept}
     for action in fresh:
         if not any(_same_kind(action, other) for other in kept) and action.title not in clash:
             return plan_text([*kept, action])
-    chosen = fresh[:1] or kept or possible[:1]
+    chosen = fresh[:1] or kept or _possible(block, profile, models, before, luck)[:1]
     return plan_text(chosen) if chosen else "Leave the block as it is."
 
 
@@ -288,11 +280,10 @@ def _same_kind(action: Action, other: Action) -> bool:
 
 def _best(tried: list[tuple[str, float | None]], higher: bool, baseline: float | None) -> str:
     """The best plan so far, if it beat the script as it was."""
-    scored = [(score if higher else -score, plan) for plan, score in tried if score is not None]
-    if not scored:
-        return ""
-    score, plan = max(scored)
-    return "" if baseline is not None and score <= (baseline if higher else -baseline) else plan
+    sign = 1 if higher else -1
+    scored = [(sign * score, plan) for plan, score in tried if score is not None]
+    score, plan = max(scored, default=(0.0, ""))
+    return plan if baseline is None or score > sign * baseline else ""
 
 
 # --- ensembles -------------------------------------------------------------------------------------------
@@ -302,9 +293,9 @@ def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) 
     """The most promising way to combine that was not tried yet."""
     ranked = scripts.fitting_blends(profile)
     gone = " ".join(plan for plan, _ in tried)
-    chosen = next((blend for blend in ranked if blend.title not in gone), ranked[len(tried) % len(ranked)])
+    chosen = next((blend for blend in ranked if blend.choice.title not in gone), ranked[len(tried) % len(ranked)])
     return (
-        f"Pool the models of all solutions, with promising ones that none of them has. {chosen.plan} "
+        f"Pool the models of all solutions, with promising ones that none of them has. {chosen.choice.plan} "
         "All models are trained on the same folds, "
         "each with the features of its own solution, and the combination is learned from out-of-fold predictions alone."
     )
@@ -319,7 +310,7 @@ def ensemble(solutions: list[str], plan: str, profile: Profile) -> str:
     if not designs or len(solutions) < 2:
         return solutions[0] if solutions else ""
     ranked = scripts.fitting_blends(profile)
-    blend = next((blend for blend in ranked if blend.title in plan), ranked[0])
+    blend = next((blend for blend in ranked if blend.choice.title in plan), ranked[0])
     return scripts.assemble(completed(united(designs, blend.key), profile).changed(rows=None))
 
 

@@ -122,18 +122,12 @@ def _prompt_and_results(messages: list[dict[str, Any]]) -> tuple[str, tuple[str,
     """The last text that a user sent, and the tool results that came after it."""
     results: list[str] = []
     for message in reversed(messages):
-        if message.get("role") != "user":
-            continue
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else []
-        found = [block for block in blocks if block.get("type") == "tool_result"]
+        content = message.get("content") if message.get("role") == "user" else []
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+        texts, found = ([block for block in blocks if block.get("type") == kind] for kind in ("text", "tool_result"))
         if found:
             results[:0] = ["\n".join(_texts(block.get("content") or "")) for block in found]
-            continue
-        if isinstance(content, str):
-            return content, tuple(results)
-        texts = [block for block in blocks if block.get("type") == "text"]
-        if texts:
+        elif texts:
             kept = [block for block in texts[:-1] if "cache_control" in block]  # what a prompt shares with later ones
             return "".join(block["text"] for block in [*kept, texts[-1]]), tuple(results)
     return "", tuple(results)

@@ -16,12 +16,16 @@ Predictions = dict[str, np.ndarray]
 
 
 def combine_mean(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """The mean of the models' predictions."""
+    """Take the plain mean of the predictions. With few rows, weights that are learned do more harm than good."""
     return [np.mean(list(other.values()), axis=0) for other in others]
 
 
 def combine_weights(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """A weighted mean: again and again the model is added that helps the blend most on (at most 6000 of) `known`."""
+    """Weigh the models by their out-of-fold predictions. A plain mean treats the strong and the weak alike; weights
+    found on held-out rows do not.
+
+    Again and again the model is added that helps the blend most on (at most 6000 of) `known`.
+    """
     rows = np.random.default_rng(0).permutation(len(y))[:6000]
     times, total = dict.fromkeys(known, 0), np.zeros_like(next(iter(known.values()))[rows])
     for size in range(1, 16):
@@ -32,13 +36,18 @@ def combine_weights(y: np.ndarray, known: Predictions, others: list[Predictions]
 
 
 def combine_careful(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """Half way between the mean and the weights that serve `known` best, so that luck counts only half."""
+    """Weigh the models, half way to the plain mean. Fitted weights overrate what was lucky on the validation rows; half
+    way back they keep most of the gain."""
     weighted, plain = combine_weights(y, known, others, scorer), combine_mean(y, known, others, scorer)
     return [(a + b) / 2 for a, b in zip(weighted, plain, strict=True)]
 
 
 def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """A linear model on the models' predictions (log-odds for chances), half of its word; the mean has the other."""
+    """Stack the models with a linear model on top. A linear model on out-of-fold predictions learns how much to trust
+    each, and corrects what they share.
+
+    A linear model of chances (as log-odds) has half of the word; the mean has the other.
+    """
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
     def table(said: Predictions) -> np.ndarray:
@@ -59,7 +68,11 @@ def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], 
 
 
 def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """The mean of the models' ranks: only the order of their predictions counts, not their scale."""
+    """Average the ranks of the predictions. The metric looks at the order alone, and ranks make the scales of different
+    models comparable.
+
+    A rank is the place among the predictions for `known`.
+    """
     blends = []
     for other in others:
         spots = [np.searchsorted(np.sort(known[name][:, -1]), p[:, -1]) / len(y) for name, p in other.items()]
@@ -69,55 +82,27 @@ def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], 
 
 
 def combine_geometric(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """The geometric mean of the chances: one sure model outweighs several undecided ones."""
+    """Take the geometric mean of the chances. On the log scale a confident model counts for more, which suits losses on
+    the log scale."""
     means = [np.exp(np.mean([np.log(np.clip(p, 1e-6, 1)) for p in other.values()], axis=0)) for other in others]
     return [mean / mean.sum(axis=1, keepdims=True) for mean in means]
 
 
 def combine_median(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:
-    """The median of the predictions: a model that is far off on a row does not count there."""
+    """Take the median of the predictions. The median shrugs off a model that is far off on a row."""
     return [np.median(list(other.values()), axis=0) for other in others]
 
 
+BY_ORDER = ("roc_auc", "gini", "average_precision")
 BLENDS = (
+    Blend(combine_weights, lambda p: 0.85 if p.rows > 300 else 0.4),
+    Blend(combine_careful, lambda p: 0.8),
+    Blend(combine_stack, lambda p: 0.0 if p.class_count > 20 else 0.6 if p.rows > 1000 else 0.2),
+    Blend(combine_ranks, lambda p: 0.65 if p.kind == "binary" and p.recipe.metric.name in BY_ORDER else 0.0),
     Blend(
-        "Weigh the models by their out-of-fold predictions. "
-        "A plain mean treats the strong and the weak alike; weights found on held-out rows do not.",
-        combine_weights,
-        lambda p: 0.85 if p.rows > 300 else 0.4,
-    ),
-    Blend(
-        "Weigh the models, half way to the plain mean. "
-        "Fitted weights overrate what was lucky on the validation rows; half way back they keep most of the gain.",
-        combine_careful,
-        lambda p: 0.8,
-    ),
-    Blend(
-        "Stack the models with a linear model on top. "
-        "A linear model on out-of-fold predictions learns how much to trust each, and corrects what they share.",
-        combine_stack,
-        lambda p: 0.0 if p.class_count > 20 else 0.6 if p.rows > 1000 else 0.2,
-    ),
-    Blend(
-        "Average the ranks of the predictions. "
-        "The metric looks at the order alone, and ranks make the scales of different models comparable.",
-        combine_ranks,
-        lambda p: 0.65 if p.metric in ("roc_auc", "gini", "average_precision") and p.kind == "binary" else 0.0,
-    ),
-    Blend(
-        "Take the geometric mean of the chances. "
-        "On the log scale a confident model counts for more, which suits losses on the log scale.",
         combine_geometric,
-        lambda p: 0.0 if p.kind == "regression" else 0.5 if p.metric == "log_loss" else 0.3,
+        lambda p: 0.0 if p.kind == "regression" else 0.5 if p.recipe.metric.name == "log_loss" else 0.3,
     ),
-    Blend(
-        "Take the median of the predictions. The median shrugs off a model that is far off on a row.",
-        combine_median,
-        lambda p: 0.3 if p.kind == "regression" and p.recipe.loss == "absolute" else 0.15,
-    ),
-    Blend(
-        "Take the plain mean of the predictions. With few rows, weights that are learned do more harm than good.",
-        combine_mean,
-        lambda p: 0.3 if p.small else 0.1,
-    ),
+    Blend(combine_median, lambda p: 0.3 if p.kind == "regression" and p.recipe.loss == "absolute" else 0.15),
+    Blend(combine_mean, lambda p: 0.3 if p.small else 0.1),
 )

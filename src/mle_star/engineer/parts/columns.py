@@ -19,7 +19,7 @@ from mle_star.engineer.parts.encoding import cross_fitted
 
 
 def learn_counts(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """How often each level occurs among the training rows."""
+    """Add how often each category occurs. How common a level is often says as much as the level itself."""
     made: list[dict[str, Any]] = [{} for _ in rows]
     for name in settings["columns"]:
         counts = rows[0].frame[name].value_counts()
@@ -29,7 +29,11 @@ def learn_counts(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) 
 
 
 def learn_target_means(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """The target's mean by level and by pairs of levels, smoothed; cross-fitted, so that no row sees its own target."""
+    """Encode categories by the target's mean. Smoothed and cross-fitted inside the training rows, the mean says in one
+    number what many levels hide.
+
+    By level and by pairs of levels; no row sees its own target.
+    """
     from sklearn.preprocessing import TargetEncoder
 
     names = settings["columns"]
@@ -44,7 +48,11 @@ def learn_target_means(rows: list[Rows], y: np.ndarray, settings: Settings, job:
 
 
 def learn_deviations(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """Numbers against their mean among the training rows of the same category."""
+    """Compare each number with its group. What counts is often not the value but its distance from the usual value of
+    the same category.
+
+    The usual value is the mean among the training rows.
+    """
     made: list[dict[str, Any]] = [{} for _ in rows]
     for name in settings["columns"]:
         means = rows[0].frame.groupby(name)[settings["numbers"]].mean()
@@ -56,7 +64,8 @@ def learn_deviations(rows: list[Rows], y: np.ndarray, settings: Settings, job: J
 
 
 def add_code_parts(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """First letter, number, length and pieces of codes that hardly repeat."""
+    """Take codes with many levels apart. A code that hardly repeats still tells by its first letter, its number and its
+    pieces what it belongs to."""
     made: dict[str, Any] = {}
     for name in settings["columns"]:
         text = frame[name].fillna("").astype(str)
@@ -71,7 +80,10 @@ def add_code_parts(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Parts of the calendar, and the days since a fixed day."""
+    """Take the dates apart. Seasons, weekdays and the trend become visible.
+
+    The trend is the days since a fixed day.
+    """
     made: dict[str, Any] = {}
     for name in settings["columns"]:
         when = frame[name].dt
@@ -83,7 +95,11 @@ def add_dates(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def add_calendar(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The hour of the week, the weekend, and day, week and year as circles."""
+    """Join the hours, weekdays and seasons. Demand follows the hour of the week and the week of the year, not hour and
+    weekday apart.
+
+    Day, week and year are circles.
+    """
     made: dict[str, Any] = {}
     for name in settings["columns"]:
         when = frame[name].dt
@@ -97,7 +113,7 @@ def add_calendar(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def add_spans(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """The days between each two dates of a row."""
+    """Measure the time between the dates. How long something took often says more than when it was."""
     pairs = combinations(settings["columns"][:6], 2)
     made = {f"{a} to {b}": (frame[b] - frame[a]).dt.total_seconds() / 86400 for a, b in pairs}
     return pd.DataFrame(made, index=frame.index).astype("float32")
@@ -116,7 +132,11 @@ def strongest_numbers(frame: pd.DataFrame, y: np.ndarray, names: list[str], coun
 
 
 def learn_ratios(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """Quotients, products and sums of the numbers that move with the target most."""
+    """Add ratios and products of the numbers. Trees cut one column at a time; a quotient of two columns is a boundary
+    that they cannot draw by themselves.
+
+    Of the numbers that move with the target most.
+    """
     names = strongest_numbers(rows[0].frame, y, settings["columns"], settings["count"])
     made = []
     for part in rows:
@@ -130,7 +150,8 @@ def learn_ratios(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) 
 
 
 def learn_components(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """The main directions of the scaled numbers."""
+    """Add the main directions of the numbers. Many correlated columns share a few directions, which single columns show
+    only in part."""
     from sklearn.decomposition import PCA
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -145,13 +166,16 @@ def learn_components(rows: list[Rows], y: np.ndarray, settings: Settings, job: J
 
 
 def add_gaps(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """Which values are missing, and how many."""
+    """Flag the gaps. That a value is missing can say more than the value would."""
     gaps = frame[settings["columns"]].isna()
     return gaps.add_suffix(" missing").assign(gaps=gaps.sum(axis=1)).astype("float32")
 
 
 def learn_places(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """The target's mean around each place: smoothed over near and less near rows, cross-fitted; and turned axes."""
+    """Look at the rows around each place. Neighbours on the map share what the columns do not say.
+
+    The target's mean over near and less near rows, cross-fitted; and turned axes.
+    """
     from sklearn.neighbors import KNeighborsRegressor
 
     names = settings["columns"]
@@ -173,13 +197,15 @@ def learn_places(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) 
 
 
 def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """What the target of a series was before: all lags reach back beyond the last row to be answered."""
+    """Look back in time. The test rows come later: what a series did before is the best guess of what it will do.
+
+    All lags reach back beyond the last row to be answered.
+    """
     (when,), group, horizon = settings["columns"], settings["group"], settings["horizon"]
     day = [part.frame[when].dt.normalize() for part in rows]
     name = [part.frame[group].astype(str) if group else pd.Series("all", index=part.frame.index) for part in rows]
-    truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
     days = pd.date_range(day[0].min(), max(d.max() for d in day))
-    table = pd.DataFrame({"day": day[0], "name": name[0], "y": truth})
+    table = pd.DataFrame({"day": day[0], "name": name[0], "y": y})
     grid = table.pivot_table(index="day", columns="name", values="y").reindex(days)
     if horizon is None:
         horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
@@ -198,12 +224,15 @@ def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) ->
 
 
 def learn_neighbours_in_time(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """The target of the training rows just before and after; a training row does not see itself."""
-    truth = y.astype(float) if job.numeric else (y == y.max()).astype(float)
+    """Look at the training rows just before and after. Rows to predict lie between training rows in time, so the target
+    of the nearest ones is a good first guess.
+
+    A training row does not see itself.
+    """
     stamps = [part.frame[settings["columns"][0]].astype("int64").to_numpy() for part in rows]
     order = np.argsort(stamps[0], kind="stable")
     known = stamps[0][order]
-    values: np.ndarray = np.append(truth[order], np.nan)
+    values: np.ndarray = np.append(y[order], np.nan)
     made = []
     for number, stamp in enumerate(stamps):
         own = number == 0
@@ -220,86 +249,38 @@ def learn_neighbours_in_time(rows: list[Rows], y: np.ndarray, settings: Settings
 
 
 STEPS = (
+    Step(learn_counts, lambda p: p.data["categories"][:40], lambda p: 0.6 if p.many_levels else 0.3),
     Step(
-        "Add how often each category occurs. How common a level is often says as much as the level itself.",
-        learn_counts,
-        lambda p: p.categories[:40],
-        lambda p: 0.6 if p.many_levels else 0.3,
-    ),
-    Step(
-        "Encode categories by the target's mean. "
-        "Smoothed and cross-fitted inside the training rows, the mean says in one number what many levels hide.",
         learn_target_means,
-        lambda p: p.categories[:40],
+        lambda p: p.data["categories"][:40],
         lambda p: 0.0 if p.kind == "multiclass" and p.class_count > 8 else 0.85 if p.many_levels else 0.55,
         more=lambda p: {"pairs": 5},
     ),
     Step(
-        "Compare each number with its group. "
-        "What counts is often not the value but its distance from the usual value of the same category.",
         learn_deviations,
-        lambda p: p.few_levels[:3],
+        lambda p: [name for name in p.data["categories"] if name not in p.many_levels][:3],
         lambda p: 0.35 if p.numbers else 0.0,
         more=lambda p: {"numbers": p.numbers[:8]},
     ),
+    Step(add_code_parts, lambda p: p.many_levels[:10], 0.8),
+    Step(add_dates, lambda p: p.data["dates"], 1.0, first=True),
+    Step(add_calendar, lambda p: p.data["dates"], 0.6),
+    Step(add_spans, lambda p: p.data["dates"], lambda p: 0.7 if len(p.data["dates"]) > 1 else 0.0, first=True),
     Step(
-        "Take codes with many levels apart. "
-        "A code that hardly repeats still tells by its first letter, its number and its pieces what it belongs to.",
-        add_code_parts,
-        lambda p: p.many_levels[:10],
-        0.8,
-    ),
-    Step(
-        "Take the dates apart. Seasons, weekdays and the trend become visible.",
-        add_dates,
-        lambda p: p.dates,
-        1.0,
-        first=True,
-    ),
-    Step(
-        "Join the hours, weekdays and seasons. "
-        "Demand follows the hour of the week and the week of the year, not hour and weekday apart.",
-        add_calendar,
-        lambda p: p.dates,
-        0.6,
-    ),
-    Step(
-        "Measure the time between the dates. How long something took often says more than when it was.",
-        add_spans,
-        lambda p: p.dates,
-        lambda p: 0.7 if len(p.dates) > 1 else 0.0,
-        first=True,
-    ),
-    Step(
-        "Add ratios and products of the numbers. "
-        "Trees cut one column at a time; a quotient of two columns is a boundary that they cannot draw by themselves.",
         learn_ratios,
         lambda p: p.numbers[:200],
         lambda p: 0.0 if len(p.numbers) < 2 else 0.7 if p.kind != "multiclass" else 0.35,
         more=lambda p: {"count": 6},
     ),
+    Step(learn_places, lambda p: p.location or (), lambda p: 0.95 if p.kind != "multiclass" else 0.0),
+    Step(add_gaps, lambda p: p.gappy[:30], 0.4),
     Step(
-        "Look at the rows around each place. Neighbours on the map share what the columns do not say.",
-        learn_places,
-        lambda p: p.location or (),
-        lambda p: 0.95 if p.kind != "multiclass" else 0.0,
-    ),
-    Step(
-        "Flag the gaps. That a value is missing can say more than the value would.",
-        add_gaps,
-        lambda p: p.gappy[:30],
-        0.4,
-    ),
-    Step(
-        "Add the main directions of the numbers. "
-        "Many correlated columns share a few directions, which single columns show only in part.",
         learn_components,
         lambda p: p.numbers,
         lambda p: 0.45 if p.width >= 15 and len(p.numbers) >= 10 else 0.0,
         more=lambda p: {"count": 12, **({"columns": []} if len(p.numbers) > 60 else {})},
     ),
     Step(
-        "Look back in time. The test rows come later: what a series did before is the best guess of what it will do.",
         learn_lags,
         lambda p: [p.later] if p.later else [],
         lambda p: 1.0 if p.kind == "regression" else 0.0,
@@ -307,8 +288,6 @@ STEPS = (
         more=lambda p: {"group": p.series, "horizon": None},
     ),
     Step(
-        "Look at the training rows just before and after. "
-        "Rows to predict lie between training rows in time, so the target of the nearest ones is a good first guess.",
         learn_neighbours_in_time,
         lambda p: [p.mixed] if p.mixed else [],
         lambda p: 0.8 if p.kind == "regression" else 0.0,

@@ -211,7 +211,7 @@ def inner_split(y: np.ndarray, patience: float, job: Job) -> tuple[np.ndarray, n
 
 
 def grow(
-    train: Callable[..., Any], x: pd.DataFrame, y: np.ndarray, settings: Settings, job: Job, wait: float = 0.0
+    x: pd.DataFrame, y: np.ndarray, train: Callable[..., Any], settings: Settings, job: Job, wait: float = 0.0
 ) -> Any:
     """Trees, as many as the time allows, that stop by a part of the rows where `patience` is set.
 
@@ -223,7 +223,7 @@ def grow(
     model, rounds, late = train(x.iloc[fit], y[fit], held, settings, pace, job)
     if pace.enough < len(y):
         some = few_rows(y, pace.enough, job)
-        return grow(train, x.iloc[some], y[some], settings, job, wait)
+        return grow(x.iloc[some], y[some], train, settings, job, wait)
     if held:
         job.found.update(rounds=max(10, rounds), rate=pace.rate, late=late)
     return model
@@ -237,6 +237,14 @@ def rounds_in_time(model: Any, x: Any, y: np.ndarray, few: int, job: Job) -> flo
     return max(job.seconds, min(job.most, 100 * each)) / each
 
 
-def predictions_of(model: Any, parts: list[Any], job: Job) -> list[np.ndarray]:
-    """Numbers, or the chances of the classes."""
-    return [model.predict(part) if job.numeric else model.predict_proba(part) for part in parts]
+def options_in(settings: Settings) -> Settings:
+    """The settings of trees that are parameters of their library."""
+    ours = ("rounds", "rate", "patience", "absolute", "trees", "search", "only")
+    return {name: value for name, value in settings.items() if name not in ours}
+
+
+def fit_predict(fit: Callable[..., Any], tables: list[Any], y: np.ndarray, job: Job, *more: Any) -> list[np.ndarray]:
+    """Numbers, or chances of classes, for all tables but the first, by the model that `fit` makes of that one."""
+    first, *others = tables
+    model = job.memory.hold(fit, first, y, *more)
+    return [model.predict(other) if job.numeric else model.predict_proba(other) for other in others]

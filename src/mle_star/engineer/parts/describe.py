@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ Worth = Callable[["Profile"], float]
 
 @dataclass(frozen=True)
 class Setting:
-    """A number that can be chosen: its usual value, its range, and what it means."""
+    """A number that can be chosen: its usual value, its range, what it means; and its value where rows are few."""
 
     usual: float
     low: float
     high: float
     meaning: str
+    small: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,27 +55,38 @@ class Move(Choice):
 
 
 @dataclass(frozen=True)
-class Step(Choice):
-    """A step that adds columns. `add` gets one frame, or, where it learns, the training rows with their truth.
+class Described:
+    """A function of scripts that tells of itself: the first paragraph of its docstring is what a plan says of it."""
+
+    function: Callable[..., Any]
+
+    @property
+    def key(self) -> str:
+        """Its name in scripts."""
+        return self.function.__name__.partition("_")[2]
+
+    @property
+    def choice(self) -> Choice:
+        """It, as a plan says it."""
+        return Choice(" ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split()))
+
+
+@dataclass(frozen=True)
+class Step(Described):
+    """A step that adds columns. It gets one frame, or, where it learns, the training rows with their truth.
 
     `on` gives the columns that it is for: where there are none, it is worth nothing.
     """
 
-    add: Callable[..., Any]
     on: Callable[[Profile], Iterable[str]]
     usual: float | Worth
     first: bool = False
     more: Callable[[Profile], dict[str, Any]] = lambda profile: {}
 
     @property
-    def key(self) -> str:
-        """Its name in scripts."""
-        return self.add.__name__.partition("_")[2]
-
-    @property
     def learns(self) -> bool:
         """Does it learn from training rows, so that it belongs inside the folds?"""
-        return self.add.__name__.startswith("learn_")
+        return self.function.__name__.startswith("learn_")
 
     def worth(self, profile: Profile) -> float:
         """Its worth for a task."""
@@ -112,17 +125,13 @@ class Family:
 
     def usual(self, profile: Profile) -> dict[str, Any]:
         """The settings for a task."""
-        return {**{name: setting.usual for name, setting in self.settings.items()}, **self.start(profile)}
+        usual = {name: setting.usual for name, setting in self.settings.items()}
+        small = {name: setting.small for name, setting in self.settings.items() if setting.small is not None}
+        return {**usual, **self.start(profile), **(small if profile.small else {})}
 
 
 @dataclass(frozen=True)
-class Blend(Choice):
+class Blend(Described):
     """A way to make one prediction of several."""
 
-    combine: Callable[..., Any]
     worth: Worth
-
-    @property
-    def key(self) -> str:
-        """Its name in scripts."""
-        return self.combine.__name__.removeprefix("combine_")

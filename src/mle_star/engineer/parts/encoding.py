@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mle_star.engineer.parts.core import Job, Rows, Settings, predictions_of
+from mle_star.engineer.parts.core import Job, Rows, Settings, fit_predict
 
 
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
@@ -137,25 +137,21 @@ def as_matrix(fit: Rows, others: list[Rows], *, bins: int = 0, words: bool = Tru
     return matrices
 
 
-def fit_logistic(
-    matrix: Any, y: np.ndarray, asked: list[Any], strength: float, rounds: int, job: Job
-) -> list[np.ndarray]:
+def fit_logistic(tables: list[Any], y: np.ndarray, strength: float, rounds: int, job: Job) -> list[np.ndarray]:
     """Chances by logistic regression; on sparse matrices each class against the rest, which is much quicker."""
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
 
     count = int(y.max()) + 1
-    if not sparse.issparse(matrix) or count > 60:
-        model = job.memory.hold(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, matrix, y)
-        return predictions_of(model, asked, job)
-    return fit_each_class(y, lambda label: [matrix, *asked], strength, rounds, job)
+    if not sparse.issparse(tables[0]) or count > 60:
+        return fit_predict(LogisticRegression(C=strength, max_iter=rounds, tol=1e-3).fit, tables, y, job)
+    return fit_each_class(y, lambda label: tables, strength, rounds, job)
 
 
-def fit_scaled(fit: Any, matrix: Any, y: np.ndarray, asked: list[Any], job: Job) -> list[np.ndarray]:
+def fit_scaled(fit: Any, tables: list[Any], y: np.ndarray, job: Job, *more: Any) -> list[np.ndarray]:
     """Numbers by a model that learns them around 0 and with a spread of 1."""
     middle, spread = float(np.mean(y)), float(np.std(y)) or 1.0
-    model = job.memory.hold(fit, matrix, (y - middle) / spread)
-    return [model.predict(part) * spread + middle for part in asked]
+    return [p * spread + middle for p in fit_predict(fit, tables, (y - middle) / spread, job, *more)]
 
 
 def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, job: Job) -> list[np.ndarray]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.engineer.parts.core import Job, Rows, Settings, predictions_of
+from mle_star.engineer.parts.core import Job, Rows, Settings, fit_predict
 from mle_star.engineer.parts.describe import Family, Move, Setting
 from mle_star.engineer.parts.encoding import as_matrix, fit_each_class, fit_logistic, fit_scaled
 
@@ -16,12 +16,12 @@ def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings
     from scipy import sparse
     from sklearn.linear_model import Ridge
 
-    matrix, *asked = as_matrix(rows, others, bins=int(settings["bins"]))
+    tables = as_matrix(rows, others, bins=settings["bins"])
     if job.numeric:
-        solver = "sparse_cg" if sparse.issparse(matrix) else "auto"
+        solver = "sparse_cg" if sparse.issparse(tables[0]) else "auto"
         line = Ridge(alpha=1 / settings["strength"], solver=solver, tol=1e-3, max_iter=200)
-        return [np.clip(p, y.min(), y.max()) for p in fit_scaled(line.fit, matrix, y, asked, job)]
-    return fit_logistic(matrix, y, asked, settings["strength"], int(settings["rounds"]), job)
+        return [np.clip(p, y.min(), y.max()) for p in fit_scaled(line.fit, tables, y, job)]
+    return fit_logistic(tables, y, settings["strength"], settings["rounds"], job)
 
 
 LINEAR = Family(
@@ -82,8 +82,8 @@ NBSVM = Family(
     cheap={"strength": 0.5},
     ablations={"strength": {"strength": 0.02}},
     moves=(
-        Move("Loosen NB-SVM. A weaker penalty lets rare words speak.", {"strength": "*4"}, 0.4),
-        Move("Tighten NB-SVM. A stronger penalty trusts no rare word.", {"strength": "*0.25"}, 0.4),
+        Move("Loosen {}. A weaker penalty lets rare words speak.", {"strength": "*4"}, 0.4),
+        Move("Tighten {}. A stronger penalty trusts no rare word.", {"strength": "*0.25"}, 0.4),
     ),
     reads=True,
 )
@@ -93,11 +93,9 @@ def fit_neighbours(rows: Rows, y: np.ndarray, others: list[Rows], settings: Sett
     """The weighted mean of the nearest training rows, on scaled numbers and levels."""
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
     kind = KNeighborsRegressor if job.numeric else KNeighborsClassifier
-    count = int(max(1, min(settings["count"], len(y) // 2)))
-    model = job.memory.hold(kind(count, weights="distance", n_jobs=job.threads).fit, matrix, y)
-    return predictions_of(model, asked, job)
+    model = kind(max(1, min(settings["count"], len(y) // 2)), weights="distance", n_jobs=job.threads)
+    return fit_predict(model.fit, as_matrix(rows, others, words=not rows.frame.shape[1]), y, job)
 
 
 NEIGHBOURS = Family(
@@ -120,19 +118,18 @@ def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.svm import SVC, SVR
 
-    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
+    tables = as_matrix(rows, others, words=not rows.frame.shape[1])
     if job.numeric:
-        return fit_scaled(SVR(C=settings["strength"], cache_size=500).fit, matrix, y, asked, job)
+        return fit_scaled(SVR(C=settings["strength"], cache_size=500).fit, tables, y, job)
     machine = SVC(C=settings["strength"], cache_size=500)
     parts = int(min(3, np.bincount(y).min()))
     if parts < 2:
-        margins = job.memory.hold(machine.fit, matrix, y).decision_function
-        tables = [margins(part).reshape(part.shape[0], -1) for part in asked]
-        tables = [table if table.shape[1] > 1 else np.hstack([0 * table, table]) for table in tables]
-        weights = [np.exp(table - table.max(axis=1, keepdims=True)) for table in tables]
+        margins = job.memory.hold(machine.fit, tables[0], y).decision_function
+        given = [margins(table).reshape(table.shape[0], -1) for table in tables[1:]]
+        given = [margin if margin.shape[1] > 1 else np.hstack([0 * margin, margin]) for margin in given]
+        weights = [np.exp(margin - margin.max(axis=1, keepdims=True)) for margin in given]
         return [weight / weight.sum(axis=1, keepdims=True) for weight in weights]
-    model = job.memory.hold(CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit, matrix, y)
-    return predictions_of(model, asked, job)
+    return fit_predict(CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit, tables, y, job)
 
 
 KERNEL = Family(
@@ -151,12 +148,10 @@ KERNEL = Family(
 
 def fit_network(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
     """Two layers on scaled numbers and levels, as many rounds as the time allows: the first is timed."""
-    matrix, *asked = as_matrix(rows, others, words=not rows.frame.shape[1])
-    matrix, *asked = (part.astype("float32") for part in (matrix, *asked))
+    tables = [matrix.astype("float32") for matrix in as_matrix(rows, others, words=not rows.frame.shape[1])]
     if job.numeric:
-        said = fit_scaled(lambda x, scaled: train_network(x, scaled, settings, job), matrix, y, asked, job)
-        return [np.clip(p, y.min(), y.max()) for p in said]
-    return predictions_of(job.memory.hold(train_network, matrix, y, settings, job), asked, job)
+        return [np.clip(p, y.min(), y.max()) for p in fit_scaled(train_network, tables, y, job, settings, job)]
+    return fit_predict(train_network, tables, y, job, settings, job)
 
 
 def train_network(matrix: Any, y: np.ndarray, settings: Settings, job: Job) -> Any:
@@ -165,12 +160,12 @@ def train_network(matrix: Any, y: np.ndarray, settings: Settings, job: Job) -> A
 
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-    width = int(settings["width"])
+    width = settings["width"]
     shape = {"hidden_layer_sizes": (width, width // 2), "alpha": settings["decay"], "random_state": job.seed}
     kind = MLPRegressor if job.numeric else MLPClassifier
     model = kind(**shape, learning_rate_init=settings["rate"], batch_size=min(256, max(16, len(y) // 20)))
     started, pace = time.monotonic(), 0.0
-    for number in range(int(settings["rounds"])):
+    for number in range(settings["rounds"]):
         model.partial_fit(matrix, y, **({} if job.numeric or number else {"classes": np.unique(y)}))
         pace = (time.monotonic() - started) / (number + 1)
         if time.monotonic() - started + pace > job.seconds:

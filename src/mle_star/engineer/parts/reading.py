@@ -106,16 +106,13 @@ def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     for name in data.get("categories", []):
         changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
     numbers = number_columns(frame, data)
-    plain = frame[numbers].select_dtypes(["number"])
-    for name in [name for name in numbers if name not in plain]:
+    figures = frame[numbers].select_dtypes(["number"]).astype("float64")
+    for name in [name for name in numbers if name not in figures]:
         cells = frame[name].replace({"True": 1, "False": 0, True: 1, False: 0})
-        changed[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
-    figures = pd.concat(
-        [plain.astype("float64"), pd.DataFrame({n: changed.pop(n) for n in numbers if n not in plain})], axis=1
-    )
-    figures = figures.where(np.isfinite(figures)).clip(-1e15, 1e15)
+        figures[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
+    figures = figures[numbers].where(np.isfinite(figures)).clip(-1e15, 1e15)
     others = frame.drop(columns=[*numbers, *changed])
-    return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures[numbers]], axis=1)
+    return pd.concat([others, pd.DataFrame(changed, index=frame.index), figures], axis=1)
 
 
 def number_columns(frame: pd.DataFrame, data: Settings) -> list[str]:

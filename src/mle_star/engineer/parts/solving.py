@@ -15,7 +15,7 @@ import pandas as pd
 from mle_star.engineer.parts.core import Clock, Job, Memory, Rows, Settings
 from mle_star.engineer.parts.reading import as_classes, number_columns, read_data, read_table
 from mle_star.engineer.parts.texts import count_words
-from mle_star.engineer.parts.validation import Course, Model, Said, cross_validate, make_folds
+from mle_star.engineer.parts.validation import Course, Model, Outcome, cross_validate, make_folds
 
 Prepared = tuple[Rows, Rows, Settings]
 
@@ -64,8 +64,8 @@ def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Prep
 
 def learn_target(
     solution: Solution, target: Settings, frame: pd.DataFrame, prepared: Prepared, clock: Clock, memory: Memory
-) -> tuple[np.ndarray, Said]:
-    """The truth of one target, and what the models say of it."""
+) -> tuple[np.ndarray, Outcome]:
+    """The truth of one target, and what the models predict of it."""
     rows, test, columns = prepared
     classes = target.get("classes", [])
     if target["kind"] == "number":
@@ -79,11 +79,9 @@ def learn_target(
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
     if folds["kind"] == "time":  # scored by a time as long as the one to be answered
         folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
-    pairs, steps = make_folds(frame, y, folds, solution.seed), solution.fold_steps
-    scale, anchor = target.get("scale", "plain") if numeric else "plain", target.get("anchor", "")
-    goal = (job, clock, scale, anchor, len(classes))
-    course = Course(rows, y, test, pairs, solution.models, steps, solution.features, columns, *goal)
-    return y, cross_validate(course, refit=len(pairs) == 1)
+    pairs, parts = make_folds(frame, y, folds, solution.seed), (solution.models, solution.fold_steps, solution.features)
+    goal = (target.get("scale", "plain"), target.get("anchor", ""), len(classes))
+    return y, cross_validate(Course(rows, y, test, pairs, *parts, columns, job, clock, *goal))
 
 
 def for_target(solution: Solution, target: Settings) -> Solution:
@@ -121,13 +119,13 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
     return solution.decide(y, blends[0], blends[1:], by_metric)
 
 
-def honest_answers(solution: Solution, y: np.ndarray, said: Said) -> tuple[np.ndarray, np.ndarray]:
+def honest_answers(solution: Solution, y: np.ndarray, outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     """The rows that were scored, and for each an answer that was learned from other rows."""
-    order, given = np.random.default_rng(solution.seed).permutation(said.scored), []
+    order, given = np.random.default_rng(solution.seed).permutation(outcome.scored), []
     for part in np.array_split(order, 5 if len(order) >= 50 else 1):
         others = np.setdiff1d(order, part) if len(part) < len(order) else part
-        known, asked = ({name: p[rows] for name, p in said.known.items()} for rows in (others, part))
-        given.append(answers_of(solution, y[others], known, [asked])[0])
+        known, held = ({name: p[rows] for name, p in outcome.known.items()} for rows in (others, part))
+        given.append(answers_of(solution, y[others], known, [held])[0])
     return order, np.concatenate(given)
 
 
@@ -171,12 +169,12 @@ def learn_all(
     sets = solution.metric["answers"] == "set"
     for number, target in enumerate(solution.targets):
         own, part = for_target(solution, target), clock.part(len(solution.targets) - number)
-        y, said = learn_target(own, target, train, prepared, part, memory)
-        order, given = honest_answers(own, y, said)
+        y, outcome = learn_target(own, target, train, prepared, part, memory)
+        order, given = honest_answers(own, y, outcome)
         scored.append((y, order, given))
         scores.append(0.0 if sets else own.score(y[order], given))
-        known = {name: p[said.scored] for name, p in said.known.items()}
-        answers[target["name"]] = answers_of(own, y[said.scored], known, [said.asked])[0]
+        known = {name: p[outcome.scored] for name, p in outcome.known.items()}
+        answers[target["name"]] = answers_of(own, y[outcome.scored], known, [outcome.test])[0]
     return score_of_sets(solution, scored) if sets else float(np.mean(scores)), answers
 
 
@@ -223,8 +221,8 @@ def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, 
     elif len(sample) == len(test):
         table = sample.assign(**{name: given[name].to_numpy() for name in given})
     else:
-        asked = read_table(data["test"]) if data.get("test") else test
-        table = pd.DataFrame({name: given[name] if name in given else asked.get(name) for name in sample})
+        rows = read_table(data["test"]) if data.get("test") else test
+        table = pd.DataFrame({name: given[name] if name in given else rows.get(name) for name in sample})
     options = data["sample"].get("options", {}) if sample is not None else {}
     form = {name: value for name, value in options.items() if name in ("sep", "decimal")}
     Path("./final").mkdir(exist_ok=True)

@@ -77,7 +77,7 @@ def counts_of(rows: np.ndarray, keys: np.ndarray, height: int, size: int) -> Any
 
 
 def add_text_sizes(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """How long texts and lists are."""
+    """Measure how long the texts are. The length of a text or a list is a number that every model can use."""
     made: dict[str, Any] = {}
     for name in settings["columns"]:
         made[f"{name} characters"] = frame[name].str.len()
@@ -86,7 +86,11 @@ def add_text_sizes(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def add_style(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
-    """How the texts are written: digits, capitals, signs, links, and their shares."""
+    """Measure how the texts are written. Digits, capitals, punctuation and word length tell kinds of texts apart
+    without reading them.
+
+    The counts of each text, and their shares of its length.
+    """
     patterns = {
         "digits": r"\d",
         "capitals": r"[A-Z]",
@@ -107,7 +111,7 @@ def add_style(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 
 def learn_topics(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """The main directions of the weighted words."""
+    """Compress the texts into topics. The main directions of the weighted words are numbers that any model can use."""
     from sklearn.decomposition import TruncatedSVD
 
     weighted = weigh_words(rows[0].words, [part.words for part in rows[1:]])
@@ -119,7 +123,11 @@ def learn_topics(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) 
 
 
 def learn_reading(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
-    """What a quick linear model makes of the words, cross-fitted: no training row is read by a model that knew it."""
+    """Let a linear reader score the texts first. Its cross-fitted reading of the words is the one column that trees
+    need from a text.
+
+    No training row is read by a model that knew it.
+    """
     from sklearn.linear_model import Ridge
 
     weighted = weigh_words(rows[0].words, [part.words for part in rows[1:]])
@@ -129,35 +137,14 @@ def learn_reading(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job)
 
 
 STEPS = (
+    Step(add_text_sizes, lambda p: p.reading[:10], 0.5, first=True),
     Step(
-        "Measure how long the texts are. The length of a text or a list is a number that every model can use.",
-        add_text_sizes,
-        lambda p: p.reading[:10],
-        0.5,
-        first=True,
-    ),
-    Step(
-        "Let a linear reader score the texts first. "
-        "Its cross-fitted reading of the words is the one column that trees need from a text.",
         learn_reading,
         lambda p: p.reading,
         lambda p: 0.9 if p.class_count <= 30 else 0.0,
         first=True,
         more=lambda p: {"alpha": 2.0},
     ),
-    Step(
-        "Compress the texts into topics. "
-        "The main directions of the weighted words are numbers that every model can use.",
-        learn_topics,
-        lambda p: p.reading,
-        0.8,
-        more=lambda p: {"count": 30},
-    ),
-    Step(
-        "Measure how the texts are written. "
-        "Digits, capitals, punctuation and word length tell kinds of texts apart without reading them.",
-        add_style,
-        lambda p: p.texts[:5],
-        0.75,
-    ),
+    Step(learn_topics, lambda p: p.reading, 0.8, more=lambda p: {"count": 30}),
+    Step(add_style, lambda p: p.data["texts"][:5], 0.75),
 )

@@ -14,6 +14,7 @@ from mle_star.engineer.parts.core import Clock, Job, Rows, Settings, few_rows
 from mle_star.engineer.parts.encoding import build_features, without
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
+Rounds = list[tuple[np.ndarray, Any]]
 Model = tuple[Callable[..., list[np.ndarray]], Settings, bool]
 
 # --- folds -----------------------------------------------------------------------------------------------
@@ -42,44 +43,28 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int
     return [pair for folds in again for pair in folds.split(everything, y)]
 
 
-@dataclass
-class FoldPlan:
-    """Rounds: the rows to learn from, and the rows held out to be scored by, None where all are learned from.
+def rounds_of(folds: Folds, size: int, refit: bool) -> tuple[Rounds, int]:
+    """The folds and a round of all rows, with none held out: at the end, or without `refit` once every row is scored.
 
-    After `once` rounds all rows that can be scored are; what follows has the time that is left over.
-    With `refit` only models of all rows answer.
+    And after how many rounds all rows that can be scored are: what follows has the time that is left over.
     """
-
-    rounds: list[tuple[np.ndarray, np.ndarray | None]]
-    once: int
-    refit: bool
-
-    def shorten(self, folds: Folds) -> None:
-        """Too little time for many folds: after one, or two where they are small, learn from all rows."""
-        self.once, self.refit = 2 if len(folds[0][1]) >= 500 else 3, True
-        everything = [each for each in self.rounds if each[1] is None]
-        self.rounds[1:] = [*folds[1 : self.once - 1], *everything * 3]
-
-
-def plan_of(folds: Folds, size: int, refit: bool) -> FoldPlan:
-    """The folds, and a round of all rows: at the end, or without `refit` as soon as every row is scored."""
     everything = (np.arange(size), None)
     scored = np.cumsum([len(held) for _, held in folds])
     once = min(int(np.searchsorted(scored, size)) + 1, len(folds) + refit)
     place = len(folds) if refit else once
-    return FoldPlan([*folds[:place], everything, *folds[place:]], once, refit)
+    return [*folds[:place], everything, *folds[place:]], once
 
 
 # --- cross-validation ------------------------------------------------------------------------------------
 
 
 @dataclass
-class Said:
-    """What each model says: out of fold for the rows that were scored, and for the rows to answer."""
+class Outcome:
+    """What each model predicts, out of fold for the rows that were `scored`, and for the rows to answer."""
 
-    known: dict[str, np.ndarray] = field(default_factory=dict)
-    asked: dict[str, np.ndarray] = field(default_factory=dict)
-    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
+    known: dict[str, np.ndarray]
+    test: dict[str, np.ndarray]
+    scored: np.ndarray
 
 
 @dataclass
@@ -107,52 +92,52 @@ class Course:
         self.seconds = self.clock.left()
 
 
-def cross_validate(course: Course, *, refit: bool = False) -> Said:
-    """Fit every model in every fold, for as many folds as the time allows; with `refit`, once more on all rows."""
+def cross_validate(course: Course) -> Outcome:
+    """Fit every model in every fold, as many as the time allows; with one fold only models of all rows answer."""
     job, clock, y, folds = course.job, course.clock, course.y, course.folds
-    size = (len(y),) if job.numeric else (len(y), course.classes)
-    said, times = Said(), np.zeros(len(y))
-    said.known = {name: np.zeros(size) for name in course.models}
-    said.asked = {name: np.zeros((len(course.test.frame), *size[1:])) for name in course.models}
-    plan = plan_of(folds, len(y), refit)
-    bagged, pace = 0, 0.0
-    for number, (fit, held) in enumerate(plan.rounds):
+    shape = () if job.numeric else (course.classes,)
+    known = {name: np.zeros((len(y), *shape)) for name in course.models}
+    test = {name: np.zeros((len(course.test.frame), *shape)) for name in course.models}
+    refit = len(folds) == 1
+    rounds, once = rounds_of(folds, len(y), refit)
+    times, bagged, pace = np.zeros(len(y)), 0, 0.0
+    for number, (fit, held) in enumerate(rounds):
         begun = time.monotonic()
-        answering = held is None or not plan.refit
+        answering = held is None or not refit
         needed = 0.0 if number == 0 or (held is None and not bagged) else 0.7 if answering else 1.4
         if job.memory.hold(bool, needed > 0 and clock.left() < needed * pace):
             continue
-        weight = plan.once if held is None and not plan.refit else 1  # all rows count as much as all folds
+        weight = once if held is None and not refit else 1  # all rows count as much as all folds
         others = [*([] if held is None else [course.rows.take(held)]), *([course.test] if answering else [])]
-        left = (plan.once if number < plan.once else len(plan.rounds)) - number
+        left = (once if number < once else len(rounds)) - number
         for name, answers in learn_round(course, number, fit, others, left, answering).items():
             if held is not None:
-                said.known[name][held] += answers[0]
+                known[name][held] += answers[0]
             if answering:
-                said.asked[name] += weight * answers[-1]
+                test[name] += weight * answers[-1]
         if held is not None:
             times[held] += 1
         bagged += weight if answering else 0
         pace = time.monotonic() - begun
         late = number == 0 < len(folds) - 1 and any(each[0].get("late") for each in course.found.values())
-        if job.memory.hold(bool, late and not plan.refit):
-            plan.shorten(folds)
-            bagged = 0
+        if job.memory.hold(bool, late and not refit):
+            # too little time for many folds: after one, or two where they are small, learn from all rows
+            once, refit, bagged = 2 if len(folds[0][1]) >= 500 else 3, True, 0
+            rounds[1:] = [*folds[1 : once - 1], *[(np.arange(len(y)), None)] * 3]
             course.chosen = {
                 name: with_found(own, course.found.get(name, []), 1) for name, own in course.chosen.items()
             }
-            said.asked = {name: np.zeros_like(p) for name, p in said.asked.items()}
-    said.scored = np.flatnonzero(times)
+            test = {name: np.zeros_like(p) for name, p in test.items()}
     for name in course.models:
-        said.known[name] /= np.maximum(times, 1).reshape(-1, *[1] * (len(size) - 1))
-        said.asked[name] /= max(bagged, 1)
-    return said
+        known[name] /= np.maximum(times, 1).reshape(-1, *[1] * len(shape))
+        test[name] /= max(bagged, 1)
+    return Outcome(known, test, np.flatnonzero(times))
 
 
 def learn_round(
     course: Course, number: int, fit: np.ndarray, others: list[Rows], left: int, answering: bool
 ) -> dict[str, list[np.ndarray]]:
-    """What each model, fitted on the rows `fit`, says of the `others`; `left` rounds share the time that is left."""
+    """What each model, fitted on the rows `fit`, predicts for the `others`; `left` rounds share the time left."""
     job, clock, count = replace(course.job, seed=course.job.seed + number), course.clock, len(course.models)
     truth = scaled(course.y[fit], course.scale) if job.numeric else course.y[fit]
     seen = np.arange(course.classes)
@@ -162,7 +147,7 @@ def learn_round(
     built, origin = build_features(part, truth, others, course.columns, course.steps, course.features, job)
     base = [anchor_of(each, course.anchor, truth) for each in built]
     goal = truth - base[0] if job.numeric else truth
-    said = {}
+    predicted = {}
     for place, name in enumerate(course.models):
         seconds = max(0.3, min(clock.left(), course.seconds) * 0.9 / max(1.0, left * count - place))
         most = 0.8 * clock.room() / (count - place) / (1 if answering else 2)
@@ -175,8 +160,8 @@ def learn_round(
             share = replace(job, seconds=seconds, most=most, found={})
             learned = learn_model(course, name, given, goal, wanted, share, first=number == 0)
         pairs = zip(learned, base[1:], strict=True)
-        said[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
-    return said
+        predicted[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
+    return predicted
 
 
 def learn_model(
@@ -203,8 +188,8 @@ def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: l
         few = few_rows(y, 1000, job)
         begun = time.monotonic()
         within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
-        asked = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
-        learn(rows.take(few), within, asked, course.chosen[name], job)
+        some = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
+        learn(rows.take(few), within, some, course.chosen[name], job)
         course.paces[name] = time.monotonic() - begun
     wanted = int(1000 * (max(job.seconds, job.most) / max(course.paces[name], 1e-3)) ** 0.85)
     return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
@@ -212,10 +197,10 @@ def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: l
 
 def with_found(settings: Settings, found: list[Settings], enough: int) -> Settings:
     """The settings with the rounds that models of the first folds stopped after: the others need no rows to stop by."""
-    told = [each for each in found if each and not each["late"]]
-    if len(told) < enough or not settings.get("patience"):
+    stopped = [each for each in found if each and not each["late"]]
+    if len(stopped) < enough or not settings.get("patience"):
         return settings
-    mean = {key: float(np.mean([each[key] for each in told])) for key in ("rounds", "rate")}
+    mean = {key: float(np.mean([each[key] for each in stopped])) for key in ("rounds", "rate")}
     return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
