@@ -127,9 +127,8 @@ def test_three_quick_ctrl_c_before_there_is_a_journal_are_one_line_and_exit_code
         process.send_signal(signal.SIGINT)
         time.sleep(0.03)
     lines = [line for line in process.stderr.read().splitlines() if not line.startswith("import time:")]
-    assert process.wait(60) in (130, -signal.SIGINT), (
-        lines
-    )  # Python itself may end by the signal, which shells call 130
+    # Python itself may end by the signal, which shells call 130
+    assert process.wait(60) in (130, -signal.SIGINT), lines
     assert lines[-1] == "mle-star: interrupted" and "Traceback" not in "".join(lines)
     assert not run_dir.exists(), "the copy of the data is gone"
 

@@ -89,9 +89,8 @@ def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
 
 
 @given(st.text(st.sampled_from(list("`~ \nab\tpython>-1.")), max_size=120))
-def test_extraction_never_fails_and_never_gives_none(response: str) -> None:
-    assert isinstance(extract_code_block(response), str)
-    has_extractable_code(response)
+def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
+    assert isinstance(extract_code_block(response), str) and has_extractable_code(response) in (True, False)
 
 
 @pytest.mark.req("REQ-SF-005")
@@ -130,15 +129,9 @@ def test_only_python_counts_as_code(response: str, expected: bool) -> None:
     assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("x = 1", True), ("x = ", False), ("return 1", False), ("s = '\\d'", True), ("\0", False),
-        ("from __future__ import annotations\nx: int = 1", True),  # nothing of our own imports is inherited
-    ],
-)  # fmt: skip
-def test_compiles_says_what_python_would(code: str, expected: bool) -> None:
-    assert compiles(code) is expected
+def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> None:
+    able = ("x = 1", "s = '\\d'", "from __future__ import annotations\nx: int = 1")
+    assert [compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
 
 
 LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB

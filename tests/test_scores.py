@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import timeit
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -43,44 +44,34 @@ def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
     assert parse_score(stdout) == read_score(stdout).score == score
 
 
+OWN_LINE = "print the score on a line of its own"
+
+
 @pytest.mark.req("REQ-EX-011", "REQ-DM-027")
 @pytest.mark.parametrize(
-    ("line", "score"),
+    ("line", "hit", "problem"),
     [
-        (f"{LINE}85%", 85.0),
-        (f"{LINE}1,234.56", 1.0),
-        (f"{LINE}0.85 (std 0.01)", 0.85),
-        (f"{LINE}\n0.85", 0.85),
-        (f"epoch 3 {LINE}0.7", 0.7),
-        (f"{LINE}0.5 {LINE}0.6", 0.6),
-        (f"{LINE}x", 0.5),
+        (f"{LINE}85%", 85.0, "the line says 85%: print a plain number"),
+        (f"{LINE}1,234.56", 1.0, "the line says 1,234.56: print a plain number"),
+        (f"{LINE}0,85", 0.0, "the line says 0,85: print a plain number"),
+        (f"{LINE}1_000", 1.0, "the line says 1_000: print a plain number"),
+        (f"{LINE}٣", 3.0, "the line says ٣: print a plain number"),
+        (f"{LINE}0.85 (std 0.01)", 0.85, "the line says 0.85 (std 0.01): print a plain number"),
+        (f"{LINE}", None, "the line holds no number: print it on the same line"),
+        (f"{LINE}\n0.85", 0.85, "the line holds no number: print it on the same line"),
+        (f"{LINE}x", 0.5, "the line says x: print a plain number"),
+        (f"{LINE}nan", 0.5, "the line says nan: print a finite number"),
+        (f"{LINE}1e999", None, "the line says 1e999: print a plain number"),
+        (f"epoch 3 {LINE}0.7", 0.7, f"the line says epoch 3 {LINE}0.7: {OWN_LINE}"),
+        (f"{LINE}0.5 {LINE}0.6", 0.6, f"the line says {LINE}0.5 {LINE}0.6: {OWN_LINE}"),
     ],
 )
-def test_the_specified_function_takes_whatever_the_pattern_hits(line: str, score: float) -> None:
-    assert parse_score(f"{LINE}0.5\n{line}\nended\n") == score
-
-
-@pytest.mark.req("REQ-EX-011")
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (f"{LINE}85%", "the line says 85%: print a plain number"),
-        (f"{LINE}1,234.56", "the line says 1,234.56: print a plain number"),
-        (f"{LINE}0,85", "the line says 0,85: print a plain number"),
-        (f"{LINE}1_000", "the line says 1_000: print a plain number"),
-        (f"{LINE}٣", "the line says ٣: print a plain number"),
-        (f"{LINE}0.85 (std 0.01)", "the line says 0.85 (std 0.01): print a plain number"),
-        (f"{LINE}", "the line holds no number: print it on the same line"),
-        (f"{LINE}\n0.85", "the line holds no number: print it on the same line"),
-        (f"{LINE}nan", "the line says nan: print a finite number"),
-        (f"{LINE}1e999", "the line says 1e999: print a plain number"),
-        (f"epoch 3 {LINE}0.7", f"the line says epoch 3 {LINE}0.7: print the score on a line of its own"),
-        (f"{LINE}0.5 {LINE}0.6", f"the line says {LINE}0.5 {LINE}0.6: print the score on a line of its own"),
-        (f"{LINE}{'x' * 999}", f"the line says {'x' * 80} ...: print a plain number"),
-    ],
-)
-def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(line: str, problem: str) -> None:
+def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(
+    line: str, hit: float | None, problem: str
+) -> None:
+    """The specified function takes whatever the pattern hits, or else an earlier line."""
     assert read_score(f"begun\n{line}\nended\n") == ScoreReading(None, problem)
+    assert parse_score(f"{LINE}0.5\n{line}\nended\n") == hit
     if "nan" not in line:
         assert read_score(f"{LINE}0.5\n{line}\n").score is None, "no earlier line counts instead"
 
@@ -134,25 +125,15 @@ def test_every_score_stands_alone_on_a_line_and_is_a_hit_of_the_pattern(parts: l
     assert score is None or score in [float(hit) for line in whole for hit in re.findall(f"^{SCORE_PATTERN}$", line)]
 
 
+LOSS, NO_COLON = "epoch 1: loss 0.693\n" * 50_000, "Final Validation Performance\n" * 35_000
+FILLERS = (f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above ")
+
+
 @pytest.mark.req("REQ-EX-011")
-@pytest.mark.parametrize(
-    "stdout",
-    [
-        "epoch 1: loss 0.693\n" * 50_000 + f"{LINE}0.5\n",
-        f"{LINE}0.5\n" + "epoch 1: loss 0.693\n" * 50_000,
-        "Final Validation Performance\n" * 35_000,
-        "no score here " * 71_000,
-    ],
-    ids=["at the end", "at the start", "without a colon", "none"],
-)
-def test_a_megabyte_of_output_is_read_in_milliseconds(stdout: str) -> None:
-    assert min(timeit.repeat(lambda: parse_score(stdout), number=1, repeat=30)) < 0.010
-
-
-@pytest.mark.parametrize("filler", [f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above "])
-def test_a_megabyte_of_lines_that_are_none_takes_time_in_proportion(filler: str) -> None:
-    text = filler * (1_000_000 // len(filler))
-    for read in (parse_score, read_score):
+def test_a_megabyte_of_output_is_read_in_milliseconds_and_of_lines_that_are_none_in_proportion() -> None:
+    for stdout in (f"{LOSS}{LINE}0.5\n", f"{LINE}0.5\n{LOSS}", NO_COLON, "no score here " * 71_000):
+        assert min(timeit.repeat(lambda: parse_score(stdout), number=1, repeat=30)) < 0.010  # noqa: B023
+    for text, read in product((filler * (1_000_000 // len(filler)) for filler in FILLERS), (parse_score, read_score)):
         assert min(timeit.repeat(lambda: read(text), number=1, repeat=5)) < 2  # noqa: B023
 
 
@@ -188,8 +169,7 @@ def test_what_cannot_be_used_is_quoted_whole_up_to_a_limit(end: str) -> None:
     assert read_score(f"epoch 3{end}") == ScoreReading(None, ""), "without a score line there is nothing to say of one"
     assert read_score(f"{LINE}1e30{end}", Scale("rmse")).score == 1e30
     assert read_score(f"{LINE}1.1e30{end}", Scale("rmse")).score is None
-    line = "so: Final Validation Performance: 0.25"
-    assert read_score(line + end).problem == f"the line says {line}: print the score on a line of its own"
+    assert read_score(f"so: {LINE}0.25{end}").problem == f"the line says so: {LINE}0.25: {OWN_LINE}"
     for length, shown in [(80, "x" * 80), (81, "x" * 80 + " ...")]:
-        problem = read_score(f"Final Validation Performance: {'x' * length}{end}").problem
+        problem = read_score(f"{LINE}{'x' * length}{end}").problem
         assert problem == f"the line says {shown}: print a plain number"

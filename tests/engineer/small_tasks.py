@@ -15,7 +15,7 @@ from typing import Any
 import pandas
 
 Row = dict[str, Any]
-LOWER = ("log loss", "logloss", "log_loss", "mae", "rmse", "rmsle", "smape")
+LOWER = ("log loss", "logloss", "log_loss", "mae", "rmse", "rmsle", "smape", "Root Mean Squared Logarithmic Error")
 """The metrics here of which lower is better."""
 
 
@@ -201,7 +201,7 @@ def customer(n: int, row: Row) -> Row:
 
 
 TASKS: dict[str, MadeTask] = {
-    "auc": made(300, "roc_auc", lambda n, r: {"y": label(r)}),
+    "auc": made(300, "Area under the ROC curve (AUC)", lambda n, r: {"y": label(r)}),
     "log_loss_wide": made(
         300,
         "log loss",
@@ -210,13 +210,19 @@ TASKS: dict[str, MadeTask] = {
         answers=["grade_low", "grade_mid", "grade_high"],
     ),
     "quadratic_kappa": made(
-        300, "quadratic weighted kappa", lambda n, r: {"y": one_of(range(1, 6), r, -1.5, -0.5, 0.5, 1.5)}
+        300, "Quadratic Weighted Kappa (QWK)", lambda n, r: {"y": one_of(range(1, 6), r, -1.5, -0.5, 0.5, 1.5)}
     ),
-    "macro_f1": made(300, "macro F1", lambda n, r: {"y": one_of(("most", "some", "rare"), r, 0.5, 1.6)}),
+    "macro_f1": made(300, "macro-averaged F1", lambda n, r: {"y": one_of(("most", "some", "rare"), r, 0.5, 1.6)}),
     "balanced": made(300, "balanced_accuracy", lambda n, r: {"ok": r["s"] > 1.2}, "ok"),
     "r_squared": made(300, "R2", lambda n, r: {"y": value(r, 3, 10)}),
     "mean_absolute": made(1800, "mae", lambda n, r: {"price": round(math.exp(5 + r["s"]), 2)}, "price", separator=";"),
-    "log_error": made(300, "rmsle", lambda n, r: {"count": int(math.exp(2 + r["s"]))}, "count", sample=False),
+    "log_error": made(
+        300,
+        "Root Mean Squared Logarithmic Error",
+        lambda n, r: {"count": int(math.exp(2 + r["s"]))},
+        "count",
+        sample=False,
+    ),
     "two_targets": made(300, "rmse", lambda n, r: {"a": value(r, 2), "b": round(r["s"] ** 2, 3)}, ["a", "b"]),
     "two_labels": made(300, "auc", lambda n, r: {"a": label(r), "b": int(abs(r["s"]) > 1)}, ["a", "b"]),
     "several_kinds": made(200, "accuracy", lambda n, r: {"a": label(r), "b": one_of("xyz", r, -0.5, 0.5)}, ["a", "b"]),
@@ -266,7 +272,9 @@ TASKS: dict[str, MadeTask] = {
         },
         shuffled=True,
     ),
-    "text": made(320, "f1", lambda n, r: {"message": words(n % 3 // 2, n), "spam": n % 3 // 2}, "spam", bare=True),
+    "text": made(
+        320, "F1 of the class 1", lambda n, r: {"message": words(n % 3 // 2, n), "spam": n % 3 // 2}, "spam", bare=True
+    ),
     "text_value": made(
         300, "rmse", lambda n, r: {"review": words(n % 2, n), "stars": 1 + 3 * (n % 2) + n % 5 / 5}, "stars", bare=True
     ),
