@@ -84,7 +84,7 @@ async def test_a_resumed_run_replays_instead_of_running(open_run: OpenRun) -> No
             assert event.result.submission is not None and (run.run_dir / event.result.submission).read_text() == GOOD
             assert event.result.isolation == results[0].isolation != m.Isolation()
             assert (run.run_dir / "logs" / "phase1.script.log").read_text() == results[0].stdout
-            return [*results, best_score(run), kept_submission(run), len(run.journal.events)]
+            return [*results, best_score(run), kept_submission(run), len(list(run.journal.events))]
 
     first, second = Counting(), Counting()
     seen = await work(first)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mle_star.api import Run, fit
-from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
 from mle_star.orchestrator import run_pipeline_sync
+from mle_star.results.source import make_task
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
 
@@ -78,15 +78,7 @@ def label_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (data / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{i * 7 % 50},{i % 2}\n" for i in range(60)))
     (data / "test.csv").write_text("id,size\n" + "".join(f"{i},{i * 7 % 50}\n" for i in range(60, 70)))
     (data / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(60, 70)))
-    task = TaskDescription(
-        competition_id="labels",
-        task_type=TaskType.classification,
-        data_modality=DataModality.tabular,
-        evaluation_metric="accuracy",
-        metric_direction=MetricDirection.maximize,
-        description="Predict `label` of the rows of test.csv. Submit `id` and `label`.",
-        data_dir=str(data),
-    )
+    task = make_task(data, None, name="labels", target="label", metric="accuracy").task
     run_dir = folder / "runs" / "labels-1"
     config = settings(M=2, T=1, K=2, L=2, R=1)
     run_pipeline_sync(task, config, run_dir=run_dir, agents=MindAgents(), executor=LevelExecutor(), console=False)

@@ -26,6 +26,7 @@ from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
+from mle_star.holdout.split import ONE_VIEW_ROWS, THREE_FOLDS_ROWS
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import plural, some_of
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
@@ -36,8 +37,6 @@ from mle_star.run.timing import plan_seconds
 logger = logging.getLogger(__name__)
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0
 """What a script takes before one was measured here: libraries to load, and work that grows with the data."""
-VIEWS = ((5_000, 1), (1_500, 3), (0, 5))
-"""From so many rows on, so many views: each script runs once on each."""
 LOOKED_AT = 5
 
 
@@ -237,7 +236,7 @@ def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> E
     share = min(1.0, config.subsample_limit / max(rows, 1))
     guessed = SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / usable_cores()
     call, script = statistics.median(calls or [config.traits.call_seconds]), statistics.median(scripts or [guessed])
-    usual = config.score_views or next(count for least, count in VIEWS if rows >= least)
+    usual = config.score_views or (1 if rows >= ONE_VIEW_ROWS else 3 if rows >= THREE_FOLDS_ROWS else 5)
     views = usual if config.scoring == "auto" else 1
     crowd = max(1.0, config.num_parallel_solutions / usable_cores())
     whole, once = (plan_seconds(config, call * crowd, script * crowd * times) for times in (views, 1))

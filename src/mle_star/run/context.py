@@ -266,11 +266,9 @@ def scope(*parts: str) -> Iterator[RunContext]:
 @contextmanager
 def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
     """The context of refinement path `index`: own directory, own label, own steps."""
-    context = current_run()
-    label = f"path-{index}"
-    with enter_run(
-        replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
-    ) as inner:
+    context, label = current_run(), f"path-{index}"
+    inner = replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
+    with enter_run(inner):
         yield inner
 
 

@@ -93,10 +93,6 @@ class RunFolder:
         if not self.input.exists():
             self.input.symlink_to(data.relative_to(root) if data.is_relative_to(root) else data)
 
-    def work(self, label: str) -> Path:
-        """The directory in which the scripts of one path run: never the run folder itself, whose files are ours."""
-        return self.root / "work" / label
-
     def create(self) -> RunFolder:
         """Make the folder, or fail in one line when something else is there."""
         try:
@@ -279,17 +275,13 @@ def with_own_data(folder: RunFolder, task: TaskDescription) -> TaskDescription:
 
 def last_config(run_dir: Path) -> PipelineConfig:
     """The settings that the run in `run_dir` had last."""
-    first_line(run_dir)
-    return config_of(read_journal(RunFolder(run_dir).journal))
+    return config_of(read_journal(RunFolder(run_dir).open().journal))
 
 
 def config_of(recorded: Iterable[events.AnyEvent]) -> PipelineConfig:
     """The settings that a run had last, by its events."""
-    config = PipelineConfig()
-    for event in recorded:
-        if isinstance(event, (events.RunStarted, events.RunResumed)) and event.config is not None:
-            config = event.config
-    return config
+    begun = (event for event in recorded if isinstance(event, (events.RunStarted, events.RunResumed)))
+    return [PipelineConfig(), *(event.config for event in begun if event.config is not None)][-1]
 
 
 def fork_run(parent: Path, folder: RunFolder, started: events.RunStarted) -> TaskDescription:
@@ -344,9 +336,9 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted((path.parent for path in folder.glob("*/journal.jsonl")), key=lambda run: (_begun(run), run.name))
 
 
-def find_run(name: str | Path, folder: Path | None = None) -> Path:
+def find_run(name: str | Path) -> Path:
     """The run that `name` means: a folder with a journal, a name among the runs, its beginning, or `latest`."""
-    path, place = Path(name), runs_folder() if folder is None else folder
+    path, place = Path(name), runs_folder()
     if (path / "journal.jsonl").is_file():
         return path
     known = runs_in(place)

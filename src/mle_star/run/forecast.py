@@ -58,18 +58,6 @@ _EFFORT = {"low": 0.7, "high": 1.5, "xhigh": 2.0, "max": 3.0}
 _REQUEST_OVERHEAD = {"none": 1760, "Read": 3900, "WebSearch": 3900, "Bash": 9900}  # characters, as measured
 
 
-def estimated_tokens(agent: str, task: TaskDescription, config: PipelineConfig) -> tuple[int, int]:
-    """Input and output tokens of a call before one of its kind was seen: the prompt's own size plus what it carries."""
-    kind = AgentType(agent)
-    declared, settings = AGENTS[kind], agent_config(kind, tool_profile=config.tool_profile)
-    overhead = max(_REQUEST_OVERHEAD.get(tool, 0) for tool in settings.tools or ["none"])
-    scripts = config.num_parallel_solutions if declared.scripts_read is None else declared.scripts_read
-    template = len(PromptRegistry().get(kind).template)
-    sent = overhead + template + 2 * len(task.description) + scripts * SCRIPT_CHARACTERS
-    written = declared.scripts_written * SCRIPT_CHARACTERS
-    return round(sent / CHARACTERS_PER_TOKEN), round(written / CHARACTERS_PER_TOKEN)
-
-
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
@@ -85,7 +73,6 @@ class Forecaster:
         self._cost: dict[str, list[float]] = defaultdict(list)
         self._latency, self._runtime = list[float](), list[float]()
         self._last: events.Forecast | None = None
-        self._guesses: dict[str, float | None] = {}
         self._own_prices = {} if config.prices_file is None else read_prices(Path(config.prices_file))
 
     def hear(self, event: events.AnyEvent) -> None:
@@ -106,7 +93,8 @@ class Forecaster:
 
     def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> events.Forecast:
         """The whole run as it looks now."""
-        left = self._remaining()
+        ahead = self._planned - self._done
+        left = Counter({step: n for step, n in ahead.items() if step[0] not in self._over})
         (calls, scripts), (done_calls, done_scripts) = _calls_and_scripts(left), _calls_and_scripts(self._done)
         repaired = REPAIR_PRIOR[0] + sum(n for (_, name), n in self._done.items() if name == "debugger")
         repairs = scripts * repaired / (REPAIR_PRIOR[1] + done_scripts)
@@ -129,10 +117,6 @@ class Forecaster:
         self._last = new
         return new
 
-    def _remaining(self) -> Counter[Step]:
-        """Planned steps that are still to come: none of a phase that is over."""
-        return Counter({step: n for step, n in (self._planned - self._done).items() if step[0] not in self._over})
-
     def _money(self, left: Counter[Step], repairs: float, spent: float) -> float | None:
         expected = [(name, float(count)) for (_, name), count in left.items() if name != "script"]
         total = spent
@@ -146,22 +130,22 @@ class Forecaster:
     def _call_cost(self, agent: str) -> float | None:
         """What one call costs: as measured, else by price and size, else as other calls did."""
         measured = _mean(self._cost[agent])
-        if measured is not None:
-            return measured
-        if agent not in self._guesses:
-            self._guesses[agent] = self._guessed_cost(agent)
-        guess = self._guesses[agent]
+        guess = self._guessed_cost(AgentType(agent)) if measured is None else measured
         return _mean([usd for costs in self._cost.values() for usd in costs]) if guess is None else guess
 
-    def _guessed_cost(self, agent: str) -> float | None:
-        role = self._config.role(AgentType(agent))
-        model = role.model or self._config.model
+    def _guessed_cost(self, agent: AgentType) -> float | None:
+        """By the price of its model and the size of its template, and of the scripts that it reads and writes."""
+        config, declared, role = self._config, AGENTS[agent], self._config.role(agent)
+        model = role.model or config.model
         price = self._own_prices.get(model) or price_of(model)
         if price is None:
             return None
-        sent, written = estimated_tokens(agent, self._task, self._config)
-        written = round(written * _EFFORT.get(role.effort or "", 1.0))
-        return (sent * price.input + written * price.output) / 1e6
+        tools = agent_config(agent, tool_profile=config.tool_profile).tools or ["none"]
+        scripts = config.num_parallel_solutions if declared.scripts_read is None else declared.scripts_read
+        texts = len(PromptRegistry().get(agent).template) + 2 * len(self._task.description)
+        sent = max(_REQUEST_OVERHEAD.get(tool, 0) for tool in tools) + texts + scripts * SCRIPT_CHARACTERS
+        written = declared.scripts_written * SCRIPT_CHARACTERS * _EFFORT.get(role.effort or "", 1.0)
+        return (sent * price.input + written * price.output) / CHARACTERS_PER_TOKEN / 1e6
 
     def _time(self, left: Counter[Step], repair_rate: float, elapsed: float) -> float | None:
         """Time so far plus the way still to go; None until a script has shown how long one takes."""

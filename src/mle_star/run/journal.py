@@ -83,41 +83,6 @@ def _words(event: AnyEvent) -> tuple[str, str, int]:
     return event.kind, event.step, hash(event.model_dump_json(exclude=_TIMES))
 
 
-class EventLog(Iterable[AnyEvent]):
-    """The events of an open journal. They stay on disk: a long run's prompts and scripts would fill the memory.
-
-    Only what could not be written is held here, at offsets below zero.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.offsets: list[int] = []
-        self._unwritten: list[AnyEvent] = []
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def __iter__(self) -> Iterator[AnyEvent]:
-        if self._unwritten:
-            yield from map(self.read, self.offsets)
-            return
-        for _, _, event in islice(_placed_events(self._path), len(self)):
-            yield event
-
-    def hold(self, event: AnyEvent) -> int:
-        """Keep an event that cannot be written; its offset."""
-        self._unwritten.append(event)
-        return -len(self._unwritten)
-
-    def read(self, offset: int) -> AnyEvent:
-        """The event whose line begins at `offset`."""
-        if offset < 0:
-            return self._unwritten[-1 - offset]
-        with self._path.open("rb") as file:
-            file.seek(offset)
-            return events.EVENT_ADAPTER.validate_json(file.readline())
-
-
 class Journal:
     """Appends events, knows the recorded steps, tells its listeners. One writer per file.
 
@@ -129,7 +94,6 @@ class Journal:
 
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self.path = path
-        self.events = EventLog(path)
         self.failure: JournalError | None = None
         self.started: RunStarted | None = None
         """The first line, once it is written."""
@@ -141,6 +105,10 @@ class Journal:
         self._phases: dict[str, str] = {}  # by step, how a phase or a path has ended, or that it has begun
         self._written: set[tuple[str, str, int]] = set()
         self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
+        self._offsets: list[
+            int
+        ] = []  # of all events: where their lines begin; below zero, their places in `_unwritten`
+        self._unwritten: list[AnyEvent] = []
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = [log_event]
         forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
@@ -170,6 +138,21 @@ class Journal:
     def subscribe(self, listener: Callable[[AnyEvent], None]) -> None:
         """Call `listener` with every event from now on, replayed results included."""
         self._listeners.append(listener)
+
+    @property
+    def events(self) -> Iterator[AnyEvent]:
+        """Those so far. They stay on disk: a long run's prompts and scripts would fill the memory."""
+        if self._unwritten:
+            return map(self._read, list(self._offsets))
+        placed = islice(_placed_events(self.path), len(self._offsets))
+        return (event for _, _, event in placed)
+
+    def _read(self, offset: int) -> AnyEvent:
+        if offset < 0:
+            return self._unwritten[-1 - offset]
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return events.EVENT_ADAPTER.validate_json(file.readline())
 
     def record(self, event: AnyEvent) -> None:
         """Write an event once: what an earlier process said in the same words is told to the listeners only.
@@ -206,7 +189,7 @@ class Journal:
     def find(self, kind: type[E], step: str, digest: str) -> E | None:
         """The recorded result of a step with exactly these inputs."""
         offset = self._results.get((str(kind.model_fields["kind"].default), step, digest))
-        event = None if offset is None else self.events.read(offset)
+        event = None if offset is None else self._read(offset)
         return event if isinstance(event, kind) else None
 
     def find_failure(self, step: str, digest: str) -> AgentFailed | None:
@@ -260,7 +243,8 @@ class Journal:
         if event.kind in _BEGINS:
             raise BudgetExceeded(limit="journal", message=str(self.failure))
         self._held.append(line)
-        return self.events.hold(event)
+        self._unwritten.append(event)
+        return -len(self._unwritten)
 
     def _append(self, line: bytes) -> int:
         """Write a whole line or nothing; where it begins."""
@@ -302,7 +286,7 @@ class Journal:
             os.truncate(self.path, whole)  # the line that the last process died on
 
     def _remember(self, event: AnyEvent, offset: int) -> None:
-        self.events.offsets.append(offset)
+        self._offsets.append(offset)
         self._written.add(_words(event))
         if self.started is None and isinstance(event, RunStarted):
             self.started = event

@@ -110,11 +110,8 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
     own = ledger.runs_reached(f"{node.step}/")
     if not own or own[-1].script == node.digest:
         return _script(node, source_model=name)
-    known = {
-        "content": ledger.text(own[-1].script),
-        "score": own[-1].score,
-        "leaking": ledger.leaks(own[-1].script, "phase1"),
-    }
+    content, leaking = ledger.text(own[-1].script), ledger.leaks(own[-1].script, "phase1")
+    known = {"content": content, "score": own[-1].score, "leaking": leaking}
     return SolutionScript.model_validate({"phase": SolutionPhase.init, "source_model": name, **known})
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
-from mle_star.models import AgentConfig, AgentType, Measure, agent_config
+from mle_star.models import AgentConfig, AgentType, agent_config
 from mle_star.models.agents import AGENTS
 from mle_star.models.texts import digest_of
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
@@ -110,11 +110,9 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     """How sure the scores are that an agent compares, where the harness measured them; empty where scripts did."""
     if run.shared.holdout is None:
         return ""
-    measured = (one.result.measure for one in run.ledger.runs.values() if one.result.measure is not None)
-    known: dict[float, Measure] = {}
-    for measure in measured:
-        known.setdefault(measure.score, measure)
-    first = next(iter(known.values()), None)
+    measured = [one.result.measure for one in run.ledger.runs.values() if one.result.measure is not None]
+    known = {measure.score: measure for measure in reversed(measured)}
+    first = measured[0] if measured else None
     if first is None or first.low is None or first.high is None:
         return ""
     views = f", in {first.views} runs of each script" if first.views and first.views > 1 else ""

@@ -47,15 +47,6 @@ def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Re
     return next(iter(best_first(reversed(counted), lambda result: result.best_score, direction)), None)
 
 
-def cost_breakdown(budget: Budget, paths: int) -> dict[str, Any]:
-    """US dollars by phase and by path; whatever follows Phase 3 is part of finalization."""
-    by_phase = {f"{phase.name}_cost_usd": 0.0 for phase in PHASES}
-    for place, usd in budget.cost_by_phase.items():
-        by_phase[f"{phase_of(place) or PHASES[-1].name}_cost_usd"] += usd
-    per_path = [budget.cost_by_path.get(f"path-{index}", 0.0) for index in range(paths)]
-    return {**by_phase, "phase2_per_path_cost_usd": per_path, "total_cost_usd": budget.spent_usd}
-
-
 def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, float]:
     """Wall-clock seconds by phase."""
     by_phase = {f"{phase.name}_duration_seconds": seconds.get(phase.name, 0.0) for phase in PHASES}
@@ -63,8 +54,16 @@ def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, flo
 
 
 def with_costs(result: FinalResult, budget: Budget) -> FinalResult:
-    """The result with all that was paid: calls that were cut off are charged until the client has closed."""
-    costs = cost_breakdown(budget, result.config.num_parallel_solutions)
+    """The result with the US dollars of each phase and path: calls cut off are charged until the client has closed.
+
+    Whatever follows Phase 3 is part of finalization.
+    """
+    costs: dict[str, Any] = {f"{phase.name}_cost_usd": 0.0 for phase in PHASES}
+    for place, usd in budget.cost_by_phase.items():
+        costs[f"{phase_of(place) or PHASES[-1].name}_cost_usd"] += usd
+    paths = range(result.config.num_parallel_solutions)
+    costs["phase2_per_path_cost_usd"] = [budget.cost_by_path.get(f"path-{index}", 0.0) for index in paths]
+    costs["total_cost_usd"] = budget.spent_usd
     return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
 
 

@@ -135,7 +135,7 @@ def first_event(
 def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
     """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
     clock = asyncio.get_running_loop().time  # by which the phases are waited for, too
-    if journal.started is None and (len(journal.events) or resume):
+    if journal.started is None and (any(journal.events) or resume):
         raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
     spent, before = spent_by(journal.events), config_of(journal.events)
     budget = Budget(first.config, spent_seconds=spent.seconds, clock=clock)

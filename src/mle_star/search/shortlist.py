@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -225,20 +224,18 @@ class _Selection:
 
     def _single_model(self, phase1: Phase1Result) -> Yardstick | None:
         """The best of the candidates, chosen by the rows of the search and measured on the others."""
-        best = _best_candidate(phase1, self._direction, self._clean)
+        candidates = [one for one in phase1.candidate_solutions if one.content in self._clean]
+        best = _best_candidate(candidates, self._direction)
         if best is None:
             return None
         answers, rows = self._clean[best.content], self._holdout.select_rows
         return _single(best, self._holdout.measure(answers, rows, reference=self._reference, ahead=True))
 
 
-def _best_candidate(
-    phase1: Phase1Result, direction: MetricDirection, among: Container[str] | None = None
-) -> SolutionScript | None:
-    """The candidate with the best score, of those scripts if they are given."""
-    scored = [one for one in phase1.candidate_solutions if one.score is not None]
-    found = [one for one in scored if (not one.leaking if among is None else one.content in among)]
-    return next(iter(best_first(found, lambda one: one.score, direction)), None)
+def _best_candidate(candidates: list[SolutionScript], direction: MetricDirection) -> SolutionScript | None:
+    """The one with the best score; None where none has any."""
+    scored = [one for one in candidates if one.score is not None]
+    return next(iter(best_first(scored, lambda one: one.score, direction)), None)
 
 
 def _single(candidate: SolutionScript, measure: Measure) -> Yardstick:
@@ -252,7 +249,8 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
         dummy = holdout.baseline()
         baseline = None if dummy is None else Yardstick(name="dummy", measure=dummy)
         return {"baseline": baseline, "single_model": None if picked is None else picked.single_model}
-    best = _best_candidate(phase1, run.task.metric_direction)
+    clean = [one for one in phase1.candidate_solutions if not one.leaking]
+    best = _best_candidate(clean, run.task.metric_direction)
     known = None if best is None or best.score is None else _single(best, Measure(score=best.score))
     return {"baseline": None, "single_model": known}
 
