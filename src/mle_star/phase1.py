@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,10 +32,12 @@ from mle_star.models import (
     is_improvement_or_equal,
 )
 from mle_star.models.texts import digest_of
+from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
 from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
 from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
+from mle_star.run.timing import fits
 from mle_star.safety import (
     Trial,
     check_and_evaluate,
@@ -81,6 +83,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
             _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
         merged = await _merge_by_rank(ranked, task, config)  # lines 7-17
         end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
+        run.budget.set_phase_deadline(end - run.budget.elapsed())
         s_0 = await _in_time("data-use", lambda: _use_all_data(merged, task, config), end) or merged
         others = ranked if s_0 is merged else [merged, *ranked]
         clean = await _in_time("leakage", lambda: _remove_leakage(s_0, others, task, config), end)
@@ -109,7 +112,7 @@ async def _merge_by_rank(ranked: list[SolutionScript], task: TaskDescription, co
     """
     run, s_0 = current_run(), ranked[0]
     for index, reference in enumerate(ranked[1:], start=1):
-        if not run.decide("go-on", lambda: not run.budget.finish_requested, reopen=True):
+        if not run.decide("go-on", lambda: not run.budget.finish_requested and fits(run, calls=2), reopen=True):
             break
         work = partial(_try_merge, index, s_0, reference, task, config)
         merged = await _in_time(f"merge-{index}", work, run.budget.share_end)
@@ -161,7 +164,7 @@ async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T
             ended = task.done()
         finally:
             await cancel_all([task])
-        if ended or (task.done() and not task.cancelled()):
+        if (ended or (task.done() and not task.cancelled())) and not _has_no_time(task):
             return task.result()  # or what ended it, a cancellation from within included
         run.decide(IN_TIME, lambda: False)
         return None
@@ -173,8 +176,16 @@ def _was_passed_over(place: RunContext) -> bool:
 
 
 def _is_late(run: RunContext, end: float) -> bool:
-    """Is the time up for new work? What is recorded is taken over in any case."""
-    return run.budget.elapsed() >= end and not run.journal.takes_over(run.parts)
+    """Is the time up for new work? What is recorded is taken over in any case; a script that runs, or has, may end."""
+    if run.budget.elapsed() < end or run.journal.takes_over(run.parts):
+        return False
+    has_run = run.journal.in_progress(run.parts, "script") or run.ledger.solutions("/".join((*run.parts, "")))
+    return run.config.letter or not has_run
+
+
+def _has_no_time(work: asyncio.Future[Any]) -> bool:
+    """Did it end because what was left of the phase would not have done for its next call or script?"""
+    return not work.cancelled() and isinstance(work.exception(), PhaseTimeExceeded)
 
 
 def _patience(run: RunContext, end: float) -> float | None:
@@ -284,7 +295,8 @@ async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, c
             timeout = _patience(run, end) if scored else None
             done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
-                one.result()  # a limit that stops one stops all
+                if not (_ranked(trials.values(), task) and _has_no_time(one)):
+                    one.result()  # a limit that stops one stops all
     finally:
         await cancel_all(tasks)
     for index, model in enumerate(models):
@@ -312,6 +324,8 @@ async def _try_candidate(index: int, model: RetrievedModel, task: TaskDescriptio
         trial = await check_and_evaluate(await generate_candidate(task, model, config), task, config)
         outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
         run.record(CandidateEvaluated(index=index, model_name=model.model_name, **outcome))
+    if trial.script.score is not None and not config.letter:  # there is something to go on with
+        run.budget.set_phase_deadline(run.budget.share_end - run.budget.elapsed())
     return trial
 
 

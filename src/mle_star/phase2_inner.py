@@ -26,6 +26,7 @@ from mle_star.run.events import PLANNER_FAILED, SKIPPED, RefinementTried
 from mle_star.run.log_lines import yes_no
 from mle_star.run.reached import attempt_of, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
+from mle_star.run.timing import stops_before
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ async def run_phase2_inner_loop(
     words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
     logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
     for k in range(config.inner_loop_steps):
-        if run.should_stop:
+        if stops_before(run, calls=1 if k == 0 else 2):
             break
         with scope(f"k-{k}"):
             plan, new_block, candidate = await _write(loop, initial_plan if k == 0 else None)

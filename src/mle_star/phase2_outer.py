@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import locate_block
@@ -27,10 +28,10 @@ from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run.context import current_run, scope
-from mle_star.run.events import AblationFinished, AgentFinished, BlockChosen
+from mle_star.run.events import AblationFinished, BlockChosen
 from mle_star.run.reached import OuterStepRecord, path_history, path_result, score_of
 from mle_star.run.request import ask_for, ask_for_code, ask_for_text
-from mle_star.run.timing import limit_in_run
+from mle_star.run.timing import stops_before, study_fits
 from mle_star.safety import make_debug_callback
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ async def run_phase2_outer_loop(
     place = "".join(f"{part}/" for part in run.parts)
     best = initial_solution.model_copy(update={"score": initial_score})
     for t in range(config.outer_loop_steps):
-        if run.should_stop:
+        if stops_before(run, calls=2):
             break
         with scope(f"t-{t}"):
             best = await _outer_step(t, best, path_history(place), task, config)
@@ -122,8 +123,9 @@ async def study_components(
     solution: SolutionScript, score: float, previous_summaries: list[str], task: TaskDescription, config: PipelineConfig
 ) -> AblationStudy:
     """Have an ablation study of `solution` written, run and repaired when it crashes; none where time is too short."""
-    if not _time_for("ablation"):
-        logger.warning("%s: no ablation study: the solution takes longer than a study may", current_run().place)
+    run = current_run()
+    if not run.decide("study", partial(study_fits, run), reopen=True):
+        logger.warning("%s: no ablation study: it would take more time than studies may", run.place)
         return AblationStudy()
     script = await invoke_ablation(solution, previous_summaries)
     if script is None:
@@ -148,21 +150,8 @@ async def execute_ablation(
     script: SolutionScript, task: TaskDescription, config: PipelineConfig
 ) -> tuple[SolutionScript, EvaluationResult]:
     """Run an ablation script, repaired up to `max_debug_attempts` times; the last version and its result."""
-    debug = make_debug_callback(task, config, purpose="ablation")
-
-    async def repair(failed: SolutionScript, traceback: str) -> SolutionScript:
-        return await debug(failed, traceback) if _time_for("debugger-ablation") else failed
-
+    repair = make_debug_callback(task, config, purpose="ablation")
     return await evaluate_with_retry(script, task, config, repair, purpose="ablation")
-
-
-def _time_for(call: str) -> bool:
-    """Would a study have as long as the solution takes, if it began now? Where the call was made before, it counts."""
-    run = current_run()
-    takes, place = run.solution_seconds, "/".join((*run.parts, call))
-    if run.config.letter or takes is None or limit_in_run(run, "ablation") >= takes:
-        return True
-    return any(isinstance(event, AgentFinished) and event.step.startswith(place) for event in run.journal.events)
 
 
 async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str:

@@ -23,6 +23,7 @@ from mle_star.run.context import current_run, scope
 from mle_star.run.events import SKIPPED, EnsembleTried
 from mle_star.run.reached import phase3_result
 from mle_star.run.request import ask_for_code, ask_for_text
+from mle_star.run.timing import stops_before
 from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, record_fixed
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
     attempts = list[EnsembleAttempt]()
     for r in range(config.ensemble_rounds):
-        if run.should_stop:
+        if stops_before(run, calls=2):
             break
         with scope(f"r-{r}"):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]

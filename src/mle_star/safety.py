@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
@@ -30,6 +31,7 @@ from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
+from mle_star.run.timing import repair_fits
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +112,9 @@ def make_debug_callback(
     """
 
     async def repair(solution: SolutionScript, traceback: str) -> SolutionScript:
-        kind = "submission" if solution.phase is SolutionPhase.final else purpose
+        run, kind = current_run(), "submission" if solution.phase is SolutionPhase.final else purpose
+        if not run.decide("repair", partial(repair_fits, run, kind), reopen=True):
+            return solution
         repaired = await _repair(solution, traceback, config, kind)
         if repaired is solution or not leakage_check or kind == "ablation":
             return repaired

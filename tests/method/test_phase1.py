@@ -312,7 +312,8 @@ async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_a
         result = await run_phase1(run.task, CONFIG)
         assert result.candidate_scores == [0.5, 0.6, None] and result.initial_score == 0.6
         assert [script.source_model for script in result.candidate_solutions] == ["m0", "m1", "m2"]
-        assert passed(run) == ["phase1/candidate-2", "phase1/merge-1"]
+        assert passed(run) == ["phase1/candidate-2"]
+        assert [e.step for e in run.events(ev.Decided) if e.name == "go-on" and not e.value] == ["phase1/go-on"]
         assert {e.index: e.error for e in run.events(ev.CandidateEvaluated)}[2].startswith("Phase 1's share")
         assert run.agents.calls("merger") == []
         assert run.agents.names[-2:] == ["data", "leakage-detection"], "the checks have one more share"

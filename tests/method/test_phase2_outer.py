@@ -231,7 +231,7 @@ async def test_where_the_time_left_would_not_do_for_the_baseline_there_is_no_stu
 ) -> None:
     endless, config = (0.5, 1e6), settings(T=1, K=1)  # score and seconds of the solution
     with quick(quick_path) as short:
-        ran(short.context, *endless)
+        ran(short.context, 0.5, 1000.0)
         await run_phase2_outer_loop(base_solution(), 0.5, short.task, config)
         assert "ablation" not in short.agents.names and short.agents.names[0] == "extractor"
         assert ABLATION_FAILED in short.agents.calls("extractor")[0].prompt

@@ -32,6 +32,10 @@ USUAL_CALLS = 2.0
 """A call may cost so many times what calls cost on average, even when its even share of the rest is less."""
 
 
+class PhaseTimeExceeded(BudgetExceeded):
+    """The time of a phase is used up, or too short for what would come next; that of the run is not."""
+
+
 @dataclass(eq=False)
 class Call:
     """A call that is being paid for. What it may cost is kept for it until it is settled."""
@@ -58,6 +62,7 @@ class Budget:
         self.finish_requested = False
         self.share_end, self.share_seconds = math.inf, math.inf
         self.again_seconds = 0.0
+        self.round_seconds = 0.0
         self.phase: PhaseName | None = None
         self._letter, self._shares = config.letter, config.phase_time_budget or PhaseTimeBudget()
         self._clock, self._started = clock, clock() - spent_seconds
@@ -106,11 +111,14 @@ class Budget:
         Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
         again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
         Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that have a score, but as
-        long as there is none it is cut off only where finalization's share begins.
+        long as there is none it is cut off only where finalization's share begins. Phase 2 has the share of a Phase 3
+        in which no ensemble could be scored (`round_seconds`).
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
         free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
+        if phase == "phase2" and free * shares[-1] / sum(shares) < self.round_seconds:
+            shares[-1] = 0.0
         seconds = free * shares[0] / sum(shares) if shares else free
         self.phase = phase
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
@@ -159,7 +167,8 @@ class Budget:
         used, allowed = round(self.elapsed(), 1), round(self.deadline, 1)
         share = "" if allowed >= self.time_limit else f"; {self.phase or 'this part'} had until {allowed:g} s"
         words = f"time spent: {used:g} of {self.time_limit:g} s{share}"
-        return BudgetExceeded(limit="time", used=used, allowed=allowed, message=words)
+        over = BudgetExceeded if used >= self.time_limit else PhaseTimeExceeded
+        return over(limit="time", used=used, allowed=allowed, message=words)
 
     # --- money ---
 

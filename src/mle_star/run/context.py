@@ -220,14 +220,6 @@ class RunContext:
             self.journal.record(Decided(step=step, name=name, value=known, reopen=reopen))
         return known
 
-    @property
-    def should_stop(self) -> bool:
-        """Should the loop end here, before its next iteration? Asked only where there is more to do."""
-        if self.decide("go-on", lambda: not self.budget.finalize_now, reopen=True):
-            return False
-        self.shared.wound_down = True
-        return True
-
 
 _current: ContextVar[RunContext] = ContextVar("mle_star_run")
 

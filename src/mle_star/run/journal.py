@@ -167,9 +167,10 @@ class Journal:
             self._begun[event.step] = False
         self.tell(event)
 
-    def in_progress(self, parts: tuple[str, ...]) -> bool:
-        """Has this process begun a call or a script below `parts` that has not ended yet?"""
-        return any(step.startswith("/".join(parts) + "/") for step, is_open in self._begun.items() if is_open)
+    def in_progress(self, parts: tuple[str, ...], leaf: str = "") -> bool:
+        """Has this process begun a call or a script below `parts` that has not ended yet, or one named `leaf`?"""
+        begin = "/".join((*parts, leaf))
+        return any(step.startswith(begin) for step, is_open in self._begun.items() if is_open)
 
     def redact(self, text: str) -> str:
         """`text` with every secret blotted out, as it stands or as JSON spells it."""

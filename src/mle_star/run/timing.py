@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 
 from mle_star.models import PipelineConfig
 from mle_star.models.phases import PhaseName
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
-from mle_star.run.events import ScriptPurpose
+from mle_star.run.events import AgentFinished, ScriptPurpose
 
 SHORTEST_LIMIT = 120.0
 """A script may take two minutes, however quick the solution is, if its phase has the time."""
@@ -17,10 +18,12 @@ TIMES_MEASURED = 10.0
 """A new script may take ten times as long as the solution it starts from."""
 SHARE_OF_LEFT = 0.5
 """No script may take more than half of what is left of its phase ..."""
-SHARE_OF_FIRST = 0.75
-"""... three quarters before anything was measured: then there is nothing to fall back on ..."""
 ALWAYS_ENOUGH = 2.0
 """... but twice what the solution takes, as long as the phase lasts."""
+SHARE_OF_FIRST = 0.75
+"""Before anything was measured a script may take three quarters of what is left ..."""
+FIRST_SHARE_OF_LEFT, FIRST_LIMIT = 0.2, 1800.0
+"""... but no more than its even share or a fifth of what is left, up to half an hour."""
 ABLATION_RUNS = 4
 """A study runs the solution and up to three variants of it."""
 ABLATION_SECONDS = 600.0
@@ -36,6 +39,8 @@ GROWTH = 2.0
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""
+STUDY_RUNS, STUDY_SHARE = 3.0, 0.2
+"""A study takes about so many runs of the solution; all studies and samples of a path have this share of its phase."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 TOLD = 0.8
@@ -58,7 +63,7 @@ def script_limit(
     if explicit is not None:
         return min(explicit, left)
     if measured is None:
-        return min(max(SHORTEST_LIMIT, even_share), left * SHARE_OF_FIRST)
+        return min(max(SHORTEST_LIMIT, even_share, min(left * FIRST_SHARE_OF_LEFT, FIRST_LIMIT)), left * SHARE_OF_FIRST)
     wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
     return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
 
@@ -140,6 +145,46 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
     return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))
 
 
+def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) -> float:
+    """What so many calls and runs of the current solution take one after another, as measured so far."""
+    took = [event.seconds for event in run.journal.events if isinstance(event, AgentFinished)] if calls else []
+    return calls * (statistics.median(took) if took else 0.0) + scripts * (run.solution_seconds or 0.0)
+
+
+def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
+    """Can the script that comes of so many calls still be scored in the time of its phase? To the letter it may try."""
+    return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.budget.remaining_seconds()
+
+
+def stops_before(run: RunContext, *, calls: float, scripts: float = 1.0) -> bool:
+    """Should a loop end before an iteration of so many calls and runs? Asked only where there is more to do."""
+    if run.decide(
+        "go-on", lambda: not run.budget.finalize_now and fits(run, calls=calls, scripts=scripts), reopen=True
+    ):
+        return False
+    run.shared.wound_down = True
+    return True
+
+
+def repair_fits(run: RunContext, purpose: ScriptPurpose) -> bool:
+    """Could a script run once it is repaired? What is submitted is repaired in any case: there is nothing else."""
+    if purpose == "ablation":
+        return run.config.letter or limit_in_run(run, "ablation") >= (run.solution_seconds or 0.0)
+    return purpose == "submission" or fits(run, calls=1)
+
+
+def study_fits(run: RunContext) -> bool:
+    """Is there time for a study and a refinement after it, within the share that the studies of a path have?"""
+    if not repair_fits(run, "ablation"):
+        return False
+    place = "/".join(run.parts[:-1])
+    others = [one for one in run.ledger.runs.values() if one.purpose != "solution" and one.step.startswith(place)]
+    spent, study = sum(one.seconds for one in others), seconds_for(run, scripts=STUDY_RUNS)
+    return run.config.letter or (
+        spent + study <= STUDY_SHARE * run.budget.share_seconds and fits(run, calls=5, scripts=STUDY_RUNS + 1)
+    )
+
+
 def too_late_for(run: RunContext, script: str) -> str:
     """Why a script scored by hidden rows has no time to run once more for as long as it ran, or an empty text.
 
@@ -156,7 +201,12 @@ def too_late_for(run: RunContext, script: str) -> str:
 
 
 def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
-    """Where scores come from hidden rows, what is submitted learns from all rows in the end: leave time for it."""
+    """Where scores come from hidden rows, what is submitted learns from all rows in the end: leave time for it.
+
+    And where no ensemble could be scored in the time of Phase 3, Phase 2 has that, too.
+    """
+    if not run.config.letter:
+        run.budget.round_seconds = seconds_for(run, calls=2, scripts=run.config.num_parallel_solutions)
     if run.shared.holdout is not None:
         solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
         slowest = max((one.seconds for one in solutions), default=0.0)

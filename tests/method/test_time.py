@@ -1,0 +1,140 @@
+"""What the clock allows: no call and no script is begun whose result could not be scored any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mle_star.models import ExecutionRawResult, SolutionPhase
+from mle_star.phase1 import run_phase1
+from mle_star.phase2_inner import run_phase2_inner_loop
+from mle_star.phase2_outer import run_phase2_outer_loop
+from mle_star.phase3 import run_phase3
+from mle_star.run import events as ev
+from mle_star.run.budget import PhaseTimeExceeded
+from mle_star.run.context import ScriptRequest, path_context, scope
+from mle_star.run.timing import keep_time_to_run_again, seconds_for, study_fits
+from mle_star.safety import check_and_evaluate
+from tests.ledgers import ran
+
+from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
+from .replies import base_solution, block, broken_script, fenced, script, solution
+from .test_phase1 import SHARE, THREE, Clock, candidates
+
+CALL = 10.0
+
+
+class Slow(ScriptedExecutor):
+    """Every script takes so many seconds of the clock."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        """Move the clock, and score."""
+        self.clock.now += self.seconds
+        return (await super().run(request)).model_copy(update={"duration_seconds": self.seconds})
+
+
+@contextmanager
+def timed(root: Path, *, left: float, seconds: float = 100.0, **changes: Any) -> Iterator[ScriptedRun]:
+    """A run with so much of its time left; its solution was measured at `seconds`, as long as every script takes."""
+    clock, config = Clock(), settings(time_limit_seconds=10_000, **changes)
+    with scripted_run(root, config=config, executor=Slow(clock, seconds), clock=clock) as run:
+        ran(run.context, 0.5, seconds)
+        run.agents.change = lambda call, reply: reply.model_copy(update={"seconds": CALL})
+        run.context.budget.set_phase_deadline(left)
+        yield run
+
+
+def begun(run: ScriptedRun) -> list[str]:
+    """The iterations that the loops went into."""
+    return [e.step for e in run.events(ev.Decided) if e.name == "go-on" and e.value]
+
+
+async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_scored(quick_path: Path) -> None:
+    """A script takes 100 s: with 250 s left there is time for two attempts and no third."""
+    with timed(quick_path / "inner", left=250) as run:
+        run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(4)])
+        await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=4))
+        assert len(run.executor.scripts) == 2 and run.agents.names.count("coder") == 2, "no call for a third"
+        assert len(begun(run)) == 2 and run.context.shared.wound_down
+    with timed(quick_path / "outer", left=90) as run:
+        result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, settings(T=3))
+        assert run.agents.log == [] and result.best_score == 0.5
+    with timed(quick_path / "ensemble", left=350) as run, scope("phase3"):
+        inputs = [solution(script(0.5, note=note), score=0.5, phase=SolutionPhase.refined) for note in ("a", "b")]
+        run.agents.reply("ensembler", *[fenced(script(0.8, note=str(r))) for r in range(4)])
+        await run_phase3(inputs, run.task, settings(R=4))
+        assert len(run.executor.scripts) == 2 and run.agents.names.count("ens_planner") == 2
+    with timed(quick_path / "letter", left=90, preset="letter", K=1) as run:
+        await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
+        assert run.agents.names[0] == "coder", "to the letter the loop tries"
+
+
+async def test_what_calls_and_scripts_take_is_measured(quick_path: Path) -> None:
+    with timed(quick_path, left=1000) as run:
+        assert seconds_for(run.context, calls=2, scripts=3) == 300, "nothing is known of calls yet"
+        await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=2))
+        assert seconds_for(run.context, calls=2, scripts=3) == 320
+
+
+@pytest.mark.parametrize(("left", "runs"), [(89.0, 0), (91.0, 1)])
+async def test_a_script_begins_where_nine_tenths_of_what_the_solution_takes_are_left(
+    quick_path: Path, left: float, runs: int
+) -> None:
+    with timed(quick_path, left=left) as run:
+        if runs:
+            await check_and_evaluate(solution(script(0.7)), run.task, run.config)
+        else:
+            with pytest.raises(PhaseTimeExceeded, match=r"time spent: 0 of 10000 s; .* had until 89 s"):
+                await check_and_evaluate(solution(script(0.7)), run.task, run.config)
+        assert len(run.executor.scripts) == runs
+
+
+@pytest.mark.parametrize(("left", "repairs"), [(100.0, 0), (300.0, 1)])
+async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path, left: float, repairs: int) -> None:
+    with timed(quick_path, left=left) as run:
+        trial = await check_and_evaluate(solution(broken_script()), run.task, run.config)
+        assert run.agents.names.count("debugger") == repairs == (trial.script.score is not None)
+    with timed(quick_path, left=left) as again:
+        await check_and_evaluate(solution(broken_script()), again.task, again.config)
+        assert again.agents.log == [], "what was decided is decided, however much time is left"
+
+
+def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path) -> None:
+    """A study takes about three runs, 300 s here. Of 5,000 s they may have 1,000."""
+    with timed(quick_path, left=5000) as run, scope("phase2"), path_context(1, run.work_dir), scope("t-0") as place:
+        run.context.budget.share_seconds = 5000.0
+        assert study_fits(place)
+        ran(place, 0.1, 700.0)  # a solution: no study
+        assert study_fits(place)
+        run.context.budget.share_seconds = 1499.0
+        assert not study_fits(place)
+        run.context.budget.share_seconds = 5000.0
+        run.context.budget.set_phase_deadline(399.0)
+        assert not study_fits(place), "nothing would be left for the refinement"
+
+
+async def test_a_candidate_that_runs_when_the_share_ends_is_kept(quick_path: Path) -> None:
+    clock, config = Clock(), settings(M=3, max_concurrent_scripts=1, time_limit_seconds=int(10 * SHARE))
+    with scripted_run(quick_path, config=config, executor=Slow(clock, 0.6 * SHARE), clock=clock) as run:
+        run.context.budget.open_phase("phase1")
+        candidates(run, *THREE)
+        result = await run_phase1(run.task, config)
+    assert result.candidate_scores == [0.5, 0.6, None], "the second ends after the share, the third is not begun"
+    assert result.initial_score == 0.6
+
+
+@pytest.mark.parametrize(("takes", "share"), [(10.0, 6.5 / 8), (1000.0, 1.0)])
+def test_where_no_ensemble_could_be_scored_phase_2_has_the_time_of_phase_3(
+    quick_path: Path, takes: float, share: float
+) -> None:
+    with timed(quick_path, left=10_000, seconds=takes) as run:
+        keep_time_to_run_again(run.context, "phase2")
+        seconds = run.context.budget.open_phase("phase2")
+        assert seconds == pytest.approx(9000 * share, rel=0.01)
