@@ -34,17 +34,9 @@ from mle_star.models import (
 from mle_star.phase1 import IN_TIME, run_phase1
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
+from mle_star.run import events
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
-from mle_star.run.events import (
-    AgentFailed,
-    AgentFinished,
-    AnyEvent,
-    PhaseFinished,
-    RunFinished,
-    RunState,
-    ScriptFinished,
-)
 from mle_star.run.folder import RunFolder, Spent, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
@@ -61,6 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 
 logger = logging.getLogger(__name__)
+TELLING = ("agent_finished", "agent_failed", "script_finished", "phase_finished")
+"""Events after which the rest of a run may take longer or less long than was said."""
 
 
 # --- the entry -----------------------------------------------------------------------------------------------
@@ -74,7 +68,7 @@ async def run_pipeline(
     run_dir: Path | str | None = None,
     resume: bool = False,
     fork_from: Path | str | None = None,
-    listeners: Iterable[Callable[[AnyEvent], None]] = (),
+    listeners: Iterable[Callable[[events.AnyEvent], None]] = (),
     agents: Agents | None = None,
     executor: Executor | None = None,
     base_url: str | None = None,
@@ -119,10 +113,8 @@ async def run_pipeline(
                 holdout = await asyncio.to_thread(setup.prepare_holdout, task, config, folder.root, journal)
                 example = None if holdout else await asyncio.to_thread(setup.example_data, task, folder.root, None)
                 seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
-                scored = holdout is not None
-                served = setup.connected(
-                    seen, config, journal, budget, hardware, base_url, can_use_tool, task.data_dir, scored
-                )
+                whole, scored = task.data_dir, holdout is not None
+                served = setup.connected(seen, config, journal, budget, hardware, base_url, can_use_tool, whole, scored)
                 async with served if agents is None else nullcontext(agents) as client:
                     context = RunContext(
                         task=seen,
@@ -159,9 +151,11 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
     """Whatever ends a run without a result is the last line of its journal."""
     folder = RunFolder(journal.path.parent)
 
-    def close(state: RunState, message: str) -> None:
+    def close(state: events.RunState, message: str) -> None:
         folder.release_reserve()
-        journal.record(RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed()))
+        journal.record(
+            events.RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed())
+        )
 
     try:
         yield
@@ -170,12 +164,10 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         if control.stopped_by is None:
             raise
         kept = folder.best_submission if folder.best_submission.is_file() else None
-        spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd}
+        spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd, "submission": kept and str(kept)}
         so_far = f"the best submission so far is {kept}; " if kept else ""
-        raise RunInterrupted(
-            f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here",
-            diagnostics={**spent, "submission": kept and str(kept)},
-        ) from None
+        words = f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here"
+        raise RunInterrupted(words, diagnostics=spent) from None
     except Exception as error:
         close("failed", f"{type(error).__name__}: {error}")
         raise
@@ -184,9 +176,9 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
 def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forecaster: Forecaster) -> None:
     """Say what the whole run will take now, and again whenever that has changed; warn when a limit comes near."""
 
-    def hear(event: AnyEvent) -> None:
+    def hear(event: events.AnyEvent) -> None:
         forecaster.hear(event)
-        if not isinstance(event, (AgentFinished, AgentFailed, ScriptFinished, PhaseFinished)) or event.at < begun:
+        if event.kind not in TELLING or event.at < begun:
             return  # what is only taken over changes nothing
         control.warn()
         news = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
@@ -243,13 +235,13 @@ class _Pipeline:
         stage.ended_by(why, score=None if result is None else result.initial_score)
         if result is not None:
             return result
-        if isinstance(why, BudgetExceeded):
-            diagnostics = final_result.diagnostics_of(self.context, why, reason=why.limit)
-            raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from why
         causes = "; ".join(f"{name}: {line}" for name, line in getattr(why, "errors", {}).items())
-        reason = f"{why} ({causes[:400]})" if causes else str(why)
-        diagnostics = final_result.diagnostics_of(self.context, why, reason="phase1")
-        raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from why
+        reasons, limit = [f"{why} ({causes[:400]})" if causes else str(why)], "phase1"
+        if isinstance(why, BudgetExceeded):
+            reasons, limit = [], why.limit
+        diagnostics = final_result.diagnostics_of(self.context, why, reason=limit)
+        kind = PipelineTimeoutError if isinstance(why, BudgetExceeded) else PipelineError
+        raise kind(self._without_solution(*reasons), diagnostics=diagnostics) from why
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
         if why := self.stages.reason_to_skip("phase2"):
@@ -312,16 +304,16 @@ class _Pipeline:
         others = None if picked is None else picked.stand_ins(self.task.metric_direction)
         result, why, nothing = None, None, self.stages.cannot_write
         if nothing is None:
-            known: dict[str, Any] = {"members": members, "others": others, "reference_discussions": self.references}
-            work = run_finalization(solution, self.task, self.config, *found, **known)
+            known = (*found, self.references)
+            work = run_finalization(solution, self.task, self.config, *known, members=members, others=others)
             result, why = await self.stages.attempt(seconds, work, "finalization")
         else:  # the result takes the room set aside
             RunFolder(self.context.run_dir).release_reserve()
             why = BudgetExceeded(limit=nothing.reason, message=nothing.detail)
         if result is None:
             stage.ended_by(why)
-            reason, failed = str(why), not isinstance(why, BudgetExceeded)
-            reason = f"{type(why).__name__}: {why}" if failed else reason
+            failed = not isinstance(why, BudgetExceeded)
+            reason = f"{type(why).__name__}: {why}" if failed else str(why)
             solution = self.context.shared.ending.stand_in or solution
             return await result_of_the_search(
                 solution, self.task, self.config, found, reason=reason, failed=failed, members=members
@@ -333,8 +325,6 @@ class _Pipeline:
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""
         elapsed, stop = self.budget.elapsed(), self._stop()
-        durations = final_result.duration_breakdown(self.stages.seconds, elapsed)
-        origin = final_result.lineage(result, chosen, None if picked is None else picked.chosen.origin)
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
@@ -346,8 +336,8 @@ class _Pipeline:
                 "total_duration_seconds": elapsed,
                 "phases_completed": self.stages.ended_as("completed"),
                 "phases_skipped": self.stages.ended_as("skipped"),
-                "duration_breakdown": durations,
-                "lineage": origin,
+                "duration_breakdown": final_result.duration_breakdown(self.stages.seconds, elapsed),
+                "lineage": final_result.lineage(result, chosen, None if picked is None else picked.chosen.origin),
                 "stopped_by": None if stop is None else stop.reason,
                 "warnings": [*warnings, *self.stages.warnings, *result.warnings],
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from mle_star import models as m
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
+from mle_star.run.ledger import best_score
 from tests.ledgers import script_finished
 
 E = TypeVar("E", bound=ev.Event)
@@ -59,31 +60,21 @@ class Invented:
     name: str = "spaceship-passengers"
     started_at: datetime = datetime(2026, 1, 31, 14, 5, tzinfo=timezone.utc)
     run_dir: Path | None = None
-    _now: datetime = field(init=False)
-    _random: random.Random = field(init=False)
-    _best: float | None = field(init=False, default=None)
-    _made: dict[str, str] = field(init=False, default_factory=dict)  # by place, the digest of its script
-    _parent: dict[str, str] = field(init=False, default_factory=dict)
-    _start: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         self._now, self._random = self.started_at, random.Random(self.seed)
-
-    @property
-    def config(self) -> m.PipelineConfig:
-        """The settings that fit the letters."""
-        return m.PipelineConfig(
+        self._best: float | None = None
+        self._made: dict[str, str] = {}  # by place, the digest of its script
+        self._parent: dict[str, str] = {}
+        up = self.direction is m.MetricDirection.maximize
+        self._sign, self._base, metric = (1, 0.78, "accuracy") if up else (-1, 0.42, "rmse")
+        self.config = m.PipelineConfig(
             num_retrieved_models=self.M, outer_loop_steps=self.T, inner_loop_steps=self.K, ensemble_rounds=self.R,
             num_parallel_solutions=self.L, model=self.model, max_budget_usd=5.0, time_limit_seconds=7200,
         )  # fmt: skip
-
-    @property
-    def task(self) -> m.TaskDescription:
-        """A task whose metric goes the chosen way."""
-        up = self.direction is m.MetricDirection.maximize
-        return m.TaskDescription(
+        self.task = m.TaskDescription(
             competition_id=self.words or self.name, task_type=m.TaskType.classification,
-            data_modality=m.DataModality.tabular, evaluation_metric=self.words or ("accuracy" if up else "rmse"),
+            data_modality=m.DataModality.tabular, evaluation_metric=self.words or metric,
             metric_direction=self.direction, description=self.words or "Predict `label` of the rows of test.csv.",
         )  # fmt: skip
 
@@ -105,9 +96,8 @@ class Invented:
         scores = []
         for path in range(self.L):
             scores.append((yield from self._path(path, best)))
-        best = self._best_of(scores)
-        yield self._done("phase2", best)
-        best = yield from self._phase3(best)
+        yield self._done("phase2", best_score(scores, self.direction))
+        best = yield from self._phase3(best_score(scores, self.direction))
         yield from self._finalization(best)
 
     def ended(self, chosen: str = "", **facts: object) -> list[AnyEvent]:
@@ -128,12 +118,12 @@ class Invented:
     def write(self, run_dir: Path) -> list[AnyEvent]:
         """A journal of the run in `run_dir`, and the files that a run leaves."""
         self.run_dir = run_dir
-        said = list(self.events())
-        write_journal(run_dir, said)
+        events = list(self.events())
+        write_journal(run_dir, events)
         (run_dir / "final").mkdir(exist_ok=True)
         (run_dir / "final" / "submission.csv").write_text("id,label\n1,0\n", encoding="utf-8")
         (run_dir / "solution.py").write_text(SCRIPT.format(note="final", trees=900), encoding="utf-8")
-        return said
+        return events
 
     # --- phases ---
 
@@ -159,10 +149,9 @@ class Invented:
                 ev.CandidateEvaluated, step=step, index=index, model_name=names[index], score=score,
                 error="" if score is not None else error, digest=self._made.get(step, ""),
             )  # fmt: skip
-        known = [score for score in scores if score is not None]
-        best = self._best_of(known)
+        best: Any = best_score(scores, self.direction)
         self._parent["initial"] = self._made[f"phase1/candidate-{scores.index(best)}"]
-        for index in range(1, len(known)):
+        for index in range(1, self.M - scores.count(None)):
             step = f"phase1/merge-{index}"
             yield from self._call(f"{step}/merger", m.AgentType.merger)
             score = yield from self._script(f"{step}/script", self._level(0.04 + 0.01 * index))
@@ -185,7 +174,7 @@ class Invented:
     def _path(self, path: int, best: float) -> Generator[AnyEvent, None, Any]:
         self._parent[f"path-{path}"] = self._parent["initial"]
         for t in range(self.T):
-            self._start = self._parent[f"path-{path}"]
+            start = self._parent[f"path-{path}"]
             step = f"phase2/path-{path}/t-{t}"
             yield from self._call(f"{step}/ablation", m.AgentType.ablation)
             yield from self._script(f"{step}/ablation-script", None)
@@ -202,13 +191,14 @@ class Invented:
             block = self._block(0)
             yield self._say(ev.BlockChosen, step=step, path=path, t=t, block=block, plan=self._plan())
             for k in range(self.K):
-                best = yield from self._attempt(path, t, k, block, best)
+                best = yield from self._attempt(path, t, k, block, best, start)
         yield self._done(f"phase2/path-{path}", best, path=path)
         return best
 
-    def _attempt(self, path: int, t: int, k: int, block: str, best: float) -> Generator[AnyEvent, None, Any]:
-        step = f"phase2/path-{path}/t-{t}/k-{k}"
-        plan = self._plan()
+    def _attempt(
+        self, path: int, t: int, k: int, block: str, best: float, start: str
+    ) -> Generator[AnyEvent, None, Any]:
+        step, plan = f"phase2/path-{path}/t-{t}/k-{k}", self._plan()
         if k:
             yield from self._call(f"{step}/planner", m.AgentType.planner)
         yield from self._call(f"{step}/coder", m.AgentType.coder)
@@ -218,16 +208,16 @@ class Invented:
         else:
             score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.02, 0.008))
         accepted = score is not None and m.is_improvement_or_equal(score, best, self.direction)
-        best = score if accepted and score is not None else best
+        best = (score if accepted else None) or best
         yield self._say(
             ev.RefinementTried, step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
-            score=score, best_score=best, accepted=accepted, digest=self._made.get(step, ""), parents=[self._start],
+            score=score, best_score=best, accepted=accepted, digest=self._made.get(step, ""), parents=[start],
         )  # fmt: skip
         if accepted:
             self._parent[f"path-{path}"] = self._made[step]
         return best
 
-    def _phase3(self, best: float) -> Generator[AnyEvent, None, Any]:
+    def _phase3(self, best: Any) -> Generator[AnyEvent, None, Any]:
         yield self._say(ev.PhaseStarted, step="phase3", phase="phase3")
         ahead: float | None = None
         for r in range(self.R):
@@ -301,7 +291,7 @@ class Invented:
         """A script that fails, is repaired once, and fails again."""
         error = f"{TRACEBACK}{self.words and chr(10) + self.words}"
         for number in (1, 2):
-            name = f"{step}/script" + ("" if number == 1 else f"-{number}")
+            name = f"{step}/script{'' if number == 1 else '-2'}"
             yield self._say(ev.ScriptStarted, step=name, timeout_seconds=600)
             code = SCRIPT.format(note=self.words or name, trees=number)
             yield script_finished(
@@ -323,16 +313,8 @@ class Invented:
         phase = step.partition("/")[0]
         return self._say(ev.PhaseFinished, step=step, phase=phase, outcome="completed", score=score, **fields)
 
-    def _best_of(self, scores: list[float]) -> float:
-        return max(scores) if self._sign > 0 else min(scores)
-
-    @property
-    def _sign(self) -> int:
-        return 1 if self.direction is m.MetricDirection.maximize else -1
-
     def _level(self, gain: float) -> float:
-        base = 0.78 if self.direction is m.MetricDirection.maximize else 0.42
-        return base + self._sign * (gain + self._random.uniform(0, 0.01))
+        return self._base + self._sign * (gain + self._random.uniform(0, 0.01))
 
     def _plan(self) -> str:
         return self.words or self._random.choice(PLANS)

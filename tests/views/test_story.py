@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import Journal
+from mle_star.run.ledger import best_score
 from mle_star.views import RunStory, text
 from mle_star.views.charts import describe
 from mle_star.views.display import summary
@@ -30,6 +32,7 @@ from mle_star.views.tables import attempt_rows
 from mle_star.views.verdict import Verdict
 from tests.views.journals import Invented, write_journal
 
+E = TypeVar("E", bound=ev.Event)
 DIRECTIONS = st.sampled_from(list(MetricDirection))
 EXPECTED = Measure(score=0.85, low=0.83, high=0.87, rows=1200, measured="harness")
 HOLDOUT = ev.HoldOutPrepared(
@@ -38,10 +41,20 @@ HOLDOUT = ev.HoldOutPrepared(
 )  # fmt: skip
 
 
+def picked(events: list[AnyEvent], chosen: str) -> list[AnyEvent]:
+    """The same with a final selection before its end."""
+    return [*events[:-1], ev.ShortlistScored(at=events[-1].at, step="shortlist", chosen=chosen), events[-1]]
+
+
 def story_of(events: list[AnyEvent], holdout: ev.HoldOutPrepared | None = None, chosen: str = "") -> RunStory:
     """The story of a run whose rows were hidden, and which ended with a final selection."""
-    pick = [ev.ShortlistScored(at=events[-1].at, step="shortlist", chosen=chosen)] if chosen else []
-    return RunStory.from_events([events[0], *([holdout] if holdout else []), *events[1:-1], *pick, events[-1]])
+    events = picked(events, chosen) if chosen else events
+    return RunStory.from_events([events[0], *([holdout] if holdout else []), *events[1:]])
+
+
+def changed(events: Iterable[AnyEvent], kind: type[E], update: Callable[[E], dict[str, Any]]) -> list[AnyEvent]:
+    """The events, those of one kind with other fields."""
+    return [one.model_copy(update=update(one)) if isinstance(one, kind) else one for one in events]
 
 
 def summary_of(story: RunStory) -> list[str]:
@@ -78,10 +91,7 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(
 
 
 def test_the_first_score_is_the_first_in_time_whatever_number_its_candidate_has() -> None:
-    events = [
-        event.model_copy(update={"index": 2 - event.index}) if isinstance(event, ev.CandidateEvaluated) else event
-        for event in Invented(M=3, T=1).events()
-    ]
+    events = changed(Invented(M=3, T=1).events(), ev.CandidateEvaluated, lambda one: {"index": 2 - one.index})
     story = RunStory.from_events(events)
     first = next(event.score for event in events if isinstance(event, ev.CandidateEvaluated) and event.score)
     assert Verdict(story).stages[0].score == story.first_score == first != story.candidates[0].score
@@ -104,17 +114,14 @@ def test_hearing_what_an_earlier_process_said_once_more_changes_nothing_and_ever
 @pytest.mark.parametrize("direction", list(MetricDirection))
 def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(direction: MetricDirection) -> None:
     events = list(Invented(direction=direction).events())
-    scores = [one.score for one in RunStory.from_events(events).bests if one.score is not None]
-    assert scores == sorted(scores, reverse=direction is MetricDirection.minimize) and len(scores) > 2
-    story = RunStory.from_events(events)
-    pick = max if direction is MetricDirection.maximize else min
-    so_far = [
-        [one.score for one in story.attempts[: n + 1] if one.score is not None] for n in range(len(story.attempts))
-    ]
-    assert story.best_so_far == [pick(known, default=None) for known in so_far]
+    story, pick = RunStory.from_events(events), max if direction is MetricDirection.maximize else min
+    bests, known = ([one.score for one in some if one.score is not None] for some in (story.bests, story.attempts))
+    assert bests == sorted(bests, reverse=pick is min) and len(bests) > 2
+    found = [best for best, one in zip(story.best_so_far, story.attempts, strict=True) if one.score is not None]
+    assert found == [pick(known[: count + 1]) for count in range(len(known))]
     last = next(e for e in reversed(events) if isinstance(e, ev.ScriptFinished) and e.purpose == "submission")
-    perfect = last.result.model_copy(update={"score": 2.0 if direction is MetricDirection.maximize else 0.0})
-    assert RunStory.from_events([*events[:-1], last.model_copy(update={"result": perfect})]).score == scores[-1]
+    perfect = last.result.model_copy(update={"score": pick(2.0, 0.0)})
+    assert RunStory.from_events([*events[:-1], last.model_copy(update={"result": perfect})]).score == bests[-1]
 
 
 @given(seed=st.integers(0, 10_000), direction=DIRECTIONS)
@@ -132,7 +139,7 @@ def test_what_a_leaking_script_scored_counts_no_longer_and_a_fixed_one_has_its_n
         dropped = next(one for one in story.attempts if one.step == leader.place)
         assert (dropped.score, dropped.accepted) == (None, False)
         others = [one.score for one in story.attempts if one.score is not None]
-        assert story.score == (max(others) if direction is MetricDirection.maximize else min(others)) != leader.score
+        assert story.score == best_score(others, direction) != leader.score
         assert story.best_script != ran.script
         assert leader.place not in [node.step for node in lineage_of(story).nodes if node.kind == "ensemble"]
         assert counts(RunStory.from_events([*events, found, *events, found])) == counts(story)
@@ -164,18 +171,12 @@ def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_ru
     assert before.candidate and after.candidate and before.candidate.index == after.candidate.index
 
 
-def test_a_later_event_of_the_same_step_takes_the_place_of_the_earlier() -> None:
-    story = RunStory()
+def test_a_later_event_takes_the_place_of_the_earlier_and_cancelled_work_ends_with_its_path_or_the_run() -> None:
+    story = RunStory.from_events(ev.Notice(message=message) for message in ("waiting", "still waiting"))
     for accepted in (False, True):
         story.apply(ev.DebugAttempted(step="phase1/candidate-0/debugger", error="a", accepted=accepted))
-    story.apply(ev.Notice(message="waiting"))
-    story.apply(ev.Notice(message="still waiting"))
     assert [repair.accepted for repair in story.repairs.values()] == [True]
     assert [message for _, message in story.notices] == ["waiting", "still waiting"]
-
-
-def test_cancelled_work_is_no_longer_at_work_when_its_path_or_the_run_ends() -> None:
-    story = RunStory()
     for path in (0, 1):
         story.apply(ev.PhaseStarted(step=f"phase2/path-{path}", phase="phase2", path=path))
         story.apply(ev.AgentStarted(step=f"phase2/path-{path}/t-0/ablation", agent=AgentType.ablation))
@@ -191,7 +192,7 @@ def test_cancelled_work_is_no_longer_at_work_when_its_path_or_the_run_ends() -> 
 def test_the_time_between_two_processes_does_not_count() -> None:
     events = list(Invented(seed=1).events())
     half = len(events) // 2
-    later = [event.model_copy(update={"at": event.at + timedelta(days=29)}) for event in events[half:]]
+    later = changed(events[half:], ev.Event, lambda one: {"at": one.at + timedelta(days=29)})
     resumed = ev.RunResumed(at=later[0].at, spent_cost_usd=0, spent_seconds=0)
     story = RunStory.from_events([*events[:half], resumed, *later])
     assert story.clock.seconds == pytest.approx(RunStory.from_events(events).clock.seconds, abs=60)
@@ -220,8 +221,7 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_back_to_a_retrieved_
 
 def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search_held_for_best(tmp_path: Path) -> None:
     """The list of scripts marks the same one, and no other; of a blend, none."""
-    invented = Invented(seed=11, L=2, T=3)
-    events = invented.ended(lineage={"finalization": {"from_phase": "ensemble"}})
+    events = Invented(seed=11, L=2, T=3).ended(lineage={"finalization": {"from_phase": "ensemble"}})
     story = RunStory.from_events(events)
     rejected = next(one for one in story.refinements if not one.accepted)
     for chosen, words, step in [
@@ -232,16 +232,15 @@ def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search
         *((f"ensemble {r}", "An ensemble of 2 refined paths won", one.step) for r, one in story.ensembles.items()),
         ("blend", "A blend of several scripts won", ""),
     ]:
-        told = story_of(events, chosen=chosen)
-        assert words in why(told), chosen
-        submitted = lineage_of(told).submitted
+        story = story_of(events, chosen=chosen)
+        assert words in why(story), chosen
+        submitted = lineage_of(story).submitted
         assert submitted.startswith(step) and bool(submitted) == bool(step)
-        pick = ev.ShortlistScored(at=events[-1].at, step="shortlist", chosen=chosen)
-        write_journal(tmp_path, [*events[:-1], pick, events[-1]])
+        write_journal(tmp_path, picked(events, chosen))
         rows = leaderboard_rows(tmp_path)
         assert len(rows) > 6 and [row["score"] for row in rows] == sorted((r["score"] for r in rows), reverse=True)
         assert [row["step"] for row in rows if row["chosen"]] == [submitted] * bool(step)
-    write_journal(tmp_path, invented.ended("blend", lineage={"promoted": "phase1/candidate-0/script"}))
+    write_journal(tmp_path, Invented(seed=1).ended("blend", lineage={"promoted": "phase1/candidate-0/script"}))
     assert [row["step"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == ["phase1/candidate-0"]
 
 
@@ -265,14 +264,10 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     other = next(one for one in plain.candidates.values() if one != best and one.digest)
     assert best is not None and lineage_of(plain).merges
 
-    def began_elsewhere(event: AnyEvent) -> AnyEvent:
-        if isinstance(event, ev.PhaseStarted) and event.path == 1:
-            return event.model_copy(update={"model": other.model_name, "digest": other.digest})
-        if isinstance(event, ev.RefinementTried) and event.path == 1 and event.t == 0:
-            return event.model_copy(update={"parents": [other.digest]})
-        return event
-
-    events = [began_elsewhere(event) for event in events]
+    begun = {"model": other.model_name, "digest": other.digest}
+    events = changed(events, ev.PhaseStarted, lambda one: begun if one.path == 1 else {})
+    grown = {"parents": [other.digest]}
+    events = changed(events, ev.RefinementTried, lambda one: grown if (one.path, one.t) == (1, 0) else {})
     line = lineage_of(story_of(events, chosen="path 1"))
     assert line.candidate == other and not line.merges and not line.data_use
     assert why(story_of(events, chosen="path 1")).startswith(f"{other.model_name} won, refined on path 1")
@@ -300,15 +295,11 @@ def test_the_sentence_names_what_won_and_the_change_that_brought_most() -> None:
 
 @pytest.mark.parametrize("direction", list(MetricDirection))
 def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direction: MetricDirection) -> None:
-    story = RunStory.from_events(
-        event.model_copy(update={"accepted": False})
-        if isinstance(event, (ev.RefinementTried, ev.MergeTried))
-        else event
-        for event in Invented(seed=11, direction=direction, R=1).events()
-        if not isinstance(
-            event, (ev.EnsembleTried, ev.RunFinished)
-        )  # so far: at its end a candidate would be the result
-    )
+    events = list(Invented(seed=11, direction=direction, R=1).events())
+    for kind in (ev.RefinementTried, ev.MergeTried):
+        events = changed(events, kind, lambda one: {"accepted": False})
+    so_far = (ev.EnsembleTried, ev.RunFinished)  # at its end a candidate would be the result
+    story = RunStory.from_events(event for event in events if not isinstance(event, so_far))
     assert "Refinement brought nothing: none of 18 attempts was better." in why(story)
     verdict, single = Verdict(story), story.chosen_candidate
     assert single is not None
@@ -350,13 +341,9 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
 
 def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     one_view = {"measure": Measure(score=0.9, rows=180, measured="harness")}
-    *events, _ = (
-        event.model_copy(update={"result": event.result.model_copy(update=one_view)})
-        if isinstance(event, ev.ScriptFinished)
-        else event
-        for event in Invented(seed=11).events()
-    )
-    story = story_of(events, HOLDOUT)
+    events = Invented(seed=11).events()
+    ran = changed(events, ev.ScriptFinished, lambda one: {"result": one.result.model_copy(update=one_view)})
+    story = story_of(ran[:-1], HOLDOUT)
     assert Verdict(story).sure.startswith("Measured on 180 rows"), "not on those of views that were never run"
     config = PipelineConfig(scoring="self_reported")
     story.apply(ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config))
@@ -408,10 +395,8 @@ def test_the_file_to_submit_is_described_by_what_was_found_in_it_and_how_it_was_
 def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:
     """A candidate that wins unchanged is not compared with itself, and no step is listed that it lacks."""
     single = Yardstick(name="ExtraTrees", measure=EXPECTED.model_copy(update={"score": 0.95}))
-    events = [
-        event.model_copy(update={"accepted": False}) if isinstance(event, ev.MergeTried) else event
-        for event in Invented(seed=11).ended(expected=EXPECTED, single_model=single, stopped_by="time")
-    ]
+    events = Invented(seed=11).ended(expected=EXPECTED, single_model=single, stopped_by="time")
+    events = changed(events, ev.MergeTried, lambda one: {"accepted": False})
     events[-1] = events[-1].model_copy(update={"message": "stopped by the time limit"})
 
     def improved(story: RunStory) -> list[str]:
