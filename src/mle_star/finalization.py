@@ -135,17 +135,11 @@ def _script_of(run: ScriptRun) -> SolutionScript:
 
 
 async def result_of_the_search(
-    solution: SolutionScript,
-    task: TaskDescription,
-    config: PipelineConfig,
-    found: PhaseResults,
-    *,
-    reason: str,
-    failed: bool = False,
-    members: Iterable[str] | None = None,
+    solution: SolutionScript, found: PhaseResults, why: Exception | None, members: Iterable[str] | None
 ) -> FinalResult:
     """What is submitted when finalization was cut off or failed: the best that there is, with all that was said."""
-    run = current_run()
+    run, failed = current_run(), not isinstance(why, BudgetExceeded)
+    reason = f"{type(why).__name__}: {why}" if failed else str(why)
     submission = await use_kept_submission(solution, reason=reason, failed=failed)
     script, remarks = submission.script, run.shared.ending.remarks
     if script.leaking or run.ledger.leaks(digest_of(script.content)):
@@ -153,8 +147,8 @@ async def result_of_the_search(
     elif script.phase is not SolutionPhase.final and script.content != solution.content:
         remarks = []  # another one stands in
     elif remarks is None:
-        remarks = remarks_of(members or [solution.content], config)
-    return _result(submission, remarks, task, config, found)
+        remarks = remarks_of(members or [solution.content], run.config)
+    return _result(submission, remarks, run.task, run.config, found)
 
 
 def _result(
@@ -192,20 +186,21 @@ def _too_late_for(solution: SolutionScript) -> str:
 
 @dataclass
 class _Draft:
-    """What finalization has paid for so far: the solution on all rows, and the test script that was made of it."""
+    """What finalization has of a solution so far: trained on all rows, and the test script that was made of that."""
 
+    solution: SolutionScript
     full: SolutionScript
     test_script: SolutionScript | None = None
 
 
 async def _best_submission(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
     """All steps; with the money gone only the cheapest ones; with the time gone only what was kept."""
-    budget, draft = current_run().budget, _Draft(solution)
+    budget, draft = current_run().budget, _Draft(solution, solution)
     if budget.money_is_gone and not budget.degraded:
         budget.open_finalization()
     while True:
         try:
-            return await _submit(solution, draft, task, config)
+            return await _submit(draft, task, config)
         except BudgetExceeded as stop:
             logger.warning("finalization was cut short: %s", stop)
             if budget.degraded or not budget.money_is_gone:
@@ -213,19 +208,19 @@ async def _best_submission(solution: SolutionScript, task: TaskDescription, conf
             budget.open_finalization()
 
 
-async def _submit(solution: SolutionScript, draft: _Draft, task: TaskDescription, config: PipelineConfig) -> Submission:
+async def _submit(draft: _Draft, task: TaskDescription, config: PipelineConfig) -> Submission:
     """Steps 1 to 6. With the money gone: one call for the test script, unless it is there, and one for a repair."""
     run = current_run()
     poor = run.budget.degraded
     if not poor:
-        draft.full = await remove_subsampling(solution)
+        draft.full = await remove_subsampling(draft.solution)
     if draft.test_script is None or not draft.test_script.content:
         draft.test_script = await generate_test_submission(task, draft.full)
     if not poor:
         draft.test_script = await check_before_running(draft.test_script, config)
     callback = make_debug_callback(task, config, purpose="submission", leakage_check=not poor)
-    repair = _Repairs(callback, 1 if poor else config.max_debug_attempts, solution)
-    submission = await _run_and_verify(draft.test_script, draft.full, solution, repair, task, config)
+    repair = _Repairs(callback, 1 if poor else config.max_debug_attempts, draft.solution)
+    submission = await _run_and_verify(draft.test_script, draft, repair, task, config)
     made = submission.script.phase is SolutionPhase.final
     unchecked = made and not checks_later(config) and not run.ledger.is_checked(digest_of(submission.script.content))
     if poor and unchecked:
@@ -255,18 +250,13 @@ class _Repairs:
 
 
 async def _run_and_verify(
-    test_script: SolutionScript,
-    full: SolutionScript,
-    validated: SolutionScript,
-    repair: _Repairs,
-    task: TaskDescription,
-    config: PipelineConfig,
+    script: SolutionScript, draft: _Draft, repair: _Repairs, task: TaskDescription, config: PipelineConfig
 ) -> Submission:
     """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
-    script, seconds = test_script, config.time_limit_seconds
+    validated, seconds = draft.solution, config.time_limit_seconds
     warn_of_masking(script)
     if not script.content:  # the debugger gets the script that was to be turned into one
-        script = await repair(full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
+        script = await repair(draft.full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
     while True:
         script, result = await evaluate_with_retry(
             script, task, config, repair, max_retries=repair.left, timeout_override=seconds
@@ -280,7 +270,7 @@ async def _run_and_verify(
     run = current_run()
     digest = await asyncio.to_thread(fitted_digest, script.content, final_data_of(run))
     await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, digest)
-    return await _submit_file(script, validated, subsampling_removed=full.content != validated.content)
+    return await _submit_file(script, validated, subsampling_removed=draft.full.content != validated.content)
 
 
 async def _submit_file(script: SolutionScript, validated: SolutionScript, *, subsampling_removed: bool) -> Submission:

@@ -312,12 +312,7 @@ class _Pipeline:
             why = BudgetExceeded(limit=nothing.reason, message=nothing.detail)
         if result is None:
             stage.ended_by(why)
-            failed = not isinstance(why, BudgetExceeded)
-            reason = f"{type(why).__name__}: {why}" if failed else str(why)
-            solution = self.context.shared.ending.stand_in or solution
-            return await result_of_the_search(
-                solution, self.task, self.config, found, reason=reason, failed=failed, members=members
-            )
+            return await result_of_the_search(self.context.shared.ending.stand_in or solution, found, why, members)
         written = bool(result.submission_path) or not result.has_test
         stage.ended("completed" if written else "failed", "" if written else "no submission", score=solution.score)
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from mle_star.models import (
     SolutionPhase,
     SolutionScript,
 )
-from mle_star.run.context import current_run, scope
+from mle_star.run.context import current_run, enter_run, scope
 from mle_star.run.events import AgentFinished, AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.safety import FIXED_AT_LAST, UNCHECKED
 from mle_star.search.stages import Stages
@@ -41,6 +42,7 @@ from .replies import BOTH, GARBAGE, ScriptedCall, broken_script, fenced, phase1_
 SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
 FULL = SAMPLED.replace(BLOCK, "level = len(rows)")
+OUT_OF_TIME = BudgetExceeded(limit="time", message="out of time")
 BEST = solution(SAMPLED, score=0.8, phase=SolutionPhase.refined)
 NO_FILE = "print('Final Validation Performance: 0.9')"
 
@@ -297,7 +299,7 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
     handed_over = await use_kept_submission(BEST, reason="out of time")
     assert handed_over.script.content == GOOD and Path(handed_over.path).read_text() == "id,target\n1,0\n2,1\n"
     found: PhaseResults = (phase1_of(BEST), [], None)
-    result = await result_of_the_search(BEST, quick_run.task, quick_run.config, found, reason="out of time")
+    result = await result_of_the_search(BEST, found, OUT_OF_TIME, None)
     assert result.final_solution.content == GOOD and result.contamination == DataContaminationResult(verdict="Same")
 
 
@@ -396,12 +398,12 @@ async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_
 async def test_what_is_handed_over_without_finalization_comes_with_all_that_was_said_of_it(
     quick_run: ScriptedRun,
 ) -> None:
-    run, task, config = current_run(), quick_run.task, quick_run.config
+    run, config = current_run(), quick_run.config
 
     async def said_of(solution: SolutionScript) -> list[str]:
         found: PhaseResults = (phase1_of(BEST), [], None)
-        result = await result_of_the_search(solution, task, config, found, reason="out of time")
-        return result.warnings[:-1]
+        with enter_run(replace(run, config=config)):
+            return (await result_of_the_search(solution, found, OUT_OF_TIME, None)).warnings[:-1]
 
     assert await said_of(BEST) == []
     assert await said_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]

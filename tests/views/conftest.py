@@ -12,6 +12,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from mle_star.serving import GuardedServer
+from mle_star.views import write_report
+from tests.views.journals import Invented
 
 PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
@@ -56,6 +58,15 @@ def served(server: Server) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with its report; nobody changes it."""
+    folder = tmp_path_factory.mktemp("views") / "run"
+    Invented(seed=11).write(folder)
+    write_report(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from rich.console import Console, ConsoleDimensions
 
 from mle_star.run.events import EVENT_ADAPTER, AblationFinished, AnyEvent, RunResumed
 from mle_star.run.journal import Journal, read_journal
-from mle_star.views import RunStory, text, write_report
+from mle_star.views import RunStory, text
 from mle_star.views.display import BLOCKS, choose_mode, make_display, screen, sparkline
 from mle_star.views.headlines import headline
 from tests.views.journals import Invented, write_journal
@@ -137,15 +137,6 @@ def rows_in(written: str, width: int) -> list[str]:
     return [row for row in rows if cell_len(row) == width]
 
 
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run."""
-    folder = tmp_path_factory.mktemp("display") / "run"
-    Invented(seed=11).write(folder)
-    write_report(folder)
-    return folder
-
-
 def test_a_terminal_gets_a_moving_screen_that_resizes_and_then_the_summary(run_dir: Path) -> None:
     written = play(run_dir, columns=80, resized=60)
     assert "\x1b[2K" in written or "\x1b[1A" in written  # the screen is drawn over itself
@@ -200,13 +191,10 @@ def test_quiet_says_only_what_must_be_said_and_json_is_the_journal_word_for_word
 
 
 def test_a_line_tells_of_a_study_without_what_is_for_programs() -> None:
-    line = headline(
-        AblationFinished(
-            step="phase2/path-0/t-0", path=0, t=0, scores={"baseline": 0.5, "no bins": 0.4}, solution_score=0.5,
-            summary='Without `bins` it is 0.1 worse.\n{"baseline": 0.512345678901234, "losses": {"bins": 0.1}}',
-        )
-    )  # fmt: skip
-    assert line is not None and line.words.endswith("0.1 worse.")
+    summary = 'Without `bins` it is 0.1 worse.\n{"baseline": 0.512345678901234, "losses": {"bins": 0.1}}'
+    scores = {"baseline": 0.5, "no bins": 0.4}
+    line = headline(AblationFinished(path=0, t=0, scores=scores, solution_score=0.5, summary=summary))
+    assert line is not None and line.words == "ablation study of 1 part: Without `bins` it is 0.1 worse."
 
 
 def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:

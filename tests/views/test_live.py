@@ -197,7 +197,9 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
             assert control.read_text() == f"{word}\n"
 
 
-def test_only_the_files_of_a_result_are_served(tmp_path: Path) -> None:
+def test_only_the_files_of_a_result_are_served_and_no_page_can_be_framed_cached_or_reached_from_elsewhere(
+    tmp_path: Path,
+) -> None:
     Invented().write(tmp_path / "run")
     (tmp_path / "secret.txt").write_text("secret")
     with served(LiveServer(tmp_path / "run")) as server:
@@ -209,6 +211,14 @@ def test_only_the_files_of_a_result_are_served(tmp_path: Path) -> None:
         # Nobody is at work on a run that is over: there is nothing to ask.
         assert ask(server, "POST", "/finish", X_MLE_Star_Token=token) == (409, "no process is at work on this run")
         assert not RunFolder(tmp_path / "run").control.exists()
+        with urllib.request.urlopen(server.address, timeout=240) as reply:
+            headers = {name.lower(): value for name, value in reply.getheaders()}
+        assert headers["x-frame-options"] == "DENY" and headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["referrer-policy"] == "no-referrer"
+        assert server._socket.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(ConfigError, match="cannot be used"):
+            LiveServer(tmp_path, port=server.port)
 
 
 def test_the_list_of_runs_has_the_same_guard_and_shows_nothing_but_its_runs(tmp_path: Path) -> None:
@@ -226,18 +236,6 @@ def test_the_list_of_runs_has_the_same_guard_and_shows_nothing_but_its_runs(tmp_
         for path in (*(f"/runs/{one}?" for one in elsewhere), "/compare?a=one&b=elsewhere&"):
             assert ask(server, "GET", f"{path}{token}")[0] == 404, path
         assert f"{text.score(server.glances()[0].score)}" in ask(server, "GET", f"/rows?{token}")[1]
-
-
-def test_the_page_cannot_be_framed_cached_or_reached_from_elsewhere_and_its_port_is_its_own(tmp_path: Path) -> None:
-    with served(LiveServer(tmp_path)) as server:
-        with urllib.request.urlopen(server.address, timeout=240) as reply:
-            headers = {name.lower(): value for name, value in reply.getheaders()}
-        assert headers["x-frame-options"] == "DENY" and headers["cache-control"] == "no-store"
-        assert "frame-ancestors 'none'" in headers["content-security-policy"]
-        assert headers["referrer-policy"] == "no-referrer"
-        assert server._socket.getsockname()[0] == "127.0.0.1"
-        with pytest.raises(ConfigError, match="cannot be used"):
-            LiveServer(tmp_path, port=server.port)
 
 
 # --- following ---------------------------------------------------------------------------------------------------

@@ -48,15 +48,6 @@ NASTY = {
 """Hostile texts, and what is to be seen of each."""
 
 
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with its report."""
-    folder = tmp_path_factory.mktemp("views") / "run"
-    Invented(seed=11, T=2).write(folder)
-    write_report(folder)
-    return folder
-
-
 def words(page: Page, place: str) -> str:
     """What a reader sees there."""
     return page.locator(place).inner_text()
@@ -161,7 +152,7 @@ def test_marks_lead_to_their_attempts_folds_fold_and_the_script_is_copied(run_di
     page.locator("button[data-fold=close]").click()
     assert page.locator("details.step[open]").count() == 0
     page.locator("button[data-fold=open]").click()
-    assert page.locator("details.step[open]").count() == page.locator("details.step").count() == 4
+    assert page.locator("details.step[open]").count() == page.locator("details.step").count() == 6
     page.locator("#only-accepted").check()
     assert page.locator("details.try:visible").count() == page.locator("details.try.accepted").count() > 0
     failure = page.locator("details.failure").first

@@ -35,6 +35,9 @@ FENCE = 3.0
 TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 """Seconds between two marks of an axis: people count minutes and hours, not hundreds of seconds."""
 Scale = Callable[[float], float]
+Write = Callable[[float], str]
+Dot = tuple[float, float, float, str]
+"""Where it is, how large, and what it says."""
 
 
 class Bar(NamedTuple):
@@ -145,7 +148,7 @@ def with_air(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def axis_below(
-    ticks: Sequence[float], x: Scale, height: float, unit: str, write: Callable[[float], str] | None = None
+    ticks: Sequence[float], x: Scale, height: float, unit: str, write: Write | None = None
 ) -> Iterator[Markup]:
     """Grid lines of a horizontal axis, each with its number below, and what they count."""
     for tick, name in zip(ticks, text.ticks(ticks) if write is None else map(write, ticks), strict=True):
@@ -275,13 +278,7 @@ def tree(story: RunStory) -> Markup:
 
 
 def bars(
-    key: str,
-    title: str,
-    rows: Sequence[Bar],
-    unit: str,
-    *,
-    baseline: float | None = None,
-    write: Callable[[float], str] | None = None,
+    key: str, title: str, rows: Sequence[Bar], unit: str, *, baseline: float | None = None, write: Write | None = None
 ) -> Markup:
     """Horizontal bars from 0, or from a `baseline`; `write` is how the numbers of the axis are written."""
     origin = baseline or 0.0
@@ -354,12 +351,7 @@ def residuals(points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _square(
-    key: str,
-    title: str,
-    words: str,
-    dots: Sequence[tuple[float, float, float, str]],
-    reach: tuple[float, float],
-    names: tuple[str, str],
+    key: str, title: str, words: str, dots: Sequence[Dot], reach: tuple[float, float], names: tuple[str, str]
 ) -> Markup:
     """Dots on two axes of the same scale, with the diagonal."""
     (low, high), ticks = reach, nice_ticks(*reach, 4)

@@ -172,14 +172,8 @@ class RichDisplay(_Listener):
     def __init__(self, console: Console, out: Console, run_dir: Path | None) -> None:
         super().__init__(out, run_dir)
         self._console = console
-        self._live = Live(
-            get_renderable=self._draw,
-            console=console,
-            refresh_per_second=REFRESH_PER_SECOND,
-            transient=True,
-            redirect_stdout=True,
-            redirect_stderr=True,
-        )
+        rate = REFRESH_PER_SECOND
+        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=rate, transient=True)
         self._loud = _silence_keys()
         self._live.start()
 
@@ -270,15 +264,9 @@ def screen(story: RunStory, size: ConsoleDimensions, now: datetime | None = None
     if room >= NEWS_LINES + 3:
         parts = [piece for part in parts for piece in (part, "")]
     parts.append(_news(story, max(1, min(NEWS_LINES, room)), size.width))
-    title = Text(f"{text.one_line(verdict.task, 34)} · {text.one_line(verdict.model, 28)}", style="bold")
-    return Panel(
-        Group(*parts),
-        title=title if story.started else "mle-star",
-        subtitle="Ctrl-C: finish with the best so far · twice: stop",
-        title_align="left",
-        subtitle_align="left",
-        padding=(0, 1),
-    )
+    run = Text(f"{text.one_line(verdict.task, 34)} · {text.one_line(verdict.model, 28)}", style="bold")
+    title, keys = run if story.started else "mle-star", "Ctrl-C: finish with the best so far · twice: stop"
+    return Panel(Group(*parts), title=title, subtitle=keys, title_align="left", subtitle_align="left", padding=(0, 1))
 
 
 def sparkline(best: list[float], width: int = SPARK_WIDTH) -> str:
