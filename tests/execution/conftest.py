@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -123,11 +125,9 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def outside_tmp(pytestconfig: pytest.Config) -> Iterator[Path]:
-    """A folder beside the project: what lies below /tmp is never shown to scripts, but they may write there."""
-    assert pytestconfig.cache is not None
-    folder = Path(tempfile.mkdtemp(dir=pytestconfig.cache.mkdir("outside-tmp")))
-    folder.chmod(0o755)
+def in_home() -> Iterator[Path]:
+    """A folder in the home directory: no script sees more of it than it is shown."""
+    folder = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
     yield folder
     assert remove_entry(folder)
 

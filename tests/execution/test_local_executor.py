@@ -27,7 +27,7 @@ from mle_star.execution.process import NOTE, Keeper, LogFile
 from mle_star.execution.workspace import remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
-from mle_star.testing.executor import PLAIN_ENV, ExecutorContract
+from mle_star.testing.executor import ExecutorContract
 from tests.execution.conftest import OpenRun, request_for, scored, script
 from tests.execution.users import printed_by_user
 
@@ -65,21 +65,6 @@ class TestUnconfined(ExecutorContract):
         assert CONFINED not in raw.isolation.limits
         warnings = [record.getMessage() for record in caplog.records if "unconfined" in record.getMessage()]
         assert len(warnings) == 1 and "your files, your programs are open" in warnings[0]
-
-
-@pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
-async def test_a_login_beside_the_weights_stays_hidden(sandbox: Literal["auto", "namespaces"], tmp_path: Path) -> None:
-    cache = tmp_path / "hf"
-    (cache / "hub").mkdir(parents=True)
-    (cache / "hub" / "model.bin").write_text("weights", encoding="utf-8")
-    (cache / "token").write_text("hf_canary", encoding="utf-8")
-    code = (
-        f"print(open('{cache}/hub/model.bin').read())\n"
-        f"try:\n    print(open('{cache}/token').read())\nexcept OSError:\n    print('hidden')\n"
-    )
-    request = request_for(tmp_path / "work", code, env={**PLAIN_ENV, "HF_HOME": str(cache)})
-    raw = await LocalExecutor(limits=LIMITS, sandbox=sandbox).run(request)
-    assert raw.stdout.split() == ["weights", "hidden"], raw.stderr
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])

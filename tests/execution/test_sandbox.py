@@ -35,7 +35,7 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig
-from mle_star.testing.executor import living
+from mle_star.testing.executor import PLAIN_ENV, living
 from tests.execution.conftest import request_for
 from tests.execution.users import SCRIPT, driver
 
@@ -139,24 +139,6 @@ async def test_a_run_below_var_tmp_has_its_folder_there(sandbox: Literal["auto",
         assert (raw.exit_code, raw.stdout.strip()) == (0, f"{place} ['solution.py']"), raw.stderr
 
 
-async def test_an_interpreter_below_a_hidden_home_stays_usable(tmp_path: Path) -> None:
-    """The usual place of a virtual environment is the home folder."""
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir) / f".mle-star-test-{os.getpid()}"
-    try:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "env")], check=True)
-        (home / "secret.txt").write_text("hush")
-        python = str(home / "env" / "bin" / "python")
-        code = f"import os, sys\nprint(sys.prefix)\nprint(os.path.exists({str(home / 'secret.txt')!r}))"
-        sandboxes: list[Literal["auto", "namespaces"]] = ["auto", "namespaces"]
-        for sandbox in sandboxes:
-            executor = LocalExecutor(PipelineConfig(python=python), sandbox=sandbox)
-            raw = await executor.run(request_for(tmp_path, code + f"\nopen({str(home / 'secret.txt')!r}).read()"))
-            assert raw.stdout.splitlines()[0] == str(home / "env"), raw.stderr
-            assert raw.exit_code == 1  # the secret beside it cannot be read
-    finally:
-        subprocess.run(["rm", "-r", str(home)], check=True)
-
-
 @pytest.mark.parametrize("allowed", [False, True])
 async def test_the_network_is_closed_unless_it_is_allowed(allowed: bool, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -199,34 +181,37 @@ def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
-async def test_labels_records_and_secrets_are_hidden_in_a_folder_that_modules_come_from(
-    sandbox: Literal["auto", "namespaces"], outside_tmp: Path
+async def test_of_folders_that_modules_and_weights_come_from_labels_records_secrets_and_logins_are_hidden(
+    sandbox: Literal["auto", "namespaces"], in_home: Path
 ) -> None:
-    project, env = outside_tmp / "project", outside_tmp / "env"
+    """Also where they lie in the home directory, as virtual environments do. The rest of it is not shown."""
+    project, env, cache = in_home / "project", in_home / "env", in_home / "hf"
     work = project / "runs" / "first" / "work" / "main"
-    for place in (work, project / "runs" / "second", project / "data", project / "package"):
+    for place in (work, project / "runs" / "second", project / "data", project / "package", cache / "hub"):
         place.mkdir(parents=True)
-    for name in (".env", "data/train.csv", "runs/second/journal.jsonl", "package/__init__.py", "module.py"):
+    hidden = (".env", "data/train.csv", "runs/second/journal.jsonl", "../hf/token", "../secret.txt")
+    for name in (*hidden, "package/__init__.py", "module.py", "../hf/hub/model.bin"):
         (project / name).write_text("x = 1")
     (project / "alias.py").symlink_to("module.py")
+    (in_home / "door").symlink_to("project")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
     (site,) = env.glob("lib/python*/site-packages")
     (site / "project.pth").write_text(str(project))
     code = f"""
 from pathlib import Path
-import module, package, alias
-for name in (".env", "data/train.csv", "runs/second/journal.jsonl"):
-    for place in ({str(project)!r}, {str(outside_tmp / "door")!r}):
+import module, package, alias, sys
+for name in {hidden}:
+    for place in ({str(project)!r}, {str(in_home / "door")!r}):
         try:
             print("seen:", name, (Path(place) / name).read_text())
         except OSError:
             pass
-print(open("own.txt", "w").write("done"))
+print(sys.prefix, Path({str(cache)!r}, "hub/model.bin").read_text(), open("own.txt", "w").write("done"))
 """
-    (outside_tmp / "door").symlink_to("project")
-    request = request_for(work, code, hidden=(str(project / "runs"), str(project / "data")))
-    raw = await LocalExecutor(PipelineConfig(python=str(env / "bin" / "python")), sandbox=sandbox).run(request)
-    assert (raw.stdout, raw.stderr) == ("4\n", "")
+    shown = {"hidden": (str(project / "runs"), str(project / "data")), "env": {**PLAIN_ENV, "HF_HOME": str(cache)}}
+    executor = LocalExecutor(PipelineConfig(python=str(env / "bin" / "python")), sandbox=sandbox)
+    raw = await executor.run(request_for(work, code, **shown))
+    assert (raw.stdout, raw.stderr) == (f"{env} x = 1 4\n", "")
 
 
 def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_covered(tmp_path: Path) -> None:

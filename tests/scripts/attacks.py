@@ -294,9 +294,9 @@ ATTACKS = {
     "read the home folder through a link of its own": lambda w: os.symlink(w["home_file"], "link") or read("link"),
     "read a file that it has linked hard into its folder": lambda w: os.link(w["precious"], "hard") or read("hard"),
     "read password hashes": lambda w: read("/etc/shadow"),
-    "read private keys of the machine": lambda w: [
-        read(path) for path in [*glob.glob("/etc/ssh/*_key"), *glob.glob("/etc/ssl/private/*")]
-    ],
+    "read private keys of the machine": lambda w: those(
+        read, glob.glob("/etc/ssh/*_key") + glob.glob("/etc/ssl/private/*")
+    ),
     "read the machine's identity": lambda w: read("/etc/machine-id"),
     "read the kernel's log": lambda w: read("/dev/kmsg"),
     "read the sockets of services below /run": lambda w: os.listdir("/run"),
@@ -305,9 +305,7 @@ ATTACKS = {
     "read the memory of other processes": lambda w: (
         {1, w["neighbour"], w["harness"]} & {*those(lambda pid: opened(f"/proc/{pid}/mem", os.O_RDONLY), pids())}
     ),
-    "see the command lines of other programs": lambda w: [
-        pid for pid in pids() if has_canary(w, f"/proc/{pid}/cmdline")
-    ],
+    "see the command lines of other programs": lambda w: those(lambda n: has_canary(w, f"/proc/{n}/cmdline"), pids()),
     "go through another process's view of the files": lambda w: first(read, views_of_others(w)),
     "find a secret in the keyring": find_in_keyring,
     "see the names of keys in the keyring": lambda w: has_canary(w, "/proc/keys"),
@@ -354,9 +352,8 @@ ATTACKS = {
     "connect to a server on this machine": lambda w: connected(("127.0.0.1", w["port"]), socket.AF_INET),
     "connect by IPv6": lambda w: connected(("::1", w["port6"]), socket.AF_INET6),
     "send a datagram to this machine": send_datagrams,
-    "reach the world outside": lambda w: connected(
-        ("192.0.2.1", 53), socket.AF_INET, socket.SOCK_DGRAM
-    ),  # needs a route, sends nothing
+    # needs a route, sends nothing
+    "reach the world outside": lambda w: connected(("192.0.2.1", 53), socket.AF_INET, socket.SOCK_DGRAM),
     "listen to raw traffic": lambda w: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0),
     "send raw packets": lambda w: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
     "talk to the hypervisor (AF_VSOCK)": lambda w: socket.socket(40, socket.SOCK_STREAM),

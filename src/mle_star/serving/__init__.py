@@ -12,18 +12,18 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mle_star.errors import ConfigError
 
@@ -153,7 +153,7 @@ class GuardedServer:
         self.token = secrets.token_urlsafe(24)
         self._socket = _bind(port)
         self.port: int = self._socket.getsockname()[1]
-        app = Starlette(routes=list(self.routes()), middleware=[Middleware(_Guard, refusal=self._refusal)])
+        app = Starlette(routes=list(self.routes()), middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guard)])
         self._server = uvicorn.Server(_config(app))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="pages", daemon=True)
 
@@ -186,6 +186,13 @@ class GuardedServer:
             self._thread.join(10)
         self._socket.close()
 
+    async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Answer what must not pass itself, and put our headers on every answer."""
+        refusal = self._refusal(request)
+        response = PlainTextResponse(refusal, status_code=403) if refusal else await call_next(request)
+        response.headers.update(HEADERS)
+        return response
+
     def _refusal(self, request: Request) -> str:
         """Why a request is not for us, or an empty text."""
         host = request.headers.get("host", "")
@@ -202,25 +209,6 @@ class GuardedServer:
         if not secrets.compare_digest(given.encode(), self.token.encode()):
             return "the address lacks its token; it stands where the page was started"
         return ""
-
-
-class _Guard:
-    """Answers what must not pass itself, and puts our headers on every answer."""
-
-    def __init__(self, app: ASGIApp, refusal: Callable[[Request], str]) -> None:
-        self._app, self._refusal = app, refusal
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        if scope["type"] != "http":
-            return
-        refusal = self._refusal(Request(scope))
-        app = PlainTextResponse(refusal, status_code=403) if refusal else self._app
-        await app(scope, receive, send_with_headers)
 
 
 def _bind(port: int) -> socket.socket:
