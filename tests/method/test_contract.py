@@ -30,7 +30,6 @@ from mle_star.prompts import PromptRegistry
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import AgentFinished, AgentReply, LeakageChecked, ScriptFinished
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
-from mle_star.safety import check_and_fix_leakage
 from tests.prompt_samples import NAMES
 
 from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedAgents, ScriptedExecutor, ScriptedRun, scripted_run, settings
@@ -329,6 +328,8 @@ def stage_finalization(agents: ScriptedAgents) -> None:
 
 async def play_finalization(run: ScriptedRun) -> Outcome:
     best = run.given(BEST)
+    with scope("phase1", "candidate-0"):  # a submission was kept on the way
+        await evaluate_solution(solution(script(0.6)), run.task, run.config)
     result = await run_finalization(best, run.task, run.config, phase1_of(best), [], None, [f"{run.prefix}a post"])
     verdict = None if result.contamination is None else result.contamination.verdict
     if not result.submission_path:
@@ -341,59 +342,23 @@ async def play_finalization(run: ScriptedRun) -> Outcome:
     return result.final_solution.score, verdict
 
 
-async def play_with_kept(run: ScriptedRun) -> Outcome:
-    """A submission was kept on the way, by a script that scores 0.6."""
-    with scope("phase1", "candidate-0"):
-        await evaluate_solution(solution(script(0.6)), run.task, run.config)
-    return await play_finalization(run)
-
-
-def finalization(run: Callable[[ScriptedRun], Awaitable[Outcome]], kept: float | None) -> Play:
-    """`kept` is the score of what is submitted when no test script works."""
-    harmless = "test-subsampling_extract test-subsampling_remove test leakage-detection leakage-correction"
-    calls = each((0.7, "Novel"), f"{harmless} leakage-detection-2", "finalization/")
-    calls |= {"finalization/debugger-submission": (kept, "Novel"), "finalization/test-contamination": (0.7, None)}
-    return Play(
-        stage_finalization,
-        run,
-        (0.7, "Novel"),
-        calls,
-        {"scale = 3": (0.7, "Novel"), "scale = 2": (kept, "Novel")},
-        (kept, None),
-        {"finalization/test-contamination": (0.7, None), "finalization": (kept, "Novel")},
-    )
-
-
-def stage_leakage(agents: ScriptedAgents) -> None:
-    """Two leaks in one script, each corrected for itself."""
-    agents.always("leakage-detection", leaky("level = 0.9", "scaled = 3"))
-    agents.always("leakage-correction", lambda call: fenced(
-        "level = 0.7" if "level" in call.prompt.split("# Flagged block")[1] else "scaled = 4"
-    ))  # fmt: skip
-
-
-async def play_leakage(run: ScriptedRun) -> Outcome:
-    leaking = solution("level = 0.9\nb = 2\nscaled = 3\nprint(f'Final Validation Performance: {level}')")
-    fixed = await check_and_fix_leakage(run.given(leaking))
-    return ["level = 0.7" in fixed.content, "scaled = 4" in fixed.content]
-
-
-LEAKAGE = Play(
-    stage_leakage,
-    play_leakage,
-    [True, True],
-    {"leakage-detection": [False, False], "leakage-correction": [False, True], "leakage-correction-2": [True, False]},
-    {},
-    [False, False],
-    {"leakage": None},
+FINALIZATION = Play(
+    stage_finalization,
+    play_finalization,
+    (0.7, "Novel"),
+    each((0.7, "Novel"), "test-subsampling_extract test-subsampling_remove test leakage-detection", "finalization/")
+    | each((0.7, "Novel"), "leakage-correction leakage-detection-2", "finalization/")
+    | {"finalization/debugger-submission": (0.6, "Novel"), "finalization/test-contamination": (0.7, None)},
+    {"scale = 3": (0.7, "Novel"), "scale = 2": (0.6, "Novel"), "level = 0.6\n": (0.7, "Novel")},
+    (0.6, None),
+    {"finalization/test-contamination": (0.7, None), "finalization": (0.6, "Novel")},
 )
 
 
 # --- the contract ----------------------------------------------------------------------------------------
 
 PLAYS = {
-    "Phase 1": PHASE1, "inner loop": INNER, "outer loop": OUTER, "Phase 3": PHASE3, "leakage": LEAKAGE,
-    "finalization": finalization(play_finalization, None), "kept": finalization(play_with_kept, 0.6),
+    "Phase 1": PHASE1, "inner loop": INNER, "outer loop": OUTER, "Phase 3": PHASE3, "finalization": FINALIZATION,
 }  # fmt: skip
 TEXTS = ("planner", "ens_planner", "summarize")
 """Whatever these agents say is a plan or a summary."""
@@ -405,6 +370,7 @@ TO_THE_LETTER: dict[str, Outcome] = {
     "t-1/k-0/leakage-correction": ["0.6", "0.9"],
     "r-1/leakage-correction": [0.7, 0.9],
     "finalization/debugger-submission": (None, "Novel"),
+    "finalization": (None, None),
 }
 """A leak that stays counts there; the retriever has one try, the debugger one prompt, and what was kept is nothing."""
 CALLS = [(name, step) for name, play in PLAYS.items() for step in play.calls]
@@ -439,19 +405,18 @@ def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time
         asked = run.events(AgentFinished)
         assert len(asked) == len(run.agents.log), "no other way to a model"
         assert all(event.template_hash == PromptRegistry().hash(event.agent, event.variant) for event in asked)
-        unlisted = [text for text in run.executor.scripts if not any(words in text for words in play.scripts)]
-        assert unlisted == ([script(0.6)] if name == "kept" else [])
+        assert [text for text in run.executor.scripts if not any(words in text for words in play.scripts)] == []
+        # what the check itself wrote, studies, and what was kept
         corrected = {"Phase 1": ["= 0.55\n", "= 0.75\n"], "inner loop": ["= 0.8\n"], "Phase 3": ["= 0.8\n"]}
-        corrected |= {"outer loop": ["'study'", "Ablation", "print('1')", "= 0.8\n"], "finalization": ["scale = 3"]}
-        corrected |= {"kept": ["= 0.6\n", "scale = 3"]}
+        corrected |= {"outer loop": ["'study'", "Ablation", "print('1')", "= 0.8\n"]}
+        corrected |= {"finalization": ["= 0.6\n", "scale = 3"]}
         checked, unchecked = set(), []
         for event in run.journal.events:
             if isinstance(event, LeakageChecked):
                 checked.add(event.digest)
             elif isinstance(event, ScriptFinished) and digest_of(event.script) not in checked:
                 unchecked.append(event.script)
-        expected = corrected.get(name, [])  # what the check itself wrote, and studies
-        assert all(words in text for words, text in zip(expected, unchecked, strict=True))
+        assert all(words in text for words, text in zip(corrected[name], unchecked, strict=True))
 
 
 def lines(name: str) -> str:
@@ -489,9 +454,9 @@ SHOWN = {
     "coder": "extractor given planner", "planner": "given", "ens_planner": "ens_planner given",
     "ensembler": "ens_planner given", "debugger": "coder ensembler error given init merger",
     "leakage_detection": "coder data debugger debugger-submission ensembler given init merger test",
-    "leakage_correction": "coder data debugger ensembler given init test", "leakage_rewrite": "given",
+    "leakage_correction": "coder data debugger ensembler given init test", "leakage_rewrite": "ensembler",
     "test_subsampling_extract": "given", "test_subsampling_remove": "given",
-    "test": "given task test-subsampling_remove", "debugger_submission": "error leakage-correction test",
+    "test": "task test-subsampling_remove", "debugger_submission": "error leakage-correction test",
     "test_contamination": "debugger-submission given",
 }  # fmt: skip
 """Whose words each agent is shown; `given` is what a phase begins with."""
@@ -505,7 +470,7 @@ def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_pat
     for name in PLAYS:
         with staged(quick_path / name, name, briefed=False, description=lines("task")) as (play, run):
             run.prefix, run.agents.change, run.executor.inner = lines("given"), in_many_words, Talkative()
-            if name == "leakage":
+            if name == "Phase 3":
                 run.agents.always("leakage-correction", "I cannot.")
             if name == "finalization":
                 run.agents.always("test-subsampling_extract", fenced(run.prefix + CUT.partition("level")[0]))
@@ -564,16 +529,16 @@ async def test_a_script_that_fails_costs_no_more_than_it_must(
 @BOTH
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-029", "REQ-P2I-041", "REQ-P3-026", "REQ-P3-038", "REQ-FN-025")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
-@pytest.mark.parametrize("name", [name for name in PLAYS if name not in ("Phase 1", "kept")])
+@pytest.mark.parametrize("name", [name for name in PLAYS if name != "Phase 1"])
 async def test_when_everything_fails_there_is_still_a_result(name: str, fault: Any, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         run.agents.faults.update(dict.fromkeys(range(99), fault))
-        assert await play.run(run) == play.nothing
+        assert await play.run(run) == (TO_THE_LETTER.get(name, play.nothing) if run.config.letter else play.nothing)
 
 
 LIMIT = BudgetExceeded(limit="time", used=2, allowed=1)
 ENDS: list[tuple[str, str, BaseException]] = [(*call, LIMIT) for call in CALLS]
-ENDS += [(name, step, asyncio.CancelledError()) for name, step in CALLS if name != "Phase 1"]
+ENDS += [(*call, asyncio.CancelledError()) for call in CALLS if "/candidate-" not in call[1]]
 
 
 @pytest.mark.req("REQ-P2I-041", "REQ-OR-043")

@@ -360,15 +360,6 @@ async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_
         assert passed(run)[0] == f"phase1/{unit}"
 
 
-async def test_work_that_is_cancelled_from_within_is_not_taken_for_late(quick_path: Path) -> None:
-    with timed_run(quick_path, Clock()) as run:
-        candidates(run, *THREE)
-        run.agents.always("merger", asyncio.CancelledError())
-        with pytest.raises(asyncio.CancelledError):
-            await run_phase1(run.task, CONFIG)
-        assert passed(run) == []
-
-
 async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: Path) -> None:
     with timed_run(quick_path, Clock()) as run:
         assert partial_phase1() is None
