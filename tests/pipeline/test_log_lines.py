@@ -33,7 +33,7 @@ REQ-P1-038 INFO phase1/merge-1: merge result: index 1, base score 0.52, referenc
 REQ-P1-038 INFO phase1/data-use/data: starts: .*initial_solution of \d+ characters
 REQ-P1-038 INFO phase1/data-use: data check result: modified: no, score 0.53
 REQ-P1-038 INFO phase1/leakage/leakage-detection: starts: code of \d+ characters
-REQ-P1-038 INFO phase1/leakage/leakage-detection: leakage check complete: leakage found: no, corrected: 0 of 0
+REQ-P1-038 INFO phase1/leakage/leakage-detection: leakage check complete: found: no, corrected: 0 of 0
 REQ-P1-038 INFO phase end: score 0.53, \d+\.\d s, 2 merges done
 REQ-P2O-037 INFO path-0 t=0: outer step 0 starts: h_best 0.53, 0 summaries
 REQ-P2O-037 INFO PATH/ablation: starts: solution_script of \d+ characters, 0 previous_ablations
@@ -55,7 +55,7 @@ REQ-P2I-043 INFO PATH/k-1/planner: starts: .*, 1 plans, 1 scores
 REQ-P2I-043 INFO PATH/k-1/planner: complete: 23 characters: 'raise the level, idea 1'
 REQ-P2I-043 DEBUG PATH/k-1: code block: 14 characters became 14
 REQ-P2I-043 INFO PATH/k-1/leakage-detection: starts: code of \d+ characters
-REQ-P2I-043 INFO PATH/k-1/leakage-detection: leakage check complete: leakage found: no
+REQ-P2I-043 INFO PATH/k-1/leakage-detection: leakage check complete: found: no
 REQ-P2I-043 INFO PATH/k-0/script: run starts: \S+, \d+ characters
 REQ-P2I-043 INFO PATH/k-0/script: run ended: exit code 0 after \d\.\d\d s, score 0.54, is_error: no
 REQ-P2I-043 INFO path-0 t=0 k=0: best score updated: 0.54, before 0.53
@@ -66,7 +66,7 @@ REQ-P3-039 INFO phase3/r-1/ens_planner: starts: L 2, 2 solutions, 1 plans, 1 sco
 REQ-P3-039 INFO phase3/r-1/ens_planner: complete: 20 characters: 'average them, idea 1'
 REQ-P3-039 INFO phase3/r-1/ensembler: starts: L 2, 2 solutions, plan 'average them, idea 1'
 REQ-P3-039 INFO phase3/r-1/ensembler: complete: code of \d+ characters
-REQ-P3-039 INFO phase3/r-1/leakage-detection: leakage check complete: leakage found: no
+REQ-P3-039 INFO phase3/r-1/leakage-detection: leakage check complete: found: no
 REQ-P3-039 INFO phase3/r-1/script: run ended: exit code 0 after \d.*, score 0.5\d+, is_error: no
 REQ-P3-039 INFO Phase 3: best round 1, score 0.5\d+, 2 successful rounds
 REQ-P3-039 INFO Phase 3 complete: best score 0.5\d+, best round 1, \d+\.\d s, 2 rounds
@@ -100,7 +100,7 @@ REQ-SF-041 INFO phase1/data-use: data check result: modified: yes, score 0.53
 REQ-SF-041 INFO phase1/data-use/leakage-detection: complete: 2 answers
 REQ-SF-041 INFO phase1/data-use/leakage-correction: starts: code of \d+ characters, flagged_block 'level = 0.53
 REQ-SF-041 WARNING data-use: replacement skipped: the leaking block is not in the script: 'gone'
-REQ-SF-041 INFO phase1/data-use/leakage-detection: leakage check complete: leakage found: yes, corrected: 2 of 2
+REQ-SF-041 INFO phase1/data-use/leakage-detection: leakage check complete: found: yes, corrected: 2 of 2
 REQ-P2O-037 WARNING path-0 t=0: code block not in the solution, attempt 1: 'foreign = 1'
 REQ-P2O-037 INFO path-0 t=0: code block validation failed
 REQ-P2O-037 WARNING PATH/ablation-script: error: exit code 1, Traceback .*: RuntimeError: broken
@@ -109,7 +109,7 @@ REQ-P2I-034 WARNING PATH/k-1/planner: empty reply
 REQ-P2I-043 WARNING PATH/k-1: attempt skipped: planner failed
 REQ-P2I-032 WARNING path-0 t=0 k=0: parse failure: unusable reply of coder: 'No code today.'
 REQ-P2I-043 WARNING PATH/k-0: attempt skipped: coder failed
-REQ-P2O-037 WARNING phase2/path-0/t-1: outer step 1 skipped: no code block of the solution was extracted
+REQ-P2O-037 WARNING phase2/path-0/t-1: outer step 1 skipped: no code block was extracted
 REQ-P3-039 WARNING phase3/r-0/ens_planner: empty reply
 REQ-P3-039 WARNING r=1: round failed: .*RuntimeError: broken; plan 'average them, idea 7'
 REQ-P3-026 WARNING Phase 3 ensemble: all 2 attempts failed; falling back to best input solution
@@ -204,7 +204,7 @@ def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
         "WARNING here: timeout after 7 s",
         "INFO run: run ended: exit code -1 the same script ran before, score 0.5, is_error: no, output of 0 "
         "characters, file written: no",
-        "INFO run: leakage check complete: leakage found: yes, corrected: 1 of 3",
+        "INFO run: leakage check complete: found: yes, corrected: 1 of 3",
         "WARNING run: 2 of 3 leaks stay",
         "WARNING run: attempt skipped: replacement failed",
         "INFO run: attempt 2: score failed, accepted: no",
@@ -214,7 +214,7 @@ def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
         "WARNING run: scores are those that scripts print: no labels",
         "INFO run: final selection: a blend, of 2",
         "WARNING run: 80 % of the money limit is spent: 8.00 of 10.00",
-        "WARNING run: asked to finish with the best it has by Ctrl-C",
+        "WARNING run: asked to finish by Ctrl-C",
         "WARNING run: asked to stop at once by Ctrl-C",
         "INFO run: info",
         "WARNING run: warning",

@@ -262,7 +262,7 @@ def _show_step(screen: Console, step: str, record: Record) -> None:
     """What the log says of a step, a little more, and its long texts."""
     screen.print(Text(f"{step}: {_outcome(record)[0]}", style="bold"))
     for event in record.values():
-        lines = (write(event) for level, write in LINES.get(event.kind, ()) if level > DEBUG)
+        lines = (write(event) for level, write in LINES.get(event.kind, ()) if level != DEBUG)
         for words in filter(None, (MORE.get(event.kind, "").format(event), *lines)):
             screen.print(Text(text.one_line(words, 300)))
     names = [(event, *named) for event in record.values() for named in TEXTS.get(event.kind, {}).items()]

@@ -127,7 +127,6 @@ class Journal:
             raise
         self._syncs = ThreadPoolExecutor(1, "journal-sync")
         self._sync_error: OSError | None = None
-        _sync_folder(path.parent)
 
     def __enter__(self) -> Journal:
         return self
@@ -314,15 +313,3 @@ def _may_follow(later: str, step: str) -> bool:
     if phase != its_phase:
         return ORDER.get(phase, _BEFORE_THE_LAST) > ORDER.get(its_phase, _BEFORE_THE_LAST)
     return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name as durable as its content, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # shared folders and the like cannot; the journal's own sync is watched
-            os.fsync(handle)
-    finally:
-        os.close(handle)

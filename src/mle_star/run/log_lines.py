@@ -10,7 +10,7 @@ from typing import Any
 from mle_star.models import EvaluationResult
 from mle_star.models.phases import ORDER, PHASES
 from mle_star.models.texts import TRACEBACK_HEADER
-from mle_star.run.events import PLANNER_FAILED, SKIPPED, AgentFinished, AnyEvent, PhaseFinished, RefinementTried
+from mle_star.run import events
 
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
@@ -19,10 +19,11 @@ QUOTED_CHARACTERS = 200
 _SHORT = 40
 
 
-def log_event(event: AnyEvent) -> None:
+def log_event(event: events.AnyEvent) -> None:
     """Write the lines of an event; those of scripts are the harness's."""
     logger = _SCRIPTS if event.kind.startswith("script") else _RUN
-    for level, text in LINES.get(event.kind, ()):
+    for known, text in LINES.get(event.kind, ()):
+        level = known if isinstance(known, int) else known(event)
         if logger.isEnabledFor(level) and (line := text(event)):
             logger.log(level, "%s: %s", event.step or "run", line)
 
@@ -54,7 +55,7 @@ def _score(score: float | None) -> str:
     return "failed" if score is None else str(score)
 
 
-def _reply(event: AgentFinished) -> str:
+def _reply(event: events.AgentFinished) -> str:
     if isinstance(event.structured, dict):
         return gist(event.structured)
     code = event.text.partition("```")[2].partition("\n")[2].rpartition("```")[0].strip()
@@ -76,23 +77,27 @@ def _error(result: EvaluationResult) -> str:
     return f"error: exit code {result.exit_code}, {header}{lines[-1].strip()[:QUOTED_CHARACTERS]}"
 
 
-def _ended(event: PhaseFinished) -> str:
+def _ended(event: events.PhaseFinished) -> str:
     return f"{event.outcome} after {event.seconds:.1f} s, score {event.score} {event.detail}".rstrip()
 
 
-def _skipped(event: RefinementTried) -> str:
+def _merge(event: events.MergeTried) -> str:
+    merge = f"index {event.index}, base score {event.base_score}, reference {event.reference_model}"
+    how = "accepted" if event.accepted else f"rejected: {event.reason}"
+    return f"merge result: {merge}, score {_score(event.score)}, {how}"
+
+
+def _skipped(event: events.RefinementTried) -> str:
     if event.digest:
         return ""
-    failed = {PLANNER_FAILED: "planner failed", SKIPPED: "the run was told to finish"}.get(event.plan, "coder failed")
-    return f"attempt skipped: {'replacement failed' if event.after else failed}"
+    no_plan = {events.PLANNER_FAILED: "planner failed", events.SKIPPED: "the run was told to finish"}
+    failed = "replacement failed" if event.after else no_plan.get(event.plan, "coder failed")
+    return f"attempt skipped: {failed}"
 
 
-LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
+LINES: dict[str, list[tuple[int | Callable[[Any], int], Callable[[Any], str]]]] = {
     "phase_started": [(INFO, lambda e: f"=== {PHASES[ORDER[e.phase]].heading.title()} ===" if e.path is None else "")],
-    "phase_finished": [
-        (INFO, lambda e: _ended(e) if e.outcome in ("completed", "skipped") else ""),
-        (WARNING, lambda e: _ended(e) if e.outcome in ("failed", "cancelled") else ""),
-    ],
+    "phase_finished": [(lambda e: INFO if e.outcome in ("completed", "skipped") else WARNING, _ended)],
     "agent_started": [(INFO, lambda e: f"starts: {e.about}")],
     "agent_finished": [
         (DEBUG, lambda e: f"was asked:\n{e.prompt}"),
@@ -115,21 +120,10 @@ LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
         (WARNING, lambda e: f"candidate skipped: {e.model_name}: {e.error}" if e.score is None else ""),
     ],
     "decided": [(INFO, lambda e: "" if e.value else f"not done for want of time or money: {e.name}")],
-    "merge_tried": [
-        (
-            INFO,
-            lambda e: (
-                f"merge result: index {e.index}, base score {e.base_score}, reference {e.reference_model}, "
-                f"score {_score(e.score)}, {'accepted' if e.accepted else f'rejected: {e.reason}'}"
-            ),
-        )
-    ],
+    "merge_tried": [(INFO, _merge)],
     "data_usage_checked": [(INFO, lambda e: f"data check result: modified: {yes_no(e.changed)}, score {e.score}")],
     "leakage_checked": [
-        (
-            INFO,
-            lambda e: f"leakage check complete: leakage found: {yes_no(e.found)}, corrected: {e.fixed} of {e.found}",
-        ),
+        (INFO, lambda e: f"leakage check complete: found: {yes_no(e.found)}, corrected: {e.fixed} of {e.found}"),
         (WARNING, lambda e: f"{e.found - e.fixed} of {e.found} leaks stay" if e.found > e.fixed else ""),
     ],
     "debug_attempted": [(INFO, lambda e: f"debug end: {e.error}: {'a fix to try' if e.accepted else e.reason}")],
@@ -139,10 +133,7 @@ LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
     ],
     "block_chosen": [
         (INFO, lambda e: f"inner loop handoff: block of {len(e.block)} characters, plan {_head(e.plan)}"),
-        (
-            WARNING,
-            lambda e: "" if e.block else f"outer step {e.t} skipped: no code block of the solution was extracted",
-        ),
+        (WARNING, lambda e: "" if e.block else f"outer step {e.t} skipped: no code block was extracted"),
     ],
     "refinement_tried": [
         (DEBUG, lambda e: f"code block: {len(e.before)} characters became {len(e.after)}"),
@@ -153,14 +144,8 @@ LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
     "shortlist_scored": [(INFO, lambda e: f"final selection: {e.chosen}, of {len(e.shortlist)}")],
     "holdout_prepared": [(WARNING, lambda e: f"scores are those that scripts print: {e.why_not}" if e.why_not else "")],
     "budget_warning": [(WARNING, lambda e: f"80 % of the {e.limit} limit is spent: {e.used:.2f} of {e.allowed:.2f}")],
-    "finish_requested": [
-        (WARNING, lambda e: f"asked to {'stop at once' if e.now else 'finish with the best it has'} by {e.source}")
-    ],
-    "notice": [
-        (INFO, lambda e: e.message if e.level == "info" else ""),
-        (WARNING, lambda e: e.message if e.level == "warning" else ""),
-        (ERROR, lambda e: e.message if e.level == "error" else ""),
-    ],
+    "finish_requested": [(WARNING, lambda e: f"asked to {'stop at once' if e.now else 'finish'} by {e.source}")],
+    "notice": [(lambda e: getattr(logging, e.level.upper()), lambda e: e.message)],
     "run_finished": [
         (ERROR, lambda e: f"the run ends without a result: {e.message}" if e.result is None else ""),
         (WARNING, lambda e: "; ".join(e.result.warnings) if e.result else ""),
@@ -169,4 +154,4 @@ LINES: dict[str, list[tuple[int, Callable[[Any], str]]]] = {
         (INFO, lambda e: f"cost: {json.dumps(e.result.cost_breakdown)}" if e.result else ""),
     ],
 }
-"""By kind of event: the level of each line, and its words; an empty text is not written."""
+"""By kind of event: the level of each line, or what says it, and its words; an empty text is not written."""

@@ -255,9 +255,9 @@ def served_model(name: str) -> Callable[[], AbstractAsyncContextManager[Any]] | 
 
 def check_credentials(config: PipelineConfig, base_url: str | None) -> None:
     """Raise `CredentialError` when no call could be authenticated; a model that brings its own API needs nothing."""
-    if base_url is not None or served_model(config.model) is not None:
-        return
     served = importlib.metadata.entry_points(group=MODEL_GROUP).names
+    if base_url is not None or config.model in served:
+        return
     near = difflib.get_close_matches(config.model.lower(), served, n=1, cutoff=0.8)
     if near:
         raise ConfigError(f"there is no model {config.model!r}; did you mean {near[0]}?")
