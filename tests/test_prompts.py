@@ -100,7 +100,8 @@ def test_a_template_names_its_agent_and_can_be_registered() -> None:
     own = AgentPrompt(agent_type=AgentType.coder, name="coder", **known)
     registry = PromptRegistry([own])
     assert len(registry) == 1 and registry.get(AgentType.coder).render(M="it", surplus="{M}") == "Do it"
-    assert own.model_copy(update={"template": "Do {M}!"}).hash != own.hash == registry.hash(AgentType.coder)
+    other = PromptRegistry([own.model_copy(update={"template": "Do {M}!"})])
+    assert other.hash(AgentType.coder) != registry.hash(AgentType.coder)
     with pytest.raises(KeyError, match="planner"):
         registry.get(AgentType.planner)
     for prompt in REGISTRY:
@@ -168,7 +169,7 @@ def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, tw
 
 @pytest.mark.req("REQ-P2I-010", "REQ-P3-002", "REQ-P3-011")
 def test_sections_of_nothing_are_empty_and_solutions_carry_proper_ordinals() -> None:
-    with pytest.raises(ValueError, match="2 plans with 1 scores"):
+    with pytest.raises(ValueError, match="shorter"):
         format_plan_history(["a", "b"], [1.0])
     assert not format_plan_history([], []) and not format_solutions([])
     numbers = [1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 23, 101, 111]

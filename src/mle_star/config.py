@@ -65,13 +65,10 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"{assignment!r} is not a setting: write NAME=VALUE, such as outer_loop_steps=6")
         head, *below = key.strip().split(".")
         name = _known(head, where="--set")
-        if not below:
-            settings[name] = _from_text(name, text.strip())
-            continue
-        value: Any = text.strip()
+        value = text.strip() if below else _from_text(name, text.strip())
         for part in reversed(below):
             value = {part: value}
-        settings[name] = _merged(settings.get(name), value)
+        settings[name] = _merged(settings.get(name), value) if below else value
     return settings
 
 

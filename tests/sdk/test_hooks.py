@@ -1,4 +1,4 @@
-"""Hooks and tools of agents that act, with the real CLI running real commands."""
+"""Hooks and tools of agents that act, with the real CLI running real commands, and the guard among the hooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import sys
+import time
 import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,13 +14,16 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mle_star.data.place import MARK
 from mle_star.engineer.server import BrainReply, ToolCall
 from mle_star.errors import ConfigError
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
 from mle_star.sdk.definitions import list_data_files
-from mle_star.sdk.hooks import HURRY
+from mle_star.sdk.hooks import HURRY, Guard
 from tests.sdk.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")
@@ -66,8 +70,7 @@ async def test_tools_are_logged_checked_and_counted_and_what_they_start_ends_wit
         failures = bench.agents.state.consecutive_failures["coder"]
         background = f"nohup setsid sleep {seconds} >/dev/null 2>&1 & echo started $!"
         (started, _) = await act(bench, use("Bash", command=background), use("Read", file_path="made.txt"))
-        assert "started" in started
-        assert bench.agents.state.consecutive_failures["coder"] == 0
+        assert "started" in started and bench.agents.state.consecutive_failures["coder"] == 0
 
     # What ran: in the path's own folder, without secrets.
     assert "hello\nkey=. ." in results[0]
@@ -82,23 +85,15 @@ async def test_tools_are_logged_checked_and_counted_and_what_they_start_ends_wit
     assert not outside.exists()
     # Progress: one entry per use, with all that is asked for.
     used = logged(caplog, "tool_use")
-    assert [(entry["tool"], entry["success"]) for entry in used] == [
-        ("Bash", True),
-        ("Bash", False),
-        ("Bash", False),
-        ("Bash", True),
-        ("Read", True),
-    ]
+    assert [entry["tool"] for entry in used] == ["Bash", "Bash", "Bash", "Bash", "Read"]
+    assert [entry["success"] for entry in used] == [True, False, False, True, True]
     for entry in used:
-        assert (entry["agent"], entry["path"]) == ("coder", "path-0")
-        assert len(entry["session_id"]) == 36
-        assert entry["elapsed_seconds"] >= 0
-        assert entry["timestamp"].endswith("+00:00")
+        assert (entry["agent"], entry["path"], len(entry["session_id"])) == ("coder", "path-0", 36)
+        assert entry["elapsed_seconds"] >= 0 and entry["timestamp"].endswith("+00:00")
     # Errors: logged with their text, counted in a row.
     failed = logged(caplog, "tool_failed")
-    assert [entry["consecutive_failures"] for entry in failed] == [1, 2]
+    assert [entry["consecutive_failures"] for entry in failed] == [1, 2] and failures == 2
     assert "Exit code 3" in failed[0]["error"]
-    assert failures == 2
     psutil.wait_procs(sleepers(), timeout=240)
     assert not sleepers()
 
@@ -179,3 +174,99 @@ async def test_without_our_tools_agents_do_with_those_of_the_cli(
         await bench.ask(agent_config(AgentType.init))
         tools = bench.brain.requests[-1].tools
         assert "Read" in tools and not any(name.startswith("mcp__") for name in tools)
+
+
+# --- what the guard refuses by its text, and what it lets through: the rest is for the sandbox ----------------------
+
+WORK = Path("/srv/mle/work")
+guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b", "curl [unbalanced"))
+
+
+@pytest.mark.req("REQ-OR-033")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm -rf /", "rm -fr /", "rm -r -f /*", "rm --recursive --force -- /", "sudo rm -rf /", "/bin/rm  -rf\t/home",
+        "ls; rm -rf /", "true && rm -rf ~", "(rm -rf $HOME)", "rm -rf ..", "rm -rf '/'", "r\"m\" -rf /", "r\\m -rf /",
+        "if true; then rm -rf /; fi", "for f in a; do rm -rf /; done", "A=1 nohup rm -rf /", "x\nrm -rf /",
+        "rm \\\n -rf /",
+        "sh -c 'rm -rf /'", "sudo bash -lc \"echo; rm -rf /\"", "eval 'rm -rf /'",
+        "mkfs /dev/sda1", "sudo mkfs.ext4 -F /dev/vda", "/sbin/mkfs.xfs /dev/sdb",
+        "dd if=/dev/zero of=x bs=1M", "dd bs=1 if=a", "dd of=/dev/sda",
+        ":(){ :|:& };:", ":() { : | : & } ; :", "function f { f | f & }; f", "bomb(){ bomb|bomb& };bomb",
+        "echo x > /etc/passwd", "echo x>>/tmp/x", "cmd &> ../x", "cmd 2> ~/.bashrc", "cat <in >| $HOME/.profile",
+        "a | tee /tmp/x", "cp a /tmp/x", "mv a /srv/mle/data", "mv /srv/mle/data/train.csv .", "ln -s a /srv/mle/x",
+        "touch /srv/mle/workshop", "mkdir -p /srv/mle/work/../data", "chmod -R 777 /", "chown root /etc",
+        "truncate -s 0 /srv/mle/data/train.csv", "cat <<EOF > /etc/x\nhi\nEOF", "cat <<A <<B\nA\nB\nrm -rf /",
+    ],
+)  # fmt: skip
+def test_the_listed_commands_and_writing_outside_are_refused(line: str) -> None:
+    assert guard.check_command(line) is not None
+
+
+@pytest.mark.req("REQ-OR-033")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --epochs 5 > log.txt 2>&1", "ls -la /srv/mle/data | head -5", "cat /etc/os-release", "",
+        "rm -rf build ./tmp/* && mkdir -p out/a && touch out/a/b", "for f in a b; do rm $f; done", "dd of=x count=0",
+        "cp /srv/mle/data/train.csv ./train.csv", "echo 'rm -rf /' > notes.txt", "X=out.txt; echo 1 > $X",
+        "grep -rn 'dd if=' . ; echo \"mkfs is dangerous\"", "[ -f x ] && echo yes",
+        "python - <<'EOF'\nimport os\nprint('rm -rf / is > /etc/passwd')\nrm -rf /\nEOF", "echo it's unbalanced",
+        "cat > script.py <<'EOF'\nx = 3 > 2\nopen('/etc/passwd')\nEOF\npython script.py",
+        "cat <<A <<-'B' | sort\nA\nrm -rf /\n  B\nls", "python -c \"print(1 if 2 > 1 else 0)\"",
+        "tar -czf model.tar.gz model/", "bash -o pipefail -c 'python x.py | tee log.txt'",
+        "nvidia-smi >/dev/null 2>&1 || true",
+    ],
+)  # fmt: skip
+def test_ordinary_work_is_let_through(line: str) -> None:
+    assert guard.check_command(line) is None
+
+
+@pytest.mark.req("REQ-OR-033")
+def test_the_list_can_be_extended_and_no_long_text_takes_long() -> None:
+    assert "git" in (guard.check_command("git  push origin main") or "")
+    assert guard.check_command("curl [unbalanced x")
+    assert Guard(WORK).check_command("git push") is None
+    started = time.process_time()
+    for part in ("sudo ", "QUJD", "{a|", "(echo a) | ", "bash -c 'a ", "x > "):
+        guard.check_command(part * (30_000 // len(part)))
+    for part in ("<<a\n", "<<a\na\n"):  # pair by pair these would take half a minute
+        guard.check_command(part * (120_000 // len(part)))
+    assert time.process_time() - started < 25
+
+
+@pytest.mark.req("REQ-OR-033")
+def test_file_tools_stay_in_their_folders_and_read_nothing_that_is_no_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    work, old = data / "runs" / "new" / "work", data / "runs" / "old"
+    mine, theirs = ["runs/new/work/notes.txt", "train.csv", "runs.csv", "sub/.keep"], ["runs/old/journal.jsonl", ".env"]
+    theirs += [".cache/key", "kept/journal.jsonl", "kept/deep/er.csv", "runs/new/journal.jsonl"]
+    for name in (*mine, *theirs, *(f"{run}/{MARK}" for run in ("runs/new", "runs/old", "kept"))):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).touch()
+    (work / "input").mkdir()
+    (work / "input" / "train.csv").symlink_to(data / "train.csv")
+    (work / "trick").symlink_to(data / ".env")
+    local = Guard(work, readable=[data])
+    for path in (*(str(data / name) for name in mine), str(data), "input/train.csv", "notes.txt"):
+        assert local.check_tool("Read", {"file_path": path}) is None, path
+    hidden = (*(str(data / name) for name in theirs), str(old), "trick", str(data / "sub" / ".." / ".env"))
+    for path in (*hidden, "/root/.aws/credentials"):
+        assert "may be read" in (local.check_tool("Read", {"file_path": path}) or ""), path
+    for tool in ("Write", "Edit"):
+        assert local.check_tool(tool, {"file_path": str(work / "a" / "b.py")}) is None
+        assert local.check_tool(tool, {"file_path": "b.py"}) is None
+        outside = (str(tmp_path / "x"), str(data / "train.csv"), "../x", "input/train.csv", "/etc/passwd", "~/.ssh/id")
+        for path in outside:
+            assert local.check_tool(tool, {"file_path": path}), path
+    assert local.check_tool("NotebookEdit", {"notebook_path": "/x.ipynb"})
+    assert local.check_tool("WebSearch", {"query": "rm -rf /"}) is None
+
+
+@given(
+    st.text(alphabet=st.characters(codec="utf-8"), max_size=200)
+    | st.text(alphabet="rm -f/;|&<>()$`'\"\\{}\n#=*~:", max_size=60)
+)
+def test_no_text_makes_the_guard_fail(line: str) -> None:
+    guard.check_command(line)

@@ -31,16 +31,20 @@ def test_a_reply_counts_once_by_its_last_word_and_one_that_broke_off_as_far_as_i
         meter = Meter()
         streamed(meter, input_tokens=1000, output_tokens=500)
         streamed(meter, input_tokens=2000, output_tokens=300, events=events)
-        assert Tariff().cost(meter) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
+        assert Tariff().cost(meter, MODEL) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
         assert meter.broken_off == (events is not None)
 
 
-def test_the_user_s_price_is_that_of_the_model_that_was_asked_for() -> None:
-    meter = Meter()
+def test_the_user_s_price_is_that_of_the_model_that_was_asked_for_and_what_the_cli_says_itself_is_free() -> None:
+    warnings, meter = list[str](), Meter()
     streamed(meter, model="claude-opus-4-1", input_tokens=1000, output_tokens=100)
     tariff = Tariff(own={"small": Price(1, 2), "opus": Price(10, 50)})
-    assert tariff.asked_for("opus").cost(meter) == pytest.approx(1000 * 10e-6 + 100 * 50e-6)
-    assert tariff.asked_for("opus").is_own(meter) and not tariff.asked_for("sonnet").is_own(meter)
+    assert tariff.cost(meter, "opus") == pytest.approx(1000 * 10e-6 + 100 * 50e-6)
+    assert tariff.is_own(meter, "opus") and not tariff.is_own(meter, "sonnet")
+    meter = Meter()
+    meter.message("1", "<synthetic>", {"input_tokens": 0, "output_tokens": 0, "server_tool_use": None})
+    meter.message(None, "sonnet", {"input_tokens": 5})
+    assert (Tariff(warnings.append).cost(meter, ""), warnings, meter.broken_off) == (0, [], False)
 
 
 def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
@@ -54,27 +58,21 @@ def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
                 meter.stream(event)
         meters[0].add(meters[1])
         assert not meters[0].broken_off
-        assert Tariff().cost(meters[0]) == pytest.approx(1000 * 3e-6 + 500 * 15e-6)
+        assert Tariff().cost(meters[0], MODEL) == pytest.approx(1000 * 3e-6 + 500 * 15e-6)
 
 
 def test_a_model_without_a_list_price_is_estimated_by_the_calls_before_and_that_is_said() -> None:
     warnings: list[str] = []
     tariff, settled, broken = Tariff(warnings.append), Meter(), Meter()
     streamed(broken, model="mystery-1", input_tokens=1000, output_tokens=100)
-    assert tariff.cost(broken) == pytest.approx(1000 * 4e-6 + 100 * 20e-6)  # what the CLI takes for such names
+    assert tariff.cost(broken, "mystery") == pytest.approx(
+        1000 * 4e-6 + 100 * 20e-6
+    )  # what the CLI takes for such names
     assert "'mystery-1'" in warnings[0] and "CLI" in warnings[0]
     streamed(settled, model="mystery-1", input_tokens=2000, output_tokens=1000)
     tariff.settle(settled, 0.07)  # 10 dollars for a million tokens of input
-    assert tariff.cost(broken) == pytest.approx(0.015)
+    assert tariff.cost(broken, "mystery") == pytest.approx(0.015)
     assert "by the calls before" in warnings[-1]
-
-
-def test_what_the_cli_says_on_its_own_account_is_free() -> None:
-    warnings: list[str] = []
-    meter = Meter()
-    meter.message("1", "<synthetic>", {"input_tokens": 0, "output_tokens": 0, "server_tool_use": None})
-    meter.message(None, "sonnet", {"input_tokens": 5})
-    assert (Tariff(warnings.append).cost(meter), warnings, meter.broken_off) == (0, [], False)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +97,12 @@ def test_every_kind_of_token_has_the_price_that_the_cli_was_seen_to_charge(usage
 def test_a_limit_in_dollars_of_the_user_is_kept_by_a_cli_that_counts_its_own(
     own: tuple[float, float], used: tuple[int, int], model: str
 ) -> None:
-    tariff = Tariff(own={model: Price(*own)}).asked_for(model)
-    limit = tariff.as_the_cli_counts(5.0)
+    tariff = Tariff(own={model: Price(*own)})
+    limit = tariff.as_the_cli_counts(5.0, model)
     usage = {"input_tokens": used[0], "output_tokens": used[1]}
     listed, paid = (usage_cost(usage, price) for price in (price_of(model) or UNKNOWN, Price(*own)))
     if limit is None:
         assert paid == 0
     elif listed <= limit:
         assert paid <= 5.0 * (1 + 1e-9)
-    assert Tariff().asked_for(model).as_the_cli_counts(5.0) == 5.0 and tariff.as_the_cli_counts(None) is None
+    assert Tariff().as_the_cli_counts(5.0, model) == 5.0 and tariff.as_the_cli_counts(None, model) is None

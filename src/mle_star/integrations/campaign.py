@@ -161,7 +161,10 @@ class Campaign:
                     for run in runs:
                         run.cancel()
                     await asyncio.gather(*runs, return_exceptions=True)
-                    self._stop()
+                    for number, entry in enumerate(self.entries):
+                        if entry.state == "running":  # cut off: it waits to be resumed
+                            self.entries[number] = entry.model_copy(update={"state": "waiting"})
+                    self._write()
         return self.entries
 
     @asynccontextmanager
@@ -184,12 +187,6 @@ class Campaign:
                 yield
         except Timeout:
             raise ConfigError(f"another process works on the campaign in {self.folder}") from None
-
-    def _stop(self) -> None:
-        """What was cut off waits to be resumed."""
-        waiting = {"state": "waiting"}
-        self.entries = [e.model_copy(update=waiting) if e.state == "running" else e for e in self.entries]
-        self._write()
 
     def _known(self, entry: Entry) -> Entry:
         """What an earlier process has left of a run."""
@@ -289,7 +286,6 @@ def campaign_html(campaign: Campaign) -> str:
         cost_usd=sum(one.cost_usd or 0.0 for one in entries),
         seconds=sum(one.seconds or 0.0 for one in entries),
         medals=_medals(entries),
-        known=bool(campaign.plan.medals),
         scored=len(campaign.plan.medals),
     )
 

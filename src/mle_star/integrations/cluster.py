@@ -256,17 +256,13 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._boxes: defaultdict[str, asyncio.Queue[bytes | None]] = defaultdict(asyncio.Queue)
-        self._closed: set[str] = set()
 
     async def put(self, number: str, chunk: bytes | None) -> None:
         """Take in a piece of a script's output; None after the last."""
-        if number not in self._closed:
-            self._boxes[number].put_nowait(chunk)
+        self._boxes[number].put_nowait(chunk)
 
     async def take(self, number: str) -> tuple[list[bytes], bool]:
         """Wait for output, and give it away; and whether that was all."""
-        if number in self._closed:
-            return [], True
         box = self._boxes[number]
         found = [await box.get()]
         while not box.empty():
@@ -275,7 +271,6 @@ class Mailbox:
 
     async def close(self, number: str) -> None:
         """Forget a script; whoever waits for its output waits no longer."""
-        self._closed.add(number)
         self._boxes.pop(number, asyncio.Queue()).put_nowait(None)
 
 

@@ -74,9 +74,17 @@ class MlflowMirror:
         """Is there something in the journal that the server does not know yet?"""
         return self._sent.offset < self._size()
 
-    def catch_up(self) -> int:
+    def catch_up(self, *, also_the_end: bool = True) -> int:
         """Send all that is missing now; how many events that were. An error of the server is raised."""
-        return sum(1 for _ in self._send_all(also_the_end=True))
+        sent = 0
+        for end, event in self._events():
+            if isinstance(event, ev.RunFinished) and not also_the_end and end == self._size():
+                break  # its report is still to be written
+            self._send(event, f"{end}")
+            self._sent.offset = end
+            self._save()
+            sent += 1
+        return sent
 
     # --- the thread ---
 
@@ -85,8 +93,7 @@ class MlflowMirror:
         while True:
             over = self._over.is_set()
             try:
-                for _ in self._send_all(also_the_end=over):
-                    pass
+                self.catch_up(also_the_end=over)
                 waits, self.problem = iter(self._patience), ""
                 if over:
                     return
@@ -96,15 +103,6 @@ class MlflowMirror:
                 time.sleep(next(waits, self._patience[-1]))
 
     # --- what is sent ---
-
-    def _send_all(self, *, also_the_end: bool) -> Iterator[ev.AnyEvent]:
-        for end, event in self._events():
-            if isinstance(event, ev.RunFinished) and not also_the_end and end == self._size():
-                return  # its report is still to be written
-            self._send(event, f"{end}")
-            self._sent.offset = end
-            self._save()
-            yield event
 
     def _events(self) -> Iterator[tuple[int, ev.AnyEvent]]:
         """The whole lines of the journal that were not sent yet, each with where it ends."""

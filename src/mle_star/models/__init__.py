@@ -69,9 +69,7 @@ class SolutionScript(BaseModel):
 
     def replace_block(self, old: str, new: str) -> SolutionScript:
         """A copy in which the first `old` became `new`; everything else is carried over."""
-        if not old:
-            raise ValueError("cannot replace an empty block")
-        if old not in self.content:
+        if not old or old not in self.content:
             raise ValueError(f"block not found in the script: {old[:80]!r}")
         return self.model_copy(update={"content": self.content.replace(old, new, 1)})
 

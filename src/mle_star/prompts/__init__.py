@@ -67,11 +67,6 @@ class AgentPrompt(PromptTemplate):
     variant: str | None = None
     optional: tuple[str, ...] = ()
 
-    @property
-    def hash(self) -> str:
-        """A digest of the wording."""
-        return hashlib.sha256(self.template.encode()).hexdigest()[:16]
-
     def render(self, **kwargs: Any) -> Prompt:
         """The prompt, every slot filled in one pass; `KeyError` when a declared variable is missing."""
         steady, mark, rest = self.template.partition(_STEADY_END)
@@ -83,7 +78,7 @@ class AgentPrompt(PromptTemplate):
         names = (*self.variables, *self.optional)
         given = self.given(names, kwargs)
         texts = {name: self._text(name, given) for name in names}
-        return _slot_pattern(tuple(texts)).sub(lambda match: _fill(match, texts), template)
+        return _SLOT.sub(lambda match: _fill(match, texts), template)
 
     def _text(self, name: str, given: Mapping[str, Any]) -> str:
         value = given.get(name)
@@ -111,22 +106,19 @@ _FORMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
 """How values look that are more than a text."""
 
 
-@cache
-def _slot_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    """A slot in a fence, a slot that is a list item, a slot that is a section, any other slot."""
-    slot = "{(" + "|".join(re.escape(name) for name in names) + ")}"
-    return re.compile(rf"^```(\w*)\n{slot}\n```$|^- {slot}\n|^{slot}\n\n|{slot}", re.MULTILINE)
+_NAME = r"{([^{}]+)}"
+_SLOT = re.compile(rf"^```(\w*)\n{_NAME}\n```$|^- {_NAME}\n|^{_NAME}\n\n|{_NAME}", re.MULTILINE)
+"""A slot in a fence, a slot that is a list item, a slot that is a section, any other slot."""
 
 
 def _fill(match: re.Match[str], texts: Mapping[str, str]) -> str:
     language, in_fence, as_item, as_section, plain = match.groups()
-    if in_fence is not None:
-        return fenced(texts[in_fence], language)
-    if as_item is not None:
-        return f"- {texts[as_item]}\n" if texts[as_item] else ""
-    if as_section is not None:
-        return f"{texts[as_section]}\n\n" if texts[as_section] else ""
-    return texts[plain]
+    name = in_fence or as_item or as_section or plain
+    if name not in texts:
+        return match[0]
+    if in_fence:
+        return fenced(texts[name], language)
+    return match[0].replace(f"{{{name}}}", texts[name]) if texts[name] or plain else ""
 
 
 @cache
@@ -169,7 +161,7 @@ class PromptRegistry:
 
     def hash(self, agent_type: AgentType, variant: str | None = None) -> str:
         """A digest of the template's wording, for the journal."""
-        return self.get(agent_type, variant).hash
+        return hashlib.sha256(self.get(agent_type, variant).template.encode()).hexdigest()[:16]
 
 
 def render(agent: AgentType, variant: str | None = None, **values: Any) -> str:
@@ -197,13 +189,9 @@ def format_plan_history(
     plans: Sequence[str], scores: Sequence[float | None], title: str = "Improvement plans you have tried"
 ) -> str:
     """The plans tried so far with their scores, in order; empty when there are none."""
-    if len(plans) != len(scores):
-        raise ValueError(f"{len(plans)} plans with {len(scores)} scores")
-    if not plans:
-        return ""
     shown = [FAILED_SCORE if score is None else str(score) for score in scores]
     entries = [f"## Plan: {plan}\n## Score: {score}" for plan, score in zip(plans, shown, strict=True)]
-    return "\n\n".join([f"# {title}", *entries])
+    return "\n\n".join([f"# {title}", *entries]) if entries else ""
 
 
 def format_solutions(solutions: Sequence[str]) -> str:

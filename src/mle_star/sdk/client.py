@@ -246,7 +246,7 @@ class AgentClient:
         launcher = self._launcher
         if turn.structured is not None:
             self._tools_work = True
-        elif self._tools_work or launcher.proxy is None or launcher.proxy.is_first_party:
+        elif self._tools_work or launcher.proxy is None or launcher.proxy.upstream.is_first_party:
             return  # only of a gateway or a server of the user's nothing is known
         elif launcher.sends_tools(config) and refuses_tools(turn, outcome):
             launcher.expect("plain")
@@ -321,6 +321,6 @@ class AgentClient:
     def _make_worker(self, key: str, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.sdk.connection import Worker
 
-        site, tariff = CallSite(config.agent_type.value, label), self._tariff.asked_for(self._launcher.model(config))
-        options = self._launcher.options(config, site, tariff.as_the_cli_counts(cap))
-        return Worker(key, options, site, tariff, self._launcher.proxy)
+        site = CallSite(config.agent_type.value, label)
+        cap = self._tariff.as_the_cli_counts(cap, self._launcher.model(config))
+        return Worker(key, self._launcher.options(config, site, cap), site, self._tariff, self._launcher.proxy)

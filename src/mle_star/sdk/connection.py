@@ -190,11 +190,12 @@ class Worker:
             turn.meter.add(turn.passed)
         else:
             self._tariff.settle(turn.meter, reported)
-        if self._tariff.is_own(turn.meter):
+        asked = self._options.model or ""
+        if self._tariff.is_own(turn.meter, asked):
             turn.meter.add(turn.passed)  # searches and the like, which the CLI makes beside the conversation
-            turn.cost_usd = self._tariff.cost(turn.meter)
+            turn.cost_usd = self._tariff.cost(turn.meter, asked)
         elif reported is None or turn.cut_off or turn.meter.broken_off:
-            turn.cost_usd = max(reported or 0.0, self._tariff.cost(turn.meter))
+            turn.cost_usd = max(reported or 0.0, self._tariff.cost(turn.meter, asked))
         else:
             turn.cost_usd = reported
         return turn

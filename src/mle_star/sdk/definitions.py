@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,13 +186,10 @@ def build_tool_server(data_dir: Path) -> McpSdkServerConfig | None:
 
 def list_data_files(data_dir: Path) -> dict[str, Any]:
     """The files below a folder, relative to it, largest number `MAX_FILES`."""
-    files: list[dict[str, Any]] = []
     data = DataFolder(data_dir)
-    for path, status in data.files():
-        if len(files) == MAX_FILES:
-            return {"files": files, "truncated": True}
-        files.append({"path": Path(path).relative_to(data.root).as_posix(), "bytes": status.st_size})
-    return {"files": files, "truncated": False}
+    found = [(Path(path).relative_to(data.root), status) for path, status in islice(data.files(), MAX_FILES + 1)]
+    files = [{"path": path.as_posix(), "bytes": status.st_size} for path, status in found[:MAX_FILES]]
+    return {"files": files, "truncated": len(found) > MAX_FILES}
 
 
 def _answer(value: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -97,28 +96,22 @@ class Tariff:
         self, warn: Callable[[str], None] = lambda message: None, own: Mapping[str, Price] | None = None
     ) -> None:
         self._warn = warn
-        self._own, self._asked_for = own or {}, ""
+        self._own = own or {}
         self._settled: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
-    def asked_for(self, model: str) -> Tariff:
-        """The same for calls that ask for this model: a reply may carry a longer name than the user's price."""
-        other = copy.copy(self)
-        other._asked_for = model
-        return other
-
-    def as_the_cli_counts(self, usd: float | None) -> float | None:
+    def as_the_cli_counts(self, usd: float | None, model: str) -> float | None:
         """A limit in the CLI's own dollars that keeps this one: it knows nothing of the user's prices."""
-        own = self._own.get(self._asked_for)
+        own = self._own.get(model)
         if usd is None or own is None:
             return usd
-        listed = price_of(self._asked_for)
+        listed = price_of(model)
         listed = listed if listed is not None and all(listed) else UNKNOWN
         rates = [theirs / ours for theirs, ours in zip(listed, own, strict=True) if ours]
         return usd * min(rates) if rates else None
 
-    def cost(self, meter: Meter) -> float:
-        """What the messages so far have cost."""
-        return sum(usage_cost(message.billed, self._price(message.model)) for message in meter.messages)
+    def cost(self, meter: Meter, asked: str) -> float:
+        """What the messages so far have cost; `asked` is the model that was asked for."""
+        return sum(usage_cost(message.billed, self._price(message.model, asked)) for message in meter.messages)
 
     def settle(self, meter: Meter, usd: float) -> None:
         """Learn what a call of a model without a list price has really cost."""
@@ -129,15 +122,16 @@ class Tariff:
         sums[0] += usd
         sums[1] += sum(usage_cost(message.billed, _UNIT) for message in meter.messages)
 
-    def is_own(self, meter: Meter) -> bool:
+    def is_own(self, meter: Meter, asked: str) -> bool:
         """Are all messages of models whose price the user gave? Then what the CLI says of their cost is a guess."""
-        return bool(meter.messages) and all(self._own_price(message.model) for message in meter.messages)
+        return bool(meter.messages) and all(self._own_price(message.model, asked) for message in meter.messages)
 
-    def _own_price(self, model: str) -> Price | None:
-        return self._own.get(model, self._own.get(self._asked_for))
+    def _own_price(self, model: str, asked: str) -> Price | None:
+        """A reply may carry a longer name than the one that the user asked for and has a price for."""
+        return self._own.get(model, self._own.get(asked))
 
-    def _price(self, model: str) -> Price:
-        known = self._own_price(model) or price_of(model)
+    def _price(self, model: str, asked: str) -> Price:
+        known = self._own_price(model, asked) or price_of(model)
         if known is not None:
             return known
         usd, units = self._settled[model]

@@ -49,21 +49,15 @@ class CredentialProxy:
     """`async with CredentialProxy(upstream) as proxy:` passes on what comes to `proxy.base_url`."""
 
     def __init__(self, upstream: Upstream, environ: Mapping[str, str] = os.environ) -> None:
-        self._upstream = upstream
-        self._environ = environ
+        self.upstream, self._environ = upstream, environ
         self._server = LoopbackServer(self._serve, name="credential-proxy")
         self._callers: dict[str, _Caller] = {}
-        self._client: httpx2.AsyncClient | None = None
+        self._client = _client(upstream, environ)
 
     @property
     def base_url(self) -> str:
         """Where it listens; the value for ANTHROPIC_BASE_URL."""
         return self._server.url
-
-    @property
-    def is_first_party(self) -> bool:
-        """Does it speak for the API of Anthropic?"""
-        return self._upstream.is_first_party
 
     def key(self, agent: str, variant: str | None = None) -> str:
         """A new API key for one CLI of an agent: requests with it go out under this agent's name."""
@@ -75,7 +69,7 @@ class CredentialProxy:
         """What leads a new CLI of an agent here; our address would hide from it that the service is Anthropic's."""
         local = ",".join(filter(None, [self._environ.get("NO_PROXY") or self._environ.get("no_proxy"), *_LOCAL]))
         here = {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": self.key(agent, variant)}
-        first_party = {"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"} if self.is_first_party else {}
+        first_party = {"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"} if self.upstream.is_first_party else {}
         return {**here, **first_party, "NO_PROXY": local, "no_proxy": local}
 
     def assign(self, key: str, agent: str, variant: str | None, meter: Meter) -> None:
@@ -88,14 +82,12 @@ class CredentialProxy:
             await asyncio.wait(set(answers), timeout=2 * LAST_WORD_SECONDS)
 
     async def __aenter__(self) -> CredentialProxy:
-        self._client = _client(self._upstream, self._environ)
         await self._server.start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self._server.stop()
-        if self._client is not None:
-            await self._client.aclose()
+        await self._client.aclose()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = self._callers.get(header(scope, "x-api-key"))
@@ -142,12 +134,11 @@ class CredentialProxy:
     async def _answer(
         self, scope: Scope, body: AsyncIterator[bytes], receive: Receive, send: Send, caller: _Caller
     ) -> None:
-        assert self._client is not None
         query = str(scope["query_string"], "latin-1")
-        address = self._upstream.url.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
+        address = self.upstream.url.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
         # Asked for in plain text, since the usage is read from it.
-        own = {"accept-encoding": "identity", **self._upstream.headers, **caller.named}
-        meter = caller.meter
+        own = {"accept-encoding": "identity", **self.upstream.headers, **caller.named}
+        meter = caller.meter  # the next call may have another one before this reply is there
         kept = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
         headers = [(name, value) for name, value in kept if not _NOT_ASKED.fullmatch(name) and name not in own]
         request = httpx2.Request(scope["method"], address, headers=[*headers, *own.items()], content=body)

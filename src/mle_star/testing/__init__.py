@@ -49,7 +49,7 @@ class ScriptedBrain:
         return _as_reply(self._next(request), request)
 
     def _next(self, request: BrainRequest) -> Answer:
-        keys = [request.agent] if request.variant is None else [f"{request.agent}/{request.variant}", request.agent]
+        keys = (f"{request.agent}/{request.variant}", request.agent)
         for key in keys:
             if self._queues[key]:
                 return self._queues[key].popleft()
@@ -58,7 +58,7 @@ class ScriptedBrain:
                 return self._always[key]
         if self._default is not None:
             return self._default
-        raise LookupError(f"no reply was scripted for {keys[0]!r}")
+        raise LookupError(f"no reply was scripted for {request.agent!r}")
 
 
 def _as_reply(answer: Answer, request: BrainRequest) -> BrainReply:
@@ -102,8 +102,6 @@ class FaultyBrain:
     """
 
     def __init__(self, brain: Brain, *, rate: float, seed: int = 0, kinds: tuple[str, ...] = FAULT_NAMES) -> None:
-        if not 0 <= rate <= 1:
-            raise ValueError(f"a rate is between 0 and 1, not {rate:g}")
         self.injected: list[InjectedFault] = []
         self._brain, self._rate, self._kinds = brain, rate, kinds
         self._random = random.Random(seed)

@@ -29,15 +29,10 @@ PLAIN_ENV = {"PATH": os.environ.get("PATH", ""), "PYTHONUNBUFFERED": "1", "PYTHO
 def living(*words: str) -> list[str]:
     """The command lines of all processes that have one of `words` in them, this one's own family excepted."""
     mine = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
-    found = []
-    for process in psutil.process_iter():
-        try:
-            line = " ".join(process.cmdline())
-            if process.pid not in mine and process.status() != psutil.STATUS_ZOMBIE and any(w in line for w in words):
-                found.append(line)
-        except psutil.Error:
-            continue
-    return found
+    known = (process.info for process in psutil.process_iter(["pid", "cmdline", "status"]))
+    others = (one for one in known if one["pid"] not in mine and one["status"] != psutil.STATUS_ZOMBIE)
+    lines = (" ".join(one["cmdline"] or ()) for one in others)
+    return [line for line in lines if any(word in line for word in words)]
 
 
 async def heard(log: Path, word: str) -> None:
