@@ -290,13 +290,15 @@ def read_table(table: Settings) -> pd.DataFrame:
     path, options = Path("./input") / table["file"], dict(table.get("options", {}))
     form = table.get("form", "csv")
     if form == "lines":
-        text = path.read_text(encoding="utf-8")
-        return pd.json_normalize([json.loads(line) for line in text.splitlines() if line.strip()])
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
     if form == "records":
-        records = json.loads(path.read_text(encoding="utf-8"))
+        records = json.loads(path.read_text(encoding="utf-8-sig"))
         return pd.json_normalize(records[table["key"]] if table.get("key") else records)
-    if form in ("parquet", "excel", "columns"):
-        return {"parquet": pd.read_parquet, "excel": pd.read_excel, "columns": pd.read_json}[form](path)
+    if form == "columns":
+        return pd.read_json(path, encoding="utf-8-sig")
+    if form in ("parquet", "excel"):
+        return pd.read_parquet(path) if form == "parquet" else pd.read_excel(path)
     frame = pd.read_csv(path, low_memory=False, **options)
     spelt = [name for name in table.get("spelt", []) if name in frame]
     if spelt:
@@ -429,8 +431,8 @@ def label_key(label: Any) -> str:
 # --- encoding -------------------------------------------------------------------------------------
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    told = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if told[name]]
+    given = frames[0][numbers].notna().any()
+    kept = [name for name in numbers if given[name]]
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
@@ -577,11 +579,11 @@ def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, 
 
     count, chances = int(y.max()) + 1, list[np.ndarray]()
     for label in [1] if count == 2 else range(count):
-        matrix, *asked = parts_for(label)
-        chances = chances or [np.zeros((part.shape[0], count)) for part in asked]
+        matrix, *others = parts_for(label)
+        chances = chances or [np.zeros((part.shape[0], count)) for part in others]
         model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
         model = job.memory.hold(model.fit, matrix, y == label)
-        for chance, part in zip(chances, asked, strict=True):
+        for chance, part in zip(chances, others, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
             if count == 2:
                 chance[:, 0] = 1 - chance[:, 1]
@@ -668,7 +670,7 @@ def counts_of(rows: np.ndarray, keys: np.ndarray, height: int, size: int) -> Any
 METRIC = {"name": "smape", "higher": False, "answers": "number", "loss": "absolute"}
 
 
-def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+def decide_as_predicted(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
     """The prediction itself is the answer."""
     return others
 
@@ -684,7 +686,7 @@ def smape(truth: np.ndarray, answer: np.ndarray) -> float:
     return float((200 * share_of(abs(truth - answer), abs(truth) + abs(answer))).mean())
 
 
-SCORE, DECIDE = smape, decide_as_said
+SCORE, DECIDE = smape, decide_as_predicted
 
 
 # --- features -------------------------------------------------------------------------------------

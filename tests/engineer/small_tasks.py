@@ -15,7 +15,8 @@ from typing import Any
 import pandas
 
 Row = dict[str, Any]
-LOWER = ("log loss", "logloss", "log_loss", "mae", "rmse", "rmsle", "smape", "Root Mean Squared Logarithmic Error")
+LOG_ERROR = "Root Mean Squared Logarithmic Error"
+LOWER = ("log loss", "logloss", "log_loss", "mae", "rmse", "rmsle", "smape", LOG_ERROR)
 """The metrics here of which lower is better."""
 
 
@@ -164,6 +165,25 @@ def species(n: int, row: Row) -> Row:
     return {**{f"n{i}": round(c + dice.gauss(0, 0.25), 4) for i, c in enumerate(CENTRES[name])}, "species": name}
 
 
+def json_row(n: int, row: Row) -> Row:
+    tags = ["x", "y", "z"][n % 2 : n % 2 + 2]
+    return {"about": words(label(row), n), "tags": tags, "deep": {"level": row["n0"]}, "y": bool(label(row))}
+
+
+def dated(form: str) -> Callable[[int, Row], Row]:
+    wave = [round(math.exp(1 + math.sin(n / 9)), 3) for n in range(400)]
+    return lambda n, row: {"when": after("2021-01-01", hours=n).strftime(form), "y": wave[n]}
+
+
+def odd_names(n: int, row: Row) -> Row:
+    return {"n0 [x]": row["n0"], '"n1"': row["n1"], "y": ("no", "yes")[label(row)]}
+
+
+def huge_row(n: int, row: Row) -> Row:
+    big, odd = 1e300 if n == 5 else row["n0"] * 1e30, "inf" if n == 7 else row["n1"]
+    return {"big": big, "odd": odd, "y": value(row, 1e9)}
+
+
 def parquet_row(n: int, row: Row) -> Row:
     when = after("2021-01-01", hours=5 * (n * 37 % 999))
     own = {"id": n, "n1": None if row["n1"] == "" else row["n1"], "when": when, "day": when.date()}
@@ -216,13 +236,7 @@ TASKS: dict[str, MadeTask] = {
     "balanced": made(300, "balanced_accuracy", lambda n, r: {"ok": r["s"] > 1.2}, "ok"),
     "r_squared": made(300, "R2", lambda n, r: {"y": value(r, 3, 10)}),
     "mean_absolute": made(1800, "mae", lambda n, r: {"price": round(math.exp(5 + r["s"]), 2)}, "price", separator=";"),
-    "log_error": made(
-        300,
-        "Root Mean Squared Logarithmic Error",
-        lambda n, r: {"count": int(math.exp(2 + r["s"]))},
-        "count",
-        sample=False,
-    ),
+    "log_error": made(300, LOG_ERROR, lambda n, r: {"y": int(math.exp(2 + r["s"]))}, sample=False),
     "two_targets": made(300, "rmse", lambda n, r: {"a": value(r, 2), "b": round(r["s"] ** 2, 3)}, ["a", "b"]),
     "two_labels": made(300, "auc", lambda n, r: {"a": label(r), "b": int(abs(r["s"]) > 1)}, ["a", "b"]),
     "several_kinds": made(200, "accuracy", lambda n, r: {"a": label(r), "b": one_of("xyz", r, -0.5, 0.5)}, ["a", "b"]),
@@ -243,47 +257,17 @@ TASKS: dict[str, MadeTask] = {
     "many_classes": made(
         99 * 6, "logloss", species, "species", bare=True, shuffled=True, answers=sorted(CENTRES), test_share=0.15
     ),
-    "as_json": made(
-        300,
-        "auc",
-        lambda n, r: {
-            "about": words(label(r), n),
-            "tags": ["x", "y", "z"][n % 2 : n % 2 + 2],
-            "deep": {"level": r["n0"]},
-            "y": bool(label(r)),
-        },
-        form="json",
-    ),
+    "as_json": made(300, "auc", json_row, form="json"),
     "as_parquet": made(300, "accuracy", parquet_row, form="parquet"),
-    "later_dates": made(
-        400,
-        "mae",
-        lambda n, r: {
-            "when": f"{after('2021-01-01', hours=7 * n):%Y-%m-%d %H:%M:%S}",
-            "y": round(20 + 5 * math.sin(7 * n / 24 * 6.28) + r["s"], 3),
-        },
-    ),
-    "mixed_dates": made(
-        400,
-        "rmsle",
-        lambda n, r: {
-            "when": f"{after('2021-01-01', hours=n):%d/%m/%Y %H:%M}",
-            "y": round(math.exp(1 + math.sin(n / 9)), 3),
-        },
-        shuffled=True,
-    ),
+    "later_dates": made(400, "mae", dated("%Y-%m-%d %H:%M:%S")),
+    "mixed_dates": made(400, "rmsle", dated("%d/%m/%Y %H:%M"), shuffled=True),
     "text": made(
         320, "F1 of the class 1", lambda n, r: {"message": words(n % 3 // 2, n), "spam": n % 3 // 2}, "spam", bare=True
     ),
     "text_value": made(
         300, "rmse", lambda n, r: {"review": words(n % 2, n), "stars": 1 + 3 * (n % 2) + n % 5 / 5}, "stars", bare=True
     ),
-    "odd_names": made(
-        300,
-        "accuracy",
-        lambda n, r: {"n0 [x]": r["n0"], '"n1"': r["n1"], "y": ("no", "yes")[label(r)]},
-        answers=["prediction"],
-    ),
+    "odd_names": made(300, "accuracy", odd_names, answers=["prediction"]),
     "map_points": made(500, "rmse", place),
     "repeated_keys": made(240, "mae", lambda n, r: {"id": f"k{n // 3}", "y": value(r)}),
     "nested_records": made(260, "accuracy", nested_row, form="json"),
@@ -305,15 +289,7 @@ TASKS: dict[str, MadeTask] = {
         90, "auc", lambda n, r: {"text": "" if n % 3 else f"{SEVEN} {['even', 'odd'][n % 2]}", "y": n % 2}, bare=True
     ),
     "unlabelled_rows": made(200, "accuracy", lambda n, r: {"y": "" if n % 7 == 0 else label(r)}),
-    "huge_numbers": made(
-        150,
-        "rmse",
-        lambda n, r: {
-            "big": 1e300 if n == 5 else r["n0"] * 1e30,
-            "odd": "inf" if n == 7 else r["n1"],
-            "y": value(r, 1e9),
-        },
-    ),
+    "huge_numbers": made(150, "rmse", huge_row),
     "shop": made(240, "accuracy", customer, ["bought", "late"], answers=["bought"], task="Predict who buys."),
 }
 

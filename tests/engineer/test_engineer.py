@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,21 @@ class Desk:
     async def code(self, agent: AgentType, variant: str | None = None, **values: Any) -> str:
         return extract_code_block(await self.ask(agent, variant, **values))
 
+    async def blocks(self, script: str, summary: str = "x", refined: Sequence[str] = ()) -> list[tuple[str, str]]:
+        """The blocks that the extractor chooses, with their plans."""
+        values = {"solution_script": script, "ablation_summary": summary}
+        reply = await self.ask(AgentType.extractor, None, **values, previous_code_blocks=list(refined))
+        return [(one.code_block, one.plan) for one in ExtractorOutput.model_validate(reply).plans]
+
     def first(self, number: int = 0) -> Design:
         return planning.first_design(self.profile, fitting_families(self.profile)[number], 30_000)
 
     def merged(self) -> Design:
         return planning.united([self.first(0), self.first(1)], "mean")
+
+    def model_block(self) -> str:
+        sections = sections_of(assemble(self.merged()))
+        return next(text for title, text in sections.items() if title.startswith("model: "))
 
 
 @pytest.fixture(params=["auc", "mean_absolute", "text"])
@@ -117,49 +128,48 @@ async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: 
 
 @pytest.mark.req("REQ-P2O-011")
 async def test_a_summary_names_the_most_and_the_least_important_part(table_desk: Desk) -> None:
-    printed = "Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196"
-    said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
+    async def summary(printed: str) -> str:
+        return str(await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed))
+
+    said = await summary("Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196")
     most, least = said.split("has the most impact")[0], said.split("has the least impact")[0]
     assert most.rstrip().endswith("`No OneHotEncoder`") and least.rstrip().endswith("`No Imputation`")
     baseline, losses = planning.findings_in(said)
     assert baseline == 0.8196 and losses["No OneHotEncoder"] == pytest.approx(0.031)
     for printed in ("Baseline: 0.8, scaler: 0.8", "Baseline: 0.8, scaler: 0.81", "Baseline: 0.8, a: 0.81, b: 0.9"):
-        said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
+        said = await summary(printed)
         assert "impact" not in said and "leaving any of them out costs nothing" in said
-    printed = "Baseline: 0.8, scaler: 0.799, encoder: 0.85"
-    said = await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed)
+    said = await summary("Baseline: 0.8, scaler: 0.799, encoder: 0.85")
     assert "`scaler` has the most impact" in said and "`encoder` has the least impact" not in said
     assert said.count("`scaler` has") == 1
-    said = await table_desk.ask(AgentType.summarize, ablation_code="", raw_result="Baseline: 0.123456789012, a: 0.1")
+    said = await summary("Baseline: 0.123456789012, a: 0.1")
     assert "scores 0.12346 " in said and planning.findings_in(said)[0] == 0.123456789012
+    for printed in ("", "Baseline: 0.8", "a: 0.1, b: 0.2"):
+        said = await summary(printed)
+        assert "no baseline with a part to compare" in said and said.count(" scores ") == printed.count(":")
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:
     """Three paths ask at once, each with a study of its own: none may be the twin of another."""
     solution = assemble(desk.merged())
-    values: dict[str, Any] = {"solution_script": solution, "previous_code_blocks": []}
-    asked = [desk.ask(AgentType.extractor, **values, ablation_summary=f"study {number}") for number in range(3)]
-    answers = [ExtractorOutput.model_validate(reply) for reply in await asyncio.gather(*asked)]
+    answers = await asyncio.gather(*(desk.blocks(solution, f"study {number}") for number in range(3)))
     for answer in answers:
-        assert all(solution.count(plan.code_block) == 1 for plan in answer.plans)
-        assert named_in(answer.plans[0].plan, answer.plans[0].code_block, desk.profile)
-    assert len({answer.plans[0].code_block for answer in answers}) == 3
+        assert all(solution.count(block) == 1 for block, _ in answer)
+        assert named_in(answer[0][1], answer[0][0], desk.profile)
+    assert len({answer[0][0] for answer in answers}) == 3
 
 
 async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: Desk) -> None:
-    values = {"solution_script": assemble(table_desk.merged()), "ablation_summary": "nothing"}
     refined: list[str] = []
     for _ in range(3):
-        answer = ExtractorOutput.model_validate(
-            await Desk(table_desk.task).ask(AgentType.extractor, **values, previous_code_blocks=refined)
-        )
-        assert answer.plans[0].code_block not in refined
-        refined.append(answer.plans[0].code_block)
+        (block, _), *_ = await Desk(table_desk.task).blocks(assemble(table_desk.merged()), "nothing", refined)
+        assert block not in refined
+        refined.append(block)
 
 
 @pytest.mark.req("REQ-P2I-042")
 async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None:
-    block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))
+    block = desk.model_block()
     first = actions(block, desk.profile)[0]
     better, worse = (0.9, 0.1) if desk.profile.recipe.metric.higher_is_better else (0.1, 0.9)
     plans, scores = [first.plan], [better]
@@ -176,9 +186,8 @@ async def test_no_plan_adds_a_model_that_the_script_trains_already(table_desk: D
     """It would only run the same once more, or put the usual settings in the place of tuned ones."""
     desk = table_desk
     design = planning.united([desk.first(number) for number in range(3)], "careful")
-    values: dict[str, Any] = {"solution_script": assemble(design), "ablation_summary": "x", "previous_code_blocks": []}
-    answers = [ExtractorOutput.model_validate(await desk.ask(AgentType.extractor, **values)) for _ in range(4)]
-    blocks = {one.code_block for answer in answers for one in answer.plans if "model: " in one.code_block}
+    answers = [await desk.blocks(assemble(design)) for _ in range(4)]
+    blocks = {block for answer in answers for block, _ in answer if "model: " in block}
     assert blocks
     for block in blocks:
         tried, scores = ["nothing that it knows"], list[float | None]([None])
@@ -189,8 +198,7 @@ async def test_no_plan_adds_a_model_that_the_script_trains_already(table_desk: D
 
 
 async def test_what_an_earlier_step_of_the_path_tried_is_not_planned_again(table_desk: Desk) -> None:
-    desk = table_desk
-    block = next(text for title, text in sections_of(assemble(desk.merged())).items() if title.startswith("model: "))
+    desk, block = table_desk, table_desk.model_block()
     known: dict[str, Any] = {"code_block": block, "plans": ["nothing that it knows"], "scores": [None]}
     plan = await desk.ask(AgentType.planner, **known)
     (first,) = named_in(plan, block, desk.profile)
@@ -286,10 +294,7 @@ async def test_a_repair_takes_away_what_failed(error: str, kept: list[str], tabl
 async def test_scripts_of_others_get_an_answer_that_harms_nothing(table_desk: Desk) -> None:
     code = 'import os\nprint("Final Validation Performance: 0.5")\n'
     assert await table_desk.code(AgentType.debugger, code=code, bug="KeyError: 'x'") == code.strip()
-    answer = ExtractorOutput.model_validate(
-        await table_desk.ask(AgentType.extractor, solution_script=code, ablation_summary="x", previous_code_blocks=[])
-    )
-    assert answer.plans[0].code_block in code
+    assert (await table_desk.blocks(code))[0][0] in code
 
 
 async def test_without_a_table_it_says_what_it_is_for(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def test_words_phrases_and_pieces_are_counted_as_the_usual_readers_count_them() 
 @pytest.mark.parametrize("key", steps())
 def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) -> None:
     step = steps()[key]
+    assert ". " in step.choice.plan and ". " not in step.choice.title, "its docstring names it and says why"
     frame, signal = table(160)
     frame["n1"] = frame["n1"].fillna(0.0)
     rows = Rows(frame, count_words(frame, ["text"], WORDS))
@@ -225,6 +226,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str, kind: str) -> None:
 
     if kind == "regression" and key in ("ranks", "geometric"):
         pytest.skip("for chances only")
+    assert ". " in all_blends()[key].choice.plan and ". " not in all_blends()[key].choice.title
     known = {"good": said(0.2), "fair": said(0.6), "bad": said(1.5)}
     score = formulas.roc_auc if kind == "binary" else formulas.r2
     (blend,) = all_blends()[key].function(y, known, [known], score)

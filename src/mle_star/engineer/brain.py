@@ -192,10 +192,9 @@ class EngineerBrain:
         return {"models": [{"model_name": f.name, "example_code": definition_of(f.fit).source} for f in chosen]}
 
     def _as_init(self, question: Question) -> Answer:
-        name = str(question.facts.get("model") or question.block("Model"))
-        rows = int(question.facts.get("rows") or ROWS)
-        profile = question.profile
-        return fenced(assemble(planning.first_design(profile, planning.family_named(name, profile), rows)))
+        name, rows = question.facts.get("model") or question.block("Model"), question.facts.get("rows") or ROWS
+        family = planning.family_named(name, question.profile)
+        return fenced(assemble(planning.first_design(question.profile, family, rows)))
 
     def _as_merger(self, question: Question) -> Answer:
         base = question.block("Base")
@@ -251,10 +250,8 @@ class EngineerBrain:
 
     def _as_leakage(self, question: Question) -> Answer:
         code = question.block("Script")
-        if question.variant == "correction":
-            return fenced(question.block("Flagged block") or code)
-        if question.variant == "rewrite":
-            return fenced(code)
+        if question.variant in ("correction", "rewrite"):
+            return fenced((question.block("Flagged block") if question.variant == "correction" else "") or code)
         found = checks.leaks(code)
         status, blocks = ("Yes Data Leakage", found) if found else ("No Data Leakage", [checks.preparation(code)])
         return {"answers": [{"leakage_status": status, "code_block": block} for block in blocks]}

@@ -139,12 +139,12 @@ def _texts(content: Any) -> list[str]:
     return [block["text"] for block in content or [] if block.get("type") == "text"]
 
 
-def message_of(asked: BrainRequest, reply: BrainReply) -> dict[str, Any]:
+def message_of(request: BrainRequest, reply: BrainReply) -> dict[str, Any]:
     """A whole Messages API reply."""
     fault = reply.fault.kind if reply.fault else None
     text, tool = reply.text, reply.tool
     if reply.structured is not None and tool is None:
-        if asked.wants_structured:
+        if request.wants_structured:
             tool = ToolCall(STRUCTURED_TOOL, reply.structured)
         elif text is None:
             text = json.dumps(reply.structured)
@@ -155,13 +155,13 @@ def message_of(asked: BrainRequest, reply: BrainReply) -> dict[str, Any]:
     content = [] if fault == "empty" else content
     stop = fault if fault in ("refusal", "max_tokens") else "tool_use" if tool is not None and content else "end_turn"
     spoken = (text or "") + (json.dumps(tool.input) if tool is not None else "")
-    read, written = estimate_tokens(asked.body.decode("utf-8", "replace")), estimate_tokens(spoken)
+    read, written = estimate_tokens(request.body.decode("utf-8", "replace")), estimate_tokens(spoken)
     usage = {
         "input_tokens": read if reply.input_tokens is None else reply.input_tokens,
         "output_tokens": written if reply.output_tokens is None else reply.output_tokens,
         **dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens"), 0),
     }
-    head = {"id": f"msg_{uuid.uuid4().hex[:24]}", "type": "message", "role": "assistant", "model": asked.model}
+    head = {"id": f"msg_{uuid.uuid4().hex[:24]}", "type": "message", "role": "assistant", "model": request.model}
     return {**head, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
 
@@ -225,44 +225,44 @@ class MessagesServer:
         self._stopping.set()
         await self._server.stop()
 
-    async def _alive(self, request: Request) -> Response:
+    async def _alive(self, http: Request) -> Response:
         return Response(status_code=200)
 
-    async def _models(self, request: Request) -> Response:
+    async def _models(self, http: Request) -> Response:
         same = {"type": "model", "created_at": "2026-01-01T00:00:00Z"}
         data = [{**same, "id": name, "display_name": name} for name in self.models]
         return JSONResponse({"data": data, "has_more": False, "first_id": self.models[0], "last_id": self.models[-1]})
 
-    async def _count_tokens(self, request: Request) -> Response:
-        return JSONResponse({"input_tokens": estimate_tokens((await request.body()).decode("utf-8", "replace"))})
+    async def _count_tokens(self, http: Request) -> Response:
+        return JSONResponse({"input_tokens": estimate_tokens((await http.body()).decode("utf-8", "replace"))})
 
-    async def _messages(self, request: Request) -> Response:
-        body = await request.body()
+    async def _messages(self, http: Request) -> Response:
+        body = await http.body()
         try:
             payload = json.loads(body)
-            asked = read_request(payload, dict(request.headers), body)
+            request = read_request(payload, dict(http.headers), body)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return api_error(400, f"cannot read the request: {error}")
         try:
-            reply = await self.brain.reply(asked)
+            reply = await self.brain.reply(request)
         except Exception as error:  # whatever a brain does, the CLI gets an answer
-            logger.exception("the brain failed on %s", asked.agent)
+            logger.exception("the brain failed on %s", request.agent)
             self.errors.append(error)
             return api_error(500, f"{type(error).__name__}: {error}")
         if reply.delay_seconds:
             await asyncio.sleep(reply.delay_seconds)
-        if await request.is_disconnected():
+        if await http.is_disconnected():
             return Response(status_code=499)  # nobody is there any more: nothing is delivered, nothing is charged
-        return await self._respond(request, payload.get("stream"), asked, reply)
+        return await self._respond(http, payload.get("stream"), request, reply)
 
-    async def _respond(self, request: Request, stream: bool, asked: BrainRequest, reply: BrainReply) -> Response:
+    async def _respond(self, http: Request, stream: bool, request: BrainRequest, reply: BrainReply) -> Response:
         fault, kind = reply.fault, reply.fault.kind if reply.fault else None
         if fault and kind == "status":
             return api_error(fault.status, fault.message, retry_after=fault.retry_after)
         if kind == "hang":
-            await self._until_gone(request)
+            await self._until_gone(http)
             return StreamingResponse(_cut_off(b""))
-        message = message_of(asked, reply)
+        message = message_of(request, reply)
         if kind == "cut":
             free = {**message, "usage": dict.fromkeys(message["usage"], 0)}  # what is not delivered is not charged
             whole = json.dumps(message).encode()
@@ -272,26 +272,26 @@ class MessagesServer:
             spoiled = b'event: message_start\ndata: {"type": "mess\n\n' if stream else b'{"type": "mess'
             return Response(spoiled, media_type="text/event-stream" if stream else None)
         if stream:
-            return StreamingResponse(self._stream(asked, message), media_type="text/event-stream")
-        self._charge(asked, message)
+            return StreamingResponse(self._stream(request, message), media_type="text/event-stream")
+        self._charge(request, message)
         return JSONResponse(message)
 
-    async def _until_gone(self, request: Request) -> None:
+    async def _until_gone(self, http: Request) -> None:
         """Wait until the client hangs up or the server stops."""
-        waiters = [asyncio.ensure_future(request.receive()), asyncio.ensure_future(self._stopping.wait())]
+        waiters = [asyncio.ensure_future(http.receive()), asyncio.ensure_future(self._stopping.wait())]
         await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
         for waiter in waiters:
             waiter.cancel()
         await asyncio.gather(*waiters, return_exceptions=True)
 
-    async def _stream(self, asked: BrainRequest, message: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def _stream(self, request: BrainRequest, message: dict[str, Any]) -> AsyncIterator[bytes]:
         for event in events_of(message):
             yield event
-        self._charge(asked, message)
+        self._charge(request, message)
 
-    def _charge(self, asked: BrainRequest, message: dict[str, Any]) -> None:
+    def _charge(self, request: BrainRequest, message: dict[str, Any]) -> None:
         usage = message["usage"]
-        self.charges.append(Charge(asked.agent, asked.model, usage["input_tokens"], usage["output_tokens"]))
+        self.charges.append(Charge(request.agent, request.model, usage["input_tokens"], usage["output_tokens"]))
 
 
 async def _cut_off(part: bytes) -> AsyncIterator[bytes]:

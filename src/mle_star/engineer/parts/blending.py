@@ -50,8 +50,8 @@ def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], 
     """
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
-    def table(said: Predictions) -> np.ndarray:
-        odds: np.ndarray = np.hstack([np.log(np.clip(p, 1e-5, 1) / np.clip(1 - p, 1e-5, 1)) for p in said.values()])
+    def table(given: Predictions) -> np.ndarray:
+        odds: np.ndarray = np.hstack([np.log(np.clip(p, 1e-5, 1) / np.clip(1 - p, 1e-5, 1)) for p in given.values()])
         return odds
 
     plain = combine_mean(y, known, others, scorer)

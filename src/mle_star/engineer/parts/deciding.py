@@ -18,7 +18,7 @@ from mle_star.engineer.parts.core import Score
 from mle_star.errors import ConfigError
 
 
-def decide_as_said(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
+def decide_as_predicted(y: np.ndarray, known: np.ndarray, others: list[np.ndarray], score: Score) -> list[np.ndarray]:
     """The prediction itself is the answer."""
     return others
 
@@ -98,11 +98,11 @@ class Recipe:
 
 
 _KINDS: dict[str, tuple[AnswerKind, Callable[..., Any]]] = {
-    "probabilities": ("chances", decide_as_said),
+    "probabilities": ("chances", decide_as_predicted),
     "labels": ("label", decide_most_probable),
     "grades": ("grade", decide_cut_points),
-    "numbers": ("number", decide_as_said),
-    "rankings": ("ranking", decide_as_said),
+    "numbers": ("number", decide_as_predicted),
+    "rankings": ("ranking", decide_as_predicted),
     "label sets": ("set", decide_label_cut),
 }
 _DECIDED_BY: dict[str, Callable[..., Any]] = {
@@ -129,8 +129,8 @@ RECIPES = {metric.name: _recipe(metric) for metric in METRICS if metric.needs in
 
 def recipe_for(words: str) -> Recipe:
     """The metric that a task's words mean; one that scripts here cannot compute is refused, never replaced."""
-    told = None if find_metric(words) else metric_in_prose(f"Metric: {words}")
-    metric = told[0] if told else known_metric(words)
+    in_prose = None if find_metric(words) else metric_in_prose(f"Metric: {words}")
+    metric = in_prose[0] if in_prose else known_metric(words)
     if metric.name not in RECIPES:
         raise ConfigError(f"it cannot compute {metric.name}; it knows {', '.join(RECIPES)}")
     return RECIPES[metric.name]

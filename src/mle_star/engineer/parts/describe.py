@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Move(Choice):
-    """A change of settings worth trying: a text `*2` multiplies, anything else replaces.
+    """A change of settings worth trying: a text `*2` multiplies, anything else replaces; `{}` is the model's name.
 
     `small` is its worth where rows are few, if that differs from `usual`; where `when` says no, it is worth nothing.
     """

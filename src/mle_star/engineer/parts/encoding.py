@@ -12,8 +12,8 @@ from mle_star.engineer.parts.core import Job, Rows, Settings, fit_predict
 
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    told = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if told[name]]
+    given = frames[0][numbers].notna().any()
+    kept = [name for name in numbers if given[name]]
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
@@ -160,11 +160,11 @@ def fit_each_class(y: np.ndarray, parts_for: Any, strength: float, rounds: int, 
 
     count, chances = int(y.max()) + 1, list[np.ndarray]()
     for label in [1] if count == 2 else range(count):
-        matrix, *asked = parts_for(label)
-        chances = chances or [np.zeros((part.shape[0], count)) for part in asked]
+        matrix, *others = parts_for(label)
+        chances = chances or [np.zeros((part.shape[0], count)) for part in others]
         model = LogisticRegression(C=strength, solver="liblinear", dual=True, max_iter=rounds, tol=0.01, random_state=0)
         model = job.memory.hold(model.fit, matrix, y == label)
-        for chance, part in zip(chances, asked, strict=True):
+        for chance, part in zip(chances, others, strict=True):
             chance[:, label] = model.predict_proba(part)[:, 1]
             if count == 2:
                 chance[:, 0] = 1 - chance[:, 1]

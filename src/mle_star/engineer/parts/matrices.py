@@ -101,7 +101,7 @@ def fit_neighbours(rows: Rows, y: np.ndarray, others: list[Rows], settings: Sett
 NEIGHBOURS = Family(
     name="Nearest neighbours",
     fit=fit_neighbours,
-    settings={"count": Setting(15, 1, 200, "rows that are asked")},
+    settings={"count": Setting(15, 1, 200, "rows that are looked at")},
     worth=lambda p: 0.0 if p.rows > 50_000 else p.suits_trees(0.25, small=0.45, classes=0.6),
     start=lambda p: {"count": 3 if p.class_count > 15 else 15},
     cheap={"count": 5},

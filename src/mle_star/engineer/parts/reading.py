@@ -17,13 +17,15 @@ def read_table(table: Settings) -> pd.DataFrame:
     path, options = Path("./input") / table["file"], dict(table.get("options", {}))
     form = table.get("form", "csv")
     if form == "lines":
-        text = path.read_text(encoding="utf-8")
-        return pd.json_normalize([json.loads(line) for line in text.splitlines() if line.strip()])
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
     if form == "records":
-        records = json.loads(path.read_text(encoding="utf-8"))
+        records = json.loads(path.read_text(encoding="utf-8-sig"))
         return pd.json_normalize(records[table["key"]] if table.get("key") else records)
-    if form in ("parquet", "excel", "columns"):
-        return {"parquet": pd.read_parquet, "excel": pd.read_excel, "columns": pd.read_json}[form](path)
+    if form == "columns":
+        return pd.read_json(path, encoding="utf-8-sig")
+    if form in ("parquet", "excel"):
+        return pd.read_parquet(path) if form == "parquet" else pd.read_excel(path)
     frame = pd.read_csv(path, low_memory=False, **options)
     spelt = [name for name in table.get("spelt", []) if name in frame]
     if spelt:
