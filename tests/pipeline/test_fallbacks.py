@@ -154,7 +154,12 @@ ROWS: dict[str, Callable[[], Row]] = {
         5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN
     ),
     "all time, which nearly all belongs to Phase 2": lambda: late(
-        5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001), hang("coder", after=1), *CUT_LATER, phase2="cancelled"
+        5.0,
+        timed(5, 0.3, 0.69998, 0.00001, 0.00001),
+        hang("coder", after=1),
+        *CUT_LATER,
+        phase2="cancelled",
+        phase3="skipped the time is nearly used up",
     ),
     "time for one path": lambda: late(
         8.478,
