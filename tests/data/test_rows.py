@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -92,7 +93,7 @@ def test_rows_that_move_into_another_file_look_as_if_they_had_always_been_there(
         names = [dice.choice(["r1", "17", 'odd "name"', f"a{form.separator}b"]) for _ in hidden]
         order = dice.sample(range(len(test) + len(hidden)), len(test) + len(hidden))
         moved = known.edited(hidden, into, ["y"], {"id": names})
-        into.write(folder / "out" / into.table.name, order, moved)
+        into.holding(moved, behind_own=True).write(folder / "out" / into.table.name, order)
         every = [*asked, *((train[i][3], name, train[i][1]) for i, name in zip(hidden, names, strict=True))]
         wanted = form._replace(is_ended=True).text(("x", "id", "note"), [every[i] for i in order])
         with open_data(folder / "out" / into.table.name) as stream:
@@ -112,7 +113,7 @@ def test_rows_move_between_files_that_are_written_in_other_ways(
         known = one.read(Path(place), "train", COLUMNS, train)
         into = other.read(Path(place), "test", ("x", "id"), [(x, key) for key, _, _, x in test])
         moved = known.edited(range(len(train)), into, (), {"x": ["é"] * len(train)})
-        into.write(Path(place) / "out" / into.table.name, range(len(test) + len(train)), moved)
+        into.holding(moved, behind_own=True).write(Path(place) / "out" / into.table.name, range(len(test) + len(train)))
         again = read_rows(into.table, Path(place) / "out")
         assert again.values(["x", "id"], range(again.count)) == [
             [*(row[3] for row in test), *["é"] * len(train)], [*(row[0] for row in test), *(row[0] for row in train)]
@@ -140,7 +141,8 @@ def test_bytes_that_are_no_text_come_back_and_line_ends_of_two_kinds_become_one(
     assert rows.column("note") == ["a\ufffd", "b"]
     rows.write(tmp_path / "kept.csv", [0])
     assert (tmp_path / "kept.csv").read_bytes() == b"id,note,y,x\n1,a\xff,0,1\r\n"
-    rows.write(tmp_path / "mixed.csv", [2, 1, 0], rows.edited([0], rows, ["y"], {"x": ["5"]}))
+    more = rows.holding(rows.edited([0], rows, ["y"], {"x": ["5"]}), behind_own=True)
+    more.write(tmp_path / "mixed.csv", [2, 1, 0])
     assert (tmp_path / "mixed.csv").read_bytes() == b"id,note,y,x\n1,a\xff,,5\n2,b,1,1\n1,a\xff,0,1\n"
 
 
@@ -156,3 +158,11 @@ def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change
     some = sorted(random.Random(1).sample(range(count), 1000))
     rows.write(tmp_path / "some.csv", some)
     assert (tmp_path / "some.csv").read_text().splitlines()[1:] == [lines[i] for i in some]
+
+
+def test_a_parquet_file_may_be_left_without_rows(tmp_path: Path) -> None:
+    pandas.DataFrame({"id": [1, 2], "note": ["a", "b"]}).to_parquet(tmp_path / "t.parquet", index=False)
+    rows = read_rows(Table("t.parquet", ("id", "note"), {}, 2, True, Form("parquet")), tmp_path)
+    rows.write(tmp_path / "none.parquet", [])
+    left = pandas.read_parquet(tmp_path / "none.parquet")
+    assert (len(left), list(left), str(left["id"].dtype)) == (0, ["id", "note"], "int64")

@@ -23,7 +23,7 @@ from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout, survey
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
-from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
+from mle_star.models import MetricDirection, TaskDescription, TaskType
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "wizards", "brew", "coffee"]
 
@@ -66,13 +66,7 @@ def folder_of(
         (lambda i: "yes" if i % 2 else "no", "no", "classification", "accuracy", "2 classes of similar size"),
         (lambda i: f"kind {i % 30}", "kind 0", "classification", "accuracy", "30 classes of similar size"),
         (lambda i: 1 + i % 5, 3, "classification", "accuracy", "5 classes of similar size"),
-        (
-            lambda i: "abc"[(i % 100 > 71) + (i % 100 > 90)],
-            "a",
-            "classification",
-            "accuracy",
-            "rarest of 3 classes has 9%",
-        ),
+        (lambda i: "abc"[(i % 100 > 71) + (i % 100 > 90)], "a", "classification", "accuracy", "3 classes has 9%"),
         (lambda i: min(4, i % 60 // 2), 0, "classification", "f1_macro", "The 5 classes are of very different size"),
         (lambda i: i * 1.5, 0, "regression", "rmse", "If relative errors count, rmsle is the other choice."),
         (lambda i: i * 7 % 263, 100, "regression", "rmse", "The usual one for numbers"),
@@ -93,24 +87,15 @@ def test_the_target_tells_kind_metric_and_direction(
 
 def test_rows_of_sentences_make_a_text_task_and_names_of_people_do_not(tmp_path: Path) -> None:
     chance = random.Random(1)
-    sentences = folder_of(
-        tmp_path / "a", lambda i: i % 2, features=lambda i: [" ".join(chance.choices(WORDS, k=12))], names=["message"]
-    )
-    names = folder_of(
-        tmp_path / "b", lambda i: i % 2, features=lambda i: [f"Smith{i}, Mr. John", i], names=["name", "n"]
-    )
-    mixed = folder_of(
-        tmp_path / "c",
-        lambda i: i % 2,
-        features=lambda i: [" ".join(chance.choices(WORDS, k=12)), i, i % 3, i % 5],
-        names=["message", "a", "b", "c"],
-    )
-    kinds = [(guess_task(f).task.task_type, guess_task(f).task.data_modality) for f in (sentences, names, mixed)]
-    assert kinds == [
-        (TaskType.text_classification, DataModality.text),
-        (TaskType.classification, DataModality.tabular),
-        (TaskType.classification, DataModality.mixed),
-    ]
+    features: dict[tuple[str, str], Callable[[int], list[Any]]] = {
+        ("text_classification", "text"): lambda i: [" ".join(chance.choices(WORDS, k=12))],
+        ("classification", "tabular"): lambda i: [f"Smith{i}, Mr. John", i],
+        ("classification", "mixed"): lambda i: [" ".join(chance.choices(WORDS, k=12)), i, i % 3, i % 5],
+    }
+    for kind, cells in features.items():
+        names = ["message", "a", "b", "c"][: len(cells(0))]
+        task = guess_task(folder_of(tmp_path / kind[1], lambda i: i % 2, features=cells, names=names)).task
+        assert (task.task_type, task.data_modality) == kind
 
 
 def test_a_submission_with_a_column_per_class_names_the_column_that_holds_the_classes(tmp_path: Path) -> None:
@@ -156,31 +141,20 @@ def test_names_of_files_and_columns_tell_the_roles_and_the_target(
 
 
 def test_pictures_make_an_image_task(tmp_path: Path) -> None:
-    by_table, by_folder, pairs = tmp_path / "table", tmp_path / "folders", tmp_path / "pairs"
-    bare, roles = tmp_path / "bare", tmp_path / "roles"
-    for i in range(20):
-        for path in (
-            by_table / f"images/{i}.png",
-            by_folder / f"train/{'cat' if i % 2 else 'dog'}/{i}.jpg",
-            pairs / f"train/{i}.png",
-            pairs / f"train_cleaned/{i}.png",
-            pairs / f"test/{i}.png",
-            bare / f"cat/{i}.png",
-            bare / f"dog/{i}.png",
-            roles / f"noisy/{i}.png",
-            roles / f"clean/{i}.png",
-        ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"\x89PNG")
-    write_csv(by_table / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
-    found = {name: guess_task(tmp_path / name) for name in ("table", "folders", "pairs", "bare", "roles")}
-    assert {name: guess.task.task_type.value for name, guess in found.items()} == {
-        "table": "image_classification", "folders": "image_classification", "pairs": "image_to_image",
-        "bare": "image_classification", "roles": "image_to_image",
+    folders = {
+        "table": "images", "folders": "train/cat train/dog", "bare": "cat dog", "pairs": "train train_cleaned test",
+        "roles": "noisy clean",
     }  # fmt: skip
-    assert found["table"].targets == ("label",)
-    assert {guess.task.data_modality for guess in found.values()} == {DataModality.image}
-    assert found["pairs"].task.metric_direction == "minimize"
+    write_csv(tmp_path / "table" / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
+    for task, names in folders.items():
+        for place in (tmp_path / task / name for name in names.split()):
+            place.mkdir(parents=True)
+            for i in range(20):
+                (place / f"{i}.png").write_bytes(b"\x89PNG")
+        guess, paired = guess_task(tmp_path / task), task in ("pairs", "roles")
+        assert guess.task.task_type == ("image_to_image" if paired else "image_classification"), task
+        assert (guess.task.data_modality, guess.targets) == ("image", ("label",) if task == "table" else ())
+        assert guess.task.metric_direction == ("minimize" if paired else "maximize")
 
 
 def test_a_text_beside_the_data_names_the_metric(tmp_path: Path) -> None:

@@ -166,34 +166,11 @@ def test_hidden_rows_look_to_the_byte_like_the_rows_of_the_test(states: list[str
     assert all(line.partition(",")[0].strip(quote).isdigit() and line.startswith(quote) for line in shown)
 
 
-def submit(view: View, path: Path, answer: dict[str, Any], *, shuffled: bool = True) -> Path:
+def submit(path: Path, answer: dict[str, Any]) -> Path:
     """A submission by key, its rows in any order."""
-    ids = list(answer)
-    if shuffled:
-        random.Random(1).shuffle(ids)
+    ids = random.Random(1).sample(list(answer), len(answer))
     pandas.DataFrame({"id": ids, "y": [answer[i] for i in ids]}).to_csv(path, index=False)
     return path
-
-
-def test_answers_come_back_as_grade_and_as_the_submission_of_the_real_test(tmp_path: Path) -> None:
-    data, view, hidden = viewed(write(tmp_path / "data", "csv"))
-    scorer = Scorer(data, known_metric("accuracy"))
-    truth = {row["id"]: row["y"] for row in rows_of(tmp_path / "data", "train")}
-    shown = rows_of(tmp_path / "view", "test")
-    truth |= {view.names[place]: truth[f"r{place}"] for place in hidden}
-    wrong = {view.names[place] for place in hidden[: len(hidden) // 4]}
-    said = {
-        row["id"]: truth.get(row["id"], "1") if row["id"] not in wrong else 1 - int(truth[row["id"]]) for row in shown
-    }
-    answers = read_answers(scorer.data, submit(view, tmp_path / "s.csv", said), view)
-    score, low, high = scorer.grade(answers.hidden, hidden)
-    assert low < score == 1 - len(wrong) / len(hidden) < high
-    write_answers(scorer.data, answers, tmp_path / "real.csv")
-    with (tmp_path / "real.csv").open(newline="") as stream:
-        real = list(csv.DictReader(stream))
-    sample = rows_of(tmp_path / "data", "sample_submission")
-    assert [row["id"] for row in real] == [row["id"] for row in sample]
-    assert {row["y"] for row in real} == {"1"}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +186,7 @@ def test_answers_that_cannot_be_scored_say_why(tmp_path: Path, change: Any, word
     said = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
     change(said)
     with pytest.raises(Ungradable, match=words):
-        read_answers(data, submit(view, tmp_path / "s.csv", said), view)
+        read_answers(data, submit(tmp_path / "s.csv", said), view)
 
 
 @pytest.mark.parametrize(
@@ -355,28 +332,31 @@ def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, made: Callable[[P
 
 
 def solved(data: Data, view: View) -> pandas.DataFrame:
-    """The answers to the real test of a script that knows what `x` tells, and is right on the hidden rows as well."""
+    """The answers to the real test of a script that knows what `x` tells, and is right on most hidden rows as well."""
     shown = pandas.read_csv(view.folder / "test.csv")
     answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
     answers = answers.sample(frac=1, random_state=1) if "id" in shown else answers
     answers.to_csv(view.folder.parent / "s.csv", index=False)
     said = read_answers(data, view.folder.parent / "s.csv", view)
-    assert Scorer(data, known_metric("accuracy")).score(said.hidden, view.hidden) > 0.98, "x is rounded"
+    wrong = sum(int(float(data.train.column("x")[row]) > 0.5) != int(data.truth[row][0]) for row in view.hidden)
+    score, low, high = Scorer(data, known_metric("accuracy")).grade(said.hidden, view.hidden)
+    assert low < score == 1 - wrong / len(view.hidden) <= high and wrong < 3, "x is rounded"
     write_answers(data, said, view.folder.parent / "final" / "real.csv")
     return pandas.read_csv(view.folder.parent / "final" / "real.csv")
 
 
-@pytest.mark.parametrize("numbered", ["nowhere", "from 0 again"])
-def test_rows_without_a_key_of_their_own_go_among_the_test_rows_under_new_ones(tmp_path: Path, numbered: str) -> None:
-    folder, places = write(tmp_path / "data", "csv"), range(ASKED)
-    change(folder, "train", id=None if numbered == "nowhere" else range(ROWS))
-    change(folder, "test", id=places)
-    change(folder, "sample_submission", id=places[::-1])
+@pytest.mark.parametrize("numbered", ["apart", "nowhere", "from 0 again"])
+def test_answers_come_back_for_the_real_test_whatever_keys_hidden_rows_get(tmp_path: Path, numbered: str) -> None:
+    folder = write(tmp_path / "data", "csv")
+    if numbered != "apart":
+        change(folder, "train", id=None if numbered == "nowhere" else range(ROWS))
+        change(folder, "test", id=range(ASKED))
+        change(folder, "sample_submission", id=range(ASKED)[::-1])
     data, view, _ = viewed(folder)
     shown, wanted = (pandas.read_csv(view.folder / name)["id"] for name in ("test.csv", "sample_submission.csv"))
-    assert set(shown) == set(wanted) and shown.is_unique and set(places) < set(shown)
-    real, asked = solved(data, view), pandas.read_csv(folder / "test.csv")["x"]
-    assert list(real["id"]) == list(reversed(places)) and list(real["y"])[::-1] == [int(x > 0.5) for x in asked]
+    real, asked = solved(data, view), pandas.read_csv(folder / "test.csv")
+    assert set(shown) == set(wanted) and shown.is_unique and set(asked["id"]) < set(shown)
+    assert list(real["id"]) == list(asked["id"])[::-1] and list(real["y"])[::-1] == [int(x > 0.5) for x in asked["x"]]
 
 
 @pytest.mark.parametrize("key", ["id", ""])
@@ -421,17 +401,14 @@ def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count:
         assert all(not a & b for i, a in enumerate(owners) for b in owners[i + 1 :])
 
 
-def test_every_class_has_its_share_of_the_hidden_rows() -> None:
-    values = ["rare"] * 40 + ["usual"] * 960
-    for part in split_rows(Rule("classes", "c", ""), values, seed=1).views:
-        assert sum(values[row] == "rare" for row in part) == 8
-
-
 @given(st.lists(st.sampled_from("aaaaaaaabbc"), min_size=1, max_size=60), st.integers(0, 9), st.data())
-def test_a_few_rows_are_drawn_as_if_all_had_been_looked_at(values: list[str], seed: int, data: st.DataObject) -> None:
-    rule, most = Rule("classes", "c", ""), data.draw(st.integers(0, len(values)))
-    whole = _mixed(rule, values, seed, len(values))
-    assert sorted(whole) == list(range(len(values))) and _mixed(rule, values, seed, most) == whole[:most]
+def test_every_class_has_its_share_of_any_number_of_rows(values: list[str], seed: int, data: st.DataObject) -> None:
+    most = data.draw(st.integers(0, len(values)))
+    drawn = _mixed(Rule("classes", "c", ""), values, seed, most)
+    assert len(set(drawn)) == len(drawn) == most
+    for label in set(values):
+        share = values.count(label) * most / len(values)
+        assert abs(sum(values[place] == label for place in drawn) - share) <= 1.5
 
 
 def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_others(tmp_path: Path) -> None:
@@ -603,7 +580,7 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     new = [int(view.names[place]) for place in hidden]
     assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
     said = {str(i): int(i % 2) for i in shown["id"]}
-    answers = read_answers(data, submit(view, tmp_path / "s.csv", said), view)
+    answers = read_answers(data, submit(tmp_path / "s.csv", said), view)
     assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
     known, asked = mixed[:150].to_dict("list"), mixed[150:].to_dict("list")
@@ -664,14 +641,12 @@ def test_what_links_lead_to_is_in_the_view(tmp_path: Path) -> None:
 
 def keyed_files(folder: Path, places: Callable[[int, int], str]) -> Path:
     """A task of one table and a file for each row; `places` says where, by number and label."""
-    folder.mkdir(parents=True)
-    rows = [(number, number * 7 % 11, number % 2) for number in range(100)]
-    pandas.DataFrame(rows, columns=["id", "x", "y"]).to_csv(folder / "train.csv", index=False)
-    for number, _, label in rows:
-        for name in places(number, label).split():
+    for number in range(100):
+        for name in places(number, number % 2).split():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(str(label))
-    return folder
+            (folder / name).write_text(str(number % 2))
+    numbers = range(100)
+    return tables(folder, train={"id": numbers, "x": [n * 7 % 11 for n in numbers], "y": [n % 2 for n in numbers]})
 
 
 def test_folders_that_tell_the_label_of_a_file_are_no_place_to_hide_it(tmp_path: Path) -> None:
@@ -687,8 +662,7 @@ def test_folders_that_tell_the_label_of_a_file_are_no_place_to_hide_it(tmp_path:
 
 
 def test_labels_that_belong_to_rows_by_their_place_alone_are_not_passed_over(tmp_path: Path) -> None:
-    pandas.DataFrame({"a": range(90), "b": range(90)}).to_csv(tmp_path / "X_train.csv", index=False)
-    pandas.DataFrame({"y": [i % 2 for i in range(90)]}).to_csv(tmp_path / "y_train.csv", index=False)
+    tables(tmp_path, X_train={"a": range(90), "b": range(90)}, y_train={"y": [i % 2 for i in range(90)]})
     with pytest.raises(ConfigError, match=r"y_train\.csv holds the labels of X_train\.csv and shares no key"):
         find_layout(tmp_path, "Predict `y`.")
 
@@ -697,20 +671,15 @@ def test_labels_that_belong_to_rows_by_their_place_alone_are_not_passed_over(tmp
 def test_a_sample_with_types_keeps_them(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    rows = [{"id": number, "x": number % 7, "y": number % 2} for number in range(100)]
-    tables = {"train": rows, "test": [{"id": 200 + n, "x": n} for n in range(20)]}
-    tables["sample_submission"] = [{"id": 200 + n, "y": 0} for n in range(20)]
-    for name, table_rows in tables.items():
-        if form == "json":
-            (folder / f"{name}.json").write_text(json.dumps(table_rows))
-        else:
-            pandas.DataFrame(table_rows).to_parquet(folder / f"{name}.parquet", index=False)
+    train = pandas.DataFrame({"id": range(100), "x": [n % 7 for n in range(100)], "y": [n % 2 for n in range(100)]})
+    asked = train[:20].assign(id=range(200, 220))
+    for name, frame in (("train", train), ("test", asked[["id", "x"]]), ("sample_submission", asked[["id", "y"]])):
+        path = folder / f"{name}.{form}"
+        frame.to_json(path, orient="records") if form == "json" else frame.to_parquet(path, index=False)
     view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
-    read = pandas.read_json if form == "json" else pandas.read_parquet
-    shown = read(view.folder / f"sample_submission.{form}")
-    assert len(shown) == 23 and str(shown["id"].dtype) == "int64"
-    if form == "json":
-        assert '"2' not in (view.folder / "sample_submission.json").read_text()
+    path = view.folder / f"sample_submission.{form}"
+    rows = json.loads(path.read_text()) if form == "json" else pandas.read_parquet(path).to_dict("records")
+    assert len(rows) == 23 and {type(row["id"]) for row in rows} == {int}
 
 
 def test_fractions_are_not_cut_to_fit_a_file_of_whole_numbers(tmp_path: Path) -> None:

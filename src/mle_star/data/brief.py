@@ -6,6 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mle_star.data.columns import Column, comes_later, describe, is_gap, is_numb
 from mle_star.data.layout import Layout, Survey, labels_of, layout_of, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
-from mle_star.models.texts import printable
+from mle_star.models.texts import printable, some_of
 
 MAX_CHARACTERS = 6000
 MAX_VALUE = 40
@@ -126,12 +127,9 @@ def _examples(column: Column) -> str:
 def _head(table: Table) -> str:
     """The first lines of the sample submission: its form counts, whatever the description says."""
     columns = table.columns[:12]
-    rows = [
-        [str(cells[row]) if row < len(cells) else "" for cells in (table.sample[name] for name in columns)]
-        for row in range(min(HEAD_ROWS, table.rows))
-    ]
+    rows = islice(zip(*(table.sample[name] for name in columns), strict=True), HEAD_ROWS)
     more = f" (the first {len(columns)} of {len(table.columns)} columns)" if len(columns) < len(table.columns) else ""
-    lines = [",".join(map(_short, row)) for row in ([*columns], *rows)]
+    lines = [",".join(_short(str(cell)) for cell in row) for row in (columns, *rows)]
     first = f"{_name(table.name)} has {table.rows:,} rows{more}; submit in this form, whatever the description says:"
     return "\n".join([first, *(f"    {line}" for line in lines)])
 
@@ -179,8 +177,7 @@ def _differences(layout: Layout) -> str:
         ("only in test", [name for name in test.columns if name not in train.columns]),
     ):
         if columns:
-            more = f" and {len(columns) - LISTED} more" if len(columns) > LISTED else ""
-            lines.append(f"- {words}: {', '.join(_name(name) for name in columns[:LISTED])}{more}")
+            lines.append(f"- {words}: {some_of(list(map(_name, columns)), LISTED)}")
     for name in train.columns:
         if name in test.columns and name != layout.key and (words := _shift(name, train, test)):
             lines.append(f"- {_name(name)}: {words}")

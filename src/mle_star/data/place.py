@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -342,15 +343,19 @@ def count_lines(stream: IO[bytes]) -> int:
     return count + (last != b"\n")
 
 
-@contextmanager
-def long_cells(most: int) -> Iterator[None]:
-    """Let `csv` read cells of more than 131,072 characters; its limit is that of the process, so it is put back."""
-    with _CELL_LIMIT:
-        before = csv.field_size_limit(most)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(before)
+class LongCells:
+    """Lets `csv` read cells of more than 131,072 characters; its limit is that of the process, so it is put back."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def __enter__(self) -> None:
+        _CELL_LIMIT.acquire()
+        self._before = csv.field_size_limit(self._most)
+
+    def __exit__(self, *_: object) -> None:
+        csv.field_size_limit(self._before)
+        _CELL_LIMIT.release()
 
 
 def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> Iterator[list[str]]:
@@ -358,8 +363,9 @@ def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> It
     if file.read(3) != codecs.BOM_UTF8:
         file.seek(0)
     reader = csv.reader((line.decode("utf-8", errors) for line in _bounded_lines(file)), delimiter=separator)
+    limit = LongCells(MAX_LINE)
     while True:
-        with long_cells(MAX_LINE):  # for one row at a time: whoever reads them may wait in between
+        with limit:  # for one row at a time: whoever reads them may wait in between
             row = next(reader, None)
         if row is None:
             return
@@ -370,7 +376,7 @@ def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> It
 def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file; `csv.Error` when they are too long, too blank or take too much time."""
     blank, begun = 0, time.thread_time()
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b"")):
+    for number, line in enumerate(iter(partial(file.readline, MAX_LINE + 1), b"")):
         if len(line) > MAX_LINE:
             raise csv.Error("it has lines beyond all length")
         blank += len(line) < 3 and not line.strip()

@@ -17,7 +17,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate, chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from pyarrow import csv as arrow
 from pyarrow import parquet
 
 from mle_star.data.columns import is_gap
-from mle_star.data.place import COMPRESSED, create_data, long_cells, make_room, open_data
+from mle_star.data.place import COMPRESSED, LongCells, create_data, make_room, open_data
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records
 
 LONGEST_CELL = 1 << 30
@@ -112,13 +111,13 @@ class TableRows:
                 row[name] = cell
         return to._records_of(rows)
 
-    def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
-        """A file like this one that holds rows in this order; places from `count` on are those of `added` rows.
+    def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
+        """The table with other rows, as `edited` gives them, or with these behind its own."""
+        return TableRows(self.table, [*(self._objects if behind_own else ()), *records])
 
-        Without added rows the places go up.
-        """
-        rows, form = [*self._objects, *added], self.table.form
-        rows = [rows[place] for place in order]
+    def write(self, target: Path, places: Sequence[int]) -> None:
+        """A file like this one that holds the rows at these places; those of a file as it was read go up."""
+        rows, form = self._at(places), self.table.form
         if form.kind == "excel":
             import pandas
 
@@ -161,19 +160,23 @@ class Parquet(TableRows):
         super().__init__(table, [])
         self._content, self.count = content, content.num_rows
 
-    def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
-        """A file of the same types; `Unsupported` where a value does not fit into them."""
+    def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
+        """Rows of the same types; `Unsupported` where a value does not fit into them."""
         schema = self._content.schema
         whole = [field.name for field in schema if pyarrow.types.is_integer(field.type)]
-        cut = [name for name in whole if any(isinstance(v := row.get(name), float) and v % 1 for row in added)]
+        cut = [name for name in whole if any(isinstance(v := row.get(name), float) and v % 1 for row in records)]
         if cut:
             raise Unsupported(f"{cut[0]} holds whole numbers in {self.table.name} only")
         try:
-            new = pyarrow.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in added], schema)
+            new = pyarrow.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in records], schema)
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise Unsupported(f"rows do not fit into {self.table.name}: {error}") from None
+        return Parquet(self.table, pyarrow.concat_tables([self._content, new]) if behind_own else new)
+
+    def write(self, target: Path, places: Sequence[int]) -> None:
+        """A file of the same types."""
         make_room(target)
-        parquet.write_table(_taken(pyarrow.concat_tables([self._content, new]), order), target)
+        parquet.write_table(_taken(self._content, places), target)
 
     def _all(self, name: str) -> list[Any]:
         there = name in self._content.column_names
@@ -214,8 +217,8 @@ class Separated(TableRows):
         """Some columns of some rows, with the blanks around cells that mean something."""
         if not names:
             return []
-        with long_cells(LONGEST_CELL):
-            rows = list(map(self._cells, self._at(places)))
+        with LongCells(LONGEST_CELL):
+            rows = list(self._reader(self._at(places)))
         return [[row[place] for row in rows] for place in map(self.table.columns.index, names)]
 
     def typed(self, name: str, texts: Sequence[Any]) -> list[Any]:
@@ -230,25 +233,24 @@ class Separated(TableRows):
         if not isinstance(to, Separated) or self._marks != to._marks:
             cells = {**changes, **dict(zip(stay, self.values(stay, places), strict=True))}
             return to._records_of([dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)])
-        new, width = {name: to._spelt(name, cells) for name, cells in changes.items()}, len(self.table.columns)
-        place_of = {name: self.table.columns.index(name) for name in stay}
-        place_of |= {name: width + number for number, name in enumerate(new)}
-        empty = width + len(new)
-        wanted = [place_of.get(name, empty) for name in to.table.columns]
-        rows = zip(map(self._raw, self._at(places)), *new.values(), strict=True)
-        cells_of = itemgetter(*wanted, empty)  # with one more, since it gives the cell itself where it is alone
-        return [to._joined(cells_of([*raw, *changed, ""])[:-1]) for raw, *changed in rows]
+        raw = zip(self.table.columns, zip(*map(self._raw, self._at(places)), strict=True), strict=False)
+        written: dict[str, Sequence[str]] = {name: cells for name, cells in raw if name in stay}
+        written |= {name: to._spelt(name, cells) for name, cells in changes.items()}
+        columns = [written.get(name, [""] * len(places)) for name in to.table.columns]
+        return list(map(to._joined, zip(*columns, strict=True)))
 
-    def write(self, target: Path, order: Sequence[int], added: Sequence[Record] = ()) -> None:
-        """A file with the header of this one, and where rows are added, with one kind of line ends."""
-        lines, end = self._lines, self._line_end.encode()
-        if added:
-            ended = (line.rstrip(b"\r\n") + end for line in lines.to_pylist())
-            new = (record.encode(self._held_in, KEEP_BYTES) for record in added)
-            every = [*ended, *new]
-            lines = _lines(b"".join(every), np.cumsum([0, *map(len, every)]))
+    def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
+        """Rows that end all in one way."""
+        own, end = self._lines.to_pylist() if behind_own else [], self._line_end.encode()
+        ended = (line.rstrip(b"\r\n") + end for line in own)
+        new = (record.encode(self._held_in, KEEP_BYTES) for record in records)
+        return Separated(self.table, b"".join([self._header, *ended, *new]))
+
+    def write(self, target: Path, places: Sequence[int]) -> None:
+        """A file with the header of this one, and lines as they are."""
+        lines = self._lines
         step = max(1, len(lines) * BLOCK_BYTES // max(lines.nbytes, 1))
-        blocks = (_taken(lines, order[at : at + step]).buffers()[2] for at in range(0, len(order), step))
+        blocks = (_taken(lines, places[at : at + step]).buffers()[2] for at in range(0, len(places), step))
         pieces: Iterable[Any] = chain([self._header], blocks)
         if self._held_in != self._encoding:
             pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]
@@ -284,7 +286,7 @@ class Separated(TableRows):
         places, width = [self.table.columns.index(name) for name in names], len(self.table.columns)
         text = bytes(self._content).decode(self._held_in, "replace")
         try:
-            with long_cells(LONGEST_CELL):
+            with LongCells(LONGEST_CELL):
                 rows = [row for row in self._reader(io.StringIO(text, newline="")) if row]
         except csv.Error as error:
             raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
@@ -314,11 +316,6 @@ class Separated(TableRows):
 
     def _reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
         return csv.reader(lines, delimiter=self._separator, skipinitialspace=self._blanks)
-
-    def _cells(self, record: str) -> list[str]:
-        if '"' in record:
-            return next(self._reader([record]))
-        return [cell.lstrip(" ") if self._blanks else cell for cell in self._raw(record)]
 
     def _raw(self, record: str) -> list[str]:
         """The cells of a row as they are written, with their quotes."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_number
-from mle_star.data.rows import TableRows, Unsupported
+from mle_star.data.rows import Unsupported
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data, Truth, View, all_but, link_rest
@@ -44,11 +44,8 @@ class Permuted:
     def importance(self, submission: Path) -> list[tuple[str, float]]:
         """By how much the score is worse without each column, by a submission that was made on the view."""
         answers = read_answers(self.scorer.data, submission, self.view).hidden
-        first = len(self.scorer.data.truth) - self.count * (1 + len(self.columns))
-        scores = []
-        for block in range(1 + len(self.columns)):
-            places = range(first + block * self.count, first + (block + 1) * self.count)
-            scores.append(self.scorer.score(answers, places))
+        blocks = range(0, self.count * (1 + len(self.columns)), self.count)
+        scores = [self.scorer.score(answers, range(first, first + self.count)) for first in blocks]
         sign = 1 if self.scorer.metric.higher_is_better else -1
         worse = {column: sign * (scores[0] - score) for column, score in zip(self.columns, scores[1:], strict=True)}
         return sorted(worse.items(), key=lambda pair: -pair[1])
@@ -67,40 +64,28 @@ def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: 
     if not columns or count < FEWEST_COPIES:
         raise Unsupported("there are too few hidden rows, or too many columns")
     rows = sorted(dice.sample(list(hidden), count))
-    virtual = _with_copies(data, rows, 1 + len(columns))
-    keys, copies = virtual.keys[len(data.truth) :], []
-    for number, column in enumerate([None, *columns]):
-        changes = _keys(data.test, layout.key, keys[number * count : (number + 1) * count])
-        for name in [column] if column else ():
-            changes[name] = data.train.values([name], rows)[0]
-            dice.shuffle(changes[name])
-        copies += data.train.edited(rows, data.test, layout.target.names, changes)
-    changed = {*data.label_files, *(t.name for t in (layout.train, layout.test, layout.sample) if t is not None)}
-    link_rest(data.folder, target, changed)
+    copies = data.train.edited(rows, data.train)
+    for column, cells in zip(columns, data.train.values(columns, rows), strict=True):
+        dice.shuffle(cells)
+        copies += data.train.edited(rows, data.train, changes={column: cells})
+    places, blocks = range(len(copies)), 1 + len(columns)
+    truth = Truth(tuple([*[column[row] for row in rows] * blocks, *column] for column in data.truth.columns))
+    labelled = [len(copies) + row for row in data.labelled]
+    virtual = replace(data, train=data.train.holding(copies), truth=truth, labelled=labelled)
+    names = _new_keys(data, places) if layout.key is not None else {}
+    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), data.asked, names)
+    link_rest(data.folder, target, {*data.label_files, *(table.name for table in layout.roles)})
     data.train.write(target / layout.train.name, all_but(hidden, data.train.count))
-    wanted = data.sample.edited([0] * len(copies), data.sample, changes=_keys(data.sample, layout.key, keys))
-    for asked_for, added in ((data.test, copies), (data.sample, wanted)):
-        asked_for.write(target / asked_for.table.name, range(asked_for.count, asked_for.count + len(added)), added)
-    places = range(len(data.truth), len(virtual.truth))
-    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), 0)
+    virtual.write_asked(view)
     return Permuted(Scorer(virtual, scorer.metric), view, tuple(columns), count)
 
 
-def _keys(rows: TableRows, key: str | None, names: Sequence[str]) -> dict[str, list[Any]]:
-    """What rows are called, as a file holds it."""
-    return {} if key is None else {key: rows.typed(key, names)}
-
-
-def _with_copies(data: Data, rows: Sequence[int], blocks: int) -> Data:
-    """The data with the truth of every copy behind that of the rows, and keys that nobody has."""
-    truth = Truth(tuple([*column, *[column[row] for row in rows] * blocks] for column in data.truth.columns))
-    keys, count = list(data.keys) or [""] * len(data.truth), len(rows) * blocks
-    if data.layout.key is not None:
-        known = [*data.keys, *data.asked_keys]
-        numbers = [int(float(key)) for key in known if is_number(key)]
-        first = max(numbers) + 1 if len(numbers) == len(known) else None
-        keys += [f"copy-{number}" if first is None else str(first + number) for number in range(count)]
-    return replace(data, truth=truth, keys=keys)
+def _new_keys(data: Data, places: Sequence[int]) -> dict[int, str]:
+    """Keys that nobody has."""
+    known = [*data.keys, *data.asked_keys]
+    numbers = [int(float(key)) for key in known if is_number(key)]
+    first = max(numbers) + 1 if len(numbers) == len(known) else None
+    return {p: f"copy-{number}" if first is None else str(first + number) for number, p in enumerate(places)}
 
 
 # --- charts ----------------------------------------------------------------------------------------------------------

@@ -221,8 +221,7 @@ class Data:
         self._link(view)
         self.train.write(target / self.layout.train.name, all_but(hidden, self.train.count))
         self._write_labels(view)
-        self._write_test(view)
-        self._write_sample(view)
+        self.write_asked(view)
         return view
 
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
@@ -249,9 +248,7 @@ class Data:
         """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
         link_rest(self.folder, target, ())
         rows = tuple(self.labelled[:EXAMPLES])
-        view = View("example", target, rows, tuple(-1 - row for row in rows), 0)
-        self._write_test(view)
-        self._write_sample(view)
+        self.write_asked(View("example", target, rows, tuple(-1 - row for row in rows), 0))
 
     def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
         """Write all files into `target`, each row with the label of another one."""
@@ -261,7 +258,7 @@ class Data:
         labels = train.values(names, [source_of.get(place, place) for place in places])
         mixed = train.edited(places, train, changes=dict(zip(names, labels, strict=True)))
         link_rest(self.folder, target, {self.layout.train.name, *self.label_files})
-        train.write(target / self.layout.train.name, range(train.count, train.count + len(mixed)), mixed)
+        train.holding(mixed).write(target / self.layout.train.name, places)
 
     def _link(self, view: View) -> None:
         """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
@@ -273,6 +270,11 @@ class Data:
             if files is not None and (moved := files.moved(file, key, view.names.get(place, key))):
                 _link_file(self.folder / file, view.folder / moved)
 
+    def write_asked(self, view: View) -> None:
+        """Write what a view asks for: the test file, and the sample submission."""
+        self._write_test(view)
+        self._write_sample(view)
+
     def _write_test(self, view: View) -> None:
         if self.test is None and self.asked:
             return  # the sample submission says which rows are asked for
@@ -283,7 +285,7 @@ class Data:
             made = no_rows(TEST_NAME, columns, self.train.table.form)
         changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
         rows = self.train.edited(view.hidden, made, gone, changes)
-        made.write(view.folder / made.table.name, _positions(view), rows)
+        made.holding(rows, behind_own=True).write(view.folder / made.table.name, _positions(view))
 
     def _called(self, view: View) -> list[str]:
         """What the hidden rows are called in the view."""
@@ -310,7 +312,7 @@ class Data:
             where = {name: i for i, name in enumerate(sample.column(key))}
             place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
         positions = [place_of.get(place, place) for place in _positions(view)]
-        sample.write(view.folder / sample.table.name, positions, rows)
+        sample.holding(rows, behind_own=True).write(view.folder / sample.table.name, positions)
 
 
 def all_but(hidden: Sequence[int], count: int) -> Any:

@@ -96,7 +96,7 @@ def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, fol
             rows = read_rows(like, folder)
             cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}
             new = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-            rows.write(path, range(rows.count, rows.count + len(new)), new)
+            rows.holding(new).write(path, range(len(new)))
             return
         if form.decimal == "," and like is not None:
             numbers = [name for name in like.columns if name in frame and like.column(name).numeric]
