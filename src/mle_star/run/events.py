@@ -98,7 +98,10 @@ class PhaseEvent(Event):
 
 
 class PhaseStarted(PhaseEvent):
-    """A phase or a path begins. `model`: what a path begins with, where that is not the initial solution."""
+    """A phase or, with `path`, one refinement path of Phase 2 begins.
+
+    `model`: what a path begins with, where that is not the initial solution.
+    """
 
     kind: Literal["phase_started"] = "phase_started"
     model: str = ""

@@ -41,14 +41,14 @@ STEP = "importance"
 
 
 @contextmanager
-def _within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
+def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
     """Runs at this place, until so many seconds are over; whatever goes wrong with them, the run goes on."""
     run.budget.set_phase_deadline(max(seconds, 0.0))
     try:
         with scope(place):
             yield
-    except (BudgetExceeded, Unsupported, Ungradable, ConfigError, OSError) as error:
-        logger.info("%s: cut short: %s", place, error)
+    except (BudgetExceeded, asyncio.TimeoutError, Unsupported, Ungradable, ConfigError, OSError) as error:
+        logger.info("%s: cut short: %s", place, str(error) or "its time is over")
     except Exception:
         logger.exception("%s: the run goes on without it", place)
     finally:
@@ -71,7 +71,7 @@ async def probe(solution: SolutionScript) -> list[str]:
     left = PROBE_SHARE * (run.budget.time_limit - run.budget.elapsed())
     if run.budget.finish_requested or 2 * _seconds(run, solution) > left:
         return found
-    with _within(run, left, "probes"):
+    with within(run, left, "probes"):
         found += await _again(run, solution.score, solution)
         found += await _shuffled(run, solution.score, solution)
     for message in found:
@@ -126,7 +126,7 @@ async def examine_columns(solution: SolutionScript) -> None:
     if not found and (why_not := _why_not(run, solution)):
         _leave_out(run, why_not)
     elif not found and not run.budget.finish_requested:
-        with _within(run, run.budget.spare_seconds, STEP):
+        with within(run, run.budget.spare_seconds, STEP):
             found = await _importance(run, holdout, solution)
     if found:
         run.record(known[-1].model_copy(update={"importance": found}))

@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from mle_star.errors import BudgetExceeded
 from mle_star.execution.scoring import answers_of, blend_answers, holdout_of, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.explain import answer_charts
@@ -29,6 +28,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined
 from mle_star.safety import check_and_fix_leakage, checks_later
+from mle_star.search.probes import within
 
 logger = logging.getLogger(__name__)
 
@@ -116,16 +116,11 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
 
     async def check() -> None:
         for script in unchecked:
-            with scope("shortlist", digest_of(script)[:8]):  # by what it is: another process may come to it first
+            with scope(digest_of(script)[:8]):  # by what it is: another process may come to it first
                 await check_and_fix_leakage(SolutionScript(content=script, phase=chosen.solution.phase))
 
-    budget.set_phase_deadline(budget.spare_seconds)
-    try:
+    with within(run, budget.spare_seconds, "shortlist"):
         await asyncio.wait_for(check(), budget.spare_seconds)
-    except (BudgetExceeded, asyncio.TimeoutError) as stop:
-        logger.info("not all that is chosen was checked for leakage: %s", str(stop) or "no time is left for it")
-    finally:
-        budget.set_phase_deadline(None)
     return any(ledger.leaks(digest_of(script)) for script in unchecked)
 
 
