@@ -20,19 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.errors import PipelineError
-from mle_star.models import ExecutionRawResult, FinalResult
+from mle_star.models import ExecutionRawResult
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal
 from tests.conftest import small_task
 from tests.method.conftest import crash
-from tests.pipeline.conftest import settings
+from tests.pipeline.conftest import settings, submitted
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
-CONFIG = settings(M=2, T=1, K=1, L=2, R=1)
-SCRIPT_BYTES = 2 << 20
-LEFT_BYTES = 1 << 20
+SCRIPT_BYTES, LEFT_BYTES = 2 << 20, 1 << 20
 
 
 async def write_much(request: ScriptRequest) -> ExecutionRawResult | None:
@@ -47,13 +45,12 @@ async def write_much(request: ScriptRequest) -> ExecutionRawResult | None:
 
 
 class Disk:
-    """A disk that is full from the n-th event on."""
+    """A disk that is full from the n-th event of a run on."""
 
-    def __init__(self, folder: Path, mode: str, number: int) -> None:
-        self.filler, self.mode, self.number = folder / "filler", mode, number
-        self.journal = folder / "run" / "journal.jsonl"
-        self.heard, self.kept_before = 0, False
-        self.agents = MindAgents()
+    def __init__(self, folder: Path, data: Path, mode: str, number: int = sys.maxsize) -> None:
+        self.folder, self.data, self.mode, self.number = folder, data, mode, number
+        self.filler, self.run_dir = folder / "filler", folder / "run"
+        self.heard, self.kept_before, self.agents = 0, False, MindAgents()
 
     def __call__(self, event: AnyEvent) -> None:
         """Count, and fill the disk when the time has come."""
@@ -63,7 +60,7 @@ class Disk:
         elif self.heard == self.number and self.mode != "journal":
             self._fill()
         elif self.heard == self.number:
-            size = self.journal.stat().st_size
+            size = (self.run_dir / "journal.jsonl").stat().st_size
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def _fill(self) -> None:
@@ -75,66 +72,45 @@ class Disk:
             os.ftruncate(handle, os.fstat(handle).st_size - LEFT_BYTES)
         os.close(handle)
 
-    def empty(self) -> None:
-        """There is room again."""
-        self.filler.unlink(missing_ok=True)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    async def run(self, *, resume: bool = False) -> dict[str, Any]:
+        """Run, or go on, and tell what matters of the result; then there is room again."""
+        config = settings(K=1, R=1, log_file=str(self.folder / "log.txt"))
+        options: dict[str, Any] = {"resume": resume, "listeners": [] if resume else [self], "console": False}
+        executor = LevelExecutor(before=write_much if self.mode == "script" else None)
+        options |= {"agents": self.agents, "executor": executor, "run_dir": self.run_dir}
+        try:
+            result = await run_pipeline(small_task(self.data), config, **options)
+            submission = submitted(result) if result.submission_path else ""
+        finally:
+            self.filler.unlink(missing_ok=True)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        facts = {"stopped_by": result.stopped_by, "score": result.final_solution.score, "submission": submission}
+        return {**facts, "warnings": result.warnings}
 
-
-async def one(folder: Path, data: Path, disk: Disk, *, resume: bool) -> FinalResult:
-    """Run, or go on."""
-    config = CONFIG.model_copy(update={"log_file": str(folder / "log.txt")})
-    executor = LevelExecutor(before=write_much if disk.mode == "script" else None)
-    task = small_task(data)
-    return await run_pipeline(
-        task, config, agents=disk.agents, executor=executor, run_dir=folder / "run", resume=resume,
-        listeners=[] if resume else [disk], console=False,
-    )  # fmt: skip
-
-
-def facts(result: FinalResult) -> dict[str, Any]:
-    """What matters of a result."""
-    path = Path(result.submission_path)
-    return {
-        "stopped_by": result.stopped_by,
-        "score": result.final_solution.score,
-        "submission": path.read_text(encoding="utf-8") if result.submission_path else "",
-        "warnings": result.warnings,
-    }
-
-
-async def trial(folder: Path, data: Path, mode: str, number: int) -> dict[str, Any]:
-    """One run with a full disk, and what became of it later."""
-    disk = Disk(folder, mode, number)
-    outcome: dict[str, Any] = {"number": number, "error": None}
-    try:
-        outcome.update(facts(await one(folder, data, disk, resume=False)))
-    except PipelineError as error:
-        outcome["error"] = str(error)
-    finally:
-        disk.empty()
-    events = list(read_journal(disk.journal))
-    last = events[-1]
-    outcome |= {
-        "kept_before": disk.kept_before,
-        "last": last.state if isinstance(last, RunFinished) else last.kind,
-        "files": sorted(path.name for path in (folder / "run").iterdir() if path.is_file()),
-        "later": facts(await one(folder, data, disk, resume=True)),
-        "debugged": disk.agents.count("debugger"),
-    }
-    (folder / "log.txt").unlink()
-    shutil.rmtree(folder / "run")
-    return outcome
+    async def trial(self) -> dict[str, Any]:
+        """The run with a full disk, and what became of it later."""
+        outcome: dict[str, Any] = {"number": self.number, "error": None}
+        try:
+            outcome |= await self.run()
+        except PipelineError as error:
+            outcome["error"] = str(error)
+        *_, last = read_journal(self.run_dir / "journal.jsonl")
+        outcome["last"] = last.state if isinstance(last, RunFinished) else last.kind
+        outcome["files"] = sorted(path.name for path in self.run_dir.iterdir() if path.is_file())
+        later = await self.run(resume=True)
+        (self.folder / "log.txt").unlink()
+        shutil.rmtree(self.run_dir)
+        return {**outcome, "kept_before": self.kept_before, "later": later, "debugged": self.agents.count("debugger")}
 
 
 async def main(folder: Path, data: Path, mode: str, first: int, every: int) -> None:
     """The undisturbed run, and every trial."""
-    disk = Disk(folder, mode, sys.maxsize)
-    result = await one(folder, data, disk, resume=False)
-    sys.stdout.write(json.dumps({"events": disk.heard, **facts(result)}) + "\n")
-    shutil.rmtree(folder / "run")
+    disk = Disk(folder, data, mode)
+    result = await disk.run()
+    sys.stdout.write(json.dumps({"events": disk.heard, **result}) + "\n")
+    shutil.rmtree(disk.run_dir)
     for number in range(first, disk.heard + 1, every):
-        sys.stdout.write(json.dumps(await trial(folder, data, mode, number)) + "\n")
+        sys.stdout.write(json.dumps(await Disk(folder, data, mode, number).trial()) + "\n")
 
 
 if __name__ == "__main__":

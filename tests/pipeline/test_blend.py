@@ -33,7 +33,7 @@ from mle_star.search.final_result import rescore
 from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, extracted, fenced, leaking, model_of
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, extracted, fenced, leaking, model_of
 
 LABELLED, ASKED = 400, 40
 
@@ -64,7 +64,6 @@ class ErringExecutor(LevelExecutor):
     seconds: float | None = 0.01
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """What the script would have done."""
         folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
         if "views" not in Path(str(request.input_dir)).parts:
             self.shares.append(float(request.env[SHARE]))
@@ -81,7 +80,6 @@ class ErringExecutor(LevelExecutor):
         return next((how for factor, how in self.trouble.items() if f"factor = {factor}" in text), "")
 
     def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
-        """Off by the script's error."""
         on_all = len(rows) == ASKED
         given = rows[on_all and self._trouble(text) == "gap" :]
         return [(row["id"], answer(text, int(row["id"]), int(row["size"]), on_all=on_all)) for row in given]
@@ -90,30 +88,25 @@ class ErringExecutor(LevelExecutor):
 @pytest.fixture
 def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     """Numbers to predict, so that answers can be averaged."""
-    folder = tmp_path / "numbers"
     known = [(i, size_of(i), f"{size_of(i)}.5") for i in range(LABELLED)]
-    write_tables(folder, known, [(i, size_of(i)) for i in range(LABELLED, LABELLED + ASKED)])
+    folder = write_tables(tmp_path / "numbers", known, [(i, size_of(i)) for i in range(LABELLED, LABELLED + ASKED)])
     return task.model_copy(update={"data_dir": str(folder), **LOSS})
 
 
 def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
     """A mind with two candidates that are off by about as much, in different rows."""
-    candidates = [script(7919, first), script(5381, second)]
-    return Mind(
-        overrides={
-            "init": lambda prompt: fenced(candidates[model_of(prompt)]),
-            "merger": fenced(script(3571, 9.0)),
-            "coder": fenced("error = 8.0"),
-            "extractor": extracted(f"error = {first}", "less of it"),
-        }
-    )
+    candidates = [fenced(script(7919, first)), fenced(script(5381, second))]
+    overrides: dict[str, Rule] = {"init": lambda prompt: candidates[model_of(prompt)], "coder": fenced("error = 8.0")}
+    overrides["merger"], overrides["extractor"] = fenced(script(3571, 9.0)), extracted(f"error = {first}", "less of it")
+    return Mind(overrides=overrides)
 
 
 async def blend(
     quick: QuickRun, executor: ErringExecutor | None = None, agents: MindAgents | None = None, **options: Any
 ) -> FinalResult:
     """A run whose best is a blend."""
-    config = settings(scoring="auto", L=1, K=1, seed=options.pop("seed", 1))
+    changes = {name: options.pop(name) for name in ("seed", "leakage_checks") if name in options}
+    config = settings(**{"scoring": "auto", "L": 1, "K": 1, "seed": 1, **changes})
     agents, executor = agents or MindAgents(two_candidates()), executor or ErringExecutor()
     return await quick(config, agents=agents, executor=executor, **options)
 
@@ -213,11 +206,11 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(quick: Qui
     """Of promising scripts only the winners of each phase are checked: a member of the blend may be none of them."""
     mind = two_candidates()
     mind.overrides |= leaking("factor = 5381", corrected)
-    config = settings(scoring="auto", L=1, K=1, leakage_checks="promising")
-    result = await quick(config, agents=MindAgents(mind), executor=ErringExecutor())
+    result = await blend(quick, agents=MindAgents(mind), leakage_checks="promising")
     checked = [event.step for event in quick.events(ev.LeakageChecked) if event.found]
-    steps = [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked]
-    assert steps == ["shortlist/leakage-detection"], "the first candidate was checked before, and is clean"
+    assert [re.sub("/[0-9a-f]{8}/", "/", step) for step in checked] == ["shortlist/leakage-detection"], (
+        "the first candidate was checked before, and is clean"
+    )
     (study,) = quick.events(ev.AblationFinished)
     assert (study.scores["baseline"], study.solution_score, study.comparable) == (1.0, 3.0, True), "as it was printed"
     (scored,) = quick.events(ev.ShortlistScored)
@@ -251,28 +244,32 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     assert expected(result) == pytest.approx(3.0) == result.final_solution.score
 
 
+ANSWERS = "id,label\n400,1.0\n401,2.0\n"
+
+
 @pytest.mark.parametrize(
     ("form", "key", "bodies"),
     [
-        (Form(), "id", ["id,label\n400,1.0\n401,2.0\n", "label,id\n4.0,401.0\n3.0,400.0\n"]),
+        (Form(), "id", [ANSWERS, "label,id\n4.0,401.0\n3.0,400.0\n"]),
         (Form(separator=";", decimal=","), "id", ["id;label\n400;1,0\n401;2,0\n", "id,label\n400,3.0\n401,4.0\n"]),
-        (Form(), "", ["id,label\n400,1.0\n401,2.0\n", "id,label\n0,3.0\n1,4.0\n"]),
-        (Form(), "id", ["id,label\n400,1.0\n401,2.0\n", "label\n3.0\n4.0\n"]),
-        (Form(), "no test", ["id,label\n400,1.0\n401,2.0\n", "id,label\n401,4.0\n400,3.0\n"]),
+        (Form(), "", [ANSWERS, "id,label\n0,3.0\n1,4.0\n"]),
+        (Form(), "id", [ANSWERS, "label\n3.0\n4.0\n"]),
+        (Form(), "no test", [ANSWERS, "id,label\n401,4.0\n400,3.0\n"]),
     ],
     ids=["in another order", "decimal commas", "rows without a key", "a member without it", "no test"],
 )
 def test_the_program_of_a_blend_does_what_the_blend_did(
     tmp_path: Path, form: Form, key: str, bodies: list[str]
 ) -> None:
-    mark = form.separator
-    (tmp_path / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{i % 9},{i % 5}.5\n" for i in range(90)))
+    mark, files = form.separator, {"train.csv": "".join(f"{i},{i % 9},{i % 5}.5\n" for i in range(90))}
+    files["train.csv"] = f"id,size,label\n{files['train.csv']}"
     if key != "no test":
-        (tmp_path / "test.csv").write_text("id,size\n400,1\n401,2\n" if key else "size\n1\n2\n")
+        files["test.csv"] = "id,size\n400,1\n401,2\n" if key else "size\n1\n2\n"
     if key == "id":
-        (tmp_path / "sample_submission.csv").write_text(
-            f"id{mark}label\n" + "".join(f"{i}{mark}0.5\n".replace(".", form.decimal) for i in (400, 401))
-        )
+        half = f"0{form.decimal}5"
+        files["sample_submission.csv"] = f"id{mark}label\n400{mark}{half}\n401{mark}{half}\n"
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     scorer = Scorer(Data.read(find_layout(tmp_path, "Predict `label`."), tmp_path, check=False), known_metric("rmse"))
     for place in ("solution", "final"):
         (tmp_path / place).mkdir()

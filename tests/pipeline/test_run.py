@@ -249,17 +249,12 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
         "coder": lambda _: fenced(f"level = {next(tries):.4f}"),
         "test": fenced(script(0.1, note="the last\n# one")),
     }
-    lower = task.model_copy(update=LOSS)
     agents = MindAgents(Mind(overrides=overrides), paths_alike=True)
-    origin = (await quick(settings(M=3, max_concurrent_paths=1), task=lower, agents=agents)).lineage
-    assert origin["phase1"] == {
-        "retrieved_models": ["model 0", "model 1", "model 2"],
-        "selected_candidate": "model 0",
-        "candidate_score": 0.5,
-        "merged": [],
-        "data_usage_changed": False,
-        "initial_score": 0.5,
-    }
+    config, losses = settings(M=3, max_concurrent_paths=1), task.model_copy(update=LOSS)
+    origin = (await quick(config, task=losses, agents=agents)).lineage
+    first = {"selected_candidate": "model 0", "candidate_score": 0.5, "merged": [], "initial_score": 0.5}
+    retrieved = ["model 0", "model 1", "model 2"]
+    assert origin["phase1"] == {"retrieved_models": retrieved, "data_usage_changed": False, **first}
 
     def path(score: float, *gains: tuple[int, float]) -> dict[str, Any]:
         plans = [{"t": 0, "k": k, "score": gain, "plan": f"raise the level, idea {k}"} for k, gain in gains]
@@ -272,19 +267,15 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
     last, facts = origin["finalization"], ("from_phase", "from_score", "lines_added", "lines_removed")
     assert [last[name] for name in facts] == ["ensemble", 0.1, 2, 1] and origin["final_selection"] is None
 
-
-@pytest.mark.req("REQ-OR-039")
-@pytest.mark.parametrize("works", [True, False])
-async def test_the_lineage_says_whether_subsampling_was_removed(quick: QuickRun, works: bool) -> None:
-    overrides: dict[str, Rule] = {
-        "test-subsampling_extract": fenced("from pathlib import Path"),
-        "test-subsampling_remove": fenced("from pathlib import Path  # all rows"),
-    }
-    if not works:  # then the script that is submitted is the one from before
-        overrides |= {name: lambda prompt: fenced(broken()) for name in ("test", "debugger")}
-    result = await quick(settings(L=1), agents=MindAgents(Mind(overrides=overrides)))
-    assert result.lineage["finalization"]["own_submission_script"] is works
-    assert result.lineage["finalization"]["subsampling_removed"] is works and result.submission_path
+    cut = {"test-subsampling_extract": fenced("from pathlib import Path")}
+    cut["test-subsampling_remove"] = fenced("from pathlib import Path  # all rows")
+    for works in (True, False):  # if not, the script that is submitted is the one from before
+        broke = {} if works else dict.fromkeys(("test", "debugger"), fenced(broken()))
+        agents = MindAgents(Mind(overrides={**cut, **broke}))
+        result = await quick(settings(L=1), agents=agents, name=f"works {works}")
+        last = result.lineage["finalization"]
+        assert (last["own_submission_script"], last["subsampling_removed"]) == (works, works)
+        assert result.submission_path
 
 
 @pytest.mark.req("REQ-OR-004", "REQ-OR-050")
@@ -338,11 +329,9 @@ async def test_the_log_marks_phases_and_at_debug_level_holds_prompts_and_replies
     await quick(settings(log_level="DEBUG", log_file=str(log)), console=True)
     text = log.read_text(encoding="utf-8")
     assert "Implement the improvement plan on the code block" in text  # a prompt
-    console = capsys.readouterr().err
-    assert " INFO    mle_star.run: phase1: === Phase 1" in console
+    assert " INFO    mle_star.run: phase1: === Phase 1" in capsys.readouterr().err
     await quick(settings(L=1), name="quiet")
-    assert capsys.readouterr().err == ""
-    assert log.read_text(encoding="utf-8") == text  # a later run does not write into an earlier one's log
+    assert (capsys.readouterr().err, log.read_text(encoding="utf-8")) == ("", text), "each run has its own log"
     for name in ("mle_star", "claude_agent_sdk"):  # else Python prints their warnings into a display
         assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger(name).handlers)
 
@@ -375,10 +364,9 @@ async def test_scripts_of_the_past_take_no_memory_and_a_path_keeps_blocks_and_sc
         if agent in ("retriever", "extractor", "test"):
             gc.collect()
             traced.setdefault(agent, tracemalloc.get_traced_memory()[0])
-            if agent in ("retriever", "test"):
-                alive.append(
-                    sum(isinstance(thing, (ev.AgentFinished, ev.ScriptFinished)) for thing in gc.get_objects())
-                )
+        if agent in ("retriever", "test"):
+            kinds = (ev.AgentFinished, ev.ScriptFinished)
+            alive.append(sum(isinstance(thing, kinds) for thing in gc.get_objects()))
 
     mind = Mind(overrides={"data": fenced(script(0.55, note="x" * size))})
     agents = MindAgents(mind, before=look)
