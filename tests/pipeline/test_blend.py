@@ -105,10 +105,10 @@ async def blend(
     quick: QuickRun, executor: ErringExecutor | None = None, agents: MindAgents | None = None, **options: Any
 ) -> FinalResult:
     """A run whose best is a blend."""
-    changes = {name: options.pop(name) for name in ("seed", "leakage_checks") if name in options}
-    config = settings(**{"scoring": "auto", "L": 1, "K": 1, "seed": 1, **changes})
+    changes: dict[str, Any] = {"scoring": "auto", "L": 1, "K": 1, "seed": 1}
+    changes |= {name: options.pop(name) for name in ("seed", "leakage_checks") if name in options}
     agents, executor = agents or MindAgents(two_candidates()), executor or ErringExecutor()
-    return await quick(config, agents=agents, executor=executor, **options)
+    return await quick(settings(**changes), agents=agents, executor=executor, **options)
 
 
 def expected(result: FinalResult) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
-from mle_star.models.phases import PHASES
+from mle_star.models.phases import PHASES, PhaseName
 from mle_star.run.budget import LATE_SECONDS, Budget, Call
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
@@ -21,19 +20,25 @@ from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
 from tests.ledgers import script_finished
 
 
-@dataclass
 class Clock:
     """A clock that the test moves."""
 
-    now: float = 1000.0
+    now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def ledger(spent_seconds: float = 0.0, **settings: Any) -> tuple[Budget, Clock]:
+def ledger(spent_seconds: float = 0.0, phase: PhaseName | None = None, **settings: Any) -> tuple[Budget, Clock]:
     clock = Clock()
-    return Budget(PipelineConfig(**settings), spent_seconds=spent_seconds, clock=clock), clock
+    budget = Budget(PipelineConfig(**settings), spent_seconds=spent_seconds, clock=clock)
+    if phase is not None:
+        budget.open_phase(phase)
+    return budget, clock
+
+
+def facts(limit: Any) -> tuple[str, float, float]:
+    return limit.limit, limit.used, limit.allowed
 
 
 @pytest.mark.req("REQ-OR-024")
@@ -45,7 +50,7 @@ def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> No
     clock.now += 0.5
     with pytest.raises(BudgetExceeded, match="time spent: 60 of 60") as caught:
         budget.check()
-    assert (caught.value.limit, caught.value.used, caught.value.allowed) == ("time", 60.0, 60.0)
+    assert facts(caught.value) == ("time", 60.0, 60.0)
     budget, clock = ledger(time_limit_seconds=100)
     budget.set_phase_deadline(10)
     clock.now += 11
@@ -58,13 +63,10 @@ def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> No
 
 @pytest.mark.req("REQ-OR-025")
 def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> None:
-    budget, clock = ledger(time_limit_seconds=10_000)
-    budget.open_phase("phase1")
-    winding_down = [budget.finalize_now]
-    for seconds in (999, 1):
+    budget, clock = ledger(phase="phase1", time_limit_seconds=10_000)
+    for seconds, winding_down in ((0, False), (999, False), (1, True)):
         clock.now += seconds
-        winding_down.append(budget.finalize_now)
-    assert winding_down == [False, False, True]  # 10 % are used: the loops of Phase 1 wind down
+        assert budget.finalize_now == winding_down  # 10 % are used: the loops of Phase 1 wind down
     assert budget.remaining_seconds() == pytest.approx(8000)  # but finalization's share is all that is kept from it
     assert budget.open_phase("phase2") == pytest.approx(9000 * 0.65 / 0.90)
     assert not budget.finalize_now
@@ -75,8 +77,7 @@ def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> 
     clock.now -= 7499
     assert budget.open_phase("finalization") == pytest.approx(8500)
     shares = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
-    budget, clock = ledger(time_limit_seconds=1000, phase_time_budget=shares)
-    budget.open_phase("phase1")
+    budget, clock = ledger(phase="phase1", time_limit_seconds=1000, phase_time_budget=shares)
     clock.now += 399
     assert not budget.finalize_now
     clock.now += 1
@@ -219,11 +220,9 @@ def test_at_the_money_limit_no_call_is_opened_and_whoever_has_work_under_way_hea
 
 def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_phase_and_by_path() -> None:
     few: dict[str, Any] = {"max_budget_usd": 16.0, "num_retrieved_models": 4, "num_parallel_solutions": 2}
-    budget, _ = ledger(**few)
-    budget.open_phase("phase1")
+    budget, _ = ledger(phase="phase1", **few)
     assert budget.open_call(alone=True).cap_usd == 16.0
-    budget, _ = ledger(**few)
-    budget.open_phase("phase1")
+    budget, _ = ledger(phase="phase1", **few)
     calls = [budget.open_call() for _ in range(4)]
     assert [call.cap_usd for call in calls] == [4.0, 4.0, 4.0, 4.0] and budget.free_usd == 0
     for call in calls:
@@ -246,8 +245,7 @@ def test_near_the_end_a_call_gets_twice_the_usual_cost_not_an_even_share(
     charged: list[float], caps: list[float]
 ) -> None:
     """Twice 0.3 is more than what is left; calls that cost nothing do not make calls look cheap."""
-    budget, _ = ledger(max_budget_usd=1.0, num_retrieved_models=4)
-    budget.open_phase("phase1")
+    budget, _ = ledger(phase="phase1", max_budget_usd=1.0, num_retrieved_models=4)
     for usd in charged:
         budget.charge(usd, phase="phase1")
     assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in caps] == caps
@@ -281,8 +279,7 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
 
 
 async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_back_or_were_given_up_long_ago() -> None:
-    budget, _ = ledger(max_budget_usd=1.0, num_parallel_solutions=2)
-    budget.open_phase("phase2")
+    budget, _ = ledger(phase="phase2", max_budget_usd=1.0, num_parallel_solutions=2)
     budget.charge(0.5, phase="phase1")
     first = budget.open_call()
     waiting = asyncio.create_task(budget.wait_for_money())
@@ -292,8 +289,7 @@ async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_ba
     await waiting
     assert budget.open_call().cap_usd == pytest.approx(0.4)
 
-    budget, clock = ledger(max_budget_usd=1.0, num_parallel_solutions=2)
-    budget.open_phase("phase2")
+    budget, clock = ledger(phase="phase2", max_budget_usd=1.0, num_parallel_solutions=2)
     for _ in range(5):
         budget.charge(0.1, phase="phase1")
     old, new = budget.open_call(), budget.open_call()
@@ -310,14 +306,12 @@ async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_ba
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_and_with_money_it_is_whole() -> None:
-    budget, _ = ledger(max_budget_usd=10.0)
-    budget.open_phase("phase2")
+    budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
     budget.charge(9.0, phase="phase2")
     budget.open_script()
     budget.open_finalization()
     assert not budget.degraded and budget.open_call().cap_usd == 1.0
-    budget, _ = ledger(max_budget_usd=10.0)
-    budget.open_phase("phase2")
+    budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
     budget.charge(10.0, phase="phase2")
     with pytest.raises(BudgetExceeded, match="money spent: 10 of 10"):
         budget.open_script()
@@ -342,15 +336,15 @@ def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limi
     clock.now += 79
     assert budget.new_warnings() == []
     budget.charge(0.51, phase="phase1")
-    assert [(one.limit, one.used, one.allowed) for one in budget.new_warnings()] == [("money", 8.5, 10.0)]
+    assert [facts(one) for one in budget.new_warnings()] == [("money", 8.5, 10.0)]
     clock.now += 1
-    assert [(one.limit, one.used, one.allowed) for one in budget.new_warnings()] == [("time", 80.0, 100.0)]
+    assert [facts(one) for one in budget.new_warnings()] == [("time", 80.0, 100.0)]
     budget.charge(1.0, phase="phase1")
     assert budget.new_warnings() == []
     clock.now += 0.04
-    assert (budget.over().limit, budget.over().used, budget.over().allowed) == ("time", 80.0, 70.3)
+    assert facts(budget.over()) == ("time", 80.0, 70.3)
     budget.charge(1.0, phase="phase2")
-    assert (budget.over().limit, budget.over().used, budget.over().allowed) == ("money", 10.5, 10.0)
+    assert facts(budget.over()) == ("money", 10.5, 10.0)
     budget.open_finalization()
     assert budget.over().limit == "time"  # on the reserve, only time is left to run out
 
