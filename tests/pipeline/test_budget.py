@@ -82,15 +82,12 @@ def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> 
     assert not budget.finalize_now
     clock.now += 1
     assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6), "shares can be chosen"
-
-
-def test_time_to_run_the_solution_again_is_kept_from_all_phases_before() -> None:
     budget, clock = ledger(time_limit_seconds=1000)
     clock.now += 100
     budget.again_seconds = 90.0  # finalization's share is more
     assert budget.open_phase("phase2") == pytest.approx(900 * 0.65 / 0.9)
     budget.again_seconds = 150.0
-    assert budget.open_phase("phase2") == pytest.approx(750 * 0.65 / 0.8)
+    assert budget.open_phase("phase2") == pytest.approx(750 * 0.65 / 0.8), "time to run the solution again is kept"
     assert budget.spare_seconds == pytest.approx(750)
     clock.now += 600
     assert budget.open_phase("phase3") == pytest.approx(150)
@@ -238,17 +235,12 @@ def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_phase_and_by_
     assert dict(budget.cost_by_phase) == {"phase1": 4.0, "phase2": 9.0, "phase3": 5.0}
     assert dict(budget.cost_by_path) == {"path-0": 5.0, "path-1": 4.0}
     assert ledger()[0].open_call().cap_usd is None
-
-
-@pytest.mark.parametrize(("charged", "caps"), [([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])])
-def test_near_the_end_a_call_gets_twice_the_usual_cost_not_an_even_share(
-    charged: list[float], caps: list[float]
-) -> None:
-    """Twice 0.3 is more than what is left; calls that cost nothing do not make calls look cheap."""
-    budget, _ = ledger(phase="phase1", max_budget_usd=1.0, num_retrieved_models=4)
-    for usd in charged:
-        budget.charge(usd, phase="phase1")
-    assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in caps] == caps
+    for charged, caps in (([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])):
+        # near the end twice the usual cost; twice 0.3 is more than what is left, and what is free counts for nothing
+        budget, _ = ledger(phase="phase1", max_budget_usd=1.0, num_retrieved_models=4)
+        for usd in charged:
+            budget.charge(usd, phase="phase1")
+        assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in caps] == caps
 
 
 @pytest.mark.req("REQ-OR-029")

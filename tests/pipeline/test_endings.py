@@ -123,10 +123,10 @@ async def test_out_of_reach_of_the_model_the_best_is_submitted_and_the_run_goes_
 async def test_without_a_solution_the_error_says_what_to_do_about_the_end(
     quick: QuickRun, trouble: str, cause: str
 ) -> None:
-    disk, config = trouble == "a full disk", settings(M=4)
-    agents = MindAgents(before=None if disk else outage(after=1))
+    config, room = settings(M=4), 0 if trouble == "a full disk" else 99
+    agents = MindAgents(before=outage(after=1) if room else None)
     with pytest.raises(PipelineError, match=rf"stopped by {trouble} .*{cause}.*`mle-star resume"):
-        await quick(config, agents=agents, executor=full_disk(0 if disk else 99))
+        await quick(config, agents=agents, executor=full_disk(room))
     assert quick.last.state == "failed"
     result = await quick(config, resume=True)
     assert result.stopped_by is None and result.submission_path
@@ -374,15 +374,23 @@ async def test_asked_to_finish_the_run_ends_its_iteration_submits_and_says_so(qu
 
 
 async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun) -> None:
-    stop, seen = once("coder", lambda: request_finish(quick.dir, now=True), wait=600), list[bool]()
+    def stops(agent: str) -> Hook:
+        return once(agent, lambda: request_finish(quick.dir, now=True), wait=600)
+
+    seen, stop = list[bool](), stops("coder")
 
     async def look(where: str, who: str) -> None:
         seen.append(is_running(quick.dir))
         await stop(where, who)
 
-    agents = MindAgents(before=look)
-    with pytest.raises(RunInterrupted, match="resume"):
+    agents = MindAgents(before=stops("retriever"))
+    with pytest.raises(RunInterrupted) as caught:
         await quick(agents=agents)
+    assert str(caught.value) == f"stopped by control file; `mle-star resume {quick.dir}` continues from here"
+    assert caught.value.diagnostics["submission"] is None, "there is nothing yet"
+    agents.before = look
+    with pytest.raises(RunInterrupted, match="resume"):
+        await quick(agents=agents, resume=True)
     assert all(seen) and not is_running(quick.dir)
     assert (quick.last.state, quick.last.message) == ("interrupted", "stopped by control file")
     calls, paid = len(agents.calls), len(quick.events(ev.AgentFinished))
@@ -424,11 +432,3 @@ async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> No
     with pytest.raises(asyncio.CancelledError):
         await running
     assert (quick.last.state, quick.last.message) == ("interrupted", "stopped by the caller")
-
-
-async def test_stopped_before_there_is_anything_the_error_says_only_how_it_goes_on(quick: QuickRun) -> None:
-    agents = MindAgents(before=once("retriever", lambda: request_finish(quick.dir, now=True), wait=600))
-    with pytest.raises(RunInterrupted) as caught:
-        await quick(agents=agents)
-    assert str(caught.value) == f"stopped by control file; `mle-star resume {quick.dir}` continues from here"
-    assert caught.value.diagnostics["submission"] is None
