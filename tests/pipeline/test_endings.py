@@ -263,7 +263,8 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: Qui
     found = caught.value.diagnostics
     assert (found["reason"], found["best_candidate"], quick.last.state) == (limit, None, "failed")
     ((_, outcome, detail, score),) = quick.ends()
-    assert (outcome, score) == ("cancelled", None) and found["error"].endswith(f"Exceeded: {detail}")
+    error = "PhaseTimeExceeded" if limit == "time" else "BudgetExceeded"
+    assert (outcome, score) == ("cancelled", None) and found["error"] == f"{error}: {detail}"
     words = f"no solution: stopped by the {limit} limit ({detail}); `mle-star resume {quick.dir} "
     assert str(caught.value).startswith(words) and detail.startswith(f"{limit} spent: ")
     if limit == "time":

@@ -128,6 +128,7 @@ PROMISING: dict[str, Any] = {"diversity": ("starts",), "leakage_checks": "promis
 ALL: dict[str, Any] = {"phase2": "failed", "paths": (("failed", 0.515), ("failed", 0.515)), "log": SAME}
 SLOW: dict[str, Any] = {"delay": 1.0, "phase2": "cancelled", "initial": 0.5, "candidates": (0.5,), "rounds": 1}
 SLOW["phase3"] = "cancelled time spent: 10.8 of 12 s; phase3 had until 10.8 s"
+NO_TIME = {"phase2": "cancelled", "phase3": "skipped the time is nearly used up"}
 ROWS: dict[str, Callable[[], Row]] = {
     "a path at its first attempt": lambda: Row(before=failing("coder", "path-0"), paths=(("failed", 0.515), 0.527)),
     "a path at its second one": lambda: Row(before=failing("planner", "path-0"), paths=(("failed", 0.525), 0.527)),
@@ -154,12 +155,7 @@ ROWS: dict[str, Callable[[], Row]] = {
         5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN
     ),
     "all time, which nearly all belongs to Phase 2": lambda: late(
-        5.0,
-        timed(5, 0.3, 0.69998, 0.00001, 0.00001),
-        hang("coder", after=1),
-        *CUT_LATER,
-        phase2="cancelled",
-        phase3="skipped the time is nearly used up",
+        5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001), hang("coder", after=1), *CUT_LATER, **NO_TIME
     ),
     "time for one path": lambda: late(
         8.478,
@@ -177,9 +173,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "time for the first of two paths in turn": lambda: late(
         12.8, timed(40, 0.3, 0.4, 0.1, 0.2, max_concurrent_paths=1), hang("coder", label="path-0"), CUT, 0.527
     ),
-    "time that paths take from Phase 3": lambda: late(
-        92.125, timed(100), cling, *CUT_LATER, phase2="cancelled", phase3="skipped the time is nearly used up"
-    ),
+    "time that paths take from Phase 3": lambda: late(92.125, timed(100), cling, *CUT_LATER, **NO_TIME),
     "time for a second plan of an ensemble": lambda: late_in_phase_3("ens_planner"),
     "time for a second ensemble": lambda: late_in_phase_3("ensembler"),
     "time for the last script": lambda: late(
