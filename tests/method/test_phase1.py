@@ -1,27 +1,24 @@
-"""Phase 1: retrieval, candidates, ranking, merges and the checks after them; and all that in the time it has."""
+"""Phase 1: retrieval, candidates, ranking, merges and the checks after them."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from mle_star import phase1
-from mle_star.errors import AgentError, AgentFailure, BudgetExceeded
-from mle_star.models import ExecutionRawResult, PhaseTimeBudget, PipelineConfig
-from mle_star.phase1 import IN_TIME, find_models, retrieve_models, run_phase1
+from mle_star.errors import AgentError, AgentFailure
+from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.phase1 import find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from mle_star.run.reached import partial_phase1
 from tests.ledgers import best_score
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .replies import BOTH, GARBAGE, LETTER, ScriptedCall, broken_script, by_step, fenced, leaky, models, script
+from .replies import BOTH, GARBAGE, LETTER, ScriptedCall, broken_script, fenced, leaky, models, script
 
 TIMES: dict[str, Any] = {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
 
@@ -220,156 +217,3 @@ def _recorded(run: ScriptedRun) -> dict[str, list[str]]:
             words = event.model_dump_json(exclude={"at": True, "seconds": True, "result": times})
             said.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
     return said
-
-
-async def test_one_candidate_that_hits_the_limit_stops_the_others(quick_run: ScriptedRun) -> None:
-    cancelled = asyncio.Event()
-
-    async def waits() -> str:
-        try:
-            return await never()
-        finally:
-            cancelled.set()
-
-    async def stops() -> str:
-        raise BudgetExceeded(limit="money", used=2, allowed=1)
-
-    with pytest.raises(BudgetExceeded):
-        await run_phase1(quick_run.task, candidates(quick_run, waits, stops))
-    assert cancelled.is_set()
-
-
-# --- the phase's time ------------------------------------------------------------------------------------
-
-CONFIG = settings(M=3, time_limit_seconds=1000)
-SHARE = 100.0  # of Phase 1; finalization's begins at 900
-THREE = [script(0.5, note="m0"), script(0.6, note="m1"), script(0.4, note="m2")]
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Late(ScriptedExecutor):
-    """The share is used up when a script ends here."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Let everybody see what ended before, move the clock, and score."""
-        for _ in range(20):
-            await asyncio.sleep(0)
-        self.clock.now = SHARE + 1
-        return await super().run(request)
-
-
-@contextmanager
-def timed_run(root: Path, clock: Clock, shares: PhaseTimeBudget | None = None) -> Iterator[ScriptedRun]:
-    """A run of three models that has just opened Phase 1."""
-    config = CONFIG.model_copy(update={"phase_time_budget": shares})
-    with scripted_run(root, config=config, executor=ScriptedExecutor(), clock=clock) as run:
-        run.context.budget.open_phase("phase1")
-        yield run
-
-
-async def evaluated(run: ScriptedRun, count: int) -> None:
-    """Wait until so many candidates are recorded."""
-    while len(run.events(ev.CandidateEvaluated)) < count:
-        await asyncio.sleep(0.001)
-
-
-async def never() -> str:
-    """An answer that does not come."""
-    await asyncio.sleep(3600)
-    raise AssertionError("nobody cancelled this")
-
-
-def passed(run: ScriptedRun) -> list[str]:
-    """The units that the journal says were passed over."""
-    return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(ev.Decided) if e.name == IN_TIME and not e.value]
-
-
-@pytest.mark.req("REQ-OR-025")
-async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_and_so_does_a_resumed_run(
-    quick_path: Path,
-) -> None:
-    """A resumed run has time again, but what was paid for later was built on two candidates and no merge."""
-    clock = Clock()
-    with timed_run(quick_path, clock) as run:
-
-        async def second() -> str:
-            await evaluated(run, 1)
-            run.executor.inner = Late(clock)
-            return THREE[1]
-
-        candidates(run, THREE[0], second, never)
-        result = await run_phase1(run.task, CONFIG)
-        assert result.candidate_scores == [0.5, 0.6, None] and result.initial_score == 0.6
-        assert [script.source_model for script in result.candidate_solutions] == ["m0", "m1", "m2"]
-        assert passed(run) == ["phase1/candidate-2"]
-        assert [e.step for e in run.events(ev.Decided) if e.name == "go-on" and not e.value] == ["phase1/go-on"]
-        assert {e.index: e.error for e in run.events(ev.CandidateEvaluated)}[2].startswith("Phase 1's share")
-        assert run.agents.calls("merger") == []
-        assert run.agents.names[-2:] == ["data", "leakage-detection"], "the checks have one more share"
-    with timed_run(quick_path, Clock()) as run:
-        again = await run_phase1(run.task, CONFIG)
-        assert run.agents.log == [] and run.executor.scripts == []
-    assert again.model_dump(exclude=TIMES) == result.model_dump(exclude=TIMES)
-
-
-async def test_as_long_as_no_candidate_has_a_score_phase_1_goes_on(quick_path: Path) -> None:
-    clock = Clock()
-    with timed_run(quick_path, clock) as run:
-
-        async def much_later() -> str:
-            await evaluated(run, 1)
-            clock.now = 5 * SHARE
-            return script(0.4, note="m1")
-
-        candidates(run, broken_script(note="m0"), much_later, never)
-        run.agents.always("debugger", "no idea")
-        result = await run_phase1(run.task, CONFIG)
-        assert result.candidate_scores == [None, 0.4, None] and result.initial_score == 0.4
-
-
-@pytest.mark.parametrize(
-    ("agent", "unit"), [("merger", "merge-1"), ("data", "data-use"), ("leakage-detection", "leakage")]
-)
-async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_was(
-    quick_path: Path, agent: str, unit: str
-) -> None:
-    """The share is a tenth of a second, since the wait for its end is real; by the clock it ends in that call."""
-    clock, shares = Clock(), PhaseTimeBudget(phase1=0.0001, phase2=0.5, phase3=0.3, finalization=0.1999)
-    with timed_run(quick_path, clock, shares) as run:
-        candidates(run, *THREE)
-        run.agents.always("merger", fenced(script(0.1)))
-
-        async def hang(call: ScriptedCall) -> str:
-            clock.now = 500
-            return await never()
-
-        run.agents.always(agent, by_step(**{unit.replace("-", "_"): hang, "otherwise": run.agents._standing[agent]}))
-        result = await asyncio.wait_for(run_phase1(run.task, CONFIG), 240)
-        assert result.initial_score == 0.6 and len(result.merge_attempts) == (unit != "merge-1")
-        assert passed(run)[0] == f"phase1/{unit}"
-
-
-async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: Path) -> None:
-    with timed_run(quick_path, Clock()) as run:
-        assert partial_phase1() is None
-        candidates(run, *THREE[:2], never)
-        phase = asyncio.create_task(run_phase1(run.task, CONFIG))
-        await evaluated(run, 2)
-        phase.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await phase
-        assert sorted((e.index, e.score) for e in run.events(ev.CandidateEvaluated)) == [(0, 0.5), (1, 0.6)]
-        found = partial_phase1()
-        assert found is not None and found.candidate_scores == [0.5, 0.6, None]
-        assert found.initial_score == 0.6 and found.initial_solution.source_model == "m1"

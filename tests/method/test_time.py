@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mle_star.models import ExecutionRawResult, SolutionPhase
-from mle_star.phase1 import run_phase1
+from mle_star.models import ExecutionRawResult
+from mle_star.phase1 import IN_TIME, run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.run import events as ev
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import ScriptRequest, path_context, scope
+from mle_star.run.reached import partial_phase1
 from mle_star.run.timing import keep_time_to_run_again, seconds_for, study_fits
 from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran
+from tests.pipeline.clock import in_its_own_time
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .replies import base_solution, block, broken_script, fenced, script, solution
-from .test_phase1 import SHARE, THREE, Clock, candidates
+from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, script, solution
+from .test_phase1 import TIMES, candidates
 
-CALL = 10.0
+CALL, SHARE = 10.0, 100.0
+THREE = [script(0.5, note="m0"), script(0.6, note="m1"), script(0.4, note="m2")]
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Slow(ScriptedExecutor):
@@ -67,9 +80,8 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
         result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, settings(T=3))
         assert run.agents.log == [] and result.best_score == 0.5
     with timed(quick_path / "ensemble", left=350) as run, scope("phase3"):
-        inputs = [solution(script(0.5, note=note), score=0.5, phase=SolutionPhase.refined) for note in ("a", "b")]
         run.agents.reply("ensembler", *[fenced(script(0.8, note=str(r))) for r in range(4)])
-        await run_phase3(inputs, run.task, settings(R=4))
+        await run_phase3(INPUTS, run.task, settings(R=4))
         assert len(run.executor.scripts) == 2 and run.agents.names.count("ens_planner") == 2
     with timed(quick_path / "letter", left=90, preset="letter", K=1) as run:
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
@@ -120,17 +132,6 @@ def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path) -> Non
         assert not study_fits(place), "nothing would be left for the refinement"
 
 
-async def test_a_candidate_that_runs_when_the_share_ends_is_kept(quick_path: Path) -> None:
-    clock, config = Clock(), settings(M=3, max_concurrent_scripts=1, time_limit_seconds=int(10 * SHARE))
-    with scripted_run(quick_path, config=config, executor=Slow(clock, 0.6 * SHARE), clock=clock) as run:
-        run.context.budget.open_phase("phase1")
-        candidates(run, *THREE)
-        result = await run_phase1(run.task, config)
-    scored = [score for score in result.candidate_scores if score is not None]
-    assert len(scored) == 2, "the second one ends after the share, the third is not begun"
-    assert result.initial_score == max(scored)
-
-
 @pytest.mark.parametrize(("takes", "share"), [(10.0, 6.5 / 8), (1000.0, 1.0)])
 def test_where_no_ensemble_could_be_scored_phase_2_has_the_time_of_phase_3(
     quick_path: Path, takes: float, share: float
@@ -139,3 +140,96 @@ def test_where_no_ensemble_could_be_scored_phase_2_has_the_time_of_phase_3(
         keep_time_to_run_again(run.context, "phase2")
         seconds = run.context.budget.open_phase("phase2")
         assert seconds == pytest.approx(9000 * share, rel=0.01)
+
+
+# --- the share of Phase 1 --------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(root: Path, clock: Callable[[], float]) -> Iterator[ScriptedRun]:
+    """A run that has just opened Phase 1, which has 100 s; scripts run one at a time, and take no time."""
+    config = settings(M=3, max_concurrent_scripts=1, time_limit_seconds=int(10 * SHARE))
+    with scripted_run(root, config=config, executor=ScriptedExecutor(), clock=clock) as run:
+        run.context.budget.open_phase("phase1")
+        yield run
+
+
+def passed(run: ScriptedRun) -> list[str]:
+    """The units that the journal says were passed over."""
+    return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(ev.Decided) if e.name == IN_TIME and not e.value]
+
+
+async def never() -> str:
+    """An answer that does not come."""
+    await asyncio.sleep(3600)
+    raise AssertionError("nobody cancelled this")
+
+
+@pytest.mark.req("REQ-OR-025")
+@pytest.mark.parametrize("first", [0.5, None])
+async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_and_so_does_a_resumed_run(
+    quick_path: Path, first: float | None
+) -> None:
+    """The second candidate runs when the share ends, and is kept; the third is not begun. As long as no candidate has a
+    score the phase goes on. A resumed run has time again, but what was paid for later was built on these."""
+    clock = Clock()
+    with opened(quick_path, clock) as run:
+
+        async def second() -> str:
+            while not run.events(ev.CandidateEvaluated):
+                await asyncio.sleep(0.001)
+            run.executor.inner, clock.now = Slow(clock, SHARE + 1), 0.0 if first else 5 * SHARE
+            return THREE[1]
+
+        async def third() -> str:
+            while len(run.executor.scripts) < 2:
+                await asyncio.sleep(0.001)
+            return THREE[2] if first else await never()
+
+        candidates(run, THREE[0] if first else broken_script(note="m0"), second, third)
+        run.agents.always("debugger", "no idea")
+        result = await run_phase1(run.task, run.config)
+        assert result.candidate_scores == [first, 0.6, None] and result.initial_score == 0.6
+        assert [script.source_model for script in result.candidate_solutions] == ["m0", "m1", "m2"]
+        stopped = [e.step for e in run.events(ev.Decided) if e.name == "go-on" and not e.value]
+        assert (passed(run), stopped) == (["phase1/candidate-2"], ["phase1/go-on"] * bool(first))
+        assert {e.index: e.error for e in run.events(ev.CandidateEvaluated)}[2].startswith("Phase 1's share")
+        assert run.agents.calls("merger") == []
+        assert run.agents.names[-2:] == ["data", "leakage-detection"], "the checks have one more share"
+    with opened(quick_path, Clock()) as run:
+        again = await run_phase1(run.task, run.config)
+        assert run.agents.log == [] and run.executor.scripts == []
+    assert again.model_dump(exclude=TIMES) == result.model_dump(exclude=TIMES)
+
+
+@pytest.mark.parametrize(
+    ("agent", "unit"), [("merger", "merge-1"), ("data", "data-use"), ("leakage-detection", "leakage")]
+)
+@in_its_own_time
+async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_was(
+    quick_path: Path, agent: str, unit: str
+) -> None:
+    with opened(quick_path, asyncio.get_running_loop().time) as run:
+        candidates(run, *THREE)
+        run.agents.always("merger", fenced(script(0.1)))
+        usual = run.agents._standing[agent]
+        run.agents.always(agent, by_step(**{unit.replace("-", "_"): lambda call: never(), "otherwise": usual}))
+        result = await run_phase1(run.task, run.config)
+        assert result.initial_score == 0.6 and len(result.merge_attempts) == (unit != "merge-1")
+        assert passed(run)[0] == f"phase1/{unit}"
+
+
+@in_its_own_time
+async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: Path) -> None:
+    with opened(quick_path, asyncio.get_running_loop().time) as run:
+        assert partial_phase1() is None
+        candidates(run, *THREE[:2], never)
+        phase = asyncio.create_task(run_phase1(run.task, run.config))
+        await asyncio.sleep(1)
+        phase.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await phase
+        assert sorted((e.index, e.score) for e in run.events(ev.CandidateEvaluated)) == [(0, 0.5), (1, 0.6)]
+        found = partial_phase1()
+        assert found is not None and found.candidate_scores == [0.5, 0.6, None]
+        assert found.initial_score == 0.6 and found.initial_solution.source_model == "m1"
