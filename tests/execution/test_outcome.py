@@ -285,6 +285,16 @@ def test_the_cause_is_told_in_one_line(facts: dict[str, Any], cause: str) -> Non
     assert text == f"{HEADER}\n{log}{cause}" and exception_line(text) == cause[:200]
 
 
+def test_of_a_script_that_was_stopped_the_debugger_sees_how_far_it_came() -> None:
+    printed = "\n".join(f"fold {number}: 3 s" for number in range(80))
+    stopped = build_evaluation_result(raw(exit_code=-9, timed_out=True, stdout=printed), timeout_seconds=7)
+    text = debug_text(stopped)
+    assert "It had printed by then:\n  fold 30: 3 s\n" in text and text.endswith("\n  fold 79: 3 s")
+    assert exception_line(text).startswith("TimeoutError: the script was stopped at the time limit of 7 seconds")
+    assert "fold" not in debug_text(stopped, letter=True)
+    assert "fold" not in debug_text(build_evaluation_result(raw(exit_code=-9, stdout=printed))), "it was not the clock"
+
+
 # --- order among scored scripts ---------------------------------------------------------------------------
 
 

@@ -176,6 +176,7 @@ def _short_path(frame: str) -> str:
 def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
     """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause.
 
+    Of a script that was stopped at its time limit also what it had printed, which says how far it came.
     A GPU whose memory ran out is named as the cause, which tracebacks say in many ways. To the `letter` it is told the
     last traceback wherever there is one, and no more.
     """
@@ -184,9 +185,14 @@ def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
         return traceback
     text = traceback if traceback and (result.refused or uncaught) else ""
     if not text:
-        lines = [f"  {line[:500]}\n" for line in result.stderr.splitlines()[-MAX_CONTEXT:]]
-        text = f"{HEADER}\n{''.join(lines)}{_cause(result)}"
+        text = f"{HEADER}\n{_last_lines(result.stderr)}{_cause(result)}"
+        if result.timed_out and not letter and result.stdout.strip():
+            text += f"\n\nIt had printed by then:\n{_last_lines(result.stdout)}".rstrip("\n")
     return f"{text}\n{_GPU_ADVICE}" if result.is_error and _GPU_MEMORY.search(text) else text
+
+
+def _last_lines(text: str) -> str:
+    return "".join(f"  {line[:500]}\n" for line in text.splitlines()[-MAX_CONTEXT:])
 
 
 def exception_line(traceback: str) -> str:
