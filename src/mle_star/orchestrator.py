@@ -206,7 +206,9 @@ class _Pipeline:
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
         ahead = asyncio.create_task(surroundings_digest(self.context))  # scripts wait for it: begin while agents think
-        ahead.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever needs it sees the error
+        ahead.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # the script that needs it sees the error
         try:
             phase1 = await self._phase1()
         except PipelineError as error:
@@ -253,9 +255,8 @@ class _Pipeline:
         at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
         paths = Paths(self.stages, phase1, statuses, at_once=at_once, refine=run_phase2_outer_loop)
         results = await paths.run(seconds)
-        outcome: Outcome = "completed" if "completed" in statuses else "failed"
-        if outcome == "failed" and "cancelled" in statuses:
-            outcome = "cancelled"
+        ends: tuple[Outcome, ...] = ("completed", "cancelled")
+        outcome: Outcome = next((end for end in ends if end in statuses), "failed")
         best = final_result.best_of(results, self.task.metric_direction)
         stage.ended(outcome, ", ".join(statuses), score=None if best is None else best.best_score)
         return results

@@ -340,9 +340,8 @@ async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> S
     place, letter = current_run().place, current_run().config.letter
     block = answer.code_block if letter else locate_block(answer.code_block, solution.content)
     if block is None:
-        logger.warning(
-            "%s: replacement skipped: the leaking block is not in the script: %r", place, answer.code_block[:80]
-        )
+        about = place, answer.code_block[:80]
+        logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", *about)
         return None
     new = await ask_for_code(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
     if not new or new.strip() == block.strip():

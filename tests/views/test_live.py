@@ -26,7 +26,6 @@ from mle_star.run.journal import Journal
 from mle_star.serving import GuardedServer
 from mle_star.views import RunStory, text
 from mle_star.views.live import Follower, IndexServer, LiveServer
-from mle_star.views.page import SECTIONS
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import LevelExecutor, MindAgents
 from tests.views.conftest import Watch, served
@@ -92,31 +91,22 @@ def test_finish_now_ends_the_run_with_a_submission_and_stop_asks_once_more_and_s
         assert "Interrupted" in page.locator(".verdict").inner_text()
 
 
-def address_in(said: Path) -> str:
-    """The address of the live page, once it was printed."""
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        if found := re.search(r"^live page: (\S+)$", said.read_text(encoding="utf-8"), re.MULTILINE):
-            return found.group(1)
-        time.sleep(0.1)
-    raise AssertionError(f"no live page: {said.read_text(encoding='utf-8')}")
-
-
 @pytest.mark.browser
 @pytest.mark.long
 def test_the_page_follows_a_run_of_the_embedded_engineer_from_beginning_to_end(
     data_dir: Path, tmp_path: Path, watch: Watch
 ) -> None:
-    run_dir, said, dice = tmp_path / "run", tmp_path / "stderr.txt", random.Random(1)
+    run_dir, dice = tmp_path / "run", random.Random(1)
     rows = ((i, i * 7 % 50, "ab"[i % 2], int((i * 7 % 50 > 25) ^ (dice.random() < 0.1))) for i in range(1000, 1600))
     lines = ["id,size,kind,label", *(",".join(map(str, row)) for row in rows)]  # a tenth of the labels are wrong
     (data_dir / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "mle_star.cli.app", "run", str(data_dir), "--model", "offline", "--serve"]
     command += ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "score_views=1", "-o", str(run_dir)]
-    with said.open("w", encoding="utf-8") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, cwd=tmp_path)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     try:
-        live, address = watch(), address_in(said)
+        assert process.stderr is not None
+        address = next(line for line in process.stderr if line.startswith("live page: ")).split()[-1]
+        live = watch()
         page = live.open(address)
         assert "Running" in page.locator(".verdict").inner_text()
         page.wait_for_selector("#now .working li", timeout=120_000)
@@ -143,9 +133,6 @@ def test_the_page_follows_a_run_of_the_embedded_engineer_from_beginning_to_end(
         assert "offline (embedded engineer)" in place.locator(".tiles").inner_text()
         assert str(run_dir / "final" / "submission.csv") in place.locator(".submit").inner_text()
         assert place.locator("#scores .mark").count() == len(story.attempts)
-        for section in SECTIONS:
-            assert place.locator(f"section#{section} h2").count() == 1
-            assert section == "now" or len(place.locator(f"section#{section}").inner_text()) > 20, section
     assert report.locator("details.try").count() == len(story.refinements) == 1
     assert (seen.complaints, seen.requests) == ([], [(run_dir / "report.html").as_uri()])
 

@@ -82,9 +82,7 @@ class Shown(NamedTuple):
     display: Annotated[str, Option(help="auto, rich (a moving screen), plain (lines), or a plugin's.")] = "auto"
     serve: Annotated[bool, Option("--serve", help="Serve a live page of the run to this machine.")] = False
     mlflow: Annotated[str | None, Option(metavar="URI", help="Mirror the run to an MLflow server.")] = None
-    notify: Annotated[str | None, Option(metavar="CMD", help="Call at the end, with RUN, STATE, SCORE; or `bell`.")] = (
-        None
-    )
+    notify: Annotated[str | None, Option(metavar="CMD", help="Call at the end with RUN, STATE, SCORE; or bell.")] = None
 
     @property
     def mode(self) -> str:

@@ -156,22 +156,18 @@ def _time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
 
 
 def start_run(
-    task: TaskDescription,
-    config: PipelineConfig,
-    output: Path | None,
-    view: Shown,
-    *,
-    resume: bool = False,
-    fork_from: Path | None = None,
-    advice: bool = True,
+    task: TaskDescription, config: PipelineConfig, output: Path | None, view: Shown, *, advice: bool = True, **how: Any
 ) -> Path:
-    """Run, show it, write the report, tell whoever waits; the run's folder. The exit code says how it ended."""
+    """Run, show it, write the report, call what was to be called; the run's folder. The exit code says how it ended.
+
+    `how` goes on to `run_pipeline`.
+    """
     folder, stopped = choose_folder(task, config, output), None
     run_dir, name = folder.root, callable_name(folder.root)
     with _accompanied(run_dir, view), make_display(view.mode, run_dir=run_dir) as listener:
-        how: dict[str, Any] = {"resume": resume, "fork_from": fork_from, "signals": True, "console": False}
+        how |= {"run_dir": run_dir, "listeners": [listener], "signals": True, "console": False}
         try:
-            result = asyncio.run(run_pipeline(task, config, run_dir=run_dir, listeners=[listener], **how))
+            result = asyncio.run(run_pipeline(task, config, **how))
         except PipelineError as error:
             stopped = error
         except KeyboardInterrupt:  # before the run itself heeds signals

@@ -167,7 +167,7 @@ class PlainDisplay(_Listener):
 
 
 class RichDisplay(_Listener):
-    """A screen that is drawn anew every second, and a summary in its place at the end."""
+    """A screen that is drawn every second, and a summary in its place at the end."""
 
     def __init__(self, console: Console, out: Console, run_dir: Path | None) -> None:
         super().__init__(out, run_dir)
@@ -210,7 +210,7 @@ def _set_keys(attributes: list[Any] | None) -> None:
 
 @contextmanager
 def quiet_progress(*, shown: bool = True, console: Console | None = None) -> Iterator[Callable[[AnyEvent], None]]:
-    """A listener that shows how far a run is and how good, where somebody can see it; nothing is left at the end."""
+    """A listener that shows how far a run is and how good, where a person can see it; nothing is left at the end."""
     story, console = RunStory(), console or Console(stderr=True)
     if not shown or not (console.is_jupyter or console.is_terminal):
         yield story.apply

@@ -39,7 +39,7 @@ class Gain(NamedTuple):
 class Lineage:
     """What the solution grew out of, oldest first. `source` says what it is, `submitted` is its attempt's step.
 
-    `named` is what was chosen by name: of a `promoted` script the step that somebody chose, of an `other` one that of
+    `named` is what was chosen by name: of a `promoted` script the step that was chosen, of an `other` one that of
     a script that the search did not continue from and the final selection found best. A blend of several has no
     attempt and no ancestors. `last` says how the submission was made: training on all rows may take longer.
     """

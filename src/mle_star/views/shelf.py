@@ -115,7 +115,7 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
 
     Scores are those of the search; `final_score` is that of the result, which may be measured on other rows.
 
-    Those that leak have no score that counts, and are left out; unless all leak, or somebody promoted one by hand.
+    Those that leak have no score that counts, and are left out; unless all leak, or one was promoted by hand.
     """
     story = RunStory.of(run_dir)
     ran = [run for run in story.scored if not run.result.cached]
