@@ -80,7 +80,9 @@ def test_a_run_at_work_is_listed_as_running_and_a_folder_without_runs_is_refused
     assert "is no folder" in said(capsys, "runs", tmp_path / "nowhere", code=1)
 
 
-def test_show_lists_the_steps_and_shows_one_of_them(runs_dir: Path, capsys: Captured) -> None:
+def test_show_lists_the_steps_and_shows_one_of_them_and_no_script_drives_the_terminal(
+    runs_dir: Path, tmp_path: Path, capsys: Captured
+) -> None:
     run_dir = runs_dir / "good"
     events = list(read_journal(run_dir / "journal.jsonl"))
     calls, scripts = ([e for e in events if isinstance(e, kind)] for kind in (AgentFinished, ScriptFinished))
@@ -100,9 +102,6 @@ def test_show_lists_the_steps_and_shows_one_of_them(runs_dir: Path, capsys: Capt
     many = said(capsys, "show", run_dir, "phase2")
     assert "phase2/path-1/t-2/k-2/coder" in many and "phase1/" not in many and "prompt ──" not in many
     assert "no step 'phase7'" in said(capsys, "show", run_dir, "phase7", code=1)
-
-
-def test_show_does_not_let_a_script_drive_the_terminal(tmp_path: Path, capsys: Captured) -> None:
     Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run")
     shown = said(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
@@ -135,13 +134,6 @@ def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys
         assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
 
 
-def test_report_says_where_it_wrote(runs_dir: Path, capsys: Captured) -> None:
-    path = Path(said(capsys, "report", runs_dir / "bad").strip())
-    assert path == (runs_dir / "bad" / "report.html").absolute() and "Failed" in path.read_text(encoding="utf-8")
-    assert "line 1" in said(capsys, "report", runs_dir / "damaged", code=1)
-    assert "holds no run" in said(capsys, "report", runs_dir / "no-run", code=1)
-
-
 def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
     command = [sys.executable, "-m", "mle_star.cli.app", "watch", str(runs_dir / "good")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -159,9 +151,13 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
     assert (process.returncode, err.strip()) == (0, "no longer served")
 
 
-def test_a_run_is_found_by_its_name_its_beginning_and_as_the_latest(
+def test_a_run_is_found_by_its_name_its_beginning_and_as_the_latest_and_report_says_where_it_wrote(
     runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = Path(said(capsys, "report", runs_dir / "bad").strip())
+    assert path == (runs_dir / "bad" / "report.html").absolute() and "Failed" in path.read_text(encoding="utf-8")
+    assert "line 1" in said(capsys, "report", runs_dir / "damaged", code=1)
+    assert "holds no run" in said(capsys, "report", runs_dir / "no-run", code=1)
     monkeypatch.chdir(runs_dir.parent)
     by_folder = said(capsys, "show", runs_dir / "good")
     assert said(capsys, "show", "good") == said(capsys, "show", "goo") == by_folder

@@ -197,10 +197,13 @@ def test_a_line_tells_of_a_study_without_what_is_for_programs() -> None:
     assert line is not None and line.words == "ablation study of 1 part: Without `bins` it is 0.1 worse."
 
 
-def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
+def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_event(tmp_path: Path) -> None:
     run_dir, events = tmp_path / "run", list(Invented(seed=11).events())
     write_journal(run_dir, events[:150])
     out, err = io.StringIO(), io.StringIO()
+    with contextlib.suppress(RuntimeError), make_display("plain", run_dir=run_dir, out=out, err=err):
+        raise RuntimeError("before the first event")
+    assert out.getvalue() + err.getvalue() == ""
     with (
         Journal(run_dir / "journal.jsonl") as journal,
         make_display("json", run_dir=run_dir, out=out) as lines,
@@ -215,10 +218,3 @@ def test_a_resumed_run_is_shown_with_what_it_had(tmp_path: Path) -> None:
     assert kinds[0] == "run_resumed" and len(kinds) == 1 + len(events) - 150
     assert "the run continues" in err.getvalue().split("\n")[0]
     assert err.getvalue().count("completed, score") >= 3
-
-
-def test_a_display_that_heard_nothing_leaves_nothing(tmp_path: Path) -> None:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.suppress(RuntimeError), make_display("plain", run_dir=tmp_path, out=out, err=err):
-        raise RuntimeError("before the first event")
-    assert out.getvalue() + err.getvalue() == ""

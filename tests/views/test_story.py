@@ -75,7 +75,9 @@ def counts(story: RunStory) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(tmp_path: Path) -> None:
+def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt_in_order_of_time(
+    tmp_path: Path,
+) -> None:
     events = list(Invented(M=4, T=3, K=3, L=2, R=3).events())
     with Journal(tmp_path / "run" / "journal.jsonl") as journal:
         for event in events:
@@ -88,9 +90,7 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt(
     assert [attempt.step for attempt in story.attempts] == [e.step for e in events if isinstance(e, tried)]
     done = sum(isinstance(event, (ev.AgentFinished, ev.ScriptFinished)) for event in events)
     assert story.progress == (done, done)
-
-
-def test_the_first_score_is_the_first_in_time_whatever_number_its_candidate_has() -> None:
+    # The first score is the first in time, whatever number its candidate has.
     events = changed(Invented(M=3, T=1).events(), ev.CandidateEvaluated, lambda one: {"index": 2 - one.index})
     story = RunStory.from_events(events)
     first = next(event.score for event in events if isinstance(event, ev.CandidateEvaluated) and event.score)
@@ -309,7 +309,7 @@ def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direc
     ]  # fmt: skip
 
 
-def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval() -> None:
+def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_where_the_rows_are_the_same() -> None:
     events = Invented(seed=11).ended(expected=EXPECTED)
     story = story_of(events, HOLDOUT)
     verdict = Verdict(story)
@@ -337,6 +337,10 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_with_the_interval
     alone = Verdict(story_of(events))
     assert [row.kind for row in alone.yardsticks] == ["single", "result"]
     assert not alone.checked and "nobody checked it" in alone.sure
+    cut, claimed, nothing = story_of(events[:-1], HOLDOUT), story_of(events[:-1]), story_of(events[:1], HOLDOUT)
+    assert nothing.score is None and Comparison.of(story, nothing).why_not == Comparison.of(story, story).why_not == ""
+    assert "rows kept for the end" in Comparison.of(story, cut).why_not
+    assert "by its own script" in Comparison.of(story, claimed).why_not
 
 
 def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
@@ -348,15 +352,6 @@ def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     config = PipelineConfig(scoring="self_reported")
     story.apply(ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config))
     assert not Verdict(story).checked and Verdict(story).split == ""
-
-
-def test_scores_are_said_to_be_apart_only_where_they_are() -> None:
-    events = Invented(seed=11).ended(expected=EXPECTED)
-    whole, cut, claimed = story_of(events, HOLDOUT), story_of(events[:-1], HOLDOUT), story_of(events[:-1])
-    nothing = RunStory.from_events([events[0], HOLDOUT])
-    assert nothing.score is None and Comparison.of(whole, nothing).why_not == Comparison.of(whole, whole).why_not == ""
-    assert "rows kept for the end" in Comparison.of(whole, cut).why_not
-    assert "by its own script" in Comparison.of(whole, claimed).why_not
 
 
 # --- how it ended -----------------------------------------------------------------------------------------------
