@@ -242,9 +242,9 @@ def test_a_follower_reads_whole_lines_only_survives_damage_and_sees_that_a_proce
     assert (follower.story.score, follower.working) == (whole.score, False)
     assert any("line 31" in message for _, message in follower.story.notices)
     died = Follower(tmp_path / "died")
-    with Journal(tmp_path / "died" / "journal.jsonl") as journal:
+    with Journal(tmp_path / "died" / "journal.jsonl") as begun:
         for event in list(Invented().events())[:20]:
-            journal.record(event)
+            begun.record(event)
         died.refresh()
         assert died.working
     deadline = time.monotonic() + 120

@@ -78,9 +78,8 @@ def mark(number: int, one: Attempt, x: float, y: float, kind: str, *, radius: fl
     """
     score = "" if one.score is None else f"{text.score(one.score)}, "
     hint = f"{number}. {text.one_line(one.label, 80)}: {score}{one.outcome}"
-    about = Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(
-        one.link, 0 if number == 1 else -1, hint
-    )
+    tab = 0 if number == 1 else -1
+    about = Markup('data-go="{}" role="link" tabindex="{}" aria-label="{}"').format(one.link, tab, hint)
     if not glyph:
         return dot(f"mark {kind} {one.colour}", x, y, radius, hint, about)
     shape = '<text class="mark {} {}" x="{:.3f}%" y="{:.1f}" {}>{}<title>{}</title></text>'

@@ -171,13 +171,10 @@ class RunClock:
 
     def hear(self, event: events.AnyEvent) -> None:
         """Count the time up to this event to the phase that it ended in; of one that is heard again, none."""
-        if self.last is None and not isinstance(event, (events.RunStarted, events.RunResumed)):
-            return
-        if self.last is not None and event.at <= self.last:
-            return
-        if self.last is not None and not isinstance(event, events.RunResumed):
-            self.phase = phase_of(event.step) or self.phase
-            passed = (event.at - self.last).total_seconds()
+        if self.last is None:
+            self.last = event.at if isinstance(event, (events.RunStarted, events.RunResumed)) else None
+        elif event.at > self.last:
+            passed = 0.0 if isinstance(event, events.RunResumed) else (event.at - self.last).total_seconds()
+            self.last, self.phase = event.at, phase_of(event.step) or self.phase
             self.seconds += passed
             self.by_phase[self.phase] = self.by_phase.get(self.phase, 0.0) + passed
-        self.last = event.at

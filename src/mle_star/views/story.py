@@ -312,13 +312,10 @@ class RunStory:
     def _attempts(self) -> list[Attempt]:
         chosen = self.chosen_candidate
         best = "" if chosen is None else chosen.step
-        found = [
-            Attempt.of(
-                node, self._grown_from(node), accepted=node.step == best if node.kind == "candidate" else node.accepted
-            )
-            for node in self.nodes
-            if not isinstance(node.event, events.DataUsageChecked) or node.event.changed
-        ]
+        found = []
+        for node in (one for one in self.nodes if one.kind != "data" or one.event_accepted):
+            accepted = node.step == best if node.kind == "candidate" else node.accepted
+            found.append(Attempt.of(node, self._grown_from(node), accepted=accepted))
         return sorted(found, key=lambda attempt: attempt.at)
 
     def _grown_from(self, node: SearchNode) -> tuple[str, ...]:
