@@ -237,13 +237,13 @@ class _Pipeline:
         stage.ended_by(why, score=None if result is None else result.initial_score)
         if result is not None:
             return result
-        causes = "; ".join(f"{name}: {line}" for name, line in getattr(why, "errors", {}).items())
-        reasons, limit = [f"{why} ({causes[:400]})" if causes else str(why)], "phase1"
         if isinstance(why, BudgetExceeded):
-            reasons, limit = [], why.limit
-        diagnostics = final_result.diagnostics_of(self.context, why, reason=limit)
-        kind = PipelineTimeoutError if isinstance(why, BudgetExceeded) else PipelineError
-        raise kind(self._without_solution(*reasons), diagnostics=diagnostics) from why
+            diagnostics = final_result.diagnostics_of(self.context, why, reason=why.limit)
+            raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from why
+        causes = "; ".join(f"{name}: {line}" for name, line in getattr(why, "errors", {}).items())
+        reason = f"{why} ({causes[:400]})" if causes else str(why)
+        diagnostics = final_result.diagnostics_of(self.context, why, reason="phase1")
+        raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from why
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:
         if why := self.stages.reason_to_skip("phase2"):
