@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mle_star.data.brief import MAX_CHARACTERS, data_brief, picture_size
 from mle_star.holdout.holdout import HoldOut
-from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.models import PipelineConfig
+from tests.method.conftest import make_task
 
 
 def write_task(folder: Path, labels: list[int], *, rows: int = 400) -> None:
@@ -50,11 +51,7 @@ def test_nothing_of_the_hidden_labels_reaches_the_brief(tmp_path: Path) -> None:
     for number in range(2):
         place = tmp_path / str(number)
         write_task(place / "input", plain)
-        task = TaskDescription(
-            competition_id="c", task_type=TaskType.classification, data_modality=DataModality.tabular,
-            evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `label`.",
-            data_dir=str(place / "input"),
-        )  # fmt: skip
+        task = make_task(place / "input", description="Predict `label`.")
         holdout = HoldOut.prepare(task, PipelineConfig(scoring="auto"), place / "run")
         shown = holdout.seen
         if number:  # turn round what the view hides, in the real data: the brief must not notice

@@ -343,13 +343,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, given: dict[str, Any], words:
 # --- task files ------------------------------------------------------------------------------------------
 
 GOOD = {
-    "competition_id": "prices",
-    "task_type": "regression",
-    "data_modality": "tabular",
-    "evaluation_metric": "rmse",
-    "metric_direction": "minimize",
-    "description": "Predict `price`.",
-}
+    "competition_id": "prices", "task_type": "regression", "data_modality": "tabular", "evaluation_metric": "rmse",
+    "metric_direction": "minimize", "description": "Predict `price`.",
+}  # fmt: skip
 
 
 def task_folder(place: Path, **changes: Any) -> Path:

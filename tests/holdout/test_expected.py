@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -18,14 +18,14 @@ from mle_star.data.metrics import known_metric
 from mle_star.holdout.answers import Answers
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.views import Data
-from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.holdout.views import Data, Truth
+from mle_star.models import PipelineConfig
 from mle_star.search.shortlist import BLEND, Field
+from tests.method.conftest import make_task
 
 
 def write_rows(folder: Path, count: int, asked: int, groups: int = 0) -> Path:
     """Coins: no feature says anything, so that scripts differ by chance only."""
-    folder.mkdir(parents=True)
     dice = random.Random(5)
     rows: list[dict[str, object]] = [
         {"id": i, "x": dice.random(), "y": dice.randint(0, 1)} for i in range(count + asked)
@@ -33,20 +33,29 @@ def write_rows(folder: Path, count: int, asked: int, groups: int = 0) -> Path:
     if groups:
         for i, row in enumerate(rows):
             row["who"] = f"w{i % groups}" if i < count else f"t{i % 7}"
-    frame = pandas.DataFrame(rows)
-    frame[:count].to_csv(folder / "train.csv", index=False)
-    frame[count:].drop(columns="y").to_csv(folder / "test.csv", index=False)
-    frame[count:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
+    return write_frame(folder, pandas.DataFrame(rows), count)
+
+
+def write_frame(folder: Path, frame: pandas.DataFrame, known: int) -> Path:
+    """The first rows are those to learn from."""
+    folder.mkdir(parents=True)
+    frame[:known].to_csv(folder / "train.csv", index=False)
+    frame[known:].drop(columns="y").to_csv(folder / "test.csv", index=False)
+    frame[known:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
     return folder
 
 
 def holdout_on(folder: Path, tmp_path: Path) -> HoldOut:
-    task = TaskDescription(
-        competition_id="coins", task_type=TaskType.classification, data_modality=DataModality.tabular,
-        evaluation_metric="accuracy", metric_direction=MetricDirection.maximize, description="Predict `y`.",
-        data_dir=str(folder),
-    )  # fmt: skip
-    return HoldOut.prepare(task, PipelineConfig(), tmp_path / "run")
+    return HoldOut.prepare(make_task(folder, description="Predict `y`."), PipelineConfig(), tmp_path / "run")
+
+
+def scorer_on(folder: Path, metric: str = "accuracy") -> Scorer:
+    return Scorer(Data.read(find_layout(folder, "Predict `y`."), folder), known_metric(metric))
+
+
+def said_of(truth: Truth, rows: Iterable[int], is_right: Callable[[int], bool]) -> dict[int, tuple[str, ...]]:
+    """The truth of these coins, or the other side."""
+    return {row: (truth[row][0] if is_right(row) else str(1 - int(truth[row][0])),) for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +76,7 @@ def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | N
     return Answers(said, ())
 
 
-def test_the_best_of_many_lucky_scripts_promises_no_more_than_it_is_worth(holdout: HoldOut) -> None:
+def test_the_best_of_many_lucky_scripts_is_expected_to_be_worth_no_more_than_it_is(holdout: HoldOut) -> None:
     boasts, measures, expected = [], [], []
     for repeat in range(10):
         predictions = [guesses(holdout, 100 * repeat + i) for i in range(20)]
@@ -82,7 +91,7 @@ def test_the_best_of_many_lucky_scripts_promises_no_more_than_it_is_worth(holdou
     assert sum(expected) / 10 < 0.515, "the choice among the shortlist adds nothing to the expected score"
 
 
-def test_a_promise_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_path: Path) -> None:
+def test_an_expected_score_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_path: Path) -> None:
     holdout = holdout_on(write_rows(tmp_path / "data", 300, 25), tmp_path)
     answers = guesses(holdout, 1)
     measure = holdout.measure(answers, holdout.select_rows)
@@ -98,15 +107,11 @@ def test_a_promise_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_pa
 
 
 def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
-    folder = write_rows(tmp_path / "data", 600, 70, groups=12)
-    data = Data.read(find_layout(folder, "Predict `y`."), folder)
-    assert data.rule.kind == "groups" and data.asked_units == 7
-    scorer, rows = Scorer(data, known_metric("accuracy")), list(range(600))
+    scorer = scorer_on(write_rows(tmp_path / "data", 600, 70, groups=12))
+    assert scorer.data.rule.kind == "groups" and scorer.data.asked_units == 7
     # right for whole groups, wrong for others: as uncertain as twelve throws of a coin
-    said: dict[int, tuple[str, ...]] = {
-        row: (data.truth[row][0] if row % 12 < 6 else str(1 - int(data.truth[row][0])),) for row in rows
-    }
-    _, low, high = scorer.grade(said, rows)
+    said = said_of(scorer.data.truth, range(600), lambda row: row % 12 < 6)
+    _, low, high = scorer.grade(said, range(600))
     assert high - low > 0.5
 
 
@@ -124,9 +129,8 @@ class CountingScorer(Scorer):
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc", "log_loss", "rmse", "f1"])
 def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: Path, metric: str) -> None:
-    folder, dice = write_rows(tmp_path / "data", 300, 50), random.Random(3)
-    data = Data.read(find_layout(folder, "Predict `y`."), folder)
-    scorer, places = CountingScorer(data, known_metric(metric)), dice.sample(range(300), 200)
+    dice, plainly = random.Random(3), scorer_on(write_rows(tmp_path / "data", 300, 50), metric)
+    scorer, places = CountingScorer(plainly.data, plainly.metric), dice.sample(range(300), 200)
     # as a script writes them, in any order, some rows without an answer
     chance = metric in ("roc_auc", "log_loss", "rmse")
     predictions: list[dict[int, tuple[str, ...]]] = [
@@ -145,25 +149,16 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
 
 
 def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path) -> None:
-    folder, start, dice = tmp_path / "data", date(2023, 1, 1), random.Random(5)
-    folder.mkdir()
+    start, dice, known = date(2023, 1, 1), random.Random(5), 5 * 400
     days = [start + timedelta(days=i // 5) for i in range(5 * 480)]
     frame = pandas.DataFrame({"id": range(len(days)), "day": [f"{d:%d.%m.%Y}" for d in days]})
     frame["y"] = [dice.randint(0, 1) for _ in days]
-    known = 5 * 400
-    frame[:known].to_csv(folder / "train.csv", index=False)
-    frame[known:].drop(columns="y").to_csv(folder / "test.csv", index=False)
-    frame[known:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
-    data = Data.read(find_layout(folder, "Predict `y`."), folder)
-    assert data.rule.kind == "time" and data.asked_units == 80
-    scorer, rows = Scorer(data, known_metric("accuracy")), list(range(known - 400, known))
+    scorer, rows = scorer_on(write_frame(tmp_path / "data", frame, known)), range(known - 400, known)
+    assert scorer.data.rule.kind == "time" and scorer.data.asked_units == 80
 
     def width(run: int) -> float:
         """Right on so many days in a row, then wrong on as many."""
-        said: dict[int, tuple[str, ...]] = {
-            row: (data.truth[row][0] if row // 5 // run % 2 else str(1 - int(data.truth[row][0])),) for row in rows
-        }
-        _, low, high = scorer.grade(said, rows)
+        _, low, high = scorer.grade(said_of(scorer.data.truth, rows, lambda row: bool(row // 5 // run % 2)), rows)
         return high - low
 
     assert width(run=20) > 0.6, "twenty days in a row count as one, whatever the spelling of dates sorts like"
@@ -171,15 +166,9 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
 
 
 def test_a_score_on_fewer_views_is_set_against_one_on_all(holdout: HoldOut) -> None:
-    truth = holdout.scorer.data.truth
     easy = set(holdout.views[0].hidden)
-
-    def says(row: int) -> tuple[str, ...]:
-        right = row in easy or row % 2 == 0
-        return (truth[row][0] if right else str(1 - int(truth[row][0])),)
-
-    whole = Answers({row: says(row) for row in holdout.hidden_rows}, ())
-    part = Answers({row: says(row) for row in holdout.views[0].hidden}, ())
+    said = said_of(holdout.scorer.data.truth, holdout.hidden_rows, lambda row: row in easy or row % 2 == 0)
+    whole, part = Answers(said, ()), Answers({row: said[row] for row in easy}, ())
     assert holdout.measure(part).score == 1.0, "on the easy rows alone"
     measured = holdout.measure(part, reference=whole)
     assert measured.score == pytest.approx(holdout.measure(whole).score)
@@ -187,17 +176,15 @@ def test_a_score_on_fewer_views_is_set_against_one_on_all(holdout: HoldOut) -> N
 
 def test_a_blend_must_win_where_its_weights_were_not_found(holdout: HoldOut) -> None:
     truth, search = holdout.scorer.data.truth, set(holdout.search_rows)
-    learnt: dict[int, tuple[str, ...]] = {
-        row: (truth[row][0] if row in search else str(1 - int(truth[row][0])),) for row in holdout.hidden_rows
-    }
+    learnt = said_of(truth, holdout.hidden_rows, lambda row: row in search)
     field = Field(holdout, {"path 1": guesses(holdout, 3, 0.5), BLEND: Answers(learnt, ())}, None)
     assert field.choose(holdout.select_rows) == "path 1"
-    field.answers[BLEND] = Answers({row: (truth[row][0],) for row in holdout.hidden_rows}, ())
+    field.answers[BLEND] = Answers(said_of(truth, holdout.hidden_rows, lambda row: True), ())
     assert field.choose(holdout.select_rows) == BLEND
 
 
 def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(holdout: HoldOut) -> None:
-    right: dict[int, tuple[str, ...]] = {row: (holdout.scorer.data.truth[row][0],) for row in holdout.hidden_rows}
+    right = said_of(holdout.scorer.data.truth, holdout.hidden_rows, lambda row: True)
     some = Answers({row: right[row] for row in holdout.split.views[0]}, ())
     field = Field(holdout, {"on one view": some, "on all": Answers(right, ()), BLEND: Answers(right, ())}, None)
     assert field.choose(holdout.select_rows) == "on all", "and one script rather than a blend that is no better"
@@ -207,11 +194,8 @@ def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(hold
     """Luck on one view is no reason; a lead that every draw of the rows shows is one."""
     truth, view = holdout.scorer.data.truth, holdout.split.views[0]
 
-    def says(wrong_every: int, rows: Iterable[int]) -> Answers:
-        told = {
-            row: truth[row][0] if place % wrong_every else str(1 - int(truth[row][0])) for place, row in enumerate(rows)
-        }
-        return Answers({row: (answer,) for row, answer in told.items()}, ())
+    def says(wrong_every: int, rows: Sequence[int]) -> Answers:
+        return Answers(said_of(truth, rows, lambda row: bool(rows.index(row) % wrong_every)), ())
 
     whole, weak = says(6, holdout.hidden_rows), says(2, holdout.hidden_rows)
     lucky = Answers({row: whole.hidden[row] for row in view}, ())

@@ -20,7 +20,7 @@ from .coverage import World, coverage
         (World("log_loss", rare=True), 40, 1), (World("rmse"), 100, 6), (World("quadratic_weighted_kappa"), 40, 6),
     ],
 )  # fmt: skip
-def test_nineteen_of_twenty_promises_are_kept_however_few_rows_there_are(
+def test_nineteen_of_twenty_intervals_hold_the_truth_however_few_rows_there_are(
     world: World, count: int, shortlist: int
 ) -> None:
     assert coverage(world, count, shortlist=shortlist, asked=400 if shortlist > 1 else 0, repeats=100) >= 0.92

@@ -18,8 +18,9 @@ from mle_star.holdout.explain import MOST_CLASSES, OTHER, answer_charts
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
-from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.models import MetricDirection, PipelineConfig
 from mle_star.search.final_result import _Truth
+from tests.method.conftest import make_task
 
 ROWS, ASKED = 120, 20
 
@@ -54,10 +55,8 @@ def said(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
 
 
 def prepared(folder: Path, metric: str, run_dir: Path) -> HoldOut:
-    task = TaskDescription(
-        competition_id="t", task_type=TaskType.tabular, data_modality=DataModality.tabular, evaluation_metric=metric,
-        metric_direction=known_metric(metric).direction, description="Predict `y`.", data_dir=str(folder),
-    )  # fmt: skip
+    known = {"evaluation_metric": metric, "metric_direction": known_metric(metric).direction}
+    task = make_task(folder, description="Predict `y`.", **known)
     return HoldOut.prepare(task, PipelineConfig(), run_dir, write=False)
 
 

@@ -141,7 +141,8 @@ class HoldOut:
         covered = _covered(answers, wanted)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
         if ahead and self.scorer.data.asked:
-            low, high = after_more_rows(self.scorer.metric, low, high, self.learned_share)
+            learned_from = 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
+            low, high = after_more_rows(self.scorer.metric, low, high, learned_from)
         shift = self._shift(reference, wanted, covered, score)
         score, low, high = shifted(self.scorer.metric, score, low, high, shift or 0.0)
         return Measure(
@@ -154,11 +155,6 @@ class HoldOut:
             views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
             estimated=shift is not None,
         )
-
-    @property
-    def learned_share(self) -> float:
-        """The share of the labelled rows that a script learns from while it is scored."""
-        return 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
 
     def figure(self, answers: Answers, rows: Sequence[int], reference: Answers | None = None) -> float:
         """The score alone, without its interval."""
