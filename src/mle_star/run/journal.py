@@ -65,17 +65,14 @@ def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
 
 
 def _check_version(path: Path, line: bytes) -> None:
-    """Refuse a journal of a later version before any of its lines is misread."""
-    try:
-        first = json.loads(line)
-    except ValueError:
-        return  # damage: the event's own validation says so, with the line number
-    version = first.get("schema_version", events.SCHEMA_VERSION) if isinstance(first, dict) else events.SCHEMA_VERSION
-    if version != events.SCHEMA_VERSION:
-        raise JournalError(
-            f"{path}, line 1: journal version {version}, but this program reads version {events.SCHEMA_VERSION}; "
-            "use the version of mle-star that wrote it"
-        )
+    """Refuse a journal of another version before any of its lines is misread; damage is told later, with its line."""
+    with suppress(ValueError, AttributeError):
+        version = json.loads(line).get("schema_version", events.SCHEMA_VERSION)
+        if version != events.SCHEMA_VERSION:
+            raise JournalError(
+                f"{path}, line 1: journal version {version}, but this program reads version {events.SCHEMA_VERSION}; "
+                "use the version of mle-star that wrote it"
+            )
 
 
 def _words(event: AnyEvent) -> tuple[str, str, int]:

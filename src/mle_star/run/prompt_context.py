@@ -182,10 +182,8 @@ def _limits(call: _Call) -> Slots:
             lines.append("- Use fewer rounds, folds or rows, the same in every run of the study.")
     sample = run.shared.scripts.sample
     if sample is not None and not study and not call.agent.plans and run.phase != "finalization":
-        rows = f"{sample.rows} of the {sample.of} training rows"
-        lines.append(
-            f"- A new script may first run on a sample of {rows}, and must work there; all rows give its score."
-        )
+        first = f"- A new script may first run on a sample of {sample.rows} of the {sample.of} training rows"
+        lines.append(f"{first}, and must work there; all rows give its score.")
     left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study and (not repair or run.phase == "finalization"):
@@ -294,8 +292,7 @@ class Tried(NamedTuple):
         if self.score is None:
             result = "failed" + (f": {error}" if error else "")
         else:
-            bounded = sure is not None and sure.low is not None and sure.high is not None
-            interval = f" ({sure.low:.6g} to {sure.high:.6g})" if sure is not None and bounded else ""
+            interval = "" if sure is None or sure.low is None else f" ({sure.low:.6g} to {sure.high:.6g})"
             basis = f", {sure.basis}" if sure is not None and sure.basis else ""
             outcome = "" if self.where == "candidate" else f", {self.outcome}"
             result = f"{self.score:.6g}{interval}{basis}{_change(self.change)}{outcome}"

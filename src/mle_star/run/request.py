@@ -36,10 +36,8 @@ _IN_SYSTEM_PROMPT = "It stands in the system prompt, under the heading Task."
 async def ask_for_code(agent: AgentType, variant: str | None = None, **values: Any) -> str:
     """The code of an agent's reply; empty, with a warning, when the call failed or the reply holds none."""
     reply = await try_agent(agent, variant, **values)
-    if reply is None:
-        return ""
-    code = code_of(reply.text)
-    if not code:
+    code = "" if reply is None else code_of(reply.text)
+    if reply is not None and not code:
         warn_unusable(agent, reply.text)
     return code
 
