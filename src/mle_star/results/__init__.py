@@ -68,14 +68,14 @@ class Model:
     @property
     def features(self) -> list[str]:
         """The columns that new rows must have, the key of a row aside, unless that is a date."""
-        unasked = {*self.targets} if self._is_dated else {*self.targets, self.layout.key}
-        return [name for name in self._asked.columns if name not in unasked]
+        left_out = {*self.targets} if self._is_dated else {*self.targets, self.layout.key}
+        return [name for name in self._predicted.columns if name not in left_out]
 
     @property
     def _is_dated(self) -> bool:
         """Are rows named by a moment, of which scripts make features?"""
-        key = self.layout.key
-        return key in self._asked.sample and bool(moments_of(self._asked.column(key), self._asked.sample[key]))
+        key, table = self.layout.key, self._predicted
+        return key in table.sample and bool(moments_of(table.column(key), table.sample[key]))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Model:
         return self.layout.target.names
 
     @property
-    def _asked(self) -> Table:
+    def _predicted(self) -> Table:
         """The table whose rows are predicted: the test's, or the training table itself."""
         return self.layout.test or self.layout.train
 
@@ -92,7 +92,7 @@ class Model:
         import pandas
 
         is_file = isinstance(new, (str, Path))
-        frame = read_new(Path(new), self._asked) if is_file else texts_of(new, self._asked)
+        frame = read_new(Path(new), self._predicted) if is_file else texts_of(new, self._predicted)
         rows = self._checked(frame, str(new) if is_file else "the new rows")
         with FileLock(str(self.run_dir / ".predict.lock")):
             answers = self._answers(rows, timeout_seconds)
@@ -139,12 +139,12 @@ class Model:
             known = some_of(self.features, 20)
             raise ConfigError(f"{name} lacks {some_of(absent, 5)}; the model was trained on {known}")
         for column in self.features:
-            if column in self._asked.sample and self._asked.column(column).kind == "number":
+            if column in self._predicted.sample and self._predicted.column(column).kind == "number":
                 _refuse_words(column, frame[column], name)
-        key, wanted = self.layout.key, [column for column in self._asked.columns if column not in self.targets]
+        key, wanted = self.layout.key, [column for column in self._predicted.columns if column not in self.targets]
         if key is not None and not self._is_dated and (key not in frame.columns or frame[key].duplicated().any()):
             frame = frame.assign(**{key: [str(number) for number in range(len(frame))]})
-        if unknown := [column for column in frame.columns if column not in {*self._asked.columns, *self.targets}]:
+        if unknown := [column for column in frame.columns if column not in {*self._predicted.columns, *self.targets}]:
             logger.warning("%s: columns that the training data do not have are left out: %s", name, ", ".join(unknown))
         return frame.reindex(columns=wanted, fill_value="")
 

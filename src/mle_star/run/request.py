@@ -1,6 +1,6 @@
 """The one way to ask: a prompt is filled, sent as a step of the run, recorded, and its reply read.
 
-Whatever every agent is to be told stands in `_prompt`; whatever happens to every call, happens in `ask`.
+Whatever every agent is to be told stands in `_prompt`; whatever happens to every call, happens in `ask_agent`.
 """
 
 from __future__ import annotations
