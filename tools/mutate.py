@@ -28,12 +28,11 @@ BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
 TESTS = {
     "run/budget": [f"{PIPELINE}budget.py"],
-    "run/timing": [f"{PIPELINE}budget.py", "tests/execution/test_in_run.py"],
+    "run/timing": [f"{PIPELINE}budget.py", f"{EXECUTION}recorded.py"],
     "method/codeblocks": ["tests/test_codeblocks.py"],
     "execution/outcome": [f"{EXECUTION}outcome.py"],
     "execution/recorded": [
         f"{EXECUTION}recorded.py",
-        f"{EXECUTION}in_run.py",
         f"{EXECUTION}workspace.py",
         f"{EXECUTION}scored.py",
         f"{PIPELINE}holdout.py::test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_as_are_wanted",

@@ -218,16 +218,14 @@ async def test_an_error_that_stays_is_returned_not_raised(
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_here(task: m.TaskDescription) -> None:
+async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_and_cancellation_passes_through(
+    task: m.TaskDescription,
+) -> None:
     repairs = Repairs(scored(0.5))
     last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
     assert (repairs.told, result.score, result.is_error) == ([], None, False)
     last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs, require_score=True)
     assert last.score == 0.5 and "without printing its score line" in repairs.told[0]
-
-
-@pytest.mark.req("REQ-EX-021")
-async def test_cancellation_passes_through_the_repairs(task: m.TaskDescription) -> None:
     with pytest.raises(asyncio.CancelledError):
         await evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))
 
@@ -355,10 +353,9 @@ def test_all_of_it_is_found_in_one_place() -> None:
         "ExecutionRawResult",
     ]  # fmt: skip
     assert set(required) <= set(vars(mle_star.execution))
-    elsewhere = {
-        name for name, function in FUNCTIONS.items() if not function.__module__.startswith("mle_star.execution")
-    }
-    assert elsewhere == {"parse_score", "rank_solutions", "is_better_solution"}  # pure functions of text and values
+    homes = {name: function.__module__ for name, function in FUNCTIONS.items()}
+    pure = {"parse_score", "rank_solutions", "is_better_solution"}  # of text and values
+    assert {name for name, home in homes.items() if not home.startswith("mle_star.execution")} == pure
 
 
 @pytest.mark.req("REQ-EX-022", "REQ-EX-041", "REQ-EX-042")
@@ -371,9 +368,8 @@ def test_scripts_never_run_inside_this_process_nothing_is_remembered_and_no_scor
             if isinstance(node, ast.Call):
                 name = _last_name(node.func)
                 assert name not in ("import_module", "exec_module"), path
-                assert name not in ("exec", "eval", "compile", "__import__") or isinstance(node.func, ast.Attribute), (
-                    path
-                )
+                plain = isinstance(node.func, ast.Name)
+                assert not plain or name not in ("exec", "eval", "compile", "__import__"), path
                 assert name != "chdir" or path.parent.name == "child", path  # a process of its own
                 assert name not in ("sorted", "min", "max", "sort") or "score" not in text, (path.name, text)
             ordering = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
@@ -399,10 +395,8 @@ SAMPLING = "limit = {'rows': 30000}  # ```\ntrain = train.sample(limit['rows'])"
 def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plain_digits() -> None:
     sentence = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
     assert sentence == SUBSAMPLE_INSTRUCTION
-    assert get_subsample_instruction(m.PipelineConfig()) == sentence.replace("{limit}", "30000")
-    for limit in (5, 1234567):
-        told = get_subsample_instruction(m.PipelineConfig(subsample_limit=limit))
-        assert told == sentence.replace("{limit}", str(limit))
+    for limit, settings in (("30000", {}), ("1234567", {"subsample_limit": 1234567})):
+        assert get_subsample_instruction(m.PipelineConfig(**settings)) == sentence.replace("{limit}", limit)
 
 
 @pytest.mark.req("REQ-EX-019", "REQ-EX-020")

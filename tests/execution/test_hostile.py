@@ -60,20 +60,6 @@ def contents(folder: Path) -> Files:
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    (folder / "precious").write_text("mine\n")
-    return folder
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
-@pytest.fixture
 def open_small(open_run: OpenRun) -> OpenRun:
     """A run with an executor of small limits; what a run finds out once is given."""
 
@@ -142,19 +128,22 @@ def kinds(number: int, case: Case) -> list[Kind]:
 )
 @pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
-    case: Case, kind: Kind, open_small: OpenRun, task: TaskDescription, outside: Path, port: int,
-    secrets: list[str], monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
+    case: Case, kind: Kind, open_small: OpenRun, task: TaskDescription, tmp_path: Path, secrets: list[str],
+    monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
     if kind == "auto" and not bubblewrap_works:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
-    token = uuid.uuid4().hex
-    home = pwd.getpwuid(os.getuid()).pw_dir
+    token, home, outside = uuid.uuid4().hex, pwd.getpwuid(os.getuid()).pw_dir, tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("mine\n")
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
     words = {"TOKEN": token, "OUTSIDE": str(outside), "PORT": str(port), "HOMEFILE": HOMEFILE, "REALHOME": home}
     code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
-    with open_small(config=PipelineConfig(require_sandbox=kind != "none"), sandbox=kind) as run:
+    with server, open_small(config=PipelineConfig(require_sandbox=kind != "none"), sandbox=kind) as run:
         result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         if result.timed_out and case.score is not None and result.score is None:  # too slow to come to its score
             result = await execute_in_run(script(code), purpose="solution", timeout_seconds=60)

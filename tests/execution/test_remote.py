@@ -184,13 +184,7 @@ async def test_a_free_place_goes_to_the_run_that_has_had_fewest_scripts() -> Non
     go_on.set()
     await asyncio.gather(*scripts, return_exceptions=True)
     assert order == ["a1", "b1", "b2", "a3"]
-    async with turns.slot("late"):
-        order.append("free again")
-
-
-async def test_a_place_that_comes_with_the_cancellation_is_passed_on() -> None:
-    turns = Queue(1)
-    first = turns.slot("a")
+    first = turns.slot("a")  # free again; and a place that comes with the cancellation is passed on
     await first.__aenter__()
     waiting = asyncio.create_task(turns.slot("b").__aenter__())
     await asyncio.sleep(0)
@@ -261,7 +255,7 @@ async def test_where_nothing_confines_a_script_changed_data_are_thrown_away(tmp_
     assert (tmp_path / "data" / "a.csv").read_text() == "true"
 
 
-def test_of_what_a_script_submits_only_plain_files_within_bounds_come_back(tmp_path: Path) -> None:
+def test_of_what_a_script_submits_only_plain_files_within_bounds_come_back_however_deep(tmp_path: Path) -> None:
     final = tmp_path / "final"
     final.mkdir()
     for number in range(1001):
@@ -274,9 +268,6 @@ def test_of_what_a_script_submits_only_plain_files_within_bounds_come_back(tmp_p
     assert len(found) == 999 and left == ["0001"] and "0000" not in found
     (tmp_path / "link").symlink_to(final)
     assert collect(tmp_path / "link") == ({}, []), "a link in its place leads nowhere"
-
-
-def test_a_folder_of_any_depth_comes_back(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()

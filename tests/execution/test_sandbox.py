@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import pwd
@@ -35,7 +36,7 @@ from mle_star.execution.sandbox import (
 )
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig
-from mle_star.testing.executor import PLAIN_ENV, living
+from mle_star.testing.executor import PLAIN_ENV, gone, living
 from tests.execution.conftest import request_for
 from tests.execution.users import SCRIPT, driver
 
@@ -313,18 +314,14 @@ def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
 
 @pytest.mark.req("REQ-EX-037")
 @pytest.mark.parametrize("sandbox", ["auto", "none"])
-def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: Path) -> None:
-    token = f"orphan-{os.getpid()}-{sandbox}"
+async def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_path: Path) -> None:
+    token, deadline = f"orphan-{os.getpid()}-{sandbox}", time.monotonic() + 120
     process = driver(sys.executable, SCRIPT, "sleep", sandbox, str(tmp_path), token)
     try:
-        deadline = time.monotonic() + 120
-        while not living(f"time.sleep(600) {token}") and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert living(f"time.sleep(600) {token}"), "the script never started"
+        while not (begun := living(f"time.sleep(600) {token}")) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        assert begun, "the script never started"
     finally:
         process.kill()
         process.wait()
-    deadline = time.monotonic() + 240
-    while living(token) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not living(token)
+    assert await gone(token, within=240)

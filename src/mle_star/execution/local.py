@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Iterable
@@ -77,21 +76,19 @@ class LocalExecutor:
         self.limits = limits or Limits.of(self.config)
         self._sandbox, self._use_cgroups = sandbox, use_cgroups
         self._means: Means | None = None
-        self._probing = threading.Lock()
 
     def probe(self) -> Means:
         """Find out what there is, and warn once about what there is not."""
-        with self._probing:
-            if self._means is None:
-                path = os.environ.get("PATH", "")
-                means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, path)
-                if missing := means.sandbox.missing:
-                    if self.config.require_sandbox:
-                        raise ConfigError(f"require_sandbox is set, but scripts would run {missing}")
-                    logger.warning("scripts run %s", missing)
-                workspace.remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
-                self._means = means
-            return self._means
+        if self._means is None:
+            path = os.environ.get("PATH", "")
+            means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, path)
+            if missing := means.sandbox.missing:
+                if self.config.require_sandbox:
+                    raise ConfigError(f"require_sandbox is set, but scripts would run {missing}")
+                logger.warning("scripts run %s", missing)
+            workspace.remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
+            self._means = means
+        return self._means
 
     def announce(self) -> Announcement:
         """What will confine scripts here, as far as can be told before one has run."""

@@ -62,28 +62,15 @@ class LoopbackServer:
 
     def __init__(self, app: ASGIApp, *, name: str) -> None:
         self._app, self._name = app, name
-        self._socket: socket.socket | None = None
-        self._server: _QuietServer | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"http://{self.host}"
-
-    @property
-    def host(self) -> str:
-        """The one Host header that it answers to."""
-        if self._socket is None:
-            raise RuntimeError("the server is not running")
-        return f"{HOST}:{self._socket.getsockname()[1]}"
-
-    async def start(self) -> None:
-        """Listen, and come back when requests are answered."""
         # Named as TCP, or asyncio leaves small packets waiting for each other: 40 ms a call.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.bind((HOST, 0))
+        self.host = f"{HOST}:{self._socket.getsockname()[1]}"
+        self.url = f"http://{self.host}"
         self._server = _QuietServer(_config(self._guarded, http="h11", date_header=False, timeout_keep_alive=3600))
+
+    async def start(self) -> None:
+        """Listen, and come back when requests are answered."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name=self._name)
         while not self._server.started:
             if self._task.done():
@@ -93,12 +80,10 @@ class LoopbackServer:
 
     async def stop(self) -> None:
         """End at once, with every connection."""
-        if self._server is not None and self._task is not None:
-            self._server.should_exit = self._server.force_exit = True
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._task, 5)
-        if self._socket is not None:
-            self._socket.close()
+        self._server.should_exit = self._server.force_exit = True
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._task, 5)
+        self._socket.close()
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
