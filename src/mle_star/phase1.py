@@ -34,7 +34,7 @@ from mle_star.models import (
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
-from mle_star.run.events import CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
+from mle_star.run.events import OUT_OF_TIME, CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
 from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.timing import fits
@@ -59,7 +59,6 @@ QUOTED_CHARACTERS = 500
 MAX_OUTCOME = 160
 IN_TIME = "in-time"
 """The decision whether a part of the phase was done in its time."""
-OUT_OF_TIME = "Phase 1's share of the time is used up"
 REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
 

@@ -309,6 +309,8 @@ class BlockChosen(OuterStepEvent):
     plan: str = ""
 
 
+OUT_OF_TIME = "Phase 1's share of the time is used up"
+"""The error of a candidate that was passed over."""
 PLANNER_FAILED = "[planner failed]"
 """Stands in the history for a plan that never came."""
 SKIPPED = "[skipped]"

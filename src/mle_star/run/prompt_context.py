@@ -269,7 +269,8 @@ MAX_CHARACTERS = 4000
 MAX_PLAN = 220
 MAX_ERROR = 160
 
-Outcome = Literal["accepted", "rejected", "failed"]
+Outcome = Literal["accepted", "rejected", "failed", "cut"]
+"""What came of a try; the clock cut off what might have been good."""
 
 
 class Tried(NamedTuple):
@@ -289,7 +290,9 @@ class Tried(NamedTuple):
     def line(self) -> str:
         """The entry as prompts show it: one line, whatever a plan or an error holds."""
         plan, error, sure = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR), self.measure
-        if self.score is None:
+        if self.outcome == "cut":
+            result = f"not scored: {error}, which says nothing of the idea"
+        elif self.score is None:
             result = "failed" + (f": {error}" if error else "")
         else:
             interval = "" if sure is None or sure.low is None else f" ({sure.low:.6g} to {sure.high:.6g})"
@@ -320,6 +323,10 @@ def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
         error = node.leak or reason or ended
     step = (event.path, event.t) if isinstance(event, events.RefinementTried) else None
     outcome: Outcome = "failed" if score is None else "accepted" if node.accepted else "rejected"
+    if outcome == "failed" and not node.leak and run is not None and run.result.timed_out:
+        outcome, error = "cut", "stopped at its time limit"
+    elif error == events.OUT_OF_TIME:
+        outcome = "cut"
     seconds = None if run is None else run.seconds
     return Tried(*_words(event), outcome, score, change, seconds, error, measure, step)
 
