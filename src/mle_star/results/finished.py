@@ -22,6 +22,7 @@ from mle_star.results import SAMPLE_NAME, TEST_NAME, Model, read_result, score_i
 from mle_star.run.folder import RunFolder, is_running, place_copy
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import ScriptRun
+from mle_star.sdk.definitions import plain_name
 from mle_star.search.final_result import write_result
 from mle_star.views import RunStory, text
 
@@ -110,17 +111,13 @@ def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.partition(".")[0])
-    homes = importlib.metadata.packages_distributions()
-    versions = {name.lower().replace("_", "-"): (name, version) for name, version in installed.items()}
+    distributions = importlib.metadata.packages_distributions()
+    versions = {plain_name(name): f"{name}=={version}" for name, version in installed.items()}
     found: set[str] = set()
     for name in names - set(sys.stdlib_module_names):
-        for home in [_USUAL.get(name, ""), name, *homes.get(name, [])]:
-            known = versions.get(home.lower().replace("_", "-"))
-            if known is not None:
-                found.add(f"{known[0]}=={known[1]}")
-                break
-        else:
-            found.add(_USUAL.get(name, name))
+        usual = _USUAL.get(name, name)
+        homes = map(plain_name, [usual, name, *distributions.get(name, [])])
+        found.add(next((versions[home] for home in homes if home in versions), usual))
     return sorted(found, key=str.lower)
 
 
