@@ -132,26 +132,22 @@ def page_title(story: RunStory, alive: bool = True) -> str:
 
 def step_texts(step: StepStory, cap: int) -> dict[str, Any]:
     """The texts of a step's attempts, for the page to draw when one is opened."""
-    attempts = {}
-    for k, one in sorted(step.tries.items()):
-        before, after = text.clean(one.before, max_text=cap), text.clean(one.after, max_text=cap)
-        attempts[str(k)] = {
-            "plan": text.clean(one.plan, max_text=cap),
-            "after": after,
-            "ops": _opcodes(before, after) if one.after else [],
-        }
+    attempts = {str(k): _attempt_texts(one.plan, one.before, one.after, cap) for k, one in sorted(step.tries.items())}
     first = next(iter(step.tries.values()), None)
     block = first.before if first is not None else step.block.block if step.block is not None else ""
     return {"before": text.clean(block, max_text=cap), "tries": attempts}
 
 
 @lru_cache(maxsize=10_000)
-def _opcodes(before: str, after: str) -> list[tuple[str, int, int, int, int]]:
-    """How the lines of one text become those of the other; remembered, as a live page asks with every event."""
-    old, new = before.split("\n"), after.split("\n")
-    if max(len(old), len(new)) > COMPARED_LINES and before != after:
-        return [("replace", 0, len(old), 0, len(new))]
-    return list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
+def _attempt_texts(plan: str, before: str, after: str, cap: int) -> dict[str, Any]:
+    """What an attempt says, and how the lines of its block became others; a live page asks again with every event."""
+    shown = {"plan": text.clean(plan, max_text=cap), "after": text.clean(after, max_text=cap)}
+    old, new = text.clean(before, max_text=cap).split("\n"), shown["after"].split("\n")
+    if not after:
+        return {**shown, "ops": []}
+    if max(len(old), len(new)) > COMPARED_LINES and old != new:
+        return {**shown, "ops": [("replace", 0, len(old), 0, len(new))]}
+    return {**shown, "ops": difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
 
 
 def text_cap(story: RunStory) -> int:
