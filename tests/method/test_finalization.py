@@ -296,8 +296,8 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    handed_over = await use_kept_submission(BEST, reason="out of time")
-    assert handed_over.script.content == GOOD and Path(handed_over.path).read_text() == "id,target\n1,0\n2,1\n"
+    submitted = await use_kept_submission(BEST, reason="out of time")
+    assert submitted.script.content == GOOD and Path(submitted.path).read_text() == "id,target\n1,0\n2,1\n"
     found: PhaseResults = (phase1_of(BEST), [], None)
     result = await result_of_the_search(BEST, found, OUT_OF_TIME, None)
     assert result.final_solution.content == GOOD and result.contamination == DataContaminationResult(verdict="Same")
@@ -308,12 +308,12 @@ async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run
     with (run.run_dir / "large.csv").open("wb") as file:
         file.truncate(1 << 26)
     run.record(SubmissionKept(step="s", path="final/best_submission.csv", source="large.csv", rows=1, score=0.7))
-    handing_over = asyncio.create_task(use_kept_submission(BEST, reason="out of time"))
+    submitting = asyncio.create_task(use_kept_submission(BEST, reason="out of time"))
     turns = 0
-    while not handing_over.done():
+    while not submitting.done():
         await asyncio.sleep(0)
         turns += 1
-    assert Path((await handing_over).path).stat().st_size == 1 << 26
+    assert Path((await submitting).path).stat().st_size == 1 << 26
     assert turns > 20, "nothing else could happen meanwhile"
 
 
@@ -395,7 +395,7 @@ async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_
         assert sum(call.name == "leakage-detection" for call in run.agents.log) == 1 and not again.warnings
 
 
-async def test_what_is_handed_over_without_finalization_comes_with_all_that_was_said_of_it(
+async def test_what_is_submitted_without_finalization_comes_with_all_that_was_said_of_it(
     quick_run: ScriptedRun,
 ) -> None:
     run, config = current_run(), quick_run.config

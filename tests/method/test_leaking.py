@@ -121,7 +121,7 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
 
 
 @pytest.mark.req("REQ-OR-043")
-async def test_what_is_handed_over_after_a_cut_never_leaks_where_something_clean_has_a_score(
+async def test_what_is_submitted_after_a_cut_never_leaks_where_something_clean_has_a_score(
     quick_run: ScriptedRun,
 ) -> None:
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""

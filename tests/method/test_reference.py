@@ -244,5 +244,6 @@ def test_phase_3_agrees_with_its_reference_model(quick_path: Path) -> None:
         assert run.agents.names.count("ens_planner") == len(outcomes)
         assert run.agents.names.count("ensembler") == sum(outcome != "planner" for outcome in outcomes)
 
-    single = {"inputs": [0.7], "outcomes": [0.8], "direction": MetricDirection.maximize}
-    agrees(quick_path, compare, single, inputs=st.lists(TRIALS, min_size=1, max_size=4), outcomes=ROUNDS)
+    single, tie = {"inputs": [0.7], "outcomes": [0.8]}, {"inputs": [0.5, 0.6], "outcomes": [0.7, 0.7, 0.6]}
+    known: list[dict[str, Any]] = [{**one, "direction": MetricDirection.maximize} for one in (single, tie)]
+    agrees(quick_path, compare, *known, inputs=st.lists(TRIALS, min_size=1, max_size=4), outcomes=ROUNDS)
