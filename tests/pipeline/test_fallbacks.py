@@ -13,7 +13,7 @@ import pytest
 from mle_star.models import ExecutionRawResult, FinalResult, PipelineConfig
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import BudgetWarning
+from mle_star.run.events import BudgetWarning, PhaseFinished
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import ALL_PHASES, QuickRun, message_of_the_end, settings, submitted, timed
 from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, failing, fenced, hang
@@ -257,6 +257,8 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
     assert quick.ends() == said
     warnings = list(result.warnings)
     if row.stopped:
+        cut = [event.detail for event in quick.events(PhaseFinished) if event.outcome == "cancelled"]
+        assert not cut or f"({cut[0]})" in warnings[0], "what was cut off first is the reason"
         assert message_of_the_end(result, quick.dir) == f"stopped by the {row.stopped} limit"
         assert {"time": "--time-limit ", "money": "--max-budget "}[row.stopped] in warnings.pop(0)
     expected = [
