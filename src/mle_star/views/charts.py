@@ -18,7 +18,7 @@ from mle_star.models.phases import phase_of
 from mle_star.models.texts import plural
 from mle_star.run.ledger import best_score
 from mle_star.views import text
-from mle_star.views.facts import SHORT_TITLES, Attempt
+from mle_star.views.facts import SHORT_TITLES, ScoredAttempt
 from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
 from mle_star.views.verdict import ScaleMark
@@ -71,7 +71,9 @@ def dot(kind: str, x: float, y: float, radius: float, hint: str, more: Markup | 
     return Markup(shape).format(kind, x, y, radius, more, hint)
 
 
-def mark(number: int, one: Attempt, x: float, y: float, kind: str, *, radius: float = 5, glyph: str = "") -> Markup:
+def mark(
+    number: int, one: ScoredAttempt, x: float, y: float, kind: str, *, radius: float = 5, glyph: str = ""
+) -> Markup:
     """An attempt: a dot or a glyph that leads to more about it, by mouse and by keyboard.
 
     The first can be tabbed to, arrow keys lead on.
@@ -212,7 +214,7 @@ def describe(story: RunStory) -> str:
     return f"{words} The first {text.one_line(story.metric, 60)} {values}; {story.direction.better_word} is better."
 
 
-def _bands(attempts: Sequence[Attempt]) -> Iterator[Markup]:
+def _bands(attempts: Sequence[ScoredAttempt]) -> Iterator[Markup]:
     """One background per phase, with its name where there is room."""
     start = 0
     for phase, group in groupby(attempts, lambda one: phase_of(one.step)):

@@ -39,7 +39,7 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class ScoredAttempt:
     """One script that was scored, whatever made it.
 
     `accepted`: it became the one to continue from, on its own path or in its own phase. `parents` are the steps of the
@@ -57,7 +57,7 @@ class Attempt:
     parents: tuple[str, ...]
 
     @classmethod
-    def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> Attempt:
+    def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> ScoredAttempt:
         """An attempt as the ledger has it, in the light of the leaks that are known."""
         event, (label, note, _) = node.scored, LABELS[node.kind]
         path, words = getattr(event, "path", None), getattr(event, note, "")

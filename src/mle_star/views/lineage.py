@@ -11,7 +11,7 @@ from mle_star.models.texts import plural
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import SearchNode, best_score
 from mle_star.views import text
-from mle_star.views.facts import Attempt, PathStory
+from mle_star.views.facts import PathStory, ScoredAttempt
 from mle_star.views.story import E, RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
@@ -24,7 +24,7 @@ FINALIZED: dict[str, Source] = {"blend": "blend", "ensemble": "ensemble", "refin
 class Gain(NamedTuple):
     """An attempt on the way to the solution, and how much better it is than what it was made from."""
 
-    attempt: Attempt
+    attempt: ScoredAttempt
     amount: float | None
 
     @property

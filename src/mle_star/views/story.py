@@ -16,7 +16,7 @@ from mle_star.run import events
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, best_score
-from mle_star.views.facts import Attempt, Call, PathStory, RunClock, StepStory, Totals, Work, path_of
+from mle_star.views.facts import Call, PathStory, RunClock, ScoredAttempt, StepStory, Totals, Work, path_of
 from mle_star.views.headlines import Headline, headline
 
 T = TypeVar("T")
@@ -305,17 +305,17 @@ class RunStory:
         return Counter(run.result.isolation for run in self.scripts.values() if not run.result.cached)
 
     @property
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[ScoredAttempt]:
         """Every script that was scored, in the order in which that became known."""
         return self.once("attempts", self._attempts)
 
-    def _attempts(self) -> list[Attempt]:
+    def _attempts(self) -> list[ScoredAttempt]:
         chosen = self.chosen_candidate
         best = "" if chosen is None else chosen.step
         found = []
         for node in (one for one in self.nodes if one.kind != "data" or one.event_accepted):
             accepted = node.step == best if node.kind == "candidate" else node.accepted
-            found.append(Attempt.of(node, self._grown_from(node), accepted=accepted))
+            found.append(ScoredAttempt.of(node, self._grown_from(node), accepted=accepted))
         return sorted(found, key=lambda attempt: attempt.at)
 
     def _grown_from(self, node: SearchNode) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from mle_star.run.events import AgentFailed, PhaseFinished
 from mle_star.run.ledger import ScriptRun
 from mle_star.views import text
 from mle_star.views.charts import Bar, bars
-from mle_star.views.facts import SHORT_TITLES, Attempt, StepStory, Totals
+from mle_star.views.facts import SHORT_TITLES, ScoredAttempt, StepStory, Totals
 from mle_star.views.story import RunStory
 
 
@@ -24,7 +24,7 @@ class AttemptRow(NamedTuple):
     """An attempt, what it changed, how long its scripts ran, and what an estimated score rests on."""
 
     number: int
-    attempt: Attempt
+    attempt: ScoredAttempt
     change: float | None
     seconds: float
     basis: str = ""
