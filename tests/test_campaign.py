@@ -128,17 +128,11 @@ async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tm
     assert ("a-seed-9", True, None) in again.calls
 
 
-async def test_what_later_runs_have_cost_is_counted_before_money_is_shared_out_again(tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    campaign = made(tmp_path, "a", seeds=3, at_once=3, max_budget_usd=2.5)
-    await campaign.run(Runs())
-    (folder / "a-seed-7" / "result.json").unlink()
-    again = Runs()
-    await Campaign.open(folder).run(again)
-    assert again.calls == [("a-seed-7", True, 0.5)]
-
-
-async def test_the_money_is_shared_by_the_runs_that_are_left_and_never_exceeded(tmp_path: Path) -> None:
+async def test_the_money_is_shared_by_the_runs_that_are_left_after_all_that_was_spent(tmp_path: Path) -> None:
+    await made(tmp_path / "once", "a", seeds=3, at_once=3, max_budget_usd=2.5).run(Runs())
+    (tmp_path / "once" / "c" / "a-seed-7" / "result.json").unlink()
+    await Campaign.open(tmp_path / "once" / "c").run(resumed := Runs())
+    assert resumed.calls == [("a-seed-7", True, 0.5)], "what later runs have cost was counted before"
     campaign = made(tmp_path, "a", seeds=4, max_budget_usd=2.0)
     runs = Runs()
     entries = await campaign.run(runs)

@@ -32,36 +32,26 @@ REGISTRY = PromptRegistry()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_change_of_wording_is_a_visible_difference(name: str) -> None:
+def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(name: str) -> None:
     snapshot, text = SNAPSHOTS / f"{name}.md", sample(name) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS") == "1":
         snapshot.write_text(text, encoding="utf-8")
     assert text == snapshot.read_text(encoding="utf-8"), "see docs/prompts.md on changing a prompt"
     assert (COMMON["PERSONA"] in parts(text)[""]) == (name != "summarize")
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == set(NAMES)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_documented_headings_are_the_headings(name: str) -> None:
     table = (REPO / "docs" / "prompts.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| `{name}` \| (\d+) \| (.*) \|$", table, re.MULTILINE)
-    assert row
-    prompt = next(prompt for prompt in REGISTRY if prompt.name == name)
-    assert prompt.figure_ref == f"Figure {row[1]}"
+    assert row and next(prompt for prompt in REGISTRY if prompt.name == name).figure_ref == f"Figure {row[1]}"
     cells = row[2].split(" · ")
-    assert [cell.strip("()") for cell in cells] == [title for title in parts(sample(name)) if title]
+    assert [cell.strip("()") for cell in cells] == [title for title in parts(text) if title]
     empty: dict[str, list[str]] = {key: [] for key in ("previous_ablations", "previous_code_blocks")}
     if name == "ens_planner":
         empty |= {"plans": [], "scores": []}
     always = [cell for cell in cells if not cell.startswith("(")]
     assert always == [title for title in parts(sample(name, optional=False, **empty)) if title]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_without_the_optional_values_no_gap_and_no_empty_item_remains(name: str) -> None:
-    text = sample(name, optional=False, previous_ablations=[], previous_code_blocks=[], subsample_instruction="")
-    assert not [gap for gap in ("\n\n\n", "\n- \n", "None") if gap in text]
-    assert set(re.findall(r"\{(\w[\w ]*)\}", text + sample(name))) <= {"final_validation_score"}
+    bare = sample(name, optional=False, previous_ablations=[], previous_code_blocks=[], subsample_instruction="")
+    assert not [gap for gap in ("\n\n\n", "\n- \n", "None") if gap in bare]
+    assert set(re.findall(r"\{(\w[\w ]*)\}", bare + text)) <= {"final_validation_score"}
 
 
 FIGURES = {
@@ -345,14 +335,6 @@ def test_a_prompt_says_what_the_specification_asks_for(row: str) -> None:
 
 
 @pytest.mark.req("REQ-P1-009")
-def test_init_names_the_metric_and_its_direction() -> None:
-    metric = parts(sample("init", metric="rmse", direction=MetricDirection.minimize))["Metric"]
-    says(metric, r"- name: `rmse`", r"- direction: `minimize` \(lower is better\)", r"Use exactly this")
-    bare = parts(sample("init", optional=False))["Metric"]
-    says(bare, r"metric that the task names", r"propose a sensible evaluation metric")
-
-
-@pytest.mark.req("REQ-P1-009")
 @pytest.mark.parametrize("name", ["init", "merger", "coder", "debugger"])
 def test_the_cap_on_training_rows_is_the_configured_one(name: str) -> None:
     says(sample(name, optional=False), COMMON["CAP"])
@@ -376,9 +358,13 @@ def test_what_some_prompts_must_not_say() -> None:
     assert "Previous ablation studies" not in first and "Study 1" not in first
 
 
-@pytest.mark.req("REQ-P2I-009", "REQ-P3-002")
-@pytest.mark.parametrize("name", ["planner", "ens_planner"])
-def test_a_better_score_follows_the_direction_of_the_metric(name: str) -> None:
-    assert "a higher score" in sample(name, direction=MetricDirection.maximize)
-    assert "a lower score" in sample(name, direction="minimize")
-    says(sample(name, optional=False), r"higher \(or, .*lower\) score")
+@pytest.mark.req("REQ-P1-009", "REQ-P2I-009", "REQ-P3-002")
+def test_a_prompt_names_the_metric_and_a_better_score_follows_its_direction() -> None:
+    metric = parts(sample("init", metric="rmse", direction=MetricDirection.minimize))["Metric"]
+    says(metric, r"- name: `rmse`", r"- direction: `minimize` \(lower is better\)", r"Use exactly this")
+    bare = parts(sample("init", optional=False))["Metric"]
+    says(bare, r"metric that the task names", r"propose a sensible evaluation metric")
+    for name in ("planner", "ens_planner"):
+        assert "a higher score" in sample(name, direction=MetricDirection.maximize)
+        assert "a lower score" in sample(name, direction="minimize")
+        says(sample(name, optional=False), r"higher \(or, .*lower\) score")

@@ -21,6 +21,8 @@ LINE = "Final Validation Performance: "
     ("stdout", "score"),
     [
         (f"{LINE}0.8196\n", 0.8196),
+        (f"x\n{LINE}  -1e-3\ny", -1e-3),
+        (f"{LINE.lower()}0.5", None),
         ("Training complete.\n", None),
         ("", None),
         (f"{LINE}0.5\nmore\n{LINE}0.8196\n", 0.8196),
@@ -40,6 +42,7 @@ LINE = "Final Validation Performance: "
     ],
 )
 def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
+    assert SCORE_PATTERN == r"Final Validation Performance:\s*([\d.eE+-]+)"
     assert parse_score(stdout) == read_score(stdout).score == score
 
 

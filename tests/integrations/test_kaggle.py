@@ -7,6 +7,7 @@ import json
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -69,6 +70,32 @@ def _no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+class Handler(BaseHTTPRequestHandler):
+    """What stand-ins for services on this machine have in common."""
+
+    def say(self, kind: str, body: bytes, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(handler: type[Handler]) -> Iterator[str]:
+    """The address of a server that answers by `handler`."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     made = Service()
@@ -77,42 +104,26 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         for name, text in DATA.items():
             archive.writestr(name, text)
 
-    class Handler(BaseHTTPRequestHandler):
-        def _say(self, kind: str, body: bytes, status: int = 200, **headers: str) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def _body(self) -> bytes:
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
+    class Kaggle(Handler):
         def do_POST(self) -> None:
-            asked, call = json.loads(self._body() or b"{}"), self.path.rsplit("/", 1)[-1]
+            asked, call = json.loads(self.body() or b"{}"), self.path.rsplit("/", 1)[-1]
             if call == "DownloadDataFiles":
-                self._say("text/plain", b"", 302, Location=f"{SERVICE}/data.zip")
+                self.say("text/plain", b"", 302, Location=f"{SERVICE}/data.zip")
                 return
-            self._say("application/json", json.dumps(made.answer(call, asked)).encode())
+            self.say("application/json", json.dumps(made.answer(call, asked)).encode())
 
         def do_GET(self) -> None:
-            self._say("application/zip", packed.getvalue())
+            self.say("application/zip", packed.getvalue())
 
         def do_PUT(self) -> None:
-            made.uploads.append(self._body())
-            self._say("text/plain", b"")
+            made.uploads.append(self.body())
+            self.say("text/plain", b"")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    proxy = {"HTTP_PROXY": f"http://127.0.0.1:{server.server_port}", "NO_PROXY": "", "no_proxy": ""}
-    for name, value in {**proxy, "KAGGLE_USERNAME": "somebody", "KAGGLE_KEY": "secret"}.items():
-        monkeypatch.setenv(name, value)
-    yield made
-    server.shutdown()
-    server.server_close()
+    with served(Kaggle) as address:
+        account = {"KAGGLE_USERNAME": "somebody", "KAGGLE_KEY": "secret"}
+        for name, value in {**account, "HTTP_PROXY": address, "NO_PROXY": "", "no_proxy": ""}.items():
+            monkeypatch.setenv(name, value)
+        yield made
 
 
 def test_a_competition_becomes_a_task_folder(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.run.folder import first_line, request_finish
-from tests.integrations.test_kaggle import DATA
+from tests.integrations.test_kaggle import DATA, Handler, served
 from tests.pipeline.mind import Mind, MindBrain, fenced
 from tests.pipeline.test_cli_run import Cli
 
@@ -70,24 +68,13 @@ def validator() -> Iterator[tuple[str, list[bytes]]]:
     """The benchmark's validation server: its address, and what it was shown."""
     seen: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Validator(Handler):
         def do_POST(self) -> None:
-            seen.append(self.rfile.read(int(self.headers["Content-Length"])))
-            body = b'{"result": "Submission is valid."}'
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            seen.append(self.body())
+            self.say("application/json", b'{"result": "Submission is valid."}')
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/validate", seen
-    server.shutdown()
-    server.server_close()
+    with served(Validator) as address:
+        yield f"{address}/validate", seen
 
 
 @pytest.mark.long
@@ -119,18 +106,16 @@ async def test_a_competition_is_solved_where_the_benchmark_looks(
     assert task.description.startswith("Predict the price. Scored by RMSE.\n\nWrite /home/submission")
 
 
-def test_the_agent_folder_is_as_the_benchmark_wants_it() -> None:
+def test_the_agent_folder_is_as_the_benchmark_wants_it_and_calls_us_with_model_and_time_whatever_conda_does(
+    tmp_path: Path,
+) -> None:
     agents = yaml.safe_load((AGENT / "config.yaml").read_text(encoding="utf-8"))
     for name in ("mle-star", "mle-star/offline"):
         agent = agents[name]
         assert (AGENT.parent / agent["start"]).is_file() and (AGENT.parent / agent["dockerfile"]).is_file()
         assert agent["kwargs_type"] == "omegaconf" and agent["kwargs"]["model"]
     assert (AGENT / "Dockerfile").read_text(encoding="utf-8").startswith("FROM mlebench-env\n")
-    subprocess.run(["bash", "-n", str(AGENT / "start.sh")], check=True)
     assert os.access(AGENT / "start.sh", os.X_OK)
-
-
-def test_the_start_script_calls_us_with_model_and_time_whatever_conda_does(tmp_path: Path) -> None:
     bin_dir, said = tmp_path / "bin", tmp_path / "said"
     bin_dir.mkdir()
     hook = """echo 'conda() { [ "$OF_A_PACKAGE" ] || true; }'"""

@@ -64,16 +64,9 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
     assert ("script Python", "problem") in [(finding.topic, finding.state) for finding in none]
 
 
-async def test_every_way_to_fail_has_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    async with MessagesServer(ScriptedBrain(BrainReply(text="no", fault=Fault("refusal")))) as server:
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
-        (finding,) = await _calls(PipelineConfig())
-    assert finding.remedy == "the model declined a harmless question: choose another one with --model"
-    assert set(_REMEDIES) == set(get_args(AgentFailure))
-
-
-async def test_a_server_without_tools_or_key_is_told_apart_from_one_that_fails(tmp_path: Path) -> None:
+async def test_a_server_without_tools_or_key_is_told_apart_from_one_that_fails_for_which_there_is_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("small-model: [1000, 2000]\n", encoding="utf-8")
     brain = ScriptedBrain(BrainReply(text='[{"code_block": "x", "plan": "y"}]', input_tokens=1000, output_tokens=500))
@@ -83,10 +76,12 @@ async def test_a_server_without_tools_or_key_is_told_apart_from_one_that_fails(t
     assert (text.state, structured.state, tools.state) == ("ok", "ok", "note")
     assert "1000 + 500 tokens, $2.0000" in text.text, "by the prices of the file"
     assert "overlooks the one for structured replies" in tools.text and "tool_use=none" in tools.remedy
-
-
-def test_a_price_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.yaml"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    async with MessagesServer(ScriptedBrain(BrainReply(text="no", fault=Fault("refusal")))) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        (finding,) = await _calls(PipelineConfig())
+    assert finding.remedy == "the model declined a harmless question: choose another one with --model"
+    assert set(_REMEDIES) == set(get_args(AgentFailure))
     for wrong in ("m: 3", "m: [1, -2]", "m: [1, true]", "m: [1, .inf]", "m: [1]"):
         prices.write_text(wrong, encoding="utf-8")
         with pytest.raises(ConfigError, match=r"prices.yaml: m: \[input, output\] is wanted"):

@@ -150,10 +150,8 @@ def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) 
 
 
 def _room(machine: dict[str, float], cpus: int, gpus: float, memory: int) -> int:
-    counts = [machine["CPU"] // cpus]
-    counts += [machine.get("GPU", 0) // gpus] if gpus else []
-    counts += [machine.get("memory", 0) // memory] if memory else []
-    return int(min(counts))
+    wanted = {"CPU": cpus, "GPU": gpus, "memory": memory}
+    return int(min(machine.get(name, 0) // amount for name, amount in wanted.items() if amount))
 
 
 class RayCarrier:

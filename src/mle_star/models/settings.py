@@ -28,16 +28,13 @@ class PhaseTimeBudget(Frozen):
         return self
 
 
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
-
-
 class RoleSettings(Frozen):
     """What one agent does otherwise than the rest: its model, how hard it tries, whether it thinks first."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(default=None, min_length=1)
-    effort: Effort | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     thinking: Literal["adaptive", "disabled"] | Annotated[int, Field(ge=1024)] | None = None  # or so many tokens
 
     @field_validator("model")
@@ -54,7 +51,6 @@ Briefing = Literal["data", "limits", "memory", "script", "best", "errors", "know
 around a block, the best so far, an error analysis, knowledge files, the retriever's notes, to refit on all rows, to
 keep the final model."""
 Diversity = Literal["families", "starts", "emphasis", "borrowing"]
-Preset = Literal["quick", "good", "best", "letter"]
 
 
 def _roles(preset: str) -> dict[str, dict[str, str]]:
@@ -144,7 +140,7 @@ class PipelineConfig(Frozen):
     """`none`: JSON is asked for in the text, for servers without tools; auto finds out"""
     prices_file: str | None = None
     """a YAML file with prices: `name: [input, output]`"""
-    preset: Preset | None = None
+    preset: Literal["quick", "good", "best", "letter"] | None = None
     """sizes, roles and efforts under one name; `letter`: the specification"""
     agents: dict[AgentType, RoleSettings] = {}
     """model, effort and thinking by agent, where they differ"""

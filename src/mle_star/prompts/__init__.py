@@ -46,7 +46,6 @@ _EITHER = "higher (or, for a metric to be minimized, lower)"
 
 MOST_SCORES = 20
 MOST_PLANS, PLAN_CHARACTERS = 12, 200
-_COUNTS = ("M", "L")
 
 
 class Prompt(str):
@@ -253,7 +252,7 @@ def facts_section(
         "direction": task.metric_direction.value,
         "seed": config.seed,
         "rows": values.get("subsample_limit", config.subsample_limit),
-        "count": next((values[name] for name in _COUNTS if name in values), None),
+        "count": next((values[name] for name in ("M", "L") if name in values), None),
         "model": values.get("model_name"),
         "scores": [*(values.get("scores") or ())][-MOST_SCORES:] or None,
         "tried": [" ".join(plan.split())[:PLAN_CHARACTERS] for plan in tried][-MOST_PLANS:] or None,

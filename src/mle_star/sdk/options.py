@@ -216,6 +216,7 @@ class Launcher:
             hooks=Hooks(site, self.state, guard).by_event(),
             can_use_tool=self.can_use_tool,
             max_buffer_size=MAX_REPLY_BYTES,
+            sandbox=self._sandbox() if "Bash" in tools else None,
             stderr=lambda line: logger.debug("%s: %s", agent, line),
             **self._permissions([*tools, *(MCP_TOOLS if server is not None else ())]),
         )
@@ -257,7 +258,7 @@ class Launcher:
         return self.home / "bin"
 
     def _permissions(self, tools: list[str]) -> dict[str, Any]:
-        """Mode, tools allowed without asking, and the sandbox for a shell."""
+        """The mode, and the tools allowed without asking."""
         mode: PermissionMode = self.config.permission_mode
         is_root = hasattr(os, "geteuid") and os.geteuid() == 0
         if mode == "bypassPermissions" and is_root and os.environ.get("IS_SANDBOX") != "1":
@@ -268,15 +269,11 @@ class Launcher:
         if mode not in ("dontAsk", "bypassPermissions"):
             # what is allowed beforehand is never put before the callback
             allowed = [tool for tool in allowed if tool in _READING_TOOLS and self.can_use_tool is None]
-        settings: dict[str, Any] = {"permission_mode": mode, "allowed_tools": allowed}
-        if "Bash" in tools:
-            settings["sandbox"] = self._sandbox()
-        return settings
+        return {"permission_mode": mode, "allowed_tools": allowed}
 
-    def _sandbox(self) -> dict[str, Any]:
+    def _sandbox(self) -> Any:
         """For an agent's shell: no way out of it, nothing of the user's home, no secret in its environment."""
-        interpreter = shutil.which(self.config.python or sys.executable) or sys.executable
-        program = Path(interpreter)
+        program = Path(shutil.which(self.config.python or sys.executable) or sys.executable)
         installed = (sys.prefix, sys.base_prefix, str(program.parents[1]), str(program.resolve().parents[1]))
         needed = (str(self.work_dir), self.task.data_dir, str(self.home), *installed)
         return {

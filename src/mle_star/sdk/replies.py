@@ -26,9 +26,6 @@ MAX_REPAIRED = 200_000
 MAX_REPAIR_STEPS = 1_500_000
 """Calls of functions, about a second: on some texts of a few kilobytes `json_repair` takes minutes."""
 _TRIPLE_QUOTES = re.compile(r"(\"{3}|'{3})(.*?)\1", re.DOTALL)
-_AUTH_STATUS = (401, 403)
-_REFUSED_STATUS = (400, 404, 422, 501)
-_BUSY_STATUS = (429, 529)
 
 
 @dataclass
@@ -78,7 +75,7 @@ def refuses_tools(turn: Turn, outcome: AgentReply | Failure) -> bool:
     """Did the server refuse a request for its tools?"""
     if turn.result is None or not isinstance(outcome, Failure) or outcome.reason != "other":
         return False
-    return turn.result.api_error_status in _REFUSED_STATUS and "tool" in outcome.message.lower()
+    return turn.result.api_error_status in (400, 404, 422, 501) and "tool" in outcome.message.lower()
 
 
 def answers_in_text(turn: Turn, outcome: AgentReply | Failure) -> bool:
@@ -166,8 +163,8 @@ def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> AgentRep
         return _structured(config.output_schema, turn, turn.text, turn.structured)
     reasons: tuple[tuple[bool, AgentFailure], ...] = (
         (turn.api_error == "max_output_tokens", "too_long"),
-        (status in _BUSY_STATUS or turn.api_error == "rate_limit", "rate_limit"),
-        (status in _AUTH_STATUS or turn.api_error in ("authentication_failed", "billing_error"), "auth"),
+        (status in (429, 529) or turn.api_error == "rate_limit", "rate_limit"),
+        (status in (401, 403) or turn.api_error in ("authentication_failed", "billing_error"), "auth"),
         (status is not None and (status < 500 or status == 501) and status != 408, "other"),
         (result.terminal_reason == "api_error" or result.subtype == "error_during_execution", "transport"),
     )
