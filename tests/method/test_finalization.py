@@ -37,7 +37,7 @@ from tests.ledgers import best_score, check
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from tests.pipeline.clock import in_its_own_time
 
-from .replies import BOTH, GARBAGE, ScriptedCall, broken_script, fenced, phase1_of, script, solution
+from .replies import BOTH, GARBAGE, NO_LEAKAGE, ScriptedCall, broken_script, fenced, leaky, phase1_of, script, solution
 
 SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows)\n" + script(0.8)
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
@@ -368,31 +368,21 @@ async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
 
 
 @pytest.mark.parametrize(
-    ("reply", "fixed", "said"),
-    [
-        ("No Data Leakage", "", []),
-        ("Yes Data Leakage", "", [LEAKING_SOLUTION]),
-        ("Yes Data Leakage", SAMPLED.replace(BLOCK, "level = 0"), [FIXED_AT_LAST]),
-    ],
+    ("fixed", "remarks"), [("", []), ("", [LEAKING_SOLUTION]), (SAMPLED.replace(BLOCK, "level = 0"), [FIXED_AT_LAST])]
 )
 async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_is_submitted(
-    quick_run: ScriptedRun, reply: str, fixed: str, said: list[str]
+    quick_run: ScriptedRun, fixed: str, remarks: list[str]
 ) -> None:
-    run = quick_run
-    run.agents.reply("leakage-detection", {"answers": [{"leakage_status": reply, "code_block": "not in it"}]})
-    run.agents.reply("leakage-rewrite", fenced(fixed) if fixed else "no")
-    run.agents.reply("test-subsampling_extract", "There is no subsampling.")
-    run.agents.reply("test", fenced(GOOD))
-    config = settings(leakage_checks="promising")
-    result = await finalize(run, config=config)
-    assert [text for text in result.warnings if text in (LEAKING_SOLUTION, FIXED_AT_LAST, UNCHECKED)] == said
-    asked = [call for call in run.agents.log if call.name == "test"]
-    assert (fixed or SAMPLED) in asked[0].prompt
-    detections = sum(call.name == "leakage-detection" for call in run.agents.log)
-    again = await finalize(run, config=config)  # what was found clean is not asked about again
-    assert detections == 1
-    if not said:
-        assert sum(call.name == "leakage-detection" for call in run.agents.log) == 1 and not again.warnings
+    agents, config = quick_run.agents, settings(leakage_checks="promising")
+    agents.reply("leakage-detection", leaky("not in it") if remarks else NO_LEAKAGE)
+    agents.reply("leakage-rewrite", fenced(fixed) if fixed else "no")
+    agents.reply("test", fenced(GOOD))
+    result = await finalize(quick_run, config=config)
+    assert [text for text in result.warnings if text in (LEAKING_SOLUTION, FIXED_AT_LAST, UNCHECKED)] == remarks
+    assert (fixed or SAMPLED) in agents.calls("test")[0].prompt and agents.names.count("leakage-detection") == 1
+    if not remarks:
+        again = await finalize(quick_run, config=config)  # what was found clean is not asked about again
+        assert agents.names.count("leakage-detection") == 1 and not again.warnings
 
 
 async def test_what_is_submitted_without_finalization_comes_with_all_that_was_said_of_it(
