@@ -219,7 +219,7 @@ class Decided(Event):
     reopen: bool = False
 
 
-class Attempt(Event):
+class AttemptEvent(Event):
     """What a phase says of a script that it has scored. `parents`: the digests of those that it was made from."""
 
     digest: str = ""
@@ -227,7 +227,7 @@ class Attempt(Event):
     score: float | None
 
 
-class CandidateEvaluated(Attempt):
+class CandidateEvaluated(AttemptEvent):
     """One candidate of Phase 1, after its repairs."""
 
     kind: Literal["candidate_evaluated"] = "candidate_evaluated"
@@ -236,7 +236,7 @@ class CandidateEvaluated(Attempt):
     error: str = ""
 
 
-class MergeTried(Attempt):
+class MergeTried(AttemptEvent):
     """One merge of Phase 1."""
 
     kind: Literal["merge_tried"] = "merge_tried"
@@ -247,7 +247,7 @@ class MergeTried(Attempt):
     reason: str = ""
 
 
-class DataUsageChecked(Attempt):
+class DataUsageChecked(AttemptEvent):
     """The data-use check of Phase 1."""
 
     kind: Literal["data_usage_checked"] = "data_usage_checked"
@@ -317,7 +317,7 @@ SKIPPED = "[skipped]"
 """Stands in the history for a plan that was not asked for, because the run was told to finish."""
 
 
-class RefinementTried(Attempt, OuterStepEvent):
+class RefinementTried(AttemptEvent, OuterStepEvent):
     """One attempt of an inner loop."""
 
     kind: Literal["refinement_tried"] = "refinement_tried"
@@ -329,7 +329,7 @@ class RefinementTried(Attempt, OuterStepEvent):
     accepted: bool
 
 
-class EnsembleTried(Attempt):
+class EnsembleTried(AttemptEvent):
     """One round of Phase 3."""
 
     kind: Literal["ensemble_tried"] = "ensemble_tried"
@@ -431,11 +431,11 @@ class Notice(Event):
     message: str
 
 
-AttemptEvent = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
+AnyAttempt = CandidateEvaluated | MergeTried | DataUsageChecked | RefinementTried | EnsembleTried
 _OfTheRun = RunStarted | RunResumed | RunFinished | PhaseStarted | PhaseFinished | FinishRequested | Notice
 _OfLimits = Decided | Forecast | BudgetWarning
 _OfWork = AgentStarted | AgentFinished | AgentFailed | ScriptStarted | ScriptFinished | LeakageChecked | DebugAttempted
-_OfSearch = ModelsRetrieved | AttemptEvent | AblationFinished | BlockChosen | BestImproved | SubmissionKept
+_OfSearch = ModelsRetrieved | AnyAttempt | AblationFinished | BlockChosen | BestImproved | SubmissionKept
 _OfScores = HoldOutPrepared | ShortlistScored | SolutionExamined
 AnyEvent = Annotated[_OfTheRun | _OfLimits | _OfWork | _OfSearch | _OfScores, Field(discriminator="kind")]
 EVENT_ADAPTER: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

@@ -16,7 +16,7 @@ from mle_star.models import EvaluationResult, MetricDirection, is_improvement
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events
-from mle_star.run.events import LEAKS, AnyEvent, AttemptEvent, ScriptFinished
+from mle_star.run.events import LEAKS, AnyAttempt, AnyEvent, ScriptFinished
 from mle_star.run.journal import Journal
 
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
@@ -93,7 +93,7 @@ class SearchNode:
     `leak` tells why the score no longer counts: the phase went on without it, or a later phase found the leak.
     """
 
-    event: AttemptEvent
+    event: AnyAttempt
     leak: str = ""
 
     @property
@@ -132,7 +132,7 @@ class SearchNode:
         return self.event_accepted and self.leak != LEAKS
 
     @property
-    def scored(self) -> AttemptEvent:
+    def scored(self) -> AnyAttempt:
         """The event in the light of the leaks that are known by now."""
         if not self.leak:
             return self.event
@@ -150,8 +150,8 @@ class Ledger:
     direction: MetricDirection = MetricDirection.maximize
     runs: dict[tuple[str, str, datetime], ScriptRun] = field(default_factory=dict)
     kept: events.SubmissionKept | None = None  # the best valid submission so far
-    _events: dict[str, AttemptEvent] = field(default_factory=dict)  # by step
-    _by_digest: dict[str, AttemptEvent] | None = field(default=None, compare=False)  # made when it is asked for
+    _events: dict[str, AnyAttempt] = field(default_factory=dict)  # by step
+    _by_digest: dict[str, AnyAttempt] | None = field(default=None, compare=False)  # made when it is asked for
     _texts: dict[str, str | tuple[str, str]] = field(default_factory=dict)
     """By script its text, or step and digest of one of its runs, where the journal has it."""
     _checks: dict[str, dict[str, LeakState]] = field(default_factory=dict)  # by script, then by step
@@ -214,7 +214,7 @@ class Ledger:
                 self.retrieved = event
             case events.BestImproved():
                 self.announced = event
-            case events.Attempt():
+            case events.AttemptEvent():
                 self._events[event.step] = event
                 self._by_digest = None
 
@@ -352,7 +352,7 @@ class Ledger:
         here = [run for run in self.runs.values() if run.purpose == "solution" and run.step.startswith(place)]
         return [run for run in here if ("script_finished", run.step, run.digest) in self._reached]
 
-    def _node(self, event: AttemptEvent) -> SearchNode:
+    def _node(self, event: AnyAttempt) -> SearchNode:
         leak = ""
         if self.leaks(event.digest):
             leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER

@@ -350,7 +350,7 @@ def _before(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> float 
     return max(studies, key=lambda study: study.t).solution_score if studies else None
 
 
-def _words(event: events.AttemptEvent) -> tuple[str, str]:
+def _words(event: events.AnyAttempt) -> tuple[str, str]:
     """Where something was tried, and what."""
     if isinstance(event, events.CandidateEvaluated):
         return "candidate", event.model_name
