@@ -24,6 +24,7 @@ from mle_star.models import ExecutionRawResult, MetricDirection, PipelineConfig,
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished, ScriptStarted
+from mle_star.run.folder import RunFolder
 from mle_star.run.timing import limit_in_run, share_in_run
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
 from tests.ledgers import best_score, check
@@ -404,9 +405,12 @@ async def test_the_answers_of_a_blend_are_written_to_no_place_that_a_member_chos
 
 
 class SlowInTheSearch(LocalExecutor):
-    """What calls itself slow has taken most of an hour, as far as anybody is told."""
+    """What calls itself slow has taken most of an hour; whether what was fitted counted as complete before it ran."""
+
+    complete = False
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        self.complete |= RunFolder(Path(request.working_dir).parents[1]).model_note.exists()
         raw = await super().run(request)
         is_slow = "# slow" in Path(request.script_path).read_text(encoding="utf-8")
         return raw.model_copy(update={"duration_seconds": 3500.0}) if is_slow else raw
@@ -415,15 +419,18 @@ class SlowInTheSearch(LocalExecutor):
 async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_search(
     open_run: OpenRun, task: TaskDescription, tmp_path: Path
 ) -> None:
-    good, bad = MEMBER.replace("LINK", "pass"), MEMBER.replace("LINK", "pass").replace("> 25", "<= 25")
+    good = MEMBER.replace("LINK", "open('model/good', 'w').close()")
+    bad = good.replace("> 25", "<= 25").replace("good", "bad")
     members = [script(text) for text in (good, bad, f"{good}# slow")]
     config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=4000)
     holdout = HoldOut.prepare(task, config, tmp_path / "run")
-    with open_run(config, SlowInTheSearch(config), shared=RunShared(holdout=holdout)) as run:
+    executor = SlowInTheSearch(config)
+    with open_run(config, executor, shared=RunShared(holdout=holdout)) as run:
         for member in members:
             await execute_in_run(member, purpose="solution")
         done = await submit_blend(script("# the blend"), {member.content: 1 / 3 for member in members})
         again = [e.script for e in run.journal.events if isinstance(e, ScriptFinished) and e.purpose == "submission"]
+        assert not executor.complete and not RunFolder(run.run_dir).model.exists(), "fitted by all members, or by none"
     assert again == [member.content for member in members[:2]]
     (warning,) = (warning for warning in done.warnings if "of the blend" in warning)
     assert re.fullmatch(
