@@ -274,7 +274,7 @@ def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> 
 
     with Journal(path) as journal:
         assert not any(found(journal, step) for step in ("phase3/a", "phase3/b", planner.step))
-    write(path, reply("phase3/b"), failure("phase3/c"))
+    write(path, reply("phase3/b"), reply("b"), failure("phase3/c"))
     with Journal(path) as journal:
         assert found(journal, "phase3/a") and found(journal, planner.step)
         assert not found(journal, "phase3/a", "changed") and not found(journal, "phase3/c")
