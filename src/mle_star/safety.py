@@ -10,8 +10,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
@@ -56,8 +56,7 @@ MOST_CHECKS = 3
 # --- evaluation ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """A script that was evaluated: it carries its score, or `error` says why it has none."""
 
     script: SolutionScript

@@ -10,9 +10,8 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, fence
@@ -27,8 +26,7 @@ _WORDS = (ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal)
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     text: str
     tag: str
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from mle_star.models.phases import PHASES, phase_of
 from mle_star.run import events
@@ -38,8 +39,7 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
     return between.join(f"{words[name]} {number}" for name, _, number in parts if name in words and number.isdigit())
 
 
-@dataclass(frozen=True)
-class ScoredAttempt:
+class ScoredAttempt(NamedTuple):
     """One script that was scored, whatever made it.
 
     `accepted`: it became the one to continue from, on its own path or in its own phase. `parents` are the steps of the
@@ -121,8 +121,7 @@ class PathStory:
         return self.steps.setdefault(t, StepStory(self.index, t))
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Somebody at work: an agent waiting for its answer, or a script."""
 
     step: str

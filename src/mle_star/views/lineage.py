@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mle_star.method.scores import best_first
@@ -35,8 +34,7 @@ class Gain(NamedTuple):
         return f"{text.one_line(self.attempt.label, 80)}{plan}"
 
 
-@dataclass(frozen=True)
-class Lineage:
+class Lineage(NamedTuple):
     """What the solution grew out of, oldest first. `source` says what it is, `submitted` is its attempt's step.
 
     `named` is what was chosen by name: of a `promoted` script the step that was chosen, of an `other` one that of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -174,8 +173,7 @@ class Pair(NamedTuple):
     better: Side = ""
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """What differs. `why_not` says why the scores cannot be compared."""
 
     facts: list[Pair]
