@@ -146,11 +146,10 @@ def test_a_hidden_row_has_no_label_where_the_test_file_has_an_empty_column_for_i
 @pytest.mark.parametrize(
     ("states", "quote"),
     [
-        (['active    ,"a, b"', "gone      , c"], ""),
-        (['active,"a, b"', ' gone,"c, d"'], ""),
+        (['active    ,"a, b"', "gone      , c"], ""), (['active,"a, b"', ' gone,"c, d"'], ""),
         (['"active"," c"', '"gone","d"'], '"'),
     ],
-)
+)  # fmt: skip
 def test_hidden_rows_look_to_the_byte_like_the_rows_of_the_test(states: list[str], quote: str, tmp_path: Path) -> None:
     """Blanks around cells and quotes that nobody needs would tell the two apart, or say another thing."""
     folder = tmp_path / "data"
@@ -280,10 +279,6 @@ def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> No
     assert set(view.names.values()) <= set(pandas.read_csv(view.folder / "test.csv")["id"])
 
 
-def few(folder: Path) -> None:
-    pandas.read_csv(folder / "train.csv").head(20).to_csv(folder / "train.csv", index=False)
-
-
 def sample_of(columns: str, rows: int, key: bool = True) -> Callable[[Path], None]:
     """A sample submission of these columns and so many rows; without a key, the other tables have none either."""
 
@@ -307,21 +302,18 @@ def twice_asked(folder: Path) -> None:
         change(folder, name, id=[f"r{1000 + i // 2}" for i in range(ASKED)])
 
 
-def with_history(folder: Path) -> None:
-    pandas.read_csv(folder / "train.csv")[["id", "y"]].to_csv(folder / "history.csv", index=False)
-
-
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (few, "too few to hide"), (sample_of("y", ASKED), "sample_submission.csv has no id"),
+        (lambda folder: tables(folder, train={"id": range(20), "y": [0, 1] * 10}), "20 labelled rows are too few"),
+        (sample_of("y", ASKED), "sample_submission.csv has no id"),
         (lambda folder: change(folder, "train", id=[f"r{i // 2}" for i in range(ROWS)]), "occur more than once"),
         (sample_of("row y", ASKED), "sample_submission.csv has no id"),
         (sample_of("id y", ASKED - 5), "does not ask for the rows of test.csv"),
         (sample_of("y", ASKED - 5, key=False), "does not ask for the rows of test.csv"),
         (sample_of("y", ASKED + 5, key=False), "does not ask for the rows of test.csv"),
         (numbered_again, "values of id occur more than once"), (twice_asked, "occur more than once in the test"),
-        (with_history, r"history\.csv holds the target"),
+        (lambda folder: tables(folder, history={"id": ["r1"], "y": [0]}), r"history\.csv holds the target"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, made: Callable[[Path], None], words: str) -> None:

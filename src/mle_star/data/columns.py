@@ -138,21 +138,11 @@ class Column:
         return self.distinct / self.count if self.count else 0.0
 
     @property
-    def smallest_share(self) -> float:
-        """The share of the rarest of the listed values."""
-        return self.shares[-1][1] if self.shares else 0.0
-
-    @property
     def holds_classes(self) -> bool:
         """Are the values names or codes of classes, rather than quantities?"""
         if not self.numeric or self.distinct <= 2:
             return True
         return self.whole and self.distinct <= 20 and self.count >= 5 * self.distinct
-
-    @property
-    def holds_prose(self) -> bool:
-        """Do most rows hold their own sentence? Names of people and places are shorter."""
-        return not self.numeric and self.words >= 6 and self.unique_share > 0.5
 
     @property
     def names_rows(self) -> bool:

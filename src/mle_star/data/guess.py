@@ -118,7 +118,8 @@ def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
         shared = test.columns if test is not None and alike else train.columns
         columns = [train.column(name) for name in train.columns if name in shared and name not in goal.names]
         features = [column for column in columns if not column.names_rows]
-    prose = [column.name for column in features if column.holds_prose]
+    # most rows hold a sentence of their own; names of people and places are shorter
+    prose = [c.name for c in features if not c.numeric and c.words >= 6 and c.unique_share > 0.5]
     others = len(features) - len(prose)
     pictures = sum(map(len, found.images.values()))
     kind, files = DataModality.audio, "sound files"
@@ -216,7 +217,8 @@ def _usual_metric(found: Survey, goal: Target, task_type: TaskType) -> tuple[str
     if goal.table is None:
         return "accuracy", "The usual one for classes; nothing in the folder names another."
     first = goal.columns[0]
-    rarest, evenness = first.smallest_share, first.smallest_share * first.distinct
+    rarest = first.shares[-1][1] if first.shares else 0.0
+    evenness = rarest * first.distinct
     if wants_probabilities(found, goal):
         what = f"{found.sample.name if found.sample else ''} holds probabilities"
         return ("roc_auc", f"{what} of two classes.") if first.distinct <= 2 else ("log_loss", f"{what}.")
