@@ -151,13 +151,18 @@ class HourMind(Mind):
         return fenced(f"seconds = {seconds:g}\nprint('Ablation baseline: 1.0')\nprint('Ablation no level: 2.0')")
 
     def answer_extractor(self, prompt: str) -> Answer:
-        """The one block there is."""
+        """The one block there is, and an idea for it."""
         block = re.findall(r"^seconds = .*\nlevel = .*$", prompt, re.MULTILINE)[0]
-        return {"plans": [{"code_block": block, "plan": "lower the level, idea 0"}]}
+        return {"plans": [{"code_block": block, "plan": self.new_idea(prompt)}]}
 
     def answer_planner(self, prompt: str) -> Answer:
         """An idea that was not tried yet."""
-        return f"lower the level, idea {len(set(re.findall('idea [0-9]+', prompt)))}"
+        return self.new_idea(prompt)
+
+    def new_idea(self, prompt: str) -> str:
+        """One that the prompt does not name."""
+        known = [int(number) for number in re.findall("idea ([0-9]+)", prompt)]
+        return f"lower the level, idea {max(known, default=-1) + 1}"
 
     def answer_coder(self, prompt: str) -> Answer:
         """The block after a change."""

@@ -34,8 +34,6 @@ KEPT_TEXT = 64 * 1024
 KEPT_PROBLEM = 2000
 """Characters that are kept of why answers cannot be scored: a message may quote them."""
 
-LEAST_OF_MEASURED = 0.9
-"""A script begins where so much of what the current solution takes is left: no less could be scored."""
 
 _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
 """How a script, a library or the quota says that there was no room."""
@@ -150,7 +148,7 @@ async def _run_and_record(job: _Job) -> ScriptFinished:
 async def _examine(job: _Job) -> EvaluationResult:
     """Run a script: a solution on every view of the holdout that there is time for, anything else once."""
     run, holdout = job.run, scoring.holdout_of(job.run)
-    if job.purpose == "solution" and not fits(run, scripts=LEAST_OF_MEASURED):
+    if job.purpose == "solution" and not fits(run):
         raise run.budget.out_of_time()
     if job.data is not None or job.purpose == "ablation":
         result = await _run(job, job.data or scoring.data_of(run))
