@@ -8,15 +8,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from mle_star.models import FinalResult
 from mle_star.run.events import AgentFinished, AgentStarted, RunResumed, ScriptFinished
+from tests.conftest import write_small_data
 from tests.pipeline.conftest import events, story
 
 ROOT = Path(__file__).parent.parent
@@ -27,16 +27,6 @@ MOST_CALLS_REPEATED = 2
 """One under way on each path: what was asked and not yet answered is asked again."""
 
 pytestmark = pytest.mark.long
-
-
-@dataclass(frozen=True)
-class Undisturbed:
-    """A run that nobody killed."""
-
-    story: dict[str, Any]
-    lines: int
-    calls: Counter[str]
-    cost: float | None
 
 
 def start(run_dir: Path, data: Path, *flags: str) -> subprocess.Popen[bytes]:
@@ -62,56 +52,40 @@ def lines_of(run_dir: Path) -> int:
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
+def lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL the process and everything it started, all at once, and see that they are gone."""
     root = psutil.Process(process.pid)
     root.suspend()  # so that nothing new is born while we look
     tree = [root, *root.children(recursive=True)]
     for member in tree:
-        try:
+        with suppress(psutil.NoSuchProcess):
             member.kill()
-        except psutil.NoSuchProcess:
-            continue
     process.communicate()
     deadline = time.monotonic() + 120
-    while any(_lives(member) for member in tree):
+    while any(lives(member) for member in tree):
         assert time.monotonic() < deadline, "something outlived SIGKILL"
         time.sleep(0.01)
 
 
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("crash-data")
-    (folder / "train.csv").write_text("id,a,label\n1,2,0\n2,3,1\n", encoding="utf-8")
-    (folder / "test.csv").write_text("id,a\n3,1\n4,2\n", encoding="utf-8")
-    (folder / "sample_submission.csv").write_text("id,label\n3,0\n4,0\n", encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """What happens when nobody interferes, be it by protocol or through the CLI."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody killed, by the agents' protocol, beside its data."""
     run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
-    finish(start(run_dir, data))
-    result = result_of(run_dir)
-    return Undisturbed(story(result), lines_of(run_dir), calls_of(run_dir), result.total_cost_usd)
+    finish(start(run_dir, write_small_data(run_dir.parent / "data")))
+    return run_dir
 
 
 @pytest.mark.req("REQ-OR-030", "REQ-OR-051")
 @pytest.mark.parametrize(("seed", "real"), MOMENTS)
-def test_a_killed_run_ends_as_if_nothing_had_happened(
-    data: Path, undisturbed: Undisturbed, tmp_path: Path, seed: int, real: bool
-) -> None:
-    expected, flags = undisturbed, ["--real"] if real else []
-    dice = random.Random(seed)
-    moment, later = dice.randrange(1, expected.lines - 1), dice.random() * 0.1
+def test_a_killed_run_ends_as_if_nothing_had_happened(undisturbed: Path, tmp_path: Path, seed: int, real: bool) -> None:
+    data, flags, dice = undisturbed.parent / "data", ["--real"] if real else [], random.Random(seed)
+    moment, later = dice.randrange(1, lines_of(undisturbed) - 1), dice.random() * 0.1
     for attempt in range(10):  # where others are at work, it may be over before it can be killed
         run_dir = tmp_path / str(attempt) / "run"
         process = start(run_dir, data, *flags)
@@ -125,12 +99,12 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
     begun = {event.step for event in events(run_dir, AgentStarted)}
     paid = {event.step for event in events(run_dir, AgentFinished)}
     finish(start(run_dir, data, "--resume", *flags))
-    result = result_of(run_dir)
-    assert story(result) == expected.story
-    assert result.total_cost_usd == pytest.approx(expected.cost)
+    result, expected = result_of(run_dir), result_of(undisturbed)
+    assert story(result) == story(expected)
+    assert result.total_cost_usd == pytest.approx(expected.total_cost_usd)
     assert len(events(run_dir, RunResumed)) == 1
     results: list[AgentFinished | ScriptFinished] = [*events(run_dir, AgentFinished), *events(run_dir, ScriptFinished)]
     assert set(Counter((event.kind, event.step, event.digest) for event in results).values()) == {1}
-    twice = calls_of(run_dir) - expected.calls
+    twice = calls_of(run_dir) - calls_of(undisturbed)
     assert sum(twice.values()) <= min(len(begun - paid), MOST_CALLS_REPEATED)
-    assert not expected.calls - calls_of(run_dir)
+    assert not calls_of(undisturbed) - calls_of(run_dir)

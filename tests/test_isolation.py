@@ -1,4 +1,4 @@
-"""The tests' own fence: no credential in the environment, no connection that leaves the machine, no deaf children."""
+"""The tests' own fence: no credential, no connection that leaves the machine, no deaf children, and lasting names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import mutate
 
 from tests.conftest import KEPT, SECRET
 
@@ -33,24 +34,36 @@ def test_loopback_and_unix_sockets_work(tmp_path: Path) -> None:
         client.connect(str(tmp_path / "s"))
 
 
-def output_of(code: str, **options: Any) -> str:
+def output_of(*words: str, **options: Any) -> str:
     """What another Python prints that runs this where the tests are."""
-    printed: bytes = subprocess.check_output([sys.executable, "-c", code], cwd=Path(__file__).parents[1], **options)
+    printed: bytes = subprocess.check_output([sys.executable, *words], cwd=Path(__file__).parents[1], **options)
     return printed.decode()
 
 
-def test_credentials_are_stripped_before_any_test_runs() -> None:
-    planted = dict.fromkeys(
-        ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "https_proxy"), "x"
-    )
-    seen = output_of("import os, tests.conftest; print(sorted(os.environ))", env={**os.environ, **planted})
-    assert not [name for name in planted if name in seen]
+def test_credentials_are_stripped_and_children_hear_ctrl_c_although_the_tests_were_started_in_the_background() -> None:
+    secrets = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "https_proxy")
+    env = {**os.environ, **dict.fromkeys(secrets, "x")}
+    seen = output_of("-c", "import os, tests.conftest; print(sorted(os.environ))", env=env)
+    assert not [name for name in secrets if name in seen]
     assert not [name for name in os.environ if SECRET.match(name) and name not in KEPT]
-
-
-def test_children_hear_ctrl_c_although_the_tests_were_started_in_the_background() -> None:
-    """As `nohup make test &` in a script starts them."""
     child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     code = f"import subprocess, sys, tests.conftest; subprocess.run([sys.executable, '-c', {child!r}])"
-    deaf: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    assert [output_of(words, **deaf) for words in (child, code)] == ["False\n", "True\n"]
+    deaf: dict[str, Any] = {
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    }  # as `nohup make test &`
+    assert [output_of("-c", words, **deaf) for words in (child, code)] == ["False\n", "True\n"]
+
+
+@pytest.mark.long
+def test_the_names_of_tests_hold_neither_time_nor_hash_order_nor_address_nor_folder(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Workers agree on them, and a failure can be run again: another process finds them later, with other hashes."""
+    env = {**os.environ, "PYTHONHASHSEED": "1", "TMPDIR": str(tmp_path)}
+    env.pop("PYTEST_XDIST_WORKER", None)
+    words = "-m pytest --collect-only -q -p no:cacheprovider -p no:xdist"
+    names = [line for line in output_of(*words.split(), env=env, timeout=900).splitlines() if "::" in line]
+    assert len(names) > 3000 and len(set(names)) == len(names)
+    named = [name for tests in mutate.TESTS.values() for name in tests]
+    assert [name for name in named if not any(known.startswith(name) for known in names)] == []
+    assert not {item.nodeid for item in request.session.items} - set(names)

@@ -1,19 +1,23 @@
-"""The folders show the architecture: few modules at the top level, and every fact in one place."""
+"""The folders show the architecture, every fact has one place, public names are pinned, and words are plain."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import mle_star
-from mle_star.models import AgentType, PhaseTimeBudget
+from mle_star import errors, models
 from mle_star.models.phases import PHASES, kind_of_script
 
-ROOT = Path(mle_star.__file__).parent
+PACKAGE = Path(mle_star.__file__).parent
+ROOT = Path(__file__).parents[1]
 PLACED = """
 __init__ __main__ api config errors finalization orchestrator phase1 phase2_inner phase2_outer phase3 safety seccomp
 """
@@ -23,26 +27,19 @@ __init__ __main__ api config errors finalization orchestrator phase1 phase2_inne
 @functools.cache
 def trees() -> dict[str, ast.Module]:
     """Every module, parsed, by its path in the package."""
-    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_bytes()) for path in ROOT.rglob("*.py")}
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_bytes()) for path in PACKAGE.rglob("*.py")}
 
 
 def test_every_module_but_the_api_and_those_that_the_specification_places_is_in_a_room() -> None:
-    assert sorted(path.stem for path in ROOT.glob("*.py")) == PLACED.split()
+    assert sorted(path.stem for path in PACKAGE.glob("*.py")) == PLACED.split()
     rooms = {name.partition("/")[0] for name in trees() if "/" in name}
-    assert [room for room in rooms if not (ROOT / room / "__init__.py").exists()] == []
+    assert [room for room in rooms if not (PACKAGE / room / "__init__.py").exists()] == []
 
 
-def test_one_module_knows_what_the_model_offline_means() -> None:
-    spelt = [
-        path
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and node.value == "offline"
-    ]
+def test_one_module_knows_what_the_model_offline_means_and_no_two_classes_have_the_same_name() -> None:
+    nodes = [(path, node) for path, tree in trees().items() for node in ast.walk(tree)]
+    spelt = [path for path, node in nodes if isinstance(node, ast.Constant) and node.value == "offline"]
     assert spelt == ["models/enums.py"]
-
-
-def test_no_two_classes_have_the_same_name() -> None:
     names = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
 
@@ -63,19 +60,118 @@ def tables_of(names: set[str]) -> set[str]:
 
 def test_agents_and_phases_are_declared_once() -> None:
     # The engineer is reached over HTTP and has an answer for each agent.
-    assert tables_of({agent.value for agent in AgentType}) == {"engineer/brain.py"}
+    assert tables_of({agent.value for agent in models.AgentType}) == {"engineer/brain.py"}
     # Formulas of a forecast, words of a verdict, the lineage by phase, and how often leaks are looked for.
     kept = {"run/timing.py", "views/verdict.py", "search/final_result.py", "agents/leakage/__init__.py"}
     assert tables_of({phase.name for phase in PHASES}) == {"models/phases.py", *kept}
-    assert set(PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
+    assert set(models.PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
+    scripts = "phase1/candidate-0/script phase1/merge-1/script phase1 phase2/path-0/t-1 phase3/r-0 finalization probe"
+    kinds = "init merged merged refined ensemble final final"
+    assert [kind_of_script(step).value for step in scripts.split()] == kinds.split()
 
 
-@pytest.mark.parametrize(
-    ("step", "kind"),
-    [
-        ("phase1/candidate-0/script", "init"), ("phase1/merge-1/script", "merged"), ("phase1", "merged"),
-        ("phase2/path-0/t-1", "refined"), ("phase3/r-0", "ensemble"), ("finalization", "final"), ("probe", "final"),
-    ],
-)  # fmt: skip
-def test_a_script_is_what_its_step_makes(step: str, kind: str) -> None:
-    assert kind_of_script(step).value == kind
+# --- public names ------------------------------------------------------------------------------------------
+
+FIRST_PAGE = """
+AgentError ConfigError CredentialError DataModality ExecutionError FinalResult Measure MetricDirection MleStarError
+Model PipelineConfig PipelineError RoleSettings Run RunInterrupted SolutionScript TaskDescription TaskType __version__
+fit load_config load_model load_task run_pipeline run_pipeline_sync
+"""
+OTHERS = "AgentType PhaseTimeBudget PipelineState PromptRegistry SCORE_PATTERN ToolProfile Frozen"
+
+
+def public_names(module: object) -> set[str]:
+    """What a module defines itself and does not hide."""
+    name = getattr(module, "__name__", "")
+    return {key for key, value in vars(module).items() if key[0] != "_" and getattr(value, "__module__", "") == name}
+
+
+@pytest.mark.req("REQ-DM-046")
+def test_the_first_page_has_what_most_people_need_and_every_name_of_models_and_errors_is_an_attribute() -> None:
+    assert mle_star.__all__ == dir(mle_star) == FIRST_PAGE.split()
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    page = reference.partition("## Python\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `mle_star\.(\w+)", page, re.MULTILINE) == FIRST_PAGE.split()
+    for module in (models, errors):
+        for name in public_names(module):
+            assert getattr(mle_star, name) is getattr(module, name)
+    assert {"PromptTemplate", "EnsembleAttempt"} <= public_names(models)
+    assert [name for name in OTHERS.split() if not hasattr(mle_star, name)] == []
+    with pytest.raises(AttributeError, match="no attribute 'run_pipelin'"):
+        _ = getattr(mle_star, "run_pipelin")  # noqa: B009
+
+
+IMPORTS = {
+    "all names without the SDK": "sys.modules['claude_agent_sdk'] = None; from mle_star import *; run_pipeline",
+    "minds for tests without a test library": "sys.modules['pytest'] = None; from mle_star.testing import *",
+    "nothing else": "import mle_star; assert not [n for n in sys.modules if n.startswith(('mle_star.', 'pydantic'))]",
+}
+
+
+@pytest.mark.req("REQ-DM-046")
+@pytest.mark.parametrize("what", IMPORTS)
+def test_importing_needs_no_more_than_it_must(what: str) -> None:
+    words = [sys.executable, "-c", f"import sys; {IMPORTS[what]}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- plain words, the same ones everywhere -----------------------------------------------------------------
+
+TEXTS = [
+    *(path for end in ("*.py", "*.md", "*.j2") for folder in ("src", "docs") for path in (ROOT / folder).rglob(end)),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "mkdocs.yml")),
+]
+INSTEAD = {
+    r"promise[sd]?": "expected score",
+    r"exams?": "hold-out",
+    r"judg(?:e[sd]?|ing|e?ments?)": "scorer, scored",
+    r"doubts?": "problem",
+    r"banks?|bank_name": "predictions, predictions_file",
+    r"finalists?": "shortlist",
+    r"final picks?": "final selection",
+    r"walls?(?![- _]?(?:clock|seconds))": "sandbox",
+    r"worlds? of (?:its|their) own": "namespaces and seccomp",
+    r"first contact": "smoke test",
+    r"leanings?": "importance",
+    r"abreast": "concurrently",
+    r"errands?": "cancellable task",
+    r"somebody's whole life": "home directories",
+    r"lest": "so that ... not",
+    r"twins?": "parallel paths that differ",
+    r"(?:a|the) model (?:that )?stays": "the fitted model",
+    r"mend(?:s|ed|ing|able)?": "fix",
+    r"puts? aside": "saved",
+    r"hand(?:s|ed|ing)? (?:it |them |that )?over": "submitted, or final solution",
+}
+OF_THE_SPECIFICATION = (r"promise[sd]?", r"judg(?:e[sd]?|ing|e?ments?)")
+"""Prompts follow its words."""
+
+
+def test_old_words_for_things_are_gone() -> None:
+    patterns = {word: re.compile(rf"\b(?:{word})\b", re.IGNORECASE) for word in INSTEAD}
+    any_of, found = re.compile("|".join(rf"\b(?:{word})\b" for word in INSTEAD), re.IGNORECASE), []
+    for path in TEXTS:
+        place = path.relative_to(ROOT).as_posix()
+        allowed = OF_THE_SPECIFICATION if place.startswith("src/mle_star/agents/") else ()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            words = [word for word in INSTEAD if patterns[word].search(line)] if any_of.search(line) else []
+            found += [f"{place}:{number}: say `{INSTEAD[word]}`: {line}" for word in words if word not in allowed]
+    assert found == []
+
+
+VERBS = {"told", "said", "asked"}
+"""No names for things: a prompt's context, a script's output, a request."""
+LEFT = 60
+"""So many are still to be renamed: this number only goes down."""
+
+
+def test_verbs_become_no_names() -> None:
+    found = []
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            stored = isinstance(getattr(node, "ctx", ast.Store()), ast.Store)
+            parts = [getattr(node, part, "") for part in ("id", "attr", "name", "arg")] if stored else []
+            named = not isinstance(node, ast.keyword | ast.ClassDef | ast.alias | ast.ExceptHandler)
+            found += [f"{path}:{part}" for part in parts if named and str(part).strip("_") in VERBS]
+    assert len(found) <= LEFT, "\n".join(found)
