@@ -38,6 +38,7 @@ LINE = "Final Validation Performance: "
         (f"{LINE}+3.\r\n", 3.0),
         (f"50%\r100%\r{LINE}0.25\r\n", 0.25),
         ("  Final Validation Performance:0.25  ", 0.25),
+        ("final validation performance: 0.5", None),
         (f"{LINE}0.5\nas said, {LINE}above\n", 0.5),
     ],
 )
