@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mle_star.method.codeblocks import block_in, replacement
-from mle_star.method.scores import best_first
 from mle_star.models import (
     AgentType,
     CodeBlock,
@@ -27,7 +26,7 @@ from mle_star.run.log_lines import yes_no
 from mle_star.run.reached import attempt_of, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.timing import stops_before
-from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked
+from mle_star.safety import check_and_evaluate, check_winner, checks_later
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ async def run_phase2_inner_loop(
     There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
     begun, and no more. To the letter the rest is in the history as skipped.
     """
-    run, loop = current_run(), _Loop(code_block, solution, best_score, tried, solution, best_score)
+    run, loop = current_run(), _Loop(code_block, solution, tried, solution, best_score)
     words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
     logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
     for k in range(config.inner_loop_steps):
@@ -60,9 +59,12 @@ async def run_phase2_inner_loop(
             evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
             _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
     if checks_later(config):
+        floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
         with scope("check"):
-            winner = await _check_winner(loop, task, config)
+            winner = await check_winner(loop.scripts, task, config, floor)
+        loop.best, loop.score = solution, best_score
         if winner is not None:
+            loop.best, loop.score = loop.scripts[winner], score_of(loop.scripts[winner])
             with scope(f"k-{winner}"):
                 _accept_late(loop, winner)
     fixed = solution.leaking and not loop.best.leaking
@@ -83,7 +85,6 @@ class _Loop:
 
     block: CodeBlock
     start: SolutionScript
-    start_score: float
     tried: Sequence[str]
     best: SolutionScript
     score: float
@@ -161,37 +162,6 @@ async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str |
     except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
         logger.warning("%s: attempt failed: %s", current_run().place, error)
     return plan, new_block, None
-
-
-async def _check_winner(loop: _Loop, task: TaskDescription, config: PipelineConfig) -> int | None:
-    """Check what would be accepted, and that alone: the best attempt, and where it leaks the next best.
-
-    A script that was fixed competes with its new score. Gives the attempt that wins; None: the start stays the best.
-    """
-    direction, checked = task.metric_direction, set[int]()
-    waiting = {  # a score that leaks is none to compare with
-        k: script
-        for k, script in loop.scripts.items()
-        if loop.start.leaking or is_improvement_or_equal(score_of(script), loop.start_score, direction)
-    }
-    while waiting:
-        k = best_first(sorted(waiting, reverse=True), lambda k: waiting[k].score, direction)[0]
-        if k in checked:
-            loop.best, loop.score = waiting[k], score_of(waiting[k])
-            return k
-        checked.add(k)
-        script = await check_and_fix_leakage(waiting[k])
-        if not script.leaking and script.content == waiting[k].content:
-            continue
-        del waiting[k]
-        if not script.leaking:
-            script = (await evaluate_checked(script, task, config)).script
-        if script.leaking or script.score is None:
-            continue
-        if loop.start.leaking or is_improvement_or_equal(script.score, loop.start_score, direction):
-            waiting[k] = script
-    loop.best, loop.score = loop.start, loop.start_score
-    return None
 
 
 # --- the two agents --------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from mle_star.models import (
     SolutionPhase,
     SolutionScript,
     TaskDescription,
-    is_improvement_or_equal,
 )
 from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import run_phase2_inner_loop
@@ -88,9 +87,7 @@ async def _outer_step(
     if chosen is not None:
         block = CodeBlock(content=chosen.code_block, outer_step=t)
         inner = await run_phase2_inner_loop(best, block, chosen.plan, h_best, task, config, tried=tried)
-        fixed = best.leaking and not inner.best_solution.leaking
-        if fixed or is_improvement_or_equal(inner.best_score, h_best, task.metric_direction):
-            best = inner.best_solution.model_copy(update={"score": inner.best_score})
+        best = inner.best_solution.model_copy(update={"score": inner.best_score})  # at least as good as h_best
     seconds = time.monotonic() - started
     logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, best.score, seconds)
     return best

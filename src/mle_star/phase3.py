@@ -24,7 +24,7 @@ from mle_star.run.events import SKIPPED, EnsembleTried
 from mle_star.run.reached import phase3_result
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.timing import stops_before
-from mle_star.safety import check_and_evaluate, check_and_fix_leakage, checks_later, evaluate_checked, record_fixed
+from mle_star.safety import check_and_evaluate, check_winner, checks_later, record_fixed
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +63,11 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
             _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
     if checks_later(config):
+        scripts = {r: attempt.solution for r, attempt in enumerate(attempts) if attempt.score is not None}
         with scope("check"):
-            await _check_winner(attempts, task, config)
+            await check_winner(scripts, task, config)
+        for r, script in scripts.items():
+            _take_over(attempts, r, script)
     if config.letter:
         rest = config.ensemble_rounds - len(attempts)
         attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
@@ -102,19 +105,12 @@ def _finish_attempt(
     )
 
 
-async def _check_winner(attempts: list[EnsembleAttempt], task: TaskDescription, config: PipelineConfig) -> None:
-    """Check what would be accepted, and that alone; a round that leaks is fixed and scored anew, or has no score."""
-    known = set[int]()
-    while (best := _best_round(attempts, task.metric_direction)) is not None and best not in known:
-        known.add(best)
-        winner = attempts[best].solution
-        checked = await check_and_fix_leakage(winner)
-        if not checked.leaking and checked.content != winner.content:
-            checked = (await evaluate_checked(checked, task, config)).script
-        score = None if checked.leaking else checked.score
-        attempts[best] = attempts[best].model_copy(update={"solution": checked, "score": score})
-        if score is not None and checked.content != winner.content:
-            record_fixed(winner, checked)
+def _take_over(attempts: list[EnsembleAttempt], r: int, checked: SolutionScript) -> None:
+    """Let a round have its checked script: one that leaks has no score, one that was fixed its own."""
+    before, score = attempts[r].solution, None if checked.leaking else checked.score
+    attempts[r] = attempts[r].model_copy(update={"solution": checked, "score": score})
+    if score is not None and checked.content != before.content:
+        record_fixed(before, checked)
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:

@@ -17,15 +17,18 @@ from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
 from mle_star.execution.artifacts import keep_best
 from mle_star.method.codeblocks import compiles, locate_block, parsed, replacement
+from mle_star.method.scores import best_first
 from mle_star.models import (
     AgentType,
     EvaluationResult,
     LeakageAnswer,
     LeakageDetectionOutput,
+    MetricDirection,
     PipelineConfig,
     SolutionPhase,
     SolutionScript,
     TaskDescription,
+    is_improvement_or_equal,
 )
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
@@ -276,6 +279,33 @@ def record_fixed(before: SolutionScript, after: SolutionScript) -> None:
     if node is not None:
         now = {"digest": digest_of(after.content), "score": after.score}
         current_run().record(node.event.model_copy(update=now))
+
+
+async def check_winner(
+    scripts: dict[int, SolutionScript], task: TaskDescription, config: PipelineConfig, floor: float | None = None
+) -> int | None:
+    """Check what would be accepted, and that alone: the best script, a later one on ties, and where it leaks the next.
+
+    A script that was fixed takes the place of its own in `scripts`, and competes with its new score. Gives the number
+    of the winner; None where none is clean and reaches the `floor`.
+    """
+    checked, direction = set[int](), task.metric_direction
+    while counted := [k for k in sorted(scripts, reverse=True) if _counts(scripts[k], floor, direction)]:
+        k = best_first(counted, lambda k: scripts[k].score, direction)[0]
+        if k in checked:
+            return k
+        checked.add(k)
+        found = await check_and_fix_leakage(scripts[k])
+        if not found.leaking and found.content != scripts[k].content:
+            found = (await evaluate_checked(found, task, config)).script
+        scripts[k] = found
+    return None
+
+
+def _counts(script: SolutionScript, floor: float | None, direction: MetricDirection) -> bool:
+    if script.leaking or script.score is None:
+        return False
+    return floor is None or is_improvement_or_equal(script.score, floor, direction)
 
 
 async def check_at_last(
