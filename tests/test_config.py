@@ -83,13 +83,17 @@ def test_the_environment_replaces_defaults_and_nothing_that_was_chosen(
     assert config == PipelineConfig(**chosen)
 
 
-def test_environment_yields_to_file_and_file_to_arguments(tmp_path: Path) -> None:
+def test_a_preset_yields_to_the_environment_that_to_the_file_and_that_to_arguments(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(f"seed: 2\nmodel: haiku\nmax_budget_usd: 4\nphase_time_budget: {SHARES}\n")
-    environ = {"MLE_STAR_SEED": "1", "MLE_STAR_MODEL": "opus", "MLE_STAR_TIME_LIMIT": "5"}
-    config = load_config({"seed": 3, **parse_assignments(["max_budget_usd=none"])}, file, environ)
+    file.write_text(f"seed: 2\nmodel: haiku\nmax_budget_usd: 4\npreset: quick\nphase_time_budget: {SHARES}\n")
+    words = "MLE_STAR_SEED=1 MLE_STAR_MODEL=opus MLE_STAR_TIME_LIMIT=5 MLE_STAR_INNER_LOOP_STEPS=7"
+    explicit = parse_assignments(["max_budget_usd=none", "outer_loop_steps=3", "agents.leakage.effort=high"])
+    config = load_config({"seed": 3, **explicit}, file, dict(pair.split("=") for pair in words.split()))
     assert (config.seed, config.model, config.time_limit_seconds, config.max_budget_usd) == (3, "haiku", 5, None)
     assert config.phase_time_budget == PhaseTimeBudget(**SHARES)
+    assert (config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps) == (2, 3, 7)
+    assert (config.role(AgentType.leakage).effort, config.role(AgentType.summarize).effort) == ("high", "low")
+    assert (config.leakage_checks, PipelineConfig().leakage_checks) == ("promising", "all")
 
 
 @pytest.mark.parametrize("preset", [None, "quick", "best"])
@@ -102,21 +106,24 @@ def test_all_settings_of_an_earlier_run_stand_where_nothing_is_said_anew(name: s
 
 def test_an_earlier_run_yields_to_file_and_arguments_and_its_roles_join_theirs(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text("seed: 3\nagents: {leakage: {effort: low}}\n", encoding="utf-8")
+    file.write_text("seed: 3\nagents: {leakage: {effort: low}, planner: {thinking: disabled}}\n", encoding="utf-8")
     base = PipelineConfig(
         seed=1, model="haiku", time_limit_seconds=60, inner_loop_steps=2,
         agents={AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")},
     )  # fmt: skip
-    explicit = parse_assignments(["agents.planner.effort=high", "time_limit_seconds=90"])
+    explicit = parse_assignments(["agents.planner.effort=high", "agents.coder.effort=max", "time_limit_seconds=90"])
     said = {"MLE_STAR_SEED": "2", "MLE_STAR_MODEL": "opus", "MLE_STAR_MAX_BUDGET": "5", "MLE_STAR_PRESET": "best"}
     config = load_config(explicit, file, said, base=base)
     assert (config.seed, config.model, config.time_limit_seconds, config.inner_loop_steps) == (3, "haiku", 90, 2)
     assert (config.max_budget_usd, config.preset) == (5, None), "what the run had left open may be said by a variable"
     assert config.agents == {
-        AgentType.planner: RoleSettings(model="opus", effort="high"),
-        AgentType.coder: RoleSettings(model="haiku"),
+        AgentType.planner: RoleSettings(model="opus", effort="high", thinking="disabled"),
+        AgentType.coder: RoleSettings(model="haiku", effort="max"),
         AgentType.leakage: RoleSettings(effort="low"),
     }
+    models = [config.role(agent).model for agent in (AgentType.planner, AgentType.coder, AgentType.leakage)]
+    assert models == ["opus", "haiku", "haiku"]
+    assert config.model_copy(update={"model": "offline"}).role(AgentType.planner).model == "offline"
 
 
 def test_another_preset_replaces_the_sizes_of_an_earlier_run_and_no_role_that_it_had_set() -> None:
@@ -152,6 +159,9 @@ def test_a_bad_variable_is_refused_with_its_name_and_what_would_be_right(name: s
     assert (text in message.lower()) == (name != "MODLE"), "the value of a variable that is not known may be a secret"
 
 
+NO_ROLES = ("poet: {model: opus}", "planner: {effort: some}", "planner: {model: offline}", "coder: {x: 1}")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -167,27 +177,25 @@ def test_a_bad_variable_is_refused_with_its_name_and_what_would_be_right(name: s
         ("3: 4", ["`name: value` lines are wanted"]),
         ("when: 2011-99-99", ["not valid YAML"]),
         ("[" * 5000, ["not valid YAML"]),
+        ("model: caf\xe9", ["not UTF-8"]),
+        *((f"agents: {{{role}}}", ["agents must be for each agent its model"]) for role in NO_ROLES),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, text: str, words: list[str]) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(text)
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError) as refusal:
         load_config(file=file, environ={})
     message = str(refusal.value)
     assert [word for word in [str(file), *words] if word not in message] == [] and "\n" not in message
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "latin.yaml").write_bytes(b"model: caf\xe9\n")
-    for name, words in (("absent.yaml", "no such file"), ("latin.yaml", "not UTF-8"), ("", "cannot be read")):
+def test_the_last_assignment_of_a_name_counts_and_a_bad_one_or_an_absent_file_is_refused(tmp_path: Path) -> None:
+    for name, words in (("absent.yaml", "no such file"), ("", "cannot be read")):
         with pytest.raises(ConfigError, match=words):
             read_mapping(tmp_path / name)
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert read_mapping(tmp_path / "empty.yaml") == {}
-
-
-def test_the_last_assignment_of_a_name_counts_and_a_bad_one_is_refused() -> None:
     for wrong, words in (("seed", "NAME=VALUE"), ("sed=4", "did you mean seed"), ("seed=x", "seed='x'")):
         with pytest.raises(ConfigError, match=words):
             load_config(parse_assignments([wrong]), environ={})
@@ -204,85 +212,39 @@ def test_no_environment_gives_anything_but_settings_or_a_refusal(environ: dict[s
 
 
 @pytest.fixture
-def closed_logging() -> Iterator[None]:
-    yield
+def logger() -> Iterator[logging.Logger]:
+    """Ours, as it was when the test is over."""
+    yield (logger := logging.getLogger("mle_star"))
     close_logging()
-    logger = logging.getLogger("mle_star")
     logger.propagate = True
     logger.setLevel(logging.NOTSET)
 
 
 @pytest.mark.req("REQ-OR-047")
-@pytest.mark.usefixtures("closed_logging")
-def test_the_log_goes_to_console_and_file_with_time_level_and_name_and_without_escape_codes(tmp_path: Path) -> None:
-    stream, file = io.StringIO(), tmp_path / "logs" / "run.log"
-    file.parent.mkdir()
+def test_the_log_goes_to_console_and_file_with_time_level_and_name_once_and_without_escape_codes(
+    logger: logging.Logger, tmp_path: Path
+) -> None:
+    stream, file, before = io.StringIO(), tmp_path / "run.log", list(logger.handlers)
+    logger.addHandler(foreign := logging.NullHandler())
     file.write_text("earlier\n")
     setup_logging(PipelineConfig(log_file=str(file)), stream=stream)
     logging.getLogger("mle_star.phase1").info("=== Phase 1 ===")
-    logging.getLogger("mle_star").debug("hidden")
+    logger.debug("hidden")
     logging.getLogger("elsewhere").error("not ours")
     assert file.read_text() == "earlier\n" + stream.getvalue()
     assert len(stream.getvalue().splitlines()) == 1
     assert re.match(r"20\d\d-\S+ \S+ INFO    mle_star.phase1: === Phase 1 ===\n", stream.getvalue())
-
-    logging.getLogger("mle_star").propagate = False  # the report of a worker of pytest cannot carry what follows
+    logger.propagate = False  # the report of a worker of pytest cannot carry what follows
     logging.getLogger("mle_star.execution").warning("said:\n\t%s", "\x1b]0;owned\x07\x1b[2J\x9b31m\rdone\u202e\udc80")
     assert file.read_text() == "earlier\n" + stream.getvalue()
     assert not set("\x1b\x07\x9b\r\u202e\udc80") & set(stream.getvalue())
     assert "said:\n\t\\x1b]0;owned" in stream.getvalue()
-
-
-@pytest.mark.req("REQ-OR-047")
-@pytest.mark.usefixtures("closed_logging")
-def test_debug_level_shows_debug_lines_and_a_second_run_adds_no_second_handler() -> None:
-    stream, foreign = io.StringIO(), logging.NullHandler()
-    logger = logging.getLogger("mle_star")
-    logger.addHandler(foreign)
-    before = list(logger.handlers)
     for _ in range(3):
         setup_logging(PipelineConfig(log_level="DEBUG"), stream=stream)
     logger.debug("a prompt")
-    assert stream.getvalue().count("a prompt") == 1
+    assert stream.getvalue().count("a prompt") == 1, "a second run adds no second handler"
     close_logging()
-    assert logger.handlers == before
+    assert logger.handlers == [*before, foreign]
     logger.removeHandler(foreign)
     with pytest.raises(ConfigError, match="log_file="):
         setup_logging(PipelineConfig(log_file=str(Path.cwd())))
-
-
-# --- roles and presets -----------------------------------------------------------------------------------
-
-
-def test_a_role_is_set_by_parts_which_join_those_of_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("agents: {planner: {model: opus}, coder: {effort: low}}\n", encoding="utf-8")
-    explicit = parse_assignments(["agents.planner.effort=high", "agents.coder.effort=max"])
-    config = load_config(explicit, file, environ={})
-    assert config.agents == {
-        AgentType.planner: RoleSettings(model="opus", effort="high"),
-        AgentType.coder: RoleSettings(effort="max"),
-    }
-    assert config.role(AgentType.planner).model == "opus"
-    assert config.role(AgentType.coder).model == config.role(AgentType.leakage).model == "sonnet"
-    offline = config.model_copy(update={"model": "offline"})
-    assert offline.role(AgentType.planner).model == "offline"
-
-
-@pytest.mark.parametrize(
-    "text", ["{poet: {model: opus}}", "{planner: {effort: some}}", "{planner: {model: offline}}", "{coder: {x: 1}}"]
-)
-def test_a_role_that_cannot_be_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ConfigError, match="agents must be for each agent its model"):
-        load_config(parse_assignments([f"agents={text}"]), environ={})
-
-
-def test_a_preset_stands_below_everything_that_is_given() -> None:
-    config = load_config(
-        {"preset": "quick", "outer_loop_steps": 3, "agents": {"leakage": {"effort": "high"}}},
-        environ={"MLE_STAR_INNER_LOOP_STEPS": "7"},
-    )
-    assert (config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps) == (2, 3, 7)
-    assert (config.role(AgentType.leakage).effort, config.role(AgentType.summarize).effort) == ("high", "low")
-    assert config.leakage_checks == "promising"
-    assert PipelineConfig().leakage_checks == "all"
