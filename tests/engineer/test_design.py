@@ -45,24 +45,21 @@ def everything(seen: Profile) -> Design:
     return pooled.changed(features={step.key: step.settings(seen) for step in fitting_steps(seen)})
 
 
-def test_scripts_are_clean_and_formatted(seen: Profile, tmp_path: Path) -> None:
+def test_scripts_are_clean_and_formatted_and_a_design_is_read_back_from_its_script_and_from_no_other(
+    seen: Profile, tmp_path: Path
+) -> None:
     design = everything(seen)
+    assert recover(assemble(design)) == design
+    assert recover("print('hello')") is None and recover("def broken(:") is None
+    assert "mle_star" not in assemble(design).replace("MLE_STAR", "")
     (tmp_path / "all.py").write_text(assemble(design))
     (tmp_path / "first.py").write_text(assemble(planning.first_design(seen, fitting_families(seen)[0], None)))
     (tmp_path / "study.py").write_text(assemble(planning.study(design, "", 0)))
     rules = ["--isolated", "--line-length", "120", "--target-version", "py310"]
     for command in (["check", "--select", "E,F,W,I,B,UP,SIM,C4,PIE,RET"], ["format", "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, *rules, str(tmp_path)], capture_output=True, text=True, check=False
-        )
+        words = [sys.executable, "-m", "ruff", *command, *rules, str(tmp_path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_design_is_read_back_from_its_script_and_from_no_other(seen: Profile) -> None:
-    design = everything(seen)
-    assert recover(assemble(design)) == design
-    assert recover("print('hello')") is None and recover("def broken(:") is None
-    assert "mle_star" not in assemble(design).replace("MLE_STAR", "")
 
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES
@@ -144,28 +141,18 @@ def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp
     assert not promising <= {"lightgbm", "linear"}
 
 
-# --- examples --------------------------------------------------------------------------------------------
-
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
 
 
 def example_scripts(folder: Path) -> dict[str, str]:
     """One script of each kind, by the name of its file."""
-    seen = {
-        name: profile_of(TASKS[name](folder / name / "input"))
-        for name in ("auc", "forecast", "text", "with_extra_table")
-    }
-    first = {name: planning.first_design(profile, fitting_families(profile)[0], None) for name, profile in seen.items()}
-    boosted, linear = (planning.first_design(seen["auc"], families()[key], None) for key in ("lightgbm", "linear"))
+    names = {"table": "auc", "forecast": "forecast", "text": "text", "joined_tables": "with_extra_table"}
+    seen = {file: profile_of(TASKS[task](folder / task / "input")) for file, task in names.items()}
+    designs = {file: planning.first_design(one, fitting_families(one)[0], None) for file, one in seen.items()}
+    boosted, linear = (planning.first_design(seen["table"], families()[key], None) for key in ("lightgbm", "linear"))
     pooled = planning.united([boosted.changed(features={"counts": {"columns": ["kind"]}}), linear], "weights")
-    return {
-        "table.py": assemble(first["auc"]),
-        "forecast.py": assemble(first["forecast"]),
-        "text.py": assemble(first["text"]),
-        "joined_tables.py": assemble(first["with_extra_table"]),
-        "ensemble.py": assemble(pooled),
-        "study.py": assemble(planning.study(pooled, "", 0)),
-    }
+    designs |= {"ensemble": pooled, "study": planning.study(pooled, "", 0)}
+    return {f"{file}.py": assemble(design) for file, design in designs.items()}
 
 
 def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Path) -> None:

@@ -83,33 +83,23 @@ def table_desk(tmp_path: Path) -> Desk:
     return Desk(TASKS["auc"](tmp_path / "input"))
 
 
-# --- Phase 1 ---------------------------------------------------------------------------------------------
-
-
-async def test_the_retriever_names_as_many_models_as_are_wanted_with_code_that_parses(desk: Desk) -> None:
+async def test_first_scripts_are_built_around_the_models_that_are_named_and_merged_on_the_folds_of_the_base(
+    desk: Desk,
+) -> None:
     reply = RetrieverOutput.model_validate(await desk.ask(AgentType.retriever, task_description="x", M=3))
     assert len({model.model_name for model in reply.models}) == 3
     for model in reply.models:
         ast.parse(model.example_code)
-
-
-async def test_a_first_script_is_built_around_the_model_that_is_named(desk: Desk) -> None:
     for family in fitting_families(desk.profile)[:4]:
         values = {"model_name": family.name, "example_code": "x = 1", "task_description": "x"}
         design = recover(await desk.code(AgentType.init, **values, subsample_limit=100))
         assert design is not None and list(design.models) == [family.name]
         assert design.rows == 100
-
-
-async def test_a_merge_trains_the_models_of_both_on_the_folds_of_the_base(desk: Desk) -> None:
     base, reference = desk.first(0), desk.first(1)
     code = await desk.code(AgentType.merger, base_code=assemble(base), reference_code=assemble(reference))
     merged = recover(code)
     assert merged is not None
     assert list(merged.models) == [*base.models, *reference.models] and merged.folds == base.folds
-
-
-# --- Phase 2 ---------------------------------------------------------------------------------------------
 
 
 async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: Desk, run_script: Run) -> None:
@@ -157,13 +147,10 @@ async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_anothe
         assert all(solution.count(block) == 1 for block, _ in answer)
         assert named_in(answer[0][1], answer[0][0], desk.profile)
     assert len({answer[0][0] for answer in answers}) == 3
-
-
-async def test_a_block_that_was_refined_is_not_chosen_again_at_once(table_desk: Desk) -> None:
     refined: list[str] = []
     for _ in range(3):
-        (block, _), *_ = await Desk(table_desk.task).blocks(assemble(table_desk.merged()), "nothing", refined)
-        assert block not in refined
+        (block, _), *_ = await Desk(desk.task).blocks(solution, "nothing", refined)
+        assert block not in refined, "not at once again"
         refined.append(block)
 
 
@@ -197,27 +184,20 @@ async def test_no_plan_adds_a_model_that_the_script_trains_already(table_desk: D
             tried, scores = [*tried, plan], [*scores, 0.7]
 
 
-async def test_what_an_earlier_step_of_the_path_tried_is_not_planned_again(table_desk: Desk) -> None:
+async def test_what_an_earlier_step_tried_is_not_planned_again_and_the_coder_does_what_is(table_desk: Desk) -> None:
     desk, block = table_desk, table_desk.model_block()
     known: dict[str, Any] = {"code_block": block, "plans": ["nothing that it knows"], "scores": [None]}
     plan = await desk.ask(AgentType.planner, **known)
     (first,) = named_in(plan, block, desk.profile)
     other = await desk.ask(AgentType.planner, **known, tried=[plan])
     assert [a.title for a in named_in(other, block, desk.profile)] != [first.title]
-    assert (
-        await desk.ask(AgentType.planner, **known, tried=[f"{a.title}." for a in actions(block, desk.profile)]) == plan
-    )
-
-
-async def test_the_coder_carries_out_what_the_plan_names(table_desk: Desk) -> None:
-    script = assemble(table_desk.merged())
-    block = sections_of(script)["features"]
-    first = actions(block, table_desk.profile)[0]
-    changed = recover(script.replace(block, await table_desk.code(AgentType.coder, code_block=block, plan=first.plan)))
-    assert changed == table_desk.merged().changed(features=first.change(table_desk.merged().features))
-
-
-# --- Phase 3 and finalization ------------------------------------------------------------------------------
+    everything = [f"{action.title}." for action in actions(block, desk.profile)]
+    assert await desk.ask(AgentType.planner, **known, tried=everything) == plan
+    design = desk.merged()
+    block = sections_of(assemble(design))["features"]
+    first = actions(block, desk.profile)[0]
+    code = await desk.code(AgentType.coder, code_block=block, plan=first.plan)
+    assert recover(assemble(design).replace(block, code)) == design.changed(features=first.change(design.features))
 
 
 async def test_ensemble_plans_differ_and_each_becomes_a_script_of_all_models(desk: Desk) -> None:
@@ -256,20 +236,16 @@ async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_found_ve
     assert await table_desk.ask(AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
 
 
-async def test_a_copied_discussion_is_told_from_a_new_solution(table_desk: Desk) -> None:
+async def test_a_script_of_ours_is_clean_and_one_that_is_copied_or_fits_before_the_split_is_not(
+    table_desk: Desk,
+) -> None:
     solution = assemble(table_desk.merged())
     for discussion, verdict in ((solution, "Same"), ("I would try boosting with folds.", "Novel")):
         values = {"reference_discussion": discussion, "final_solution": solution}
         reply = await table_desk.ask(AgentType.test, "contamination", **values)
         assert DataContaminationResult.model_validate(reply).verdict == verdict
-
-
-# --- safety ----------------------------------------------------------------------------------------------
-
-
-async def test_a_script_of_ours_is_clean_and_one_that_fits_before_the_split_is_not(table_desk: Desk) -> None:
     leaky = "scaler = StandardScaler()\nX = scaler.fit_transform(X)\nX_a, X_b = train_test_split(X)\nprint(X_a)\n"
-    for code, status in ((assemble(table_desk.merged()), "No Data Leakage"), (leaky, "Yes Data Leakage")):
+    for code, status in ((solution, "No Data Leakage"), (leaky, "Yes Data Leakage")):
         reply = LeakageDetectionOutput.model_validate(await table_desk.ask(AgentType.leakage, "detection", code=code))
         assert reply.answers[0].leakage_status == status and reply.answers[0].code_block in code
         assert await table_desk.ask(AgentType.data, task_description="x", initial_solution=code) == ALL_USED
@@ -291,16 +267,15 @@ async def test_a_repair_takes_away_what_failed(error: str, kept: list[str], tabl
     assert repaired is not None and list(repaired.models) == kept and repaired != solution
 
 
-async def test_scripts_of_others_get_an_answer_that_harms_nothing(table_desk: Desk) -> None:
+async def test_scripts_of_others_are_left_alone_and_without_a_table_it_says_what_it_is_for(
+    table_desk: Desk, tmp_path: Path
+) -> None:
     code = 'import os\nprint("Final Validation Performance: 0.5")\n'
     assert await table_desk.code(AgentType.debugger, code=code, bug="KeyError: 'x'") == code.strip()
     assert (await table_desk.blocks(code))[0][0] in code
-
-
-async def test_without_a_table_it_says_what_it_is_for(tmp_path: Path) -> None:
-    (tmp_path / "input").mkdir()
-    (tmp_path / "input/picture.png").write_bytes(b"not a table")
-    system = TASKS["auc"](tmp_path / "elsewhere").system.replace("elsewhere", "input")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures/picture.png").write_bytes(b"not a table")
+    system = table_desk.task.system.replace(str(tmp_path / "input"), str(tmp_path / "pictures"))
     prompt = render(AgentType.retriever, task_description="x", M=2)
     reply = await EngineerBrain().reply(BrainRequest("retriever", None, system, prompt))
     assert reply.text is not None and "works on tables and texts" in reply.text

@@ -53,28 +53,21 @@ def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot
     serve.look_ahead(tmp_path / "nowhere", "")
 
 
-def test_columns_are_typed_by_what_they_hold(tmp_path: Path) -> None:
-    seen = profile_of(TASKS["shop"](tmp_path / "input"))
-    assert seen.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
-    assert seen.data["amounts"] == ["price"] and list(seen.data["dates"]) == ["joined"]
-    assert {"n0", "n1"} <= set(seen.data["numbers"]) and seen.data["categories"] == ["kind"]
-
-
-def test_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
-    names = ("later_dates", "mixed_dates", "map_points", "grouped", "forecast", "many_rows_a_key")
-    later, mixed, places, grouped, series, joined = (
+def test_columns_are_typed_by_what_they_hold_and_time_groups_places_and_further_tables_are_seen(tmp_path: Path) -> None:
+    names = ["shop", "later_dates", "mixed_dates", "map_points", "grouped", "days_apart", "forecast", "many_rows_a_key"]
+    shop, later, mixed, places, grouped, days, series, joined = (
         profile_of(TASKS[name](tmp_path / name / "input")) for name in names
     )
+    assert shop.data["targets"] == ["bought"]  # not the column beside it that the test table lacks, too
+    assert shop.data["amounts"] == ["price"] and list(shop.data["dates"]) == ["joined"]
+    assert {"n0", "n1"} <= set(shop.data["numbers"]) and shop.data["categories"] == ["kind"]
     assert (later.later, later.mixed) == ("when", "") and (mixed.later, mixed.mixed) == ("", "when")
     assert places.location == ("lat", "lon")
     assert grouped.groups == "person" and "person" not in grouped.data["numbers"]
-    days = profile_of(TASKS["days_apart"](tmp_path / "days" / "input"))
     assert days.groups == "day" and "day" in days.data["dates"] and not days.later
     assert (series.later, series.series) == ("date", "page")
-    assert {entry["table"]["file"]: entry["many"] for entry in joined.data["lookups"]} == {
-        "shops.csv": False,
-        "sales.csv": True,
-    }
+    lookups = {entry["table"]["file"]: entry["many"] for entry in joined.data["lookups"]}
+    assert lookups == {"shops.csv": False, "sales.csv": True}
     assert {"size", "sales amount mean", "sales rows"} <= set(joined.data["numbers"])
 
 
@@ -85,15 +78,12 @@ def seen_in(folder: Path, head: str, rows: Iterable[str], metric: str = "accurac
     return look(metric, folder, "Predict `y`.", ("sklearn",))
 
 
-def test_the_class_that_is_looked_for_comes_last(tmp_path: Path) -> None:
+def test_the_class_that_is_looked_for_comes_last_and_gini_sorts_classes_and_amounts(tmp_path: Path) -> None:
     seen = profile_of(TASKS["odd_names"](tmp_path / "input"))
     assert seen.targets[0]["classes"] == ["no", "yes"]
     rows = [f"{i},{i % 7},{1 + i % 2}" for i in range(40)]
     for metric, classes in (("roc_auc", ["1", "2"]), ("f1", ["2", "1"])):  # a probability is of the larger number
         assert seen_in(tmp_path, "id,x,y", rows, metric).targets[0]["classes"] == classes
-
-
-def test_gini_sorts_classes_and_amounts(tmp_path: Path) -> None:
     for count, kind in ((2, "binary"), (5, "regression")):
         seen = seen_in(tmp_path, "id,x,y", (f"{i},{i % 7},{i % count}" for i in range(200)), "gini")
         assert (seen.recipe.metric.name, seen.kind) == ("gini", kind)
@@ -111,14 +101,11 @@ def test_any_prompt_can_be_taken_apart(text: str) -> None:
     assert len(parts_of(text)) >= 1
 
 
-def test_headings_inside_a_description_do_not_hide_the_data_folder(tmp_path: Path) -> None:
+def test_headings_inside_a_description_do_not_hide_the_data_folder_and_failures_are_read(tmp_path: Path) -> None:
     task = "Predict `y`.\n\n# Data\n\nSee below.\n\n# Metric\n\nWhatever you like."
     asked = question(system_prompt(tmp_path, "mae", "minimize", task))
     assert (asked.metric, asked.folder, asked.description) == ("mae", tmp_path.resolve(), task)
     assert "lightgbm" in asked.packages and "sklearn" in asked.packages and "torch" not in asked.packages
-
-
-def test_facts_and_a_history_with_failures_are_read() -> None:
     facts = {"metric": "rmse", "scores": [0.5, None]}
     text = "# Tried\n\n## Plan: one\ntwo lines\n## Score: 0.5\n\n## Plan: other\n## Score: N/A (evaluation failed)\n"
     asked = question("", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
@@ -162,29 +149,31 @@ def test_the_engineer_and_the_hold_out_agree_on_time(
     assert (seen.later, rule.kind, rule.column) == (name, "time", name)
 
 
-def test_one_gap_changes_no_key_and_no_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pandas makes numbers with a point of a column of whole numbers that has a gap."""
-    (tmp_path / "input").mkdir()
-    (tmp_path / "input" / "shops.csv").write_text("shop,size\n" + "".join(f"{i},{i * 10}\n" for i in range(5)))
-    rows = (f"{i},{'' if i == 7 else 20210101 + i % 28},{'' if i == 9 else i % 5},{i % 2}" for i in range(60))
-    seen = seen_in(tmp_path / "input", "id,day,shop,y", rows)
-    assert seen.data["dates"] == {"day": "%Y%m%d"} and seen.data["lookups"]
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder `input` of the folder in which the test is."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "input").mkdir()
+    return tmp_path / "input"
+
+
+def test_one_gap_changes_no_key_and_no_day(inside: Path) -> None:
+    """pandas makes numbers with a point of a column of whole numbers that has a gap."""
+    (inside / "shops.csv").write_text("shop,size\n" + "".join(f"{i},{i * 10}\n" for i in range(5)))
+    rows = (f"{i},{'' if i == 7 else 20210101 + i % 28},{'' if i == 9 else i % 5},{i % 2}" for i in range(60))
+    seen = seen_in(inside, "id,day,shop,y", rows)
+    assert seen.data["dates"] == {"day": "%Y%m%d"} and seen.data["lookups"]
     train, _ = read_data(seen.data, None, {"kind": "plain"}, 1)
     assert train["day"].isna().sum() == 1 and train["size"].isna().sum() == 1
 
 
-def test_an_id_that_only_the_test_has_is_no_number_of_a_wide_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "input").mkdir()
+def test_an_id_that_only_the_test_has_is_no_number_of_a_wide_table(inside: Path) -> None:
     names = [f"x{i}" for i in range(70)]
     rows = [",".join(str((i * n) % 17 / 4) for n in range(70)) for i in range(60)]
     keyed = "".join(f"r{i},{row}\n" for i, row in enumerate(rows))
-    (tmp_path / "input" / "test.csv").write_text(",".join(["id", *names]) + "\n" + keyed)
+    (inside / "test.csv").write_text(",".join(["id", *names]) + "\n" + keyed)
     answers = "".join(f"r{i},0\n" for i in reversed(range(60)))
-    (tmp_path / "input" / "sample_submission.csv").write_text(f"id,y\n{answers}")
-    seen = seen_in(tmp_path / "input", ",".join([*names, "y"]), (f"{row},{i % 2}" for i, row in enumerate(rows)))
-    monkeypatch.chdir(tmp_path)
+    (inside / "sample_submission.csv").write_text(f"id,y\n{answers}")
+    seen = seen_in(inside, ",".join([*names, "y"]), (f"{row},{i % 2}" for i, row in enumerate(rows)))
     _, test = read_data(seen.data, None, {"kind": "plain"}, 1)
     assert list(test["id"][:3]) == ["r0", "r1", "r2"]
