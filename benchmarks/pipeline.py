@@ -99,7 +99,8 @@ async def simulated(root: Path, data: Path, table: Table, scale: float) -> None:
     )  # fmt: skip
     wall, critical = time.monotonic() - started, critical_path(run_dir)
     inside = result.total_duration_seconds
-    print(f"simulated run: {len(agents.calls)} calls, {executor.runs} scripts, {wall:.2f} s, critical {critical:.2f} s")
+    counted = f"{len(agents.calls)} calls, {len(executor.ran)} scripts"
+    print(f"simulated run: {counted}, {wall:.2f} s, critical {critical:.2f} s")
     table.row("wall time / critical path", wall / critical, 1.15, "x")
     table.row("overhead of the orchestrator, share of the run", 100 * (inside - critical) / inside, 1 / scale, "%")
     table.row("slowest change of phase", 1000 * slowest_change(run_dir), 100, "ms")

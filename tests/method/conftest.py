@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 import os
-import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest,
 from mle_star.run.events import AgentReply, AgentStarted, Event
 from mle_star.run.journal import Journal
 from tests.conftest import LETTERS, mode_settings
+from tests.pipeline.mind import Answers, LevelExecutor, crash
 
 from .replies import GARBAGE, NO_LEAKAGE, Reply, ScriptedCall, fenced, models, script
 
@@ -173,28 +173,12 @@ class RecordingExecutor:
             self.running -= 1
 
 
-class ScriptedExecutor:
-    """Scores a script by its words instead of running it: `raise` crashes, `level = x` scores x. Quick."""
+@dataclass
+class ScriptedExecutor(LevelExecutor):
+    """Quick scripts, scored by their words, that answer the two rows of `make_task`."""
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """What the script would have done."""
-        await asyncio.sleep(0)
-        text = Path(request.script_path).read_text(encoding="utf-8")
-        raised = re.search(r"^raise (\w+)\(['\"](.*)['\"]\)", text, re.MULTILINE)
-        if raised is not None:
-            return crash(f"{raised[1]}: {raised[2]}")
-        if "submission.csv" in text:
-            Path(request.working_dir, "final", "submission.csv").write_text("id,target\n1,0\n2,1\n", encoding="utf-8")
-        level = re.findall(r"^level = (\S+)", text, re.MULTILINE)
-        said = "".join(f"{line}\n" for line in re.findall(r"print\(['\"](Ablation .*?)['\"]\)", text))
-        said += f"Final Validation Performance: {level[-1]}\n" if level and "Final Validation" in text else ""
-        return ExecutionRawResult(stdout=said, stderr="", exit_code=0, duration_seconds=0.0, timed_out=False)
-
-
-def crash(message: str) -> ExecutionRawResult:
-    """The raw result of a script that raised."""
-    stderr = f'Traceback (most recent call last):\n  File "solution.py", line 2, in <module>\n{message}\n'
-    return ExecutionRawResult(stdout="", stderr=stderr, exit_code=1, duration_seconds=0.0, timed_out=False)
+    seconds: float | None = 0.0
+    answers: Answers = lambda text, rows: [("1", 0), ("2", 1)]
 
 
 def settings(**changes: Any) -> PipelineConfig:

@@ -438,13 +438,10 @@ def in_many_words(call: ScriptedCall, reply: AgentReply) -> AgentReply:
     return reply
 
 
-class Talkative(ScriptedExecutor):
+def talkative(request: ScriptRequest, raw: ExecutionRawResult) -> ExecutionRawResult:
     """Scripts that print many lines, also in their errors."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        raw = await super().run(request)
-        error = raw.stderr and f"{raw.stderr}{lines('error')}"
-        return raw.model_copy(update={"stdout": lines("output") + raw.stdout, "stderr": error})
+    error = raw.stderr and f"{raw.stderr}{lines('error')}"
+    return raw.model_copy(update={"stdout": lines("output") + raw.stdout, "stderr": error})
 
 
 SHOWN = {
@@ -469,7 +466,8 @@ def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_pat
     shown: dict[str, set[str]] = defaultdict(set)
     for name in PLAYS:
         with staged(quick_path / name, name, briefed=False, description=lines("task")) as (play, run):
-            run.prefix, run.agents.change, run.executor.inner = lines("given"), in_many_words, Talkative()
+            run.prefix, run.agents.change = lines("given"), in_many_words
+            run.executor.inner = ScriptedExecutor(after=talkative)
             if name == "Phase 3":
                 run.agents.always("leakage-correction", "I cannot.")
             if name == "finalization":

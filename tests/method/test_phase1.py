@@ -11,7 +11,7 @@ import pytest
 
 from mle_star import phase1
 from mle_star.errors import AgentError, AgentFailure
-from mle_star.models import ExecutionRawResult, PipelineConfig
+from mle_star.models import PipelineConfig
 from mle_star.phase1 import find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
@@ -172,19 +172,18 @@ async def test_where_only_promising_scripts_are_checked_the_final_one_and_its_re
     assert all(note in text for note, (_, text) in zip(("# m0", "'half'", "# fixed"), checked, strict=True))
 
 
-class _Together(ScriptedExecutor):
+def together(count: int) -> ScriptedExecutor:
     """Lets no script run before `count` of them are there, and the second end first."""
+    all_here = asyncio.Event()
 
-    def __init__(self, count: int) -> None:
-        self.count, self.here, self.all_here = count, 0, asyncio.Event()
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        self.here += 1
-        if self.here >= self.count:
-            self.all_here.set()
-        await asyncio.wait_for(self.all_here.wait(), 120)
+    async def wait(request: ScriptRequest) -> None:
+        if len(executor.ran) >= count:
+            all_here.set()
+        await asyncio.wait_for(all_here.wait(), 120)
         await asyncio.sleep(0.1 if "candidate-0" in request.working_dir else 0)
-        return await super().run(request)
+
+    executor = ScriptedExecutor(before=wait)
+    return executor
 
 
 @BOTH
@@ -195,7 +194,7 @@ async def test_side_by_side_as_the_harness_has_room_and_one_after_another_give_t
     for slots in (1, 2, 3):
         config = settings(M=3, max_concurrent_scripts=slots, briefing=())
         at_once = 1 if config.letter else slots
-        with scripted_run(quick_path / str(slots), config=config, executor=_Together(at_once)) as run:
+        with scripted_run(quick_path / str(slots), config=config, executor=together(at_once)) as run:
             stage(run, 0.5, 0.9, 0.7, merges=(0.9, 0.4))
             results.append((await run_phase1(run.task, config)).model_dump(exclude=TIMES))
             journals.append(_recorded(run))

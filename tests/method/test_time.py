@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mle_star.models import ExecutionRawResult
 from mle_star.phase1 import IN_TIME, run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
@@ -41,23 +40,20 @@ class Clock:
         return self.now
 
 
-class Slow(ScriptedExecutor):
+def slow(clock: Clock, seconds: float) -> ScriptedExecutor:
     """Every script takes so many seconds of the clock."""
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self.clock, self.seconds = clock, seconds
+    async def move(request: ScriptRequest) -> None:
+        clock.now += seconds
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Move the clock, and score."""
-        self.clock.now += self.seconds
-        return (await super().run(request)).model_copy(update={"duration_seconds": self.seconds})
+    return ScriptedExecutor(seconds=seconds, before=move)
 
 
 @contextmanager
 def timed(root: Path, *, left: float, seconds: float = 100.0, **changes: Any) -> Iterator[ScriptedRun]:
     """A run with so much of its time left; its solution was measured at `seconds`, as long as every script takes."""
     clock, config = Clock(), settings(time_limit_seconds=10_000, **changes)
-    with scripted_run(root, config=config, executor=Slow(clock, seconds), clock=clock) as run:
+    with scripted_run(root, config=config, executor=slow(clock, seconds), clock=clock) as run:
         ran(run.context, 0.5, seconds)
         run.agents.change = lambda call, reply: reply.model_copy(update={"seconds": CALL})
         run.context.budget.set_phase_deadline(left)
@@ -176,7 +172,7 @@ async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_a
         async def second() -> str:
             while not run.events(ev.CandidateEvaluated):
                 await asyncio.sleep(0.001)
-            run.executor.inner, clock.now = Slow(clock, SHARE + 1), 0.0 if first else 5 * SHARE
+            run.executor.inner, clock.now = slow(clock, SHARE + 1), 0.0 if first else 5 * SHARE
             return THREE[1]
 
         async def third() -> str:

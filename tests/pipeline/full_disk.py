@@ -26,9 +26,8 @@ from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal
 from tests.conftest import small_task
-from tests.method.conftest import crash
 from tests.pipeline.conftest import settings, submitted
-from tests.pipeline.mind import LevelExecutor, MindAgents
+from tests.pipeline.mind import LevelExecutor, MindAgents, crash
 
 SCRIPT_BYTES, LEFT_BYTES = 2 << 20, 1 << 20
 

@@ -23,7 +23,6 @@ from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentReply
-from tests.method.conftest import crash
 
 Answer = str | dict[str, Any]
 Rule = Answer | Callable[[str], Answer]
@@ -269,44 +268,55 @@ class MindAgents:
         return sum(name == agent for _, name in self.calls)
 
 
+Answers = Callable[[str, list[dict[str, str]]], list[tuple[str, Any]]]
+"""What a script says of the rows of the test file, by its text."""
+
+
 @dataclass
 class LevelExecutor:
-    """Scores scripts by their `level` instead of running them.
+    """Scores scripts by their words instead of running them: `raise` crashes, `level = x` scores x.
 
-    `before` may wait, raise or say how a script ended; `after` changes what is said; `seconds` is how long they take.
+    `before` may wait, raise or say how a script ended; `after` changes what is said; `seconds` is how long they take;
+    `ran` holds the data folder and the text of each.
     """
 
     delay: float = 0.0
-    runs: int = 0
+    ran: list[tuple[str, str]] = field(default_factory=list)
     directories: set[str] = field(default_factory=set)
     before: Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]] | None = None
     after: Callable[[ScriptRequest, ExecutionRawResult], ExecutionRawResult] | None = None
     seconds: float | None = None
+    answers: Answers = lambda text, rows: [(row["id"], levels(text)[-1]) for row in rows]
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """What the script would have done."""
-        self.runs += 1
+        self.ran.append((str(request.input_dir), Path(request.script_path).read_text(encoding="utf-8")))
         self.directories.add(Path(request.working_dir).name)
         started = time.monotonic()
         done = None if self.before is None else await self.before(request)
         await asyncio.sleep(self.delay)
-        done = done or self._run(request, time.monotonic() - started)
+        seconds = time.monotonic() - started if self.seconds is None else self.seconds
+        done = done or self._run(request).model_copy(update={"duration_seconds": seconds})
         return done if self.after is None else self.after(request, done)
 
-    def _run(self, request: ScriptRequest, seconds: float) -> ExecutionRawResult:
+    def _run(self, request: ScriptRequest) -> ExecutionRawResult:
         folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
-        out = "".join(f"{line}\n" for line in re.findall(r"^print\('(Ablation .*)'\)$", text, re.MULTILINE))
-        if re.search(r"^raise ", text, re.MULTILINE):
-            return crash("RuntimeError: broken").model_copy(update={"stdout": out, "duration_seconds": seconds})
+        raised = re.search(r"^raise (\w+)\(['\"](.*)['\"]\)", text, re.MULTILINE)
+        if raised is not None:
+            return crash(f"{raised[1]}: {raised[2]}")
         if "submission.csv" in text:
             with (folder / "input" / "test.csv").open(newline="", encoding="utf-8") as stream:
-                answers = self.answers(text, list(csv.DictReader(stream)))
-            body = "".join(f"{row},{answer}\n" for row, answer in answers)
-            (folder / "final" / "submission.csv").write_text(f"id,label\n{body}", encoding="utf-8")
-            out += f"Final Validation Performance: {levels(text)[-1]}\n"
-        seconds = seconds if self.seconds is None else self.seconds
-        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=seconds, timed_out=False)
+                body = "".join(f"{row},{answer}\n" for row, answer in self.answers(text, list(csv.DictReader(stream))))
+            sample = folder / "input" / "sample_submission.csv"
+            header = sample.read_text(encoding="utf-8").splitlines()[0] if sample.exists() else "id,label"
+            (folder / "final" / "submission.csv").write_text(f"{header}\n{body}", encoding="utf-8")
+        level = re.findall(r"^level = (\S+)", text, re.MULTILINE)
+        out = "".join(f"{line}\n" for line in re.findall(r"print\(['\"](Ablation .*?)['\"]\)", text))
+        if level and ("submission.csv" in text or "Final Validation" in text):
+            out += f"Final Validation Performance: {level[-1]}\n"
+        return ExecutionRawResult(stdout=out, stderr="", exit_code=0, duration_seconds=0.0, timed_out=False)
 
-    def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
-        """What a script says of the rows of the test file."""
-        return [(row["id"], levels(text)[-1]) for row in rows]
+
+def crash(message: str) -> ExecutionRawResult:
+    """The raw result of a script that raised."""
+    stderr = f'Traceback (most recent call last):\n  File "solution.py", line 2, in <module>\n{message}\n'
+    return ExecutionRawResult(stdout="", stderr=stderr, exit_code=1, duration_seconds=0.0, timed_out=False)

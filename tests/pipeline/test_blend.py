@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,9 @@ from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.timing import SHARE
 from mle_star.safety import LEAK_REPLACED
 from mle_star.search.final_result import rescore
-from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, extracted, fenced, leaking, model_of
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, crash, extracted, fenced, leaking, model_of
 
 LABELLED, ASKED = 400, 40
 
@@ -53,35 +51,30 @@ def answer(text: str, row: int, size: int, *, on_all: bool) -> float:
     return size + 0.5 + (1 if row * factor % 1009 < 504 else -1) * (error / 2 if on_all else error)
 
 
-@dataclass
-class ErringExecutor(LevelExecutor):
-    """Answers as the script's words say; `trouble` names what happens to a script on all labels, by its factor."""
+class Erring(LevelExecutor):
+    """Answers as the script's words say; on all labels the scripts with these factors crash, or leave out a row."""
 
-    trouble: dict[int, str] = field(default_factory=dict)
-    shares: list[float] = field(default_factory=list)
-    unknown: list[Path | None] = field(default_factory=list)
-    """What the search holds of a script that never ran there, asked at each run on all labels."""
-    seconds: float | None = 0.01
+    def __init__(self, crashes: int = 0, gap: int = 0) -> None:
+        super().__init__(before=self.look, after=self.leave_a_model, seconds=0.01, answers=self.say)
+        self.crashes, self.gap, self.shares, self.unknown = crashes, gap, list[float](), list[Path | None]()
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
-        if "views" not in Path(str(request.input_dir)).parts:
-            self.shares.append(float(request.env[SHARE]))
-            never = SolutionScript(content="print('fixed')", phase=SolutionPhase.final)
-            self.unknown.append(searched_submission(current_run(), never))
-            if self._trouble(text) == "crash":
-                return crash("KeyError: no such column")
-        done = await super().run(request)
-        if "submission.csv" in text and (folder / "model").is_dir():
-            (folder / "model" / text.splitlines()[0]).touch()
+    async def look(self, request: ScriptRequest) -> ExecutionRawResult | None:
+        if "views" in Path(str(request.input_dir)).parts:
+            return None
+        self.shares.append(float(request.env[SHARE]))
+        never_ran = SolutionScript(content="print('fixed')", phase=SolutionPhase.final)
+        self.unknown.append(searched_submission(current_run(), never_ran))
+        return crash("KeyError: no such column") if f"factor = {self.crashes}\n" in self.ran[-1][1] else None
+
+    def leave_a_model(self, request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        text, model = Path(request.script_path).read_text(encoding="utf-8"), Path(request.working_dir, "model")
+        if "submission.csv" in text and model.is_dir() and not done.exit_code:
+            (model / text.splitlines()[0]).touch()
         return done
 
-    def _trouble(self, text: str) -> str:
-        return next((how for factor, how in self.trouble.items() if f"factor = {factor}" in text), "")
-
-    def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+    def say(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
         on_all = len(rows) == ASKED
-        given = rows[on_all and self._trouble(text) == "gap" :]
+        given = rows[on_all and f"factor = {self.gap}\n" in text :]
         return [(row["id"], answer(text, int(row["id"]), int(row["size"]), on_all=on_all)) for row in given]
 
 
@@ -102,12 +95,12 @@ def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
 
 
 async def blend(
-    quick: QuickRun, executor: ErringExecutor | None = None, agents: MindAgents | None = None, **options: Any
+    quick: QuickRun, executor: Erring | None = None, agents: MindAgents | None = None, **options: Any
 ) -> FinalResult:
     """A run whose best is a blend."""
     changes: dict[str, Any] = {"scoring": "auto", "L": 1, "K": 1, "seed": 1}
     changes |= {name: options.pop(name) for name in ("seed", "leakage_checks") if name in options}
-    agents, executor = agents or MindAgents(two_candidates()), executor or ErringExecutor()
+    agents, executor = agents or MindAgents(two_candidates()), executor or Erring()
     return await quick(settings(**changes), agents=agents, executor=executor, **options)
 
 
@@ -141,9 +134,9 @@ async def test_a_fork_scores_what_is_new_as_a_fresh_run_does(quick: QuickRun, tm
 
 
 @pytest.mark.req("REQ-OR-039")
-@pytest.mark.parametrize("trouble", [{}, {7919: "crash", 5381: "gap"}], ids=["calm", "in trouble"])
-async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: QuickRun, trouble: dict[int, str]) -> None:
-    executor = ErringExecutor(trouble=trouble)
+@pytest.mark.parametrize("trouble", [(), (7919, 5381)], ids=["calm", "in trouble"])
+async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: QuickRun, trouble: tuple[int, ...]) -> None:
+    executor = Erring(*trouble)
     result = await blend(quick, executor)
     assert quick.events(ev.ShortlistScored)[0].chosen == "blend"
     members = [(quick.dir / "solution" / f"member_{number}.py").read_text() for number in (1, 2)]
@@ -191,7 +184,7 @@ async def test_without_sample_or_test_a_blend_is_submitted_all_the_same(quick: Q
     assert list(answers) == list(range(LABELLED, LABELLED + ASKED))
     assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in answers.items())
     (Path(task.data_dir) / "test.csv").unlink()
-    result = await blend(quick, executor := ErringExecutor())
+    result = await blend(quick, executor := Erring())
     for name in ("no sample", "run"):
         assert quick.events(ev.ShortlistScored, name)[0].chosen == "blend"
     assert (result.submission_path, result.has_test, executor.shares) == ("", False, [])
@@ -235,7 +228,7 @@ async def test_a_leak_that_is_found_after_a_cut_gives_way_to_the_next_of_the_sho
     mind = two_candidates()
     mind.overrides |= {"coder": fenced("error = 0.0"), **leaking("error = 0.0")}
     config = timed(600, 0.2, 0.699, 0.001, 0.1, scoring="auto", L=1, K=2, leakage_checks="promising")
-    result = await quick(config, agents=MindAgents(mind, before=hang), executor=ErringExecutor())
+    result = await quick(config, agents=MindAgents(mind, before=hang), executor=Erring())
     (scored,) = quick.events(ev.ShortlistScored)
     assert scored.chosen == "path 0", "by its score it is the best"
     (leak,) = (event for event in quick.events(ev.LeakageChecked) if event.found)

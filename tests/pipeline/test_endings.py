@@ -22,7 +22,6 @@ from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import RunFolder, is_running, last_config, request_finish
 from mle_star.safety import LEAK_REPLACED
-from tests.method.conftest import crash
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import (
     ALL_PHASES,
@@ -40,6 +39,7 @@ from tests.pipeline.mind import (
     LevelExecutor,
     Mind,
     MindAgents,
+    crash,
     failing,
     fenced,
     hang,
@@ -91,7 +91,7 @@ async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger
     """The disk has plenty of room (the other case: tests/test_full_disk.py)."""
 
     def fails(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
-        return crash("OSError: [Errno 28] No space left") if executor.runs == 1 else done
+        return crash("OSError: [Errno 28] No space left") if len(executor.ran) == 1 else done
 
     agents, executor = MindAgents(), LevelExecutor(after=fails)
     result = await quick(settings(L=1, M=1), agents=agents, executor=executor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from mle_star.search.final_result import rescore
 from mle_star.search.setup import gather_facts
 from mle_star.views import write_report
 from mle_star.views.shelf import leaderboard_rows
-from tests.method.conftest import crash
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted, write_tables
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, fenced, leaking, levels, model_of
+from tests.pipeline.mind import Answers, LevelExecutor, Mind, MindAgents, Rule, crash, fenced, leaking, levels, model_of
 
 SEARCHED = "the submission is what the scored script itself said in the search"
 
@@ -36,29 +34,14 @@ def noises(text: str) -> list[float]:
     return [float(noise) for noise in re.findall(r"noise = ([\d.]+)", text)]
 
 
-@dataclass
-class AnsweringExecutor(LevelExecutor):
-    """Answers the test file by a rule that it knows, wrong on a share of the rows; sees what scripts see."""
+def right_but_for_noise(text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+    wrong = 1000 * noises(text)[0]
+    return [(row["id"], int((int(row["size"]) > 25) ^ (int(row["id"]) * 7919 % 1000 < wrong))) for row in rows]
 
-    seconds: float | None = 0.01
-    seen: list[str] = field(default_factory=list)
-    spoil: str = ""
-    spoilt: Callable[[int, int], int] | None = None  # another answer, by key and answer; without it a row is missing
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Look at the labels, then answer."""
-        if "submission.csv" in Path(request.script_path).read_text(encoding="utf-8"):
-            self.seen.append(Path(request.working_dir, "input", "train.csv").read_text())
-        return await super().run(request)
-
-    def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
-        """Right, but for the share that is noise."""
-        wrong = 1000 * noises(text)[0]
-        right = [(key := int(row["id"]), int((int(row["size"]) > 25) ^ (key * 7919 % 1000 < wrong))) for row in rows]
-        if self.spoil and self.spoil in text:
-            change = self.spoilt
-            right = right[1:] if change is None else [(key, change(key, answer)) for key, answer in right]
-        return [(str(key), answer) for key, answer in right]
+def answering(answers: Answers = right_but_for_noise, seconds: float = 0.01, **hooks: Any) -> LevelExecutor:
+    """Answers the test file by a rule that it knows, wrong on a share of the rows."""
+    return LevelExecutor(answers=answers, seconds=seconds, **hooks)
 
 
 @pytest.fixture
@@ -102,7 +85,7 @@ async def scored(
     """A run whose scripts are scored; capital letters and `score_views` are settings, all else options of `quick`."""
     changes = {name: options.pop(name) for name in list(options) if name.isupper() or name in CHANGES}
     config = settings(**{"scoring": "auto", "K": 1, "R": 1, **changes})
-    return await quick(config, agents=agents or liars(), executor=executor or AnsweringExecutor(), **options)
+    return await quick(config, agents=agents or liars(), executor=executor or answering(), **options)
 
 
 CHANGES = ("scoring", "score_views", "briefing", "subsample_limit")
@@ -121,8 +104,14 @@ def right_answers(result: FinalResult) -> float:
 
 
 async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: QuickRun, data_dir: Path) -> None:
-    executor = AnsweringExecutor()
-    honest = await scored(quick, executor, K=2, R=2)
+    seen: list[str] = []
+
+    def look(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        if "submission.csv" in Path(request.script_path).read_text(encoding="utf-8"):
+            seen.append(Path(request.working_dir, "input", "train.csv").read_text())
+        return done
+
+    honest = await scored(quick, answering(after=look), K=2, R=2)
     assert noise_of(honest) == 0.05 and right_answers(honest) >= 0.85
     assert honest.expected is not None and honest.expected.measured == "harness"
     low, high = honest.expected.low or 1, honest.expected.high or 0
@@ -130,11 +119,11 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: Qui
     holdout = quick.events(ev.HoldOutPrepared)[0]
     assert (holdout.views, holdout.search_rows, holdout.select_rows, holdout.why_not) == (5, 265, 135, "")
     assert holdout.baseline is not None and holdout.baseline.score == pytest.approx(0.52, abs=0.03)
-    searched = [text for text in executor.seen if text.count("\n") == 1 + 320]
+    searched = [text for text in seen if text.count("\n") == 1 + 320]
     assert len(searched) >= 5 * 3  # every script on five views, each without another fifth of the labels
-    final = [text for text in executor.seen if text.count("\n") == 1 + 400]
+    final = [text for text in seen if text.count("\n") == 1 + 400]
     assert len(final) == 1, "only the script of finalization sees all labels"
-    assert len(set(executor.seen)) == 6  # five views and the whole: nothing runs again for the final selection
+    assert len(set(seen)) == 6  # five views and the whole: nothing runs again for the final selection
 
     leaks = [event.message for event in quick.events(ev.Notice) if "leaks" in event.message]
     assert any(re.search(r"prints 0.99 and is worth 0\.(6[5-9]|7)", message) for message in leaks)
@@ -167,20 +156,20 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: Qui
 
 
 async def test_a_resumed_a_moved_and_a_forked_run_score_as_before(quick: QuickRun, tmp_path: Path) -> None:
-    first, executor = await scored(quick, **ONE), AnsweringExecutor()
+    first, executor = await scored(quick, **ONE), answering()
     again = await scored(quick, executor, resume=True, **ONE)
-    assert executor.seen == [] and story(again) == story(first)
+    assert executor.ran == [] and story(again) == story(first)
     moved = quick.dir.rename(tmp_path / "moved")
     await scored(quick, executor, name="moved", resume=True, **ONE)
     forked = await scored(quick, executor, name="fork", fork_from=moved, **ONE)
-    assert executor.seen == [] and forked.expected == first.expected
+    assert executor.ran == [] and forked.expected == first.expected
     alone = await scored(quick, executor, scoring="self_reported", name="alone", fork_from=moved, **ONE)
     assert alone.expected == Measure(score=alone.final_solution.score or 0.0), "nothing was measured in this one"
 
 
 async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more(quick: QuickRun) -> None:
     """Of an hour, Phase 1 has time for one view a script, Phase 2 for more: equal answers have equal scores."""
-    result = await scored(quick, AnsweringExecutor(seconds=100.0))
+    result = await scored(quick, answering(seconds=100.0))
     assert result.expected is not None and result.expected.measured == "harness" and result.expected.high
     finished = [(e, e.result.measure) for e in quick.events(ev.ScriptFinished) if e.result.measure is not None]
     assert {len(event.result.answers) for event, _ in finished if event.step.startswith("phase1")} == {1}
@@ -198,31 +187,25 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     ]
 
 
-class Talkative(AnsweringExecutor):
-    """Its scripts print every label that they can see, and answer with numbers."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        done = await super().run(request)
+async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task: TaskDescription) -> None:
+    def tell_labels(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         labels = re.findall(r",(\d{9})$", Path(request.working_dir, "input", "train.csv").read_text(), re.MULTILINE)
-        self.directories.add(str(request.input_dir))
-        said = f"Ablation baseline: 0.5\nAnalysis: {labels[-1]}\n{' '.join(labels)}\n{done.stdout}"
-        return done.model_copy(update={"stdout": said})
+        output = f"Ablation baseline: 0.5\nAnalysis: {labels[-1]}\n{' '.join(labels)}\n{done.stdout}"
+        return done.model_copy(update={"stdout": output})
 
-    def answers(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+    def numbers(text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
         return [(row["id"], 500_000_000 + int(row["id"]) * 7919 % 1000) for row in rows]
 
-
-async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task: TaskDescription) -> None:
     labels = [100_000_000 + i * 7_654_321 % 900_000_000 for i in range(400)]
     known = [(i, i % 7, label) for i, label in enumerate(labels)]
     folder = write_tables(quick.dir.with_name("numbers"), known, [(i, i % 7) for i in range(400, 440)])
     task = task.model_copy(update={"data_dir": str(folder), **LOSS})
-    executor = Talkative()
+    executor = answering(numbers, after=tell_labels)
     await scored(quick, executor, score_views=1, K=2, R=2, task=task)
     (view,) = (quick.dir / "views").glob("view-*")
     shown = set(re.findall(r",(\d{9})$", (view / "train.csv").read_text(), re.MULTILINE))
     hidden = set(map(str, labels)) - shown
-    assert hidden and str(folder) in executor.directories, "the last script saw all labels, and printed them"
+    assert hidden and str(folder) in dict(executor.ran), "the last script saw all labels, and printed them"
     seen = task.model_copy(update={"data_dir": str(view)})
     calls = quick.events(ev.AgentFinished)
     system = build_system_prompt(seen, gather_facts(seen, settings(scoring="auto"), {}, scored_by_answers=True))
@@ -253,13 +236,19 @@ async def test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_a
     [
         (None, "119 rows, the test file 120: answer every one"),
         (lambda key, answer: 1, "120 of 120 answers in the column label are '1'"),
-        (lambda key, answer: answer or 7 * (key % 2), "holds '7', which is none of the labels"),
+        (lambda key, answer: answer or 7 * (int(key) % 2), "holds '7', which is none of the labels"),
     ],
 )
 async def test_answers_that_are_missing_or_cannot_be_meant_are_a_case_for_the_debugger(
-    quick: QuickRun, spoilt: Callable[[int, int], int] | None, words: str
+    quick: QuickRun, spoilt: Callable[[str, int], int] | None, words: str
 ) -> None:
-    result = await scored(quick, AnsweringExecutor(spoil="boasting", spoilt=spoilt))
+    def spoil(text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+        right = right_but_for_noise(text, rows)
+        if "boasting" not in text:
+            return right
+        return right[1:] if spoilt is None else [(key, spoilt(key, answer)) for key, answer in right]
+
+    result = await scored(quick, answering(spoil))
     failed = [event.result for event in quick.events(ev.ScriptFinished) if event.result.is_error]
     assert failed and words in (failed[0].error_traceback or "") and noise_of(result) == 0.05
 
@@ -269,7 +258,7 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
         noise = (noises(Path(request.script_path).read_text(encoding="utf-8")) or [0.0])[0]
         return done.model_copy(update={"duration_seconds": {0.4: 100.0, 0.45: 750.0}.get(noise, 0.01)})
 
-    await scored(quick, AnsweringExecutor(after=slow_when_wrong), K=2, R=2, briefing=("memory",))
+    await scored(quick, answering(after=slow_when_wrong), K=2, R=2, briefing=("memory",))
     merged = next(event for event in quick.events(ev.ScriptFinished) if "/merge-" in event.step)
     measure = merged.result.measure
     assert measure is not None and (measure.estimated, measure.views) == (True, 1), "there was time for one view only"
@@ -296,7 +285,7 @@ async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun
             failed.append(extra)
             raise RuntimeError("odd")
 
-    result = await scored(quick, AnsweringExecutor(before=odd), **ONE)
+    result = await scored(quick, answering(before=odd), **ONE)
     assert failed == [extra] and "finalization" in result.phases_completed and submitted(result)
 
 
@@ -316,7 +305,7 @@ async def test_where_the_final_script_fails_the_answers_of_the_search_count(quic
     assert any("agree with those of the scored script by" in warning for warning in result.warnings)
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
     (data_dir / "sample_submission.csv").unlink()
-    fails = AnsweringExecutor(before=on_all_rows(lambda: crash("KeyError: no such column")))
+    fails = answering(before=on_all_rows(lambda: crash("KeyError: no such column")))
     result = await scored(quick, fails, name="no sample")
     assert quick.events(ev.HoldOutPrepared, "no sample")[0].why_not == ""
     assert quick.events(ev.SubmissionKept, "no sample")
@@ -334,9 +323,9 @@ async def test_without_as_much_time_as_before_the_solution_is_neither_run_again_
         return crash("OSError: odd").model_copy(update={"duration_seconds": 2000.0})
 
     runs = {  # of one hour: 1.25 times as much is left, or is not
-        "in time": (AnsweringExecutor(seconds=2800.0), [False]),
-        "late": (AnsweringExecutor(seconds=3000.0), []),
-        "too late for a repair": (AnsweringExecutor(seconds=1500.0, before=on_all_rows(fail_late)), [True]),
+        "in time": (answering(seconds=2800.0), [False]),
+        "late": (answering(seconds=3000.0), []),
+        "too late for a repair": (answering(seconds=1500.0, before=on_all_rows(fail_late)), [True]),
     }
     for name, (executor, errors) in runs.items():
         result = await scored(quick, executor, name=name, **ONE)
@@ -369,7 +358,7 @@ async def test_another_run_on_the_same_data_is_no_script_that_changed_them(
             HoldOut.prepare(task, settings(scoring="auto"), second)
 
     (data_dir / "stores.csv").write_text("store,size\n" + "".join(f"{i},{i * 3}\n" for i in range(9)))
-    await scored(quick, AnsweringExecutor(before=begin_another), agents := liars())
+    await scored(quick, answering(before=begin_another), agents := liars())
     assert (second / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
     assert agents.count("debugger") == 0
     assert not [event for event in quick.events(ev.Notice) if event.level == "error"]
@@ -450,7 +439,7 @@ async def test_a_script_that_an_earlier_process_found_leaking_is_never_picked(qu
 
 
 async def test_each_solution_has_its_own_importance_of_columns(quick: QuickRun) -> None:
-    executor = AnsweringExecutor(seconds=0.0)
+    executor = answering(seconds=0.0)
     await scored(quick, executor, erring(0.3, 0.3), L=1)
     await scored(quick, executor, erring(0.0, 0.02, changed="all"), L=1, resume=True)
     found = {event.digest: event.importance for event in quick.events(ev.SolutionExamined) if event.importance}

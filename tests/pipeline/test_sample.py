@@ -3,7 +3,6 @@ checked, paths begin differently, and limits are known."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from mle_star.holdout.views import write_sample
 from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from tests.method.conftest import crash
 from tests.pipeline.conftest import QuickRun, settings
-from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced, leaking, levels, script
+from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, crash, fenced, leaking, levels, script
 
 ROWS = 60_000
 
@@ -28,20 +26,9 @@ def large(task: TaskDescription) -> None:
     (Path(task.data_dir) / "train.csv").write_text("\n".join(["id,x,label", *rows]) + "\n", encoding="utf-8")
 
 
-@dataclass
-class Counting(LevelExecutor):
-    """Says of every run whether the script crashes, and whether it is on the sample."""
-
-    seen: list[tuple[bool, bool]] = field(default_factory=list)
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        text = Path(request.script_path).read_text(encoding="utf-8")
-        self.seen.append(("raise " in text, "sample-" in str(request.input_dir)))
-        return await super().run(request)
-
-    @property
-    def on_sample(self) -> int:
-        return sum(on_sample for _, on_sample in self.seen)
+def seen(executor: LevelExecutor) -> list[tuple[bool, bool]]:
+    """Of every run, whether the script crashes, and whether it is on the sample."""
+    return [("raise " in text, "sample-" in data) for data, text in executor.ran]
 
 
 ONE = {"M": 1, "L": 1, "T": 1, "K": 1}
@@ -49,48 +36,47 @@ CRASHING = Mind(models=1, overrides={"init": fenced(script(0.5, note="first") + 
 
 
 async def test_a_script_that_crashes_late_is_repaired_on_the_sample(quick: QuickRun, large: None) -> None:
-    seen: dict[str, list[tuple[bool, bool]]] = {}
-    config = settings(**ONE, max_debug_attempts=2)
+    runs, config = dict[str, list[tuple[bool, bool]]](), settings(**ONE, max_debug_attempts=2)
     for name, chosen in {"auto": {}, "off": {"sample_first": "off"}, "offline": {"model": "offline"}}.items():
-        executor, agents = Counting(), MindAgents(CRASHING)
+        executor, agents = LevelExecutor(), MindAgents(CRASHING)
         result = await quick(config.model_copy(update=chosen), name=name, agents=agents, executor=executor)
         assert (result.phase1.candidate_scores, agents.count("debugger")) == ([0.5], 1)
-        seen[name] = executor.seen
-    assert seen["auto"][:3] == [(True, True), (False, True), (False, False)] and (True, False) not in seen["auto"]
-    assert sum(on_sample for _, on_sample in seen["auto"]) == 2  # the solution is quick: later ones need no sample
-    assert seen["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in seen["off"])
-    assert seen["offline"] == seen["off"]  # its scripts watch the clock: the first whole answer comes first
-    runs = [(run.purpose, run.result.is_error, run.result.score) for run in quick.events(ev.ScriptFinished, "auto")]
-    assert runs[:3] == [("sample", True, None), ("sample", False, None), ("solution", False, 0.5)]
+        runs[name] = seen(executor)
+    assert runs["auto"][:3] == [(True, True), (False, True), (False, False)] and (True, False) not in runs["auto"]
+    assert sum(on_sample for _, on_sample in runs["auto"]) == 2  # the solution is quick: later ones need no sample
+    assert runs["off"][:2] == [(True, False), (False, False)] and not any(sample for _, sample in runs["off"])
+    assert runs["offline"] == runs["off"]  # its scripts watch the clock: the first whole answer comes first
+    ends = [(run.purpose, run.result.is_error, run.result.score) for run in quick.events(ev.ScriptFinished, "auto")]
+    assert ends[:3] == [("sample", True, None), ("sample", False, None), ("solution", False, 0.5)]
     (prompt,) = quick.prompts("debugger", "auto")
     assert "On a sample of 6002 of the 60000 training rows:" in prompt
-    again, agents = Counting(), MindAgents(CRASHING)
+    again, agents = LevelExecutor(), MindAgents(CRASHING)
     for late in (config, config.model_copy(update={"time_limit_seconds": 1})):  # too little time for any sample
         await quick(late, name="auto", agents=agents, executor=again, resume=True)
-        assert again.seen == [] and agents.calls == []
+        assert again.ran == agents.calls == []
 
 
 async def test_what_fails_on_the_sample_only_or_has_little_time_runs_in_full(quick: QuickRun, large: None) -> None:
     def fails_there(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
-        return crash("ValueError: too few") if executor.seen[-1][1] else done
+        return crash("ValueError: too few") if "sample-" in str(request.input_dir) else done
 
-    executor, agents = Counting(after=fails_there), MindAgents(Mind(models=1))
+    executor, agents = LevelExecutor(after=fails_there), MindAgents(Mind(models=1))
     await quick(settings(**ONE), agents=agents, executor=executor)  # until no repair is left
     (candidate,) = quick.events(ev.CandidateEvaluated)
-    assert candidate.score == 0.5 and executor.seen[:2] == [(False, True), (False, False)]
-    await quick(settings(**ONE), executor=Counting(seconds=1003.0), agents=agents, name="slow")
+    assert candidate.score == 0.5 and seen(executor)[:2] == [(False, True), (False, False)]
+    await quick(settings(**ONE), executor=LevelExecutor(seconds=1003.0), agents=agents, name="slow")
     first = quick.prompts("debugger", "slow")[0]
     assert "the script takes 1003 s on 6002 of 60000 rows, so about 5001 s on all of them" in first
     assert "faster by measured means" in first
-    await quick(settings(**ONE, script_timeout_seconds=50), executor=(short := Counting()), name="short")
-    assert short.seen and not short.on_sample, "a whole answer comes first"
+    await quick(settings(**ONE, script_timeout_seconds=50), executor=(short := LevelExecutor()), name="short")
+    assert short.ran and not any(on_sample for _, on_sample in seen(short)), "a whole answer comes first"
 
 
 async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun, large: None) -> None:
     def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
-        return done.model_copy(update={"duration_seconds": 1.0 if executor.seen[-1][1] else 40.0})
+        return done.model_copy(update={"duration_seconds": 1.0 if "sample-" in str(request.input_dir) else 40.0})
 
-    config, executor = settings(**{**ONE, "K": 2}, time_limit_seconds=36_000), Counting(after=slow)
+    config, executor = settings(**{**ONE, "K": 2}, time_limit_seconds=36_000), LevelExecutor(after=slow)
     await quick(config, executor=executor, agents=MindAgents(Mind(models=1)))
     refined = [e.purpose for e in quick.events(ev.ScriptFinished) if "/k-" in e.step]
     assert refined == ["sample", "solution", "sample", "solution"]
@@ -101,8 +87,8 @@ async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun
 
 async def test_a_small_table_sees_no_sample(quick: QuickRun) -> None:
     for seconds in (0.0, 100.0):
-        await quick(settings(**ONE), executor=(executor := Counting(seconds=seconds)), name=f"{seconds:g}")
-        assert executor.seen and not executor.on_sample
+        await quick(settings(**ONE), executor=(executor := LevelExecutor(seconds=seconds)), name=f"{seconds:g}")
+        assert executor.ran and not any(on_sample for _, on_sample in seen(executor))
         assert not list(quick.dir.parent.glob("*/views/sample*"))
 
 
