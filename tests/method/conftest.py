@@ -91,20 +91,16 @@ class ScriptedAgents:
         self._standing[agent] = reply
 
     def calls(self, agent: str | None = None) -> list[ScriptedCall]:
-        """The calls so far, of one agent or of all."""
         return [call for call in self.log if agent is None or call.name == agent]
 
     @property
     def names(self) -> list[str]:
-        """Who was called, in order."""
         return [call.name for call in self.log]
 
     def fingerprint(self, config: AgentConfig) -> str:
-        """Enough to tell the agents apart."""
         return f"{config.agent_type.value}:{config.tools}:{config.output_schema}"
 
     async def ask(self, config: AgentConfig, prompt: str, *, max_cost_usd: float | None, **more: Any) -> AgentReply:
-        """Answer by the script."""
         started = _announced()
         call = ScriptedCall(config.agent_type, started.variant, started.step, config, prompt, max_cost_usd)
         self.log.append(call)
@@ -156,7 +152,6 @@ class RecordingExecutor:
     most_at_once: int = 0
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        """Run, or fail by order."""
         self.requests.append(request)
         self.scripts.append(Path(request.script_path).read_text(encoding="utf-8"))
         if any(words in self.scripts[-1] for words in self.faults):
@@ -203,7 +198,6 @@ class ScriptedRun:
         return solution.model_copy(update={"content": self.prefix + solution.content})
 
     def events(self, kind: type[E]) -> list[E]:
-        """What the journal holds of one kind."""
         return [event for event in self.journal.events if isinstance(event, kind)]
 
 
@@ -269,7 +263,6 @@ def every_log_line_is_written(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[ScriptedRun]:
-    """A run with scripted agents and the real local executor."""
     with scripted_run(tmp_path) as entered:
         yield entered
 

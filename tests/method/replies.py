@@ -37,13 +37,11 @@ def script(score: float | str, *, note: str = "") -> str:
 
 
 def broken_script(message: str = "broken", *, note: str = "") -> str:
-    """A real script that raises before it has a score."""
     lines = ["level = 0.0", f"raise RuntimeError({message!r})", "print(f'Final Validation Performance: {level}')"]
     return "\n".join([f"# {note}", *lines] if note else lines)
 
 
 def solution(content: str, *, score: float | None = None, phase: SolutionPhase = SolutionPhase.init) -> SolutionScript:
-    """A script as the phases hand it around."""
     return SolutionScript(content=content, phase=phase, score=score)
 
 
@@ -55,7 +53,6 @@ INPUTS = [
 
 
 def phase1_of(best: SolutionScript) -> Phase1Result:
-    """A Phase 1 that has found this one."""
     found: dict[str, Any] = {"candidate_solutions": [best], "candidate_scores": [best.score]}
     return Phase1Result(retrieved_models=[], initial_solution=best, initial_score=best.score or 0.0, **found)
 
@@ -68,12 +65,10 @@ def base_solution(level: float = 0.5, blocks: int = 0) -> SolutionScript:
 
 
 def part(t: int) -> str:
-    """The line that outer step `t` refines."""
     return f"part_{t} = 0"
 
 
 def block(content: str = BLOCK, t: int | None = 0) -> CodeBlock:
-    """The block that an outer step chose."""
     return CodeBlock(content=content, outer_step=t)
 
 
@@ -108,15 +103,12 @@ NO_LEAKAGE = {"answers": [{"leakage_status": "No Data Leakage", "code_block": "x
 
 
 def leaky(*blocks: str) -> dict[str, Any]:
-    """A detection reply that flags each of `blocks`."""
     return {"answers": [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in blocks]}
 
 
 def models(*names: str) -> dict[str, Any]:
-    """A retriever's reply."""
     return {"models": [{"model_name": name, "example_code": f"{name}()"} for name in names]}
 
 
 def plans(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """An extractor's reply: blocks with their plans."""
     return {"plans": [{"code_block": code, "plan": plan} for code, plan in pairs]}

@@ -33,7 +33,6 @@ async def refine(run: ScriptedRun, k: int, **changes: Any) -> InnerLoopResult:
 
 
 def tried(prompt: str) -> list[tuple[str, str]]:
-    """Plans and scores in a planner's prompt."""
     return re.findall(r"## Plan: (.*)\n## Score: (.*)", section(prompt, "Improvement plans you have tried"))
 
 

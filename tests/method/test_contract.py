@@ -75,7 +75,6 @@ class Play:
 
 
 def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
-    """The same for all of these."""
     return {f"{below}{name}": outcome for name in names.split()}
 
 

@@ -48,7 +48,6 @@ NO_FILE = "print('Final Validation Performance: 0.9')"
 
 
 def writer(text: str, *, note: str = "") -> str:
-    """A test script that writes `text` as its submission."""
     return f"# {note}\nfrom pathlib import Path\nPath('final/submission.csv').write_text({text!r})"
 
 

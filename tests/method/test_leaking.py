@@ -54,7 +54,6 @@ def found_at_last(run: ScriptedRun, level: float, correction: object) -> None:
 
 
 async def refined(run: ScriptedRun, start: SolutionScript, *levels: object) -> InnerLoopResult:
-    """The inner loop with attempts of these levels."""
     run.agents.reply("coder", *fenced(*(f"level = {level}" for level in levels)))
     config, level = run.config.model_copy(update={"inner_loop_steps": len(levels)}), start.score or 0.0
     return await run_phase2_inner_loop(start, block(f"level = {level}"), "plan", level, run.task, config)

@@ -189,7 +189,6 @@ async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, f
 
 
 async def _write_candidate(run: ScriptedRun) -> None:
-    """When two others have been tried."""
     text = "model = make_pipeline(StandardScaler(), LGBMRegressor())"
     run.journal.record(ran("phase1/candidate-1/script", text, 22.0))
     known: dict[str, Any] = {"index": 1, "model_name": "LightGBM", "digest": digest_of(text), "score": 22.0}
@@ -237,7 +236,6 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
 
 
 async def asked(run: ScriptedRun, name: str) -> str:
-    """The prompt that is sent when this agent is asked."""
     places, ask = ASKING[name]
     with _at(run, *places):
         await ask(run)

@@ -32,8 +32,6 @@ THREE = [script(0.5, note="m0"), script(0.6, note="m1"), script(0.4, note="m2")]
 
 
 class Clock:
-    """A clock that the test moves."""
-
     now = 0.0
 
     def __call__(self) -> float:
@@ -61,7 +59,6 @@ def timed(root: Path, *, left: float, seconds: float = 100.0, **changes: Any) ->
 
 
 def begun(run: ScriptedRun) -> list[str]:
-    """The iterations that the loops went into."""
     return [e.step for e in run.events(ev.Decided) if e.name == "go-on" and e.value]
 
 
@@ -149,12 +146,10 @@ def opened(root: Path, clock: Callable[[], float]) -> Iterator[ScriptedRun]:
 
 
 def passed(run: ScriptedRun) -> list[str]:
-    """The units that the journal says were passed over."""
     return [e.step.removesuffix(f"/{IN_TIME}") for e in run.events(ev.Decided) if e.name == IN_TIME and not e.value]
 
 
 async def never() -> str:
-    """An answer that does not come."""
     await asyncio.sleep(3600)
     raise AssertionError("nobody cancelled this")
 

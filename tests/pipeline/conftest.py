@@ -38,13 +38,11 @@ def settings(**changes: Any) -> PipelineConfig:
 
 
 def timed(limit: int, *shares: float, **changes: Any) -> PipelineConfig:
-    """Settings with a time limit and the shares of the four phases."""
     names = dict(zip(ALL_PHASES, shares, strict=True)) if shares else {}
     return settings(time_limit_seconds=limit, phase_time_budget=PhaseTimeBudget(**names), **changes)
 
 
 def events(run_dir: Path, kind: type[E]) -> list[E]:
-    """What a run's journal holds of one kind."""
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
 
 
@@ -82,12 +80,10 @@ def _command(process: psutil.Process) -> str:
 
 
 def submitted(result: FinalResult) -> str:
-    """The file that a run submits."""
     return Path(result.submission_path).read_text(encoding="utf-8")
 
 
 def answers_of(result: FinalResult) -> dict[int, float]:
-    """The answers that a run submits, by their keys."""
     return {int(row["id"]): float(row["label"]) for row in csv.DictReader(submitted(result).splitlines())}
 
 
@@ -140,27 +136,22 @@ class QuickRun:
         return await run_pipeline(task, config or settings(), run_dir=self._folder / name, **given)
 
     def events(self, kind: type[E], run: str = "run") -> list[E]:
-        """What the journal of a run holds of one kind."""
         return events(self._folder / run, kind)
 
     def prompts(self, agent: str, run: str = "run") -> list[str]:
-        """What an agent was asked, call by call."""
         return [event.prompt for event in self.events(AgentFinished, run) if event.agent.value == agent]
 
     def ends(self) -> list[tuple[str, str, str, float | None]]:
-        """How every phase ended, with which words and which score."""
         ended = [event for event in self.events(PhaseFinished) if event.path is None]
         return [(event.phase, event.outcome, event.detail, event.score) for event in ended]
 
     @property
     def last(self) -> RunFinished:
-        """How the run ended."""
         return self.events(RunFinished)[-1]
 
 
 @pytest.fixture
 def quick(task: TaskDescription, tmp_path: Path) -> QuickRun:
-    """Runs the pipeline in the test's own folder."""
     return QuickRun(task, tmp_path)
 
 

@@ -32,18 +32,14 @@ def note(log: Path, agent: str) -> None:
 
 @dataclass
 class LoggingBrain(MindBrain):
-    """The mind behind the API, every call on disk."""
-
     log: Path = field(default_factory=Path)
 
     async def reply(self, request: BrainRequest) -> BrainReply:
-        """Answer, with a line in the log."""
         note(self.log, request.agent)
         return await super().reply(request)
 
 
 async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> FinalResult:
-    """Run or resume."""
     log, task = run_dir.parent / "calls.log", small_task(data_dir)
     if not real:
 

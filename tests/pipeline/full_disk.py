@@ -44,15 +44,12 @@ async def write_much(request: ScriptRequest) -> ExecutionRawResult | None:
 
 
 class Disk:
-    """A disk that is full from the n-th event of a run on."""
-
     def __init__(self, folder: Path, data: Path, mode: str, number: int = sys.maxsize) -> None:
         self.folder, self.data, self.mode, self.number = folder, data, mode, number
         self.filler, self.run_dir = folder / "filler", folder / "run"
         self.heard, self.kept_before, self.agents = 0, False, MindAgents()
 
     def __call__(self, event: AnyEvent) -> None:
-        """Count, and fill the disk when the time has come."""
         self.heard += 1
         if self.heard < self.number:
             self.kept_before = self.kept_before or isinstance(event, SubmissionKept)
@@ -87,7 +84,6 @@ class Disk:
         return {**facts, "warnings": result.warnings}
 
     async def trial(self) -> dict[str, Any]:
-        """The run with a full disk, and what became of it later."""
         outcome: dict[str, Any] = {"number": self.number, "error": None}
         try:
             outcome |= await self.run()
@@ -103,7 +99,6 @@ class Disk:
 
 
 async def main(folder: Path, data: Path, mode: str, first: int, every: int) -> None:
-    """The undisturbed run, and every trial."""
     disk = Disk(folder, data, mode)
     result = await disk.run()
     sys.stdout.write(json.dumps({"events": disk.heard, **result}) + "\n")

@@ -31,7 +31,6 @@ Hook = Callable[[str, str], Awaitable[None]]
 
 
 def script(level: float, *, note: str = "", seconds: float = 0.0) -> str:
-    """A tiny real program: it waits, leaves a submission and prints its score."""
     wait = f"import time; time.sleep({seconds:g})\n" if seconds else ""
     return (
         f"# {note}\n{wait}from pathlib import Path\nlevel = {level:.4f}\nPath('final').mkdir(exist_ok=True)\n"
@@ -42,32 +41,26 @@ def script(level: float, *, note: str = "", seconds: float = 0.0) -> str:
 
 
 def broken(note: str = "") -> str:
-    """A real program that crashes before it has a score."""
     return f"# {note}\nlevel = 0.0\nraise RuntimeError('broken')\nprint(f'Final Validation Performance: {{level}}')\n"
 
 
 def fenced(code: str) -> str:
-    """Code as an agent sends it."""
     return f"```python\n{code}\n```"
 
 
 def levels(text: str) -> list[float]:
-    """Every level that a prompt shows."""
     return [float(found) for found in re.findall(r"^level = ([\d.]+)$", text, re.MULTILINE)]
 
 
 def ideas(text: str) -> list[int]:
-    """The numbers of the ideas that a prompt speaks of."""
     return [int(number) for number in re.findall(r"idea (\d+)", text)]
 
 
 def model_of(text: str) -> int:
-    """The number of the model that a prompt is about."""
     return int((re.findall(r"^model (\d)$", text, re.MULTILINE) or [0])[0])
 
 
 def extracted(block: str, plan: str) -> dict[str, Any]:
-    """A reply of A_extractor."""
     return {"plans": [{"code_block": block, "plan": plan}]}
 
 
@@ -93,13 +86,11 @@ class Mind:
     overrides: dict[str, Rule] = field(default_factory=dict)
 
     def answer(self, agent: str, variant: str | None, prompt: str) -> Answer:
-        """The reply to a prompt."""
         names = [agent] if variant is None else [f"{agent}-{variant}", agent]
         rule = next(rules[name] for rules in (self.overrides, self._rules()) for name in names if name in rules)
         return rule if isinstance(rule, (str, dict)) else rule(_CONTEXT.sub("", prompt))
 
     def script(self, level: float, note: str) -> str:
-        """A script in a fence."""
         return fenced(script(level, note=note, seconds=self.seconds))
 
     def _rules(self) -> dict[str, Rule]:
@@ -189,7 +180,6 @@ def once(agent: str, act: Callable[[], Awaitable[None] | None], wait: float = 0.
 
 
 def no_room(request: ScriptRequest | None = None) -> None:
-    """The disk is full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -210,7 +200,6 @@ class MindBrain:
     delay: float = 0.0
 
     async def reply(self, request: BrainRequest) -> BrainReply:
-        """Answer over the wire."""
         self.calls[request.agent] += 1
         answer = self.mind.answer(request.agent, request.variant, request.prompt)
         text, structured = (answer, None) if isinstance(answer, str) else ("", answer)
@@ -235,14 +224,12 @@ class MindAgents:
     change: str = "changed"
 
     def fingerprint(self, config: AgentConfig) -> str:
-        """Enough to tell the agents apart."""
         agent = config.agent_type.value
         return f"{agent}, {self.change}" if self.changed in (agent, "all") else agent
 
     async def ask(
         self, config: AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
     ) -> AgentReply:
-        """Answer at once, or after `delay`."""
         agent = config.agent_type.value
         self.calls.append((label, agent))
         self.caps.append(max_cost_usd)
@@ -264,7 +251,6 @@ class MindAgents:
         return AgentReply(text=text, structured=structured, cost_usd=self.cost_usd, seconds=seconds)
 
     def count(self, agent: str) -> int:
-        """How often an agent was asked."""
         return sum(name == agent for _, name in self.calls)
 
 
@@ -317,6 +303,5 @@ class LevelExecutor:
 
 
 def crash(message: str) -> ExecutionRawResult:
-    """The raw result of a script that raised."""
     stderr = f'Traceback (most recent call last):\n  File "solution.py", line 2, in <module>\n{message}\n'
     return ExecutionRawResult(stdout="", stderr=stderr, exit_code=1, duration_seconds=0.0, timed_out=False)

@@ -97,7 +97,6 @@ def two_candidates(first: float = 3.0, second: float = 3.2) -> Mind:
 async def blend(
     quick: QuickRun, executor: Erring | None = None, agents: MindAgents | None = None, **options: Any
 ) -> FinalResult:
-    """A run whose best is a blend."""
     changes: dict[str, Any] = {"scoring": "auto", "L": 1, "K": 1, "seed": 1}
     changes |= {name: options.pop(name) for name in ("seed", "leakage_checks") if name in options}
     agents, executor = agents or MindAgents(two_candidates()), executor or Erring()
@@ -105,7 +104,6 @@ async def blend(
 
 
 def expected(result: FinalResult) -> float:
-    """The expected score of a run."""
     assert result.expected is not None
     return result.expected.score
 

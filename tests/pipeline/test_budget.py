@@ -21,8 +21,6 @@ from tests.ledgers import script_finished
 
 
 class Clock:
-    """A clock that the test moves."""
-
     now = 1000.0
 
     def __call__(self) -> float:

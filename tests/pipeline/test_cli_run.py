@@ -79,7 +79,6 @@ class Curious(MindBrain):
         self.wishes = [("Read", {"file_path": str(file)}), ("Write", {"file_path": "notes.txt", "content": "hello"})]
 
     async def reply(self, request: BrainRequest) -> BrainReply:
-        """Ask for the tools, then answer."""
         self.first.setdefault("/".join(filter(None, (request.agent, request.variant))), request)
         if request.agent == "init" and len(request.tool_results) < 2:
             wish = ToolCall(*self.wishes[len(request.tool_results)])
@@ -88,7 +87,6 @@ class Curious(MindBrain):
 
 
 def leaks(run_dir: Path) -> list[str]:
-    """The files that hold a secret, or the end of one."""
     return [
         f"{path}: {name}"
         for path in run_dir.rglob("*")
@@ -220,7 +218,6 @@ class Cli:
         )  # fmt: skip
 
     async def until(self, journal: Path, words: bytes, process: asyncio.subprocess.Process) -> None:
-        """Come back when the journal holds `words`."""
         while not journal.exists() or words not in journal.read_bytes():
             assert process.returncode is None, (await process.communicate())[1].decode()
             await asyncio.sleep(0.05)
@@ -265,7 +262,6 @@ class Pausing(MindBrain):
     finishing: Path | None = None
 
     async def reply(self, request: BrainRequest) -> BrainReply:
-        """Answer, or not."""
         if self.silent and request.agent == "data":
             return BrainReply(fault=Fault("hang"))
         if self.finishing is not None:

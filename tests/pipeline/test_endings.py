@@ -52,7 +52,6 @@ pytestmark = pytest.mark.long
 
 
 def full_disk(runs: int) -> LevelExecutor:
-    """There is no room from the n-th script on."""
     left = iter(range(runs))
 
     async def before(request: ScriptRequest) -> None:
@@ -99,7 +98,6 @@ async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger
 
 
 def outage(*labels: str, agent: str = "", after: int = 0) -> Hook:
-    """Nothing reaches the model."""
     error = AgentError("the CLI died", agent=agent or "any", reason="transport")
     return failing(agent, *labels, error=error, after=after)
 

@@ -69,13 +69,11 @@ class Row:
 
 
 def coded(*levels: float) -> dict[str, Rule]:
-    """What the coder reaches, call by call."""
     left = iter(levels)
     return {"coder": lambda _: fenced(f"level = {next(left):.4f}")}
 
 
 def no_file(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
-    """The script leaves no submission."""
     Path(request.working_dir, "final", "submission.csv").unlink(missing_ok=True)
     return done
 
@@ -90,7 +88,6 @@ async def cling(label: str, agent: str) -> None:
 
 
 def alone(config: PipelineConfig, score: float, **end: Any) -> Row:
-    """One path needs no ensemble."""
     return Row(config, paths=(score,), phase3="skipped there is one path only", **end)
 
 
@@ -109,12 +106,10 @@ def short(agent: str, without: str, seconds: float, *paths: float, after: int = 
 def late(
     seconds: float, config: PipelineConfig, before: Hook | None, *paths: float | tuple[str, float], **end: Any
 ) -> Row:
-    """Out of time after so many seconds."""
     return Row(config, before, paths or (0.525, 0.527), seconds=seconds, stopped="time", **end)
 
 
 def poor(usd: float, **end: Any) -> Row:
-    """Out of money."""
     return Row(settings(max_budget_usd=usd), stopped="money", warnings=UNCHECKED, **end)
 
 

@@ -74,7 +74,6 @@ def liars(*, changed: str = "", **overrides: Rule) -> MindAgents:
 
 
 def erring(*noises: float, changed: str = "", **overrides: Rule) -> MindAgents:
-    """Candidates that are wrong on these shares of the rows."""
     scripts = [fenced(solution(noise, 0.6, f"candidate {number}")) for number, noise in enumerate(noises)]
     return liars(changed=changed, init=lambda prompt: scripts[model_of(prompt)], coder="No idea.", **overrides)
 
@@ -292,8 +291,6 @@ async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun
 def on_all_rows(
     act: Callable[[], ExecutionRawResult],
 ) -> Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]]:
-    """What happens to the script of finalization."""
-
     async def before(request: ScriptRequest) -> ExecutionRawResult | None:
         return None if "views" in Path(str(request.input_dir)).parts else act()
 

@@ -16,7 +16,6 @@ from tests.pipeline.conftest import QuickRun, settings
 
 
 def facts(ledger: Ledger) -> dict[str, Any]:
-    """All that can be asked of it."""
     return {
         "runs": ledger.runs,
         "nodes": ledger.nodes,

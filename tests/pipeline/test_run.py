@@ -143,8 +143,6 @@ def test_paths_run_side_by_side_in_their_own_directories_from_one_first_phase(ca
 
 
 class Narrow(MindAgents):
-    """A client with one session."""
-
     max_concurrent_sessions = 1
 
 
