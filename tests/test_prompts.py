@@ -220,86 +220,51 @@ REQ-FN-027 test_contamination: reference discussion (Reference discussion), fina
 """
 """The values that a prompt must be given, and the sections in which they stand whole."""
 POINTS = r"""
-REQ-P1-002 REQ-P1-043 retriever: recent, effective models · list 4 of them · short and simple · code is compulsory
-REQ-P1-002 retriever: link to a repository or to a paper does not count
+REQ-P1-002 REQ-P1-043 retriever: recent, effective models · list 4 of them · code is compulsory
 REQ-P1-002 retriever/Answer: JSON · "models" · "model_name" · "example_code" · 4 entries
-REQ-P1-009 REQ-P1-044 init: PERSONA · built on the given model · no ensembling · no hyperparameter search · INPUT · CUDA
-REQ-P1-009 init: CAP · PyTorch rather than TensorFlow · SCORE_LINE · ONE_BLOCK · NO_EXIT · NO_MASKING
-REQ-P1-009 init: sensible evaluation metric · 80/20 split with a fixed seed · SUBMISSION
+REQ-P1-009 REQ-P1-044 init: PERSONA · built on the given model · no ensembling · no hyperparameter search · INPUT
+REQ-P1-009 init: CAP · SCORE_LINE · ONE_BLOCK · NO_EXIT · NO_MASKING · 80/20 split with a fixed seed · SUBMISSION
 REQ-P1-014 REQ-P1-045 merger: PERSONA · integrate the reference solution into it · base solution remains the code base
-REQ-P1-014 merger: additionally train the reference solution's model · group like functionality · ensemble the models
-REQ-P1-014 merger: design simple · SCORE_LINE · ONE_BLOCK · INPUT · CAP · NO_EXIT · NO_MASKING · SUBMISSION
-REQ-SF-002 debugger: fix the error · subsampling · one self-contained Python file · NOTHING_ELSE · INPUT
-REQ-SF-002 REQ-SF-009 debugger: SCORE_LINE · ONE_BLOCK · NO_EXIT · CAP · Do not remove subsampling if exists\.
-REQ-SF-044 debugger debugger_submission debugger_ablation: revise the code to fix the error · add no models, no features
-REQ-SF-044 debugger debugger_submission debugger_ablation: no features and no steps
-REQ-SF-012 leakage_detection: preprocesses the data.* quote it verbatim · fitted on training samples only
-REQ-SF-012 leakage_detection: validation samples influence training .* before the score is printed
-REQ-SF-012 leakage_detection: whether there is data leakage
+REQ-P1-014 merger: ensemble the models · SCORE_LINE · ONE_BLOCK · INPUT · CAP · NO_EXIT · NO_MASKING · SUBMISSION
+REQ-SF-002 REQ-SF-009 debugger: NOTHING_ELSE · SCORE_LINE · ONE_BLOCK · CAP · Do not remove subsampling if exists\.
+REQ-SF-044 debugger debugger_submission debugger_ablation: revise the code to fix the error · no features and no steps
+REQ-SF-012 leakage_detection: quote it verbatim · fitted on training samples only · whether there is data leakage
 REQ-SF-012 leakage_detection/Answer: JSON · "leakage_status" · "code_block" · Yes Data Leakage · No Data Leakage
 REQ-SF-017 leakage_correction/Flagged block: ^scaler\.fit\(everything\)$
-REQ-SF-017 leakage_correction: train on training samples only
-REQ-SF-017 leakage_correction: validation samples out of training until the score is printed
-REQ-SF-017 leakage_correction: rewrite the leaking block · no data leakage
-REQ-SF-017 leakage_correction: variables .* exist already, defined above · ONE_BLOCK
-REQ-SF-045 leakage_correction: Just modify it with the above code · leave the rest of the script alone
-REQ-SF-045 leakage_correction: corrected block alone
-REQ-SF-025 data: supplied but that the script ignores · use it · hints on how the files are to be parsed
-REQ-SF-025 data: no detour · SCORE_LINE · ONE_BLOCK
-REQ-SF-029 data: DO NOT USE TRY AND EXCEPT; just occur error so we can debug it!
-REQ-SF-046 data: DO NOT USE TRY AND EXCEPT · no fallback, no made-up values
+REQ-SF-017 leakage_correction: train on training samples only · rewrite the leaking block · ONE_BLOCK
+REQ-SF-045 leakage_correction: Just modify it with the above code · corrected block alone
+REQ-SF-025 data: supplied but that the script ignores · use it · SCORE_LINE · ONE_BLOCK
+REQ-SF-029 REQ-SF-046 data: DO NOT USE TRY AND EXCEPT; just occur error so we can debug it! · no made-up values
 REQ-SF-025 data/Answer: All the provided information is used\.
-REQ-P2O-002 ablation: PERSONA · ## Study 1 ```text The scaler hardly matters\. · ## Study 2 ```text The encoder
-REQ-P2O-002 ablation: NOTHING_ELSE · print the performance of each run · print which part contributes most
-REQ-P2O-005 ablation: variations of it in which 2-3 parts are modified or disabled
-REQ-P2O-006 ablation: concentrate on parts that no previous study has considered
+REQ-P2O-002 ablation: PERSONA · ## Study 1 ```text The scaler hardly · ## Study 2 ```text The encoder · NOTHING_ELSE
+REQ-P2O-005 REQ-P2O-006 ablation: 2-3 parts are modified or disabled · parts that no previous study has considered
 REQ-P2O-007 REQ-P2O-042 ablation: evaluates on the validation set only · must not load test data · self-contained
-REQ-P2O-007 ablation: import nothing from
-ablation: `Ablation <name>: <score>`, the baseline first and called `baseline`
+REQ-P2O-002 ablation: print which part contributes most · `Ablation <name>: <score>`, the baseline first · ONE_BLOCK
 debugger_ablation: `Ablation <name>: <score>` · no test data
 debugger_submission: SUBMISSION · without dropping a row
-REQ-P2O-002 ablation/Answer: ONE_BLOCK · printing statements included
 REQ-P2O-009 summarize: from the code and from what it printed, summarize · most impact · least
-REQ-P2O-013 extractor: PERSONA · extract .* code block · better performance
-REQ-P2O-013 extractor: ## Block 1 ```python scaler = Standard · effective plan to improve it, in 3-5 sentences
-REQ-P2O-013 extractor: avoid plans .*hyperparameter search over a large · not improved before
-REQ-P2O-013 extractor: exactly as it stands in the Python script
+REQ-P2O-013 extractor: PERSONA · ## Block 1 ```python scaler = Standard · plan to improve it, in 3-5 sentences
+REQ-P2O-013 extractor: not improved before · exactly as it stands in the Python script
 REQ-P2O-013 extractor/Answer: list\[Refine_Plan\] · Refine_Plan = \{'code_block': str, 'plan': str\} · \{"plans": \[
-REQ-P2O-018 extractor/Note: ^The previously extracted code block was not found in the solution\. Please
-REQ-P2O-018 extractor/Note: extract the code block exactly as it appears in the script\.$
+REQ-P2O-018 extractor/Note: ^The previously extracted code block was not found in the solution\. Please extract the code
 REQ-P2I-002 coder: PERSONA · refine the code block .* for better performance · implement the improvement plan
-REQ-P2I-006 coder: Do not remove subsampling if exists\.
-REQ-P2I-007 coder: every variable it uses, the real data included, is defined earlier · dummy variables
+REQ-P2I-006 REQ-P2I-007 coder: Do not remove subsampling if exists\. · is defined earlier · dummy variables
 REQ-P2I-002 coder/Answer: ONE_BLOCK · the improved code block · NOTHING_ELSE
-REQ-P2I-009 planner: PERSONA · improved, for better performance · ## Plan: plan A ## Score: 0.82 ## Plan: plan B
-REQ-P2I-009 planner: better than those tried, novel and effective · receive a higher score
-REQ-P2I-014 planner: novel · must differ from all previous plans
-REQ-P2I-015 planner: avoid plans that make the script run much longer, such as a hyperparameter search over a very
+REQ-P2I-009 planner: PERSONA · ## Plan: plan A ## Score: 0.82 ## Plan: plan B · novel and effective
+REQ-P2I-014 REQ-P2I-015 planner: must differ from all previous plans · hyperparameter search over a very
 REQ-P2I-009 planner/Answer: brief outline .* natural language \(3-5 sentences\) · no headings
-REQ-P3-002 REQ-P3-046 ens_planner: PERSONA · 2 Python Solutions below are to be ensembled, for better performance
-REQ-P3-002 ens_planner: easy to implement, novel and effective · receive a higher score
-REQ-P3-002 ens_planner: leaves the original solutions largely as they are · execution error
-REQ-P3-007 ens_planner: must differ from all previous plans
-REQ-P3-008 ens_planner: concentrate on the merging · hyperparameters, are not the point
+REQ-P3-002 REQ-P3-046 ens_planner: PERSONA · 2 Python Solutions below are to be ensembled · easy to implement, novel
+REQ-P3-007 REQ-P3-008 ens_planner: must differ from all previous plans · concentrate on the merging
 REQ-P3-006 ens_planner/Answer: outline of the plan in natural language · no headings · no code
-REQ-P3-011 REQ-P3-047 REQ-P3-048 ensembler: PERSONA
-REQ-P3-011 ensembler: ensemble the 2 Python Solutions .* better performance, following the ensemble plan
-REQ-P3-011 ensembler: implement the ensemble plan
-REQ-P3-011 ensembler: original solutions largely as they are, except where the ensemble plan
-REQ-P3-011 ensembler: INPUT · unzip nothing · do not load submissions · hold-out validation set
-REQ-P3-014 ensembler: full new solution · do not subsample · do not introduce dummy variables
-REQ-P3-015 ensembler: must also write `\./final/submission\.csv` · every test sample
-REQ-P3-011 ensembler/Answer: ONE_BLOCK · self-contained Python file that runs as it is · NOTHING_ELSE
+REQ-P3-011 REQ-P3-047 ensembler: PERSONA · ensemble the 2 Python Solutions .*, following the ensemble plan · INPUT
+REQ-P3-011 ensembler: original solutions largely as they are · do not load submissions · hold-out validation set
+REQ-P3-014 REQ-P3-015 ensembler: do not subsample · must also write `\./final/submission\.csv` · every test sample
+REQ-P3-011 REQ-P3-048 ensembler/Answer: ONE_BLOCK · self-contained Python file that runs as it is · NOTHING_ELSE
 REQ-P3-049 init merger ensembler debugger data: SCORE_LINE · bare number
-REQ-FN-001 test_subsampling_extract: block that subsamples the training rows · exactly as it stands in the script
-REQ-FN-001 test_subsampling_extract: does not subsample, reply with the sentence · ONE_BLOCK
-REQ-FN-004 test_subsampling_remove: drop the subsampling · all training rows
-REQ-FN-004 test_subsampling_remove: dummy variables: the real ones are defined earlier · ONE_BLOCK
-REQ-FN-011 test: one self-contained Python file
-REQ-FN-011 test: no `try:`/`except:` and no `if`/`else` that covers up unexpected behaviour · NOTHING_ELSE
-REQ-FN-011 REQ-FN-014 test: ONE_BLOCK · NO_EXIT · change the script as little as possible
-REQ-FN-015 test: you can even use the full training set · test samples take the place of the validation samples
-REQ-FN-016 test: read the test samples · test samples included, is in `\./input/` and already unpacked
+REQ-FN-001 test_subsampling_extract: block that subsamples the training rows · does not subsample, reply · ONE_BLOCK
+REQ-FN-004 test_subsampling_remove: drop the subsampling · all training rows · dummy variables · ONE_BLOCK
+REQ-FN-011 REQ-FN-014 test: NOTHING_ELSE · ONE_BLOCK · NO_EXIT · change the script as little as possible
+REQ-FN-015 REQ-FN-016 test: can even use the full training set · test samples included, is in `\./input/`
 REQ-FN-017 REQ-FN-045 test: `submission\.csv` in the folder `\./final/` · only if `\./final/submission\.csv` is there
 REQ-FN-018 test: every test sample gets a prediction; none is dropped
 REQ-FN-027 test_contamination: merely a copy · clearly different and new: .*`Novel` · too close .*`Same`

@@ -66,33 +66,6 @@ def notices(run: RunContext) -> list[tuple[str, str, str]]:
 # --- recording and replay -----------------------------------------------------------------------------------
 
 
-async def test_a_resumed_run_replays_instead_of_running(open_run: OpenRun) -> None:
-    class Counting(FixedExecutor):
-        async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
-            self.requests.append(request)
-            return await LocalExecutor(CONFIG).run(request)
-
-    table = GOOD.replace("\n", "\\n")
-
-    async def work(executor: Counting) -> list[object]:
-        with open_run(CONFIG, executor) as run, scope("phase1"):
-            results = [await execute_in_run(scored(0.5, f"open('final/submission.csv', 'w').write('{table}')"))]
-            assert verify_submission(str(run.work_dir))
-            results.append(await execute_in_run(script("1 / 0")))
-            results.append(await execute_in_run(script("print('Ablation a: 1')"), purpose="ablation"))
-            event = finished(run)[0]
-            assert event.result.submission is not None and (run.run_dir / event.result.submission).read_text() == GOOD
-            assert event.result.isolation == results[0].isolation != m.Isolation()
-            assert (run.run_dir / "logs" / "phase1.script.log").read_text() == results[0].stdout
-            return [*results, best_score(run), kept_submission(run), len(list(run.journal.events))]
-
-    first, second = Counting(), Counting()
-    seen = await work(first)
-    assert len(first.requests) == 3
-    assert await work(second) == seen
-    assert second.requests == []
-
-
 @pytest.mark.parametrize("linked", [False, True])
 async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
     linked: bool, open_run: OpenRun, task: m.TaskDescription, tmp_path: Path
@@ -194,25 +167,27 @@ async def test_a_script_that_is_refused_does_not_run_and_is_told_whole(open_run:
 
 
 async def test_a_replayed_script_s_submission_lies_where_it_was_left(open_run: OpenRun) -> None:
-    executor = Submitting()
-    with open_run(CONFIG, executor):
-        await execute_in_run(submitting(0.5))
+    executor, seen = Submitting(), list[object]()
+    for _ in range(2):
+        with open_run(CONFIG, executor) as run:
+            (run.work_dir / "final" / "submission.csv").unlink(missing_ok=True)
+            await execute_in_run(submitting(0.5))
+            assert verify_submission(str(run.work_dir)) and len(executor.requests) == 1
+            seen.append([best_score(run), kept_submission(run), len(list(run.journal.events))])
+    kept = run.ledger.kept
+    assert seen[0] == seen[1] and kept is not None and (run.run_dir / kept.source).read_text() == GOOD
     with open_run(CONFIG, executor) as run:
-        (run.work_dir / "final" / "submission.csv").unlink()
         await execute_in_run(submitting(0.5))
-        assert verify_submission(str(run.work_dir)) and len(executor.requests) == 1
         await execute_in_run(submitting(0.4, ""))
         assert not verify_submission(str(run.work_dir))
-        for kept in (run.run_dir / "artifacts").iterdir():
-            kept.unlink()
+        for file in (run.run_dir / "artifacts").iterdir():
+            file.unlink()
     with open_run(CONFIG, executor) as run:  # what was lost is made again
         await execute_in_run(submitting(0.5))
         assert len(executor.requests) == 3 and verify_submission(str(run.work_dir))
 
 
-async def test_changed_text_data_packages_seed_or_purpose_is_other_work(
-    open_run: OpenRun, task: m.TaskDescription
-) -> None:
+async def test_changed_data_packages_seed_or_purpose_is_other_work(open_run: OpenRun, task: m.TaskDescription) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG, executor):
         await execute_in_run(scored(0.5))
@@ -306,9 +281,7 @@ async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run
 
 @pytest.mark.req("REQ-EX-042")
 @pytest.mark.parametrize("fields", [{}, {"timed_out": True, "exit_code": -1}, {"exit_code": -9}])
-async def test_without_the_cache_and_after_a_timeout_or_a_kill_the_same_work_is_done_again(
-    fields: dict[str, Any], open_run: OpenRun
-) -> None:
+async def test_without_the_cache_or_after_a_kill_work_is_done_again(fields: dict[str, Any], open_run: OpenRun) -> None:
     executor = FixedExecutor(**fields)
     with open_run(CONFIG.model_copy(update={"use_cache": bool(fields)}), executor):
         assert not any([(await execute_in_run(scored(0.5))).cached for _ in range(3)])
@@ -515,9 +488,7 @@ async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: Op
 
 
 @pytest.mark.parametrize(("limit", "told"), [(100, FIRST_SECONDS), (1000, 20.0)])
-def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
-    open_run: OpenRun, limit: int, told: float
-) -> None:
+def test_the_first_candidate_is_told_a_short_share_others_their_own(open_run: OpenRun, limit: int, told: float) -> None:
     config = m.PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
     with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)):
         with scope("phase1", "candidate-0") as first:
@@ -536,9 +507,7 @@ def test_the_first_candidate_is_told_a_short_share_and_the_others_their_own(
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(100, 5.0), (400, 10.0)])
-def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_up(
-    open_run: OpenRun, seconds: int, told: float
-) -> None:
+def test_a_script_is_told_more_where_it_would_mostly_start_up(open_run: OpenRun, seconds: int, told: float) -> None:
     config = m.PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
     now = [0.0]
     budget = Budget(config, clock=lambda: now[0])
@@ -553,9 +522,7 @@ def test_a_script_is_told_more_than_its_even_share_where_it_would_mostly_start_u
 
 
 @pytest.mark.parametrize(("script", "kept"), [("print(1)", 1.5 * 7), ('os.environ["MLE_STAR_SHARE"]', 240.0)])
-def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
-    open_run: OpenRun, script: str, kept: float
-) -> None:
+def test_scripts_that_watch_the_clock_leave_more_for_the_last(open_run: OpenRun, script: str, kept: float) -> None:
     with open_run(CONFIG, FixedExecutor()) as run:
         run.shared.holdout = cast(Any, object())
         run.record(
@@ -568,7 +535,7 @@ def test_scripts_that_take_the_time_they_are_told_leave_more_of_it_for_the_last(
 @pytest.mark.req("REQ-EX-016")
 @pytest.mark.parametrize("fields", [{}, {"exit_code": 1, "stderr": TRACE}, {"exit_code": -1, "timed_out": True}])
 @pytest.mark.parametrize("known", [{"score": 0.25, "is_executable": True}, {"score": None, "is_executable": False}])
-async def test_the_given_script_is_left_as_it_is(
+async def test_the_given_script_stays_as_it_is(
     fields: dict[str, Any], known: dict[str, Any], open_run: OpenRun
 ) -> None:
     given = scored(0.5).model_copy(update=known)
@@ -586,9 +553,7 @@ async def test_the_given_script_is_left_as_it_is(
     ("line", "problem"),
     [("Final Validation Performance: 85%", "the line says 85%"), ("done", "without printing its score line")],
 )
-async def test_a_score_line_that_cannot_be_used_goes_to_the_debugger_with_the_reason(
-    line: str, problem: str, open_run: OpenRun
-) -> None:
+async def test_an_unusable_score_line_goes_to_the_debugger(line: str, problem: str, open_run: OpenRun) -> None:
     far = "x" * 100_000  # the reason must survive the journal, which keeps only the ends of a long output
     odd = {"stdout": f"{far}\n{line}\n{far}\n"}
     repairs, final = Repairs(scored(0.5)), script("last", m.SolutionPhase.final)

@@ -121,9 +121,7 @@ def holdout(task: TaskDescription, tmp_path: Path) -> HoldOut:
     return HoldOut.prepare(task, CONFIG, tmp_path / "run")
 
 
-async def test_a_scored_script_is_recorded_with_its_answers_and_a_score_that_it_need_not_print(
-    open_run: OpenRun, holdout: HoldOut
-) -> None:
+async def test_a_scored_script_is_recorded_with_answers_and_score(open_run: OpenRun, holdout: HoldOut) -> None:
     odd = "Final Validation Performance: 85%\n"  # no score, and none is needed
     executor = Answering(lambda number, size: right(number, size) ^ (number % 10 == 0), stdout=odd)
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
@@ -165,9 +163,7 @@ async def test_of_several_sample_submissions_none_is_compared_with(
         assert len(check_submission_format(str(run.work_dir), sample=holdout.sample)) == counts
 
 
-async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side_by_side(
-    open_run: OpenRun, holdout: HoldOut
-) -> None:
+async def test_where_there_is_room_a_script_meets_its_views_side_by_side(open_run: OpenRun, holdout: HoldOut) -> None:
     carrier = Meeting()
     with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(holdout=holdout)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
@@ -186,9 +182,7 @@ async def test_where_there_is_room_elsewhere_a_script_meets_its_other_views_side
     assert alone.ended == [0, 1, 2, 3, 4], "no more at once than the settings allow"
 
 
-async def test_of_views_side_by_side_the_first_that_fails_counts_and_later_ones_are_stopped(
-    open_run: OpenRun, holdout: HoldOut
-) -> None:
+async def test_of_views_side_by_side_the_first_that_fails_counts(open_run: OpenRun, holdout: HoldOut) -> None:
     carrier = Meeting(fails=(1, 3))
     with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(holdout=holdout)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
@@ -236,7 +230,7 @@ async def test_what_cannot_be_scored_goes_to_the_debugger_with_the_reason_in_a_l
 
 
 @pytest.mark.parametrize(("turns", "views"), [(0.5, 1), (2.0, 2), (3.9, 3), (9.0, 5)])
-async def test_a_script_runs_on_as_many_views_as_fit_into_its_share_of_the_time(
+async def test_a_script_runs_on_as_many_views_as_fit(
     turns: float, views: int, open_run: OpenRun, holdout: HoldOut
 ) -> None:
     budget = Budget(CONFIG, clock=lambda: 0.0)
@@ -307,9 +301,7 @@ async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run
     assert (told.level, told.message) == ("warning", words)
 
 
-async def test_studies_and_final_scripts_run_once_and_are_not_scored(
-    open_run: OpenRun, holdout: HoldOut, data_dir: Path
-) -> None:
+async def test_studies_and_final_scripts_are_not_scored(open_run: OpenRun, holdout: HoldOut, data_dir: Path) -> None:
     executor = Answering(right, stdout="Final Validation Performance: 0.5\n")
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
         study = await execute_in_run(scored(0.5), purpose="ablation")
@@ -324,9 +316,7 @@ async def test_studies_and_final_scripts_run_once_and_are_not_scored(
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(
-    use_cache: bool, open_run: OpenRun, tmp_path: Path
-) -> None:
+async def test_what_runs_on_other_data_is_never_the_best(use_cache: bool, open_run: OpenRun, tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"use_cache": use_cache})
     executor, places = FixedExecutor(), [tmp_path / "sample-1", tmp_path / "sample-2"]
     for place in places:
@@ -349,9 +339,7 @@ async def test_what_runs_on_other_data_is_work_of_its_own_and_never_the_best(
     assert [request.input_dir for request in executor.requests] == seen
 
 
-async def test_after_a_script_that_found_no_room_its_own_files_are_swept_and_the_debugger_has_its_turn(
-    open_run: OpenRun,
-) -> None:
+async def test_files_of_a_script_that_found_no_room_are_swept(open_run: OpenRun) -> None:
     class Greedy(FixedExecutor):
         async def run(self, request: ScriptRequest) -> ExecutionRawResult:
             (Path(request.working_dir) / "cache.bin").write_bytes(b"x")
@@ -384,7 +372,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("what", LINKS)
-async def test_the_answers_of_a_blend_are_written_to_no_place_that_a_member_chose(
+async def test_no_member_chooses_where_a_blend_writes(
     what: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -416,7 +404,7 @@ class SlowInTheSearch(LocalExecutor):
         return raw.model_copy(update={"duration_seconds": 3500.0}) if is_slow else raw
 
 
-async def test_members_answer_anew_while_there_is_time_and_the_others_as_in_the_search(
+async def test_members_answer_anew_while_there_is_time(
     open_run: OpenRun, task: TaskDescription, tmp_path: Path
 ) -> None:
     good = MEMBER.replace("LINK", "open('model/good', 'w').close()")

@@ -126,9 +126,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         yield made
 
 
-def test_a_competition_becomes_a_task_folder(
-    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_competition_becomes_a_folder(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "houses"
     assert main(["kaggle", "get", "houses", "--output", str(folder)]) == 0
     task = load_task(folder)
@@ -146,9 +144,7 @@ def expected(run_dir: Path, score: float) -> None:
     RunFolder(run_dir).result.write_text(last.result.model_dump_json(), encoding="utf-8")
 
 
-def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
-    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = tmp_path / "run"
     Invented(seed=11, M=2, T=1, K=1, L=1, R=1).write(run_dir)
     submission = RunFolder(run_dir).submission
@@ -172,8 +168,6 @@ def test_a_run_is_sent_only_after_a_yes_and_keeps_its_public_score(
     assert "public score 0.1234, expected 0.4 (0.3 to 0.5)" in capsys.readouterr().out
 
 
-def test_without_a_credential_one_line_says_where_to_get_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_credential_a_line_says_where_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kaggle", "get", "houses", "--output", str(tmp_path / "houses")]) == 1
     assert "no credential for Kaggle: set KAGGLE_API_TOKEN" in capsys.readouterr().err

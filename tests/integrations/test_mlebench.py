@@ -106,9 +106,7 @@ async def test_a_competition_is_solved_where_the_benchmark_looks(
     assert task.description.startswith("Predict the price. Scored by RMSE.\n\nWrite /home/submission")
 
 
-def test_the_agent_folder_is_as_the_benchmark_wants_it_and_calls_us_with_model_and_time_whatever_conda_does(
-    tmp_path: Path,
-) -> None:
+def test_the_agent_folder_is_as_the_benchmark_wants_it_whatever_conda_does(tmp_path: Path) -> None:
     agents = yaml.safe_load((AGENT / "config.yaml").read_text(encoding="utf-8"))
     for name in ("mle-star", "mle-star/offline"):
         agent = agents[name]

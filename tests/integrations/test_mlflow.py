@@ -98,7 +98,7 @@ def parents(uri: str, events: list[AnyEvent]) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.long
-def test_a_run_is_mirrored_on_a_server_that_was_away_each_script_once_and_no_password_is_kept_or_shown(
+def test_a_run_is_mirrored_late_once_and_without_password(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mlflow import MlflowClient

@@ -33,9 +33,7 @@ SUMMARIZE = agent_config(AgentType.summarize)
 
 
 @pytest.mark.req("REQ-OR-005", "REQ-OR-006")
-async def test_a_call_goes_out_as_its_role_says_with_the_steady_part_of_its_prompt_marked(
-    open_bench: OpenBench,
-) -> None:
+async def test_a_call_goes_out_as_its_role_says_with_its_steady_part_marked(open_bench: OpenBench) -> None:
     roles: dict[str, Any] = {
         "planner": {"model": "claude-opus-4-6", "effort": "high"},
         "summarize": {"thinking": "disabled"},
@@ -138,7 +136,7 @@ async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench
 
 
 @pytest.mark.req("REQ-OR-006", "REQ-SF-038", "REQ-P2O-034")
-async def test_structured_replies_are_read_in_any_form_and_an_unreadable_one_is_asked_for_again_and_said(
+async def test_an_unreadable_structured_reply_is_asked_for_again(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "mle_star.sdk")
@@ -171,7 +169,7 @@ async def test_structured_replies_are_read_in_any_form_and_an_unreadable_one_is_
 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-032")
-async def test_cost_is_counted_once_per_call_by_path_and_in_total_and_looked_at_whenever_an_agent_stops(
+async def test_cost_is_counted_once_per_call_by_path_and_total(
     open_bench: OpenBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="mle_star.sdk")
@@ -201,9 +199,7 @@ async def test_cost_is_counted_once_per_call_by_path_and_in_total_and_looked_at_
 
 
 @pytest.mark.req("REQ-OR-005")
-async def test_a_call_with_a_share_of_the_money_spends_no_more_and_loses_no_answer_that_was_paid_for(
-    open_bench: OpenBench,
-) -> None:
+async def test_a_call_with_a_share_of_the_money_spends_no_more_and_keeps_what_was_paid(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear") as bench:
         bench.brain.reply_with("extractor", PLANS)
         await bench.ask(EXTRACTOR)  # its client is kept, for calls without a share
@@ -220,9 +216,7 @@ async def test_a_call_with_a_share_of_the_money_spends_no_more_and_loses_no_answ
 
 
 @pytest.mark.parametrize(("reuse", "rounds"), [("clear", 5), ("fresh", 2)])
-async def test_interleaved_calls_of_two_paths_never_see_each_others_text(
-    open_bench: OpenBench, reuse: str, rounds: int
-) -> None:
+async def test_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBench, reuse: str, rounds: int) -> None:
     async def path(index: int) -> None:
         for number in range(rounds):
             config = (CODER, PLANNER)[number % 2]
@@ -241,9 +235,7 @@ async def test_interleaved_calls_of_two_paths_never_see_each_others_text(
 
 
 @pytest.mark.req("REQ-OR-056")
-async def test_more_paths_than_sessions_wait_for_each_other_with_a_warning(
-    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_more_paths_than_sessions_wait_and_warn(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
     order: list[str] = []
 
     class Counting:
@@ -314,9 +306,7 @@ async def test_a_server_that_refuses_tools_is_asked_for_json_in_the_text_from_th
         assert sum("knows no tools" in note for note in bench.notes) == 1
 
 
-async def test_a_model_that_overlooks_the_tool_for_replies_is_understood_and_keeps_the_others(
-    open_bench: OpenBench,
-) -> None:
+async def test_a_model_that_overlooks_the_reply_tool_is_understood_and_keeps_the_others(open_bench: OpenBench) -> None:
     brain = ScriptedBrain(json.dumps(PLANS))
     brain.always("retriever", SMALL_MODEL)
     async with open_bench(brain=brain, client_reuse="clear") as bench:
@@ -340,9 +330,7 @@ async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench
         assert brain.requests[-1].tools
 
 
-async def test_json_as_small_models_write_it_is_repaired_and_prose_is_asked_for_once_more(
-    open_bench: OpenBench,
-) -> None:
+async def test_json_of_small_models_is_repaired_and_prose_is_asked_for_once_more(open_bench: OpenBench) -> None:
     brain = ScriptedBrain()
     async with open_bench(brain=brain, tool_use="none", client_reuse="clear") as bench:
         brain.reply_with("extractor", "I would rather talk about the weather.", json.dumps(PLANS))

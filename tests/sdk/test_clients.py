@@ -192,9 +192,7 @@ def test_packages_are_announced_however_they_are_spelt_and_noise_is_not(task: m.
 
 
 @pytest.mark.req("REQ-OR-054")
-def test_an_old_sdk_is_refused_by_name_also_by_the_orchestrator_and_a_missing_one_only_when_needed(
-    tmp_path: Path,
-) -> None:
+def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_path: Path) -> None:
     for old in ("0.1.38", "0.2.9", "0.2.181"):
         with pytest.raises(ImportError, match=f"{old} is too old, {credentials.MINIMUM_VERSION} or later is needed"):
             credentials.check_sdk_version(old)

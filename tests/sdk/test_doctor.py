@@ -23,9 +23,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_the_model_of_a_settings_file_answers_a_call_at_no_cost(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_model_of_a_settings_file_answers_at_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("model: offline\n", encoding="utf-8")
     assert main(["doctor", "--config", str(settings), "--call"]) == 0

@@ -126,9 +126,7 @@ async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
 
 
 @pytest.mark.req("REQ-OR-034")
-async def test_an_agent_that_uses_a_tool_near_the_deadline_is_told_to_finish(
-    open_bench: OpenBench, task: TaskDescription
-) -> None:
+async def test_an_agent_near_the_deadline_is_told_to_finish(open_bench: OpenBench, task: TaskDescription) -> None:
     now = 0.0
     budget = Budget(PipelineConfig(time_limit_seconds=10_000), clock=lambda: now)
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:

@@ -294,9 +294,7 @@ async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() 
         await service.stop()
 
 
-async def test_a_proxy_of_the_user_is_used_for_the_service_but_not_on_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_user_s_proxy_is_used_for_the_service_but_not_locally(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -79,13 +79,13 @@ def _has_cluster() -> bool:
 class Shares:
     """What one script takes of the cluster, and how many that leaves room for."""
 
-    def __init__(self, cpus: int, gpus: float, memory: int, slots: int, kind: str = "") -> None:
+    def __init__(self, cpus: int, gpus: float, memory: int, slots: int) -> None:
         self.cpus, self.gpus, self.memory, self.slots = cpus, gpus, memory, slots
         count = max(1, int(gpus)) if gpus else 0
         self.hardware: dict[str, Any] = {
             "cuda_available": gpus > 0,
             "gpu_count": count,
-            "gpu_names": [kind or "GPU"] * count,
+            "gpu_names": ["GPU"] * count,
             "script_cores": cpus,
         }
 
@@ -128,8 +128,7 @@ class Shares:
                 f"executor: no machine of the Ray cluster has {wanted} for a script; "
                 "set script_cpus, script_gpus or script_memory_gb lower"
             )
-        kinds = (name.partition(":")[2] for machine in able for name in machine if name.startswith("accelerator_type:"))
-        return cls(cpus, gpus, memory, slots, next(kinds, ""))
+        return cls(cpus, gpus, memory, slots)
 
 
 def living_machines() -> dict[str, dict[str, float]]:

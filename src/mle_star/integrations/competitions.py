@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 import re
 import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from mle_star.data.folder import TASK_FILE, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.errors import ConfigError
-from mle_star.models import FinalResult
+from mle_star.models import FinalResult, Frozen
 from mle_star.run.folder import RunFolder, place_copy, write_whole
 
 KEPT_FILE = "kaggle.json"
@@ -28,18 +27,19 @@ VALIDATE_SECONDS = 60.0
 # --- Kaggle ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(Frozen):
     """A submission on Kaggle: the score that its run expected then, and its public score, once there is one."""
 
     competition: str
     ref: int
-    file_digest: str
     message: str
     expected: str = "unknown"
     status: str = "PENDING"
     score: float | None = None
     problem: str = ""
+
+
+_SENT = TypeAdapter(list[Sent])
 
 
 def get_competition(competition: str, folder: Path) -> TaskGuess:
@@ -65,13 +65,11 @@ def get_competition(competition: str, folder: Path) -> TaskGuess:
 
 def submit(run_dir: Path, competition: str, message: str, expected: str) -> Sent:
     """Send a run's submission; what was sent, and with which expected score, is kept in the run's folder."""
-    submission = RunFolder(run_dir).submission
-    digest = hashlib.sha256(submission.read_bytes()).hexdigest()
     with _service() as api:
-        reply = api.competition_submit(str(submission), message, competition, quiet=True)
+        reply = api.competition_submit(str(RunFolder(run_dir).submission), message, competition, quiet=True)
     if not reply.ref:
         raise ConfigError(f"Kaggle did not take the submission: {reply.message or 'no reason given'}")
-    sent = Sent(competition, int(reply.ref), digest, message, expected)
+    sent = Sent(competition=competition, ref=int(reply.ref), message=message, expected=expected)
     _keep(run_dir, [*kept(run_dir), sent])
     return sent
 
@@ -105,14 +103,13 @@ def refresh(run_dir: Path, *, wait_seconds: float = 0.0) -> list[Sent]:
 
 def kept(run_dir: Path) -> list[Sent]:
     """What was sent from a run, as far as it is known here."""
-    try:
-        return [Sent(**one) for one in json.loads((run_dir / KEPT_FILE).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
-        return []
+    with suppress(OSError, ValueError):
+        return _SENT.validate_json((run_dir / KEPT_FILE).read_bytes())
+    return []
 
 
 def _keep(run_dir: Path, sent: list[Sent]) -> None:
-    write_whole(run_dir / KEPT_FILE, json.dumps([asdict(one) for one in sent], indent=2))
+    write_whole(run_dir / KEPT_FILE, _SENT.dump_json(sent, indent=2))
 
 
 def _updated(one: Sent, found: Any) -> Sent:
@@ -121,7 +118,8 @@ def _updated(one: Sent, found: Any) -> Sent:
     score = None
     with suppress(TypeError, ValueError):
         score = float(found.public_score)
-    return replace(one, status=found.status.name, score=score, problem=found.error_description or "")
+    news = {"status": found.status.name, "score": score, "problem": found.error_description or ""}
+    return one.model_copy(update=news)
 
 
 @contextmanager

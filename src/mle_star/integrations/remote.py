@@ -94,6 +94,9 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
         name = Path(path).relative_to(folder.root).as_posix()
         data.append(DataFile(name, status.st_size, _known_digest(path, *stamp)))
     beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
+    folders = {name: whole(work / name) for name in beside if name not in ("input", "final")}
+    for name in (name for name, files in folders.items() if files is None):
+        logger.warning("%s: %s/ is too much to be sent: the script finds it empty", script, name)
     linked = linked_places(work / "input") if request.input_dir is None else []
     return Parcel(
         name=script.name,
@@ -103,7 +106,7 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
         config=config,
         data=tuple(data),
         data_dir=str(folder.root),
-        folders={name: whole(work / name) or {} for name in beside if name not in ("input", "final")},
+        folders={name: files or {} for name, files in folders.items()},
         hidden=request.hidden,
         readable=(*request.readable, *linked),
     )

@@ -239,7 +239,11 @@ class AgentClient:
                 raise AgentError(
                     outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=bill.usd
                 )
-            await self._wait(agent, outcome, waits.pop(0))
+            what = "the service is busy" if outcome.reason == "rate_limit" else "the connection failed"
+            message = f"{agent}: {what} ({outcome.message[:200]}); trying again in {waits[0]:g} s"
+            logger.warning(message)
+            self._notify(message)
+            await asyncio.sleep(waits.pop(0))
 
     def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: AgentReply | Failure) -> None:
         """A server that refuses tools is sent none from now on; one that overlooks that for replies, all others."""
@@ -252,13 +256,6 @@ class AgentClient:
             launcher.expect("plain")
         elif launcher.sends_schema(config) and answers_in_text(turn, outcome):
             launcher.expect("text")
-
-    async def _wait(self, agent: str, failure: Failure, seconds: float) -> None:
-        what = "the service is busy" if failure.reason == "rate_limit" else "the connection failed"
-        message = f"{agent}: {what} ({failure.message[:200]}); trying again in {seconds:g} s"
-        logger.warning(message)
-        self._notify(message)
-        await asyncio.sleep(seconds)
 
     async def _attempt(
         self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill

@@ -188,8 +188,6 @@ class Worker:
             if self._proxy is not None:
                 await self._proxy.usage_complete(self._api_key)
             turn.meter.add(turn.passed)
-        else:
-            self._tariff.settle(turn.meter, reported)
         asked = self._options.model or ""
         if self._tariff.is_own(turn.meter, asked):
             turn.meter.add(turn.passed)  # searches and the like, which the CLI makes beside the conversation

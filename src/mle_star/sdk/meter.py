@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
-
-_UNIT = Price(1, 5)
-"""How tokens of unknown price compare: output costs five times as much as input, with every model."""
 
 
 @dataclass
@@ -49,7 +45,7 @@ class Meter:
     @property
     def messages(self) -> list[_Message]:
         """Every reply that the API asks money for; the CLI adds some of its own, which are free."""
-        return [message for message in self._messages.values() if usage_cost(message.usage, _UNIT)]
+        return [message for message in self._messages.values() if usage_cost(message.usage, UNKNOWN)]
 
     @property
     def broken_off(self) -> bool:
@@ -89,15 +85,12 @@ class Meter:
 
 
 class Tariff:
-    """Turns usage into US dollars: by the user's price of a name, else of the model asked for, else by list price,
-    else at the rate of the calls that were settled in this run."""
+    """Turns usage into US dollars: by the user's price of a name, else of the model asked for, else by list price."""
 
     def __init__(
         self, warn: Callable[[str], None] = lambda message: None, own: Mapping[str, Price] | None = None
     ) -> None:
-        self._warn = warn
-        self._own = own or {}
-        self._settled: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._warn, self._own = warn, own or {}
 
     def as_the_cli_counts(self, usd: float | None, model: str) -> float | None:
         """A limit in the CLI's own dollars that keeps this one: it knows nothing of the user's prices."""
@@ -113,15 +106,6 @@ class Tariff:
         """What the messages so far have cost; `asked` is the model that was asked for."""
         return sum(usage_cost(message.billed, self._price(message.model, asked)) for message in meter.messages)
 
-    def settle(self, meter: Meter, usd: float) -> None:
-        """Learn what a call of a model without a list price has really cost."""
-        models = {message.model for message in meter.messages}
-        if len(models) != 1 or meter.broken_off:
-            return
-        sums = self._settled[models.pop()]
-        sums[0] += usd
-        sums[1] += sum(usage_cost(message.billed, _UNIT) for message in meter.messages)
-
     def is_own(self, meter: Meter, asked: str) -> bool:
         """Are all messages of models whose price the user gave? Then what the CLI says of their cost is a guess."""
         return bool(meter.messages) and all(self._own_price(message.model, asked) for message in meter.messages)
@@ -132,11 +116,7 @@ class Tariff:
 
     def _price(self, model: str, asked: str) -> Price:
         known = self._own_price(model, asked) or price_of(model)
-        if known is not None:
-            return known
-        usd, units = self._settled[model]
-        self._warn(
-            f"the price of {model!r} is not known: what calls that break off have cost is estimated "
-            + ("by the calls before" if units else "at the price that the CLI takes for such names")
-        )
-        return Price(_UNIT.input * usd / units, _UNIT.output * usd / units) if units else UNKNOWN
+        if known is None:
+            how = "what calls that break off have cost is estimated at the price that the CLI takes for such names"
+            self._warn(f"the price of {model!r} is not known: {how}")
+        return known or UNKNOWN
