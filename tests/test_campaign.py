@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import os
+import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,12 @@ from mle_star.cli.app import main
 from mle_star.data.folder import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.integrations.campaign import Campaign, Entry
-from mle_star.run.events import RunFinished
+from mle_star.run.events import RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
+from mle_star.testing.executor import gone
+from tests.execution.machines import two_machines
+from tests.pipeline.conftest import events
 from tests.views.journals import Invented
 
 CONFIG = m.PipelineConfig(seed=7, model="offline")
@@ -87,16 +94,13 @@ async def test_every_task_runs_with_every_seed_so_many_at_once_and_none_ends_ano
     campaign = made(tmp_path, "a", "b", "odd", seeds=2, medals=medals, at_once=3)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
     await campaign.run(runs, tell=told.append)
-    assert sorted(name for name, _, _ in runs.calls) == [
-        f"{name}-seed-{s}" for name in ("a", "b", "odd") for s in (7, 8)
-    ]
+    folders = [f"{name}-seed-{seed}" for name in ("a", "b", "odd") for seed in (7, 8)]
+    assert sorted(name for name, _, _ in runs.calls) == folders
     assert runs.most == 3 and len(told) == 6
     lines = table(tmp_path / "c")
-    assert [(line["folder"], line["state"], line["score"]) for line in lines] == [
-        ("a-seed-7", "finished", "0.57"), ("a-seed-8", "finished", "0.58"),
-        ("b-seed-7", "finished", "0.57"), ("b-seed-8", "failed", ""),
-        ("odd-seed-7", "failed", ""), ("odd-seed-8", "failed", ""),
-    ]  # fmt: skip
+    assert [line["folder"] for line in lines] == folders
+    assert [line["state"] for line in lines] == ["finished"] * 3 + ["failed"] * 3
+    assert [line["score"] for line in lines] == ["0.57", "0.58", "0.57", "", "", ""]
     assert lines[3]["message"] == "no candidate worked" and lines[0]["expected"] == "0.4"
     assert lines[4]["message"] == "KeyError: 'nobody thought of this'"
     assert f"odd-seed-7: {lines[4]['message']}" in caplog.text
@@ -249,3 +253,58 @@ def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
     with pytest.raises(ConfigError, match="there are local"):
         Campaign.create(tmp_path / "d", [task("a", tmp_path)], 1, CONFIG.model_copy(update={"executor": "slurm"}))
     assert not (tmp_path / "d").exists()
+
+
+def made_tasks(folder: Path, count: int) -> list[str]:
+    """Small tables to predict a class or a number from."""
+    chance, found = random.Random(1), list[str]()
+    for number in range(count):
+        place = folder / f"task{number:02}"
+        place.mkdir(parents=True)
+        rows = []
+        for _ in range(150):
+            size, kind, age = chance.random(), chance.choice("abc"), chance.randint(1, 60)
+            worth = 3 * size + (kind == "a") + age / 60 + chance.gauss(0, 0.3)
+            rows.append(f"{size:.4f},{kind},{age},{f'{worth:.4f}' if number % 2 else 'yes' if worth > 2.3 else 'no'}\n")
+        (place / "train.csv").write_text(f"size,kind,age,{'price' if number % 2 else 'label'}\n{''.join(rows)}")
+        found.append(str(place))
+    return found
+
+
+SWEEP = "--seeds 2 --model offline --executor ray --at-once 3 --set score_views=2"
+SIZES = "num_retrieved_models outer_loop_steps inner_loop_steps num_parallel_solutions ensemble_rounds script_cpus"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="many runs on a cluster take a while: make soak")
+async def test_a_campaign_whose_process_is_killed_goes_on_to_the_end_on_a_real_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    campaign = tmp_path / "campaign"
+    begin = [*made_tasks(tmp_path / "tasks", 12), "-o", str(campaign), *SWEEP.split()]
+    begin += [word for name in SIZES.split() for word in ("--set", f"{name}=1")]
+    command = [sys.executable, "-m", "mle_star", "sweep"]
+
+    def finished() -> set[str]:
+        lines = table(campaign) if (campaign / "results.csv").exists() else []
+        return {line["folder"] for line in lines if line["state"] == "finished"}
+
+    with two_machines(str(tmp_path / name) for name in ("one", "two")) as machines:
+        env = {**os.environ, "RAY_ADDRESS": machines["cluster"].address}
+        with (tmp_path / "log").open("wb") as log:
+            killed = subprocess.Popen([*command, *begin], env=env, stdout=log, stderr=log)
+        while len(finished()) < 4:
+            assert killed.poll() is None, (tmp_path / "log").read_text()
+            await asyncio.sleep(0.2)
+        killed.kill()
+        killed.wait()
+        before = finished()
+        again = subprocess.run([*command, "--resume", str(campaign)], env=env, capture_output=True, text=True)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert await gone(f"{campaign}/"), "nothing works on it any more"
+    assert len(table(campaign)) == len(finished()) == 24
+    for name in finished():
+        assert len(events(campaign / name, RunStarted)) == 1
+        assert json.loads((campaign / name / "result.json").read_text())["expected"] is not None
+    resumed = {name for name in finished() if events(campaign / name, RunResumed)}
+    assert resumed and not resumed & before, "what was under way goes on, what was finished is left alone"
