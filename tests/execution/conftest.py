@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pwd
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +13,6 @@ import pytest
 
 from mle_star import models as m
 from mle_star.execution import LocalExecutor, link_input_data, prepare_path_directory
-from mle_star.execution.sandbox import find_bubblewrap
 from mle_star.execution.workspace import remove_entry
 from mle_star.run import events as ev
 from mle_star.run.budget import Budget
@@ -24,18 +21,6 @@ from mle_star.run.journal import Journal
 from mle_star.testing.executor import PLAIN_ENV
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]
-
-
-class SilentAgents:
-    """Agents that nobody should ask."""
-
-    def fingerprint(self, config: m.AgentConfig) -> str:
-        return "silent"
-
-    async def ask(
-        self, config: m.AgentConfig, prompt: str, *, label: str, max_cost_usd: float | None, **more: Any
-    ) -> ev.AgentReply:
-        raise AssertionError("the harness asks no agent")
 
 
 def script(content: str, phase: m.SolutionPhase = m.SolutionPhase.init) -> m.SolutionScript:
@@ -109,25 +94,11 @@ def finished(run: RunContext) -> list[ev.ScriptFinished]:
     return [event for event in run.journal.events if isinstance(event, ev.ScriptFinished)]
 
 
-@pytest.fixture(scope="session")
-def bubblewrap_works() -> bool:
-    """Whether scripts can be boxed in here."""
-    return bool(find_bubblewrap()[0])
-
-
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder for everybody; those of pytest are for its own user alone."""
     folder = Path(tempfile.mkdtemp(prefix="everybody-"))
     folder.chmod(0o777)
-    yield folder
-    assert remove_entry(folder)
-
-
-@pytest.fixture
-def in_home() -> Iterator[Path]:
-    """A folder in the home directory: no script sees more of it than it is shown."""
-    folder = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
     yield folder
     assert remove_entry(folder)
 
@@ -149,7 +120,7 @@ def open_run(tmp_path: Path, task: m.TaskDescription) -> OpenRun:
             context = RunContext(
                 task=task,
                 config=config,
-                agents=SilentAgents(),
+                agents=cast(Any, None),  # the harness asks no agent
                 executor=executor or LocalExecutor(config),
                 budget=fields.pop("budget", None) or Budget(config),
                 journal=journal,

@@ -20,9 +20,9 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 """The limits under which the cases run."""
 SCORE = "print('Final Validation Performance: 0.5')"
-READS = (
-    "import os, pathlib\nHOME = pathlib.Path('REALHOME')\n"
-    "for look in (LOOKS):\n    try:\n        print(look())\n    except OSError as error:\n"
+TRIES = (
+    "import glob, os, pathlib\nHOME = pathlib.Path('REALHOME')\n"
+    "for attempt in (ATTEMPTS):\n    try:\n        print(attempt())\n    except OSError as error:\n"
     "        print(error.strerror)\nprint('tried all')"
 )
 ACCESS_LISTS = {
@@ -117,14 +117,14 @@ CASES = [
          "        os.execve(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)', 'TOKEN'], {})\n"
          "    os.kill(os.getpid(), 9)\nos.wait()"),
     # --- other people's things
-    fine("writes to the folder above", "open('../escaped', 'w').write('x')", error=None, confined=True),
-    Case("writes elsewhere", "open('OUTSIDE/escaped', 'w').write('x')", confined=True),
-    Case("moves a file away", "import os\nos.rename('OUTSIDE/precious', 'final/submission.csv')", confined=True),
-    Case("writes to the real home folder", "open('REALHOME/TOKEN', 'w').write('x')", confined=True),
-    fine("reads the home folder", READS.replace("LOOKS", "lambda: os.listdir(HOME), (HOME / 'HOMEFILE').read_text"),
+    fine("writes elsewhere", TRIES.replace("ATTEMPTS", "lambda: open('OUTSIDE/escaped', 'w'),"
+         "lambda: os.rename('OUTSIDE/precious', 'final/submission.csv'), lambda: open('../escaped', 'w'),"
+         "lambda: open(HOME / 'TOKEN', 'w'), lambda: open('input/train.csv', 'a').write('x')"),
          says="tried all", confined=True),
+    fine("reads what others have", TRIES.replace("ATTEMPTS", "lambda: os.listdir(HOME),"
+         "*(pathlib.Path(place).read_bytes for place in (HOME / 'HOMEFILE', '/etc/shadow', '/etc/gshadow',"
+         "*glob.glob('/proc/[0-9]*/environ')))"), says="tried all", confined=True),
     fine("writes to what it takes for home", "import pathlib\n(pathlib.Path.home() / 'TOKEN').write_text('x')"),
-    Case("writes to the data", "open('input/train.csv', 'a').write('x')", confined=True),
     fine("replaces the data by its own, of the same size and time", "import os\nold = os.stat('input/train.csv')\n"
          "os.remove('input/train.csv')\nopen('input/train.csv', 'wb').write(bytes(old.st_size))\n"
          "os.utime('input/train.csv', ns=(old.st_atime_ns, old.st_mtime_ns))", error=None),
@@ -150,12 +150,7 @@ CASES = [
          "assert not any(os.stat(name).st_mode & 0o6000 for name in 'ab')", everywhere=True),
     fine("puts a link in place of the script", "import os\nos.remove('solution.py')\n"
          "os.symlink('OUTSIDE/precious', 'solution.py')"),
-    fine("reads the password files",
-         READS.replace("LOOKS", "pathlib.Path('/etc/shadow').read_text, pathlib.Path('/etc/gshadow').read_text"),
-         says="tried all", confined=True),
     fine("reads the environment", "import os\nprint(dict(os.environ))"),
-    fine("reads everybody's environment", "import glob\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    try:\n"
-         "        print(open(path, 'rb').read())\n    except OSError:\n        pass", confined=True),
     Case("opens a socket", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 3)\n" + SCORE,
          says="Errno 1"),  # refused by nobody there, or no network at all
     fine("kills its parent", "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(0.3)",

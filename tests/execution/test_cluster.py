@@ -48,20 +48,23 @@ class TestRayExecutor(ExecutorContract):
         yield from ray_executor(request.getfixturevalue("cluster"))
 
 
-async def test_scripts_fill_the_cluster_and_hand_over_what_they_made(executor: RemoteExecutor, tmp_path: Path) -> None:
-    code = (
-        "import os\nprint(os.getcwd(), os.environ['OMP_NUM_THREADS'], repr(os.environ['CUDA_VISIBLE_DEVICES']))\n"
-        "open('final/submission.csv', 'w').write(open('input/a.csv').read())"
-    )
+async def test_scripts_have_their_share_of_a_machine_elsewhere_and_a_cancelled_one_gives_it_back(
+    executor: RemoteExecutor, tmp_path: Path
+) -> None:
     assert executor.announce().slots == 2
+    log = tmp_path / "out.log"
+    request = request_on(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(600)", output_file=str(log))
+    task = asyncio.create_task(executor.run(request))
+    await asyncio.wait_for(heard(log, "ready"), 240)  # it comes while the script still runs
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    code = "import os\nprint(os.getcwd(), os.environ['OMP_NUM_THREADS'], repr(os.environ['CUDA_VISIBLE_DEVICES']))"
     raw = await executor.run(request_on(tmp_path, code))
     assert raw.exit_code == 0, raw.stderr
     place, threads, gpus = raw.stdout.split()
     assert str(tmp_path) not in place and (threads, gpus) == ("1", "''")
-    assert (tmp_path / "work" / "final" / "submission.csv").read_text() == "a"
     assert raw.isolation.sandbox != "" and raw.machine and not raw.reruns
-    failed = await executor.run(request_on(tmp_path, "raise SystemExit(3)"))
-    assert failed.exit_code == 3
 
 
 CLIENT = """
@@ -97,18 +100,6 @@ def test_a_process_outside_of_the_cluster_reaches_it_through_its_client_port(
     assert (tmp_path / "log").read_text() == "there\n"
 
 
-async def test_a_cancelled_script_ends_on_its_machine(executor: RemoteExecutor, tmp_path: Path) -> None:
-    log = tmp_path / "out.log"
-    request = request_on(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(600)", output_file=str(log))
-    task = asyncio.create_task(executor.run(request))
-    await asyncio.wait_for(heard(log, "ready"), 240)  # it comes while the script still runs
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    raw = await executor.run(request_on(tmp_path, "print('the slot is free')"))
-    assert raw.stdout == "the slot is free\n"
-
-
 class Lingering(Mind):
     """A mind whose scripts say where they are, and come to no end on one machine."""
 
@@ -136,9 +127,8 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
     killing = asyncio.create_task(kill_once_it_is_at_work())
     for name, used in (("disturbed", executor), ("undisturbed", LocalExecutor(config))):
         agents = MindAgents(Lingering(doomed))
-        result = await run_pipeline(
-            task, config, run_dir=tmp_path / name, agents=agents, executor=used, console=False
-        )  # fmt: skip
+        folder = tmp_path / name
+        result = await run_pipeline(task, config, run_dir=folder, agents=agents, executor=used, console=False)
         calls.append(len(agents.calls))
         told.append(story(result))
         killing.cancel()
@@ -209,18 +199,16 @@ def test_what_no_machine_could_run_is_refused(settings: dict[str, Any]) -> None:
         Shares.among(PipelineConfig(), [{"CPU": 0}])
 
 
-async def test_an_open_connection_is_used_and_left_open(cluster: dict[str, Any]) -> None:
+async def test_an_open_connection_is_left_open_and_of_gpus_that_a_machine_only_claims_nothing_is_told(
+    cluster: dict[str, Any],
+) -> None:
     open_it: Callable[..., Any] = open_executor
     async with open_it(CONFIG, "") as executor:
         assert isinstance(executor, RemoteExecutor)
         found = executor.announce().machines or {}
         assert found["cpu_cores"] == 1 and found["script_memory_gb"] > 0
     assert ray.is_initialized()
-
-
-async def test_of_gpus_that_a_machine_only_claims_nothing_is_told(cluster: dict[str, Any]) -> None:
     machine = cluster["cluster"].add_node(num_cpus=1, num_gpus=1, object_store_memory=SMALL)
-    open_it: Callable[..., Any] = open_executor
     try:
         async with open_it(CONFIG, "") as executor:
             found, slots = executor.announce().machines, executor.announce().slots

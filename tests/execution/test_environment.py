@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
+from mle_star import execution as ex
 from mle_star import run_pipeline
 from mle_star.errors import ConfigError
-from mle_star.execution import (
-    LocalExecutor,
-    build_execution_env,
-    detect_gpu,
-    detect_gpu_info,
-    script_environment,
-    scrub_credentials,
-)
 from mle_star.execution.environment import cache_places, threads_per_script, usable_cores, weights_at_hand
 from mle_star.execution.executors import find_opener, gpus_for_slot, opened_executor, script_slots, visible_gpus
 from mle_star.models import PipelineConfig, TaskDescription
@@ -57,7 +50,7 @@ def test_the_driver_s_names_are_counted_and_without_one_or_with_one_in_trouble_t
     if body is not None:
         fake_nvidia_smi(tmp_path, body)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert detect_gpu_info() == found and detect_gpu is detect_gpu_info
+    assert ex.detect_gpu_info() == found and ex.detect_gpu is ex.detect_gpu_info
 
 
 @pytest.mark.req("REQ-EX-003")
@@ -66,7 +59,7 @@ def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for _ in range(4):  # a busy machine is late now and then
         started = time.monotonic()
-        assert detect_gpu_info() == NOTHING
+        assert ex.detect_gpu_info() == NOTHING
         if (waited := time.monotonic() - started) < 7:
             break
     assert 5 <= waited < 7
@@ -78,18 +71,18 @@ def test_the_environment_is_a_copy_with_three_settings(monkeypatch: pytest.Monke
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
-    env = build_execution_env(gpu_indices=[0, 1])
+    env = ex.build_execution_env(gpu_indices=[0, 1])
     assert (env["PYTHONUNBUFFERED"], env["PYTHONHASHSEED"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "0", "0,1")
     assert env["MINE"] == "kept"
-    assert build_execution_env()["CUDA_VISIBLE_DEVICES"] == "3"
-    assert build_execution_env([])["CUDA_VISIBLE_DEVICES"] == ""
+    assert ex.build_execution_env()["CUDA_VISIBLE_DEVICES"] == "3"
+    assert ex.build_execution_env([])["CUDA_VISIBLE_DEVICES"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert "CUDA_VISIBLE_DEVICES" not in build_execution_env()
+    assert "CUDA_VISIBLE_DEVICES" not in ex.build_execution_env()
     before.pop("CUDA_VISIBLE_DEVICES")
     assert dict(os.environ) == before
-    makers = ["ANTHROPIC_BASE_URL", "CLAUDE_CODE_X", "AWS_REGION"]
-    assert scrub_credentials(dict.fromkeys([*makers, "HF_TOKEN", "DB_PASSWORD", "my_secret", "SSH_KEYFILE"], "x")) == {}
-    assert scrub_credentials({"PATH": "p"}) == {"PATH": "p"}
+    secrets = ["ANTHROPIC_URL", "CLAUDE_CODE_X", "AWS_REGION", "HF_TOKEN", "DB_PASSWORD", "my_secret", "SSH_KEYFILE"]
+    assert ex.scrub_credentials(dict.fromkeys(secrets, "x")) == {}
+    assert ex.scrub_credentials({"PATH": "p"}) == {"PATH": "p"}
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -102,14 +95,14 @@ def test_only_names_of_the_allow_list_reach_a_script_and_with_the_network_proxie
     credentials = {"NVIDIA_API_KEY", "CUDA_ACCESS_TOKEN", "HF_TOKEN", "HF_HUB_TOKEN"}
     for name in (*network, *others, *credentials, "HF_HOME", "LC_NUMERIC"):
         monkeypatch.setenv(name, "x")
-    env = script_environment(PipelineConfig(seed=7, num_parallel_solutions=2, allow_network=allowed), ["1"])
+    env = ex.script_environment(PipelineConfig(seed=7, num_parallel_solutions=2, allow_network=allowed), ["1"])
     assert not (others | credentials) & set(env)
     assert set(env) & network == (network if allowed else set())
     assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("x", "7", "0")
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
     assert env["HF_HOME"] == "x", "weights that are there may be used without a network, too"
     assert threads_per_script(PipelineConfig(max_concurrent_scripts=1)) == usable_cores()
-    env = script_environment(PipelineConfig(max_concurrent_scripts=10_000))
+    env = ex.script_environment(PipelineConfig(max_concurrent_scripts=10_000))
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == env["LOKY_MAX_CPU_COUNT"] == "1"
 
 
@@ -152,10 +145,7 @@ def test_gpus_are_called_as_this_process_was_told(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     assert visible_gpus(4) == seen
     assert visible_gpus(0) == []
-    assert script_environment(PipelineConfig(), seen)["CUDA_VISIBLE_DEVICES"] == ",".join(seen)
-
-
-# --- weights ---------------------------------------------------------------------------------------------
+    assert ex.script_environment(PipelineConfig(), seen)["CUDA_VISIBLE_DEVICES"] == ",".join(seen)
 
 
 def test_weights_are_found_as_scripts_ask_for_them_and_nothing_is_waited_for(
@@ -172,16 +162,13 @@ def test_weights_are_found_as_scripts_ask_for_them_and_nothing_is_waited_for(
     (torch / "hub" / "checkpoints" / "readme.txt").write_text("x")
     config = PipelineConfig(model_caches=(str(hub), str(torch)))
     assert weights_at_hand(config) == [str(torch / "hub" / "checkpoints" / "resnet18.pth"), "org/name"]
-    env = script_environment(config)
+    env = ex.script_environment(config)
     assert (env["HF_HUB_CACHE"], env["TORCH_HOME"], env["HF_HUB_OFFLINE"]) == (str(hub), str(torch), "1")
     assert cache_places(config, {"HF_HOME": "/set"})["HF_HOME"] == "/set"
     assert "HF_HUB_CACHE" not in cache_places(config, {"HF_HOME": "/set"})
-    online = script_environment(PipelineConfig(allow_network=True))
+    online = ex.script_environment(PipelineConfig(allow_network=True))
     assert "HF_HUB_OFFLINE" not in online and "HF_HUB_CACHE" not in online
     assert weights_at_hand(PipelineConfig(), {}) == []
-
-
-# --- which executor a run gets, by name, by address or from a plugin --------------------------------------
 
 
 @pytest.mark.parametrize("name", ["slurm", "slurm://here:1", "", "local:1"])
@@ -197,7 +184,7 @@ async def test_scripts_run_here_unless_the_settings_name_a_plugin_or_an_executor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened_executor(PipelineConfig()) as executor:
-        assert isinstance(executor, LocalExecutor)
+        assert isinstance(executor, ex.LocalExecutor)
     async with opened_executor(PipelineConfig(executor="ray"), executor) as given:
         assert given is executor
     opens = "import contextlib\ndef opened(config, address):\n    return contextlib.nullcontext(address or 'bare')"

@@ -17,25 +17,9 @@ from typing import Any
 
 import pytest
 
-import mle_star.execution
+from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
-from mle_star.execution import (
-    SUBSAMPLE_INSTRUCTION,
-    ExecutorStrategy,
-    detect_error_masking,
-    evaluate_batch,
-    evaluate_solution,
-    evaluate_with_retry,
-    exception_line,
-    execute_script,
-    execute_script_via_sdk,
-    get_subsample_instruction,
-    make_score_function,
-    request_subsample_extraction,
-    request_subsample_removal,
-    verify_submission,
-)
 from mle_star.execution.harness import SDK_BASH_MAX_MS
 from tests.execution.conftest import Repairs, scored, script
 
@@ -52,9 +36,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here / "evaluation"
 
 
-# --- one script ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.req("REQ-EX-007", "REQ-EX-042")
 async def test_a_script_runs_with_its_directory_streams_and_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -66,9 +47,9 @@ async def test_a_script_runs_with_its_directory_streams_and_code(
         "raise SystemExit(3)"
     )
     before = Path.cwd()
-    raw = await execute_script(str(path), str(tmp_path), 120)
+    raw = await ex.execute_script(str(path), str(tmp_path), 120)
     assert (raw.stdout, raw.stderr, raw.exit_code, raw.timed_out) == (f"{tmp_path} yes\n", "oh\n", 3, False)
-    assert (await execute_script(str(path), str(tmp_path), 120, {"PATH": ""})).stdout == f"{tmp_path} None\n"
+    assert (await ex.execute_script(str(path), str(tmp_path), 120, {"PATH": ""})).stdout == f"{tmp_path} None\n"
     assert Path.cwd() == before
 
 
@@ -83,7 +64,7 @@ async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_
     )
     for _ in range(5):
         started = time.monotonic()
-        raw = await execute_script(str(tmp_path / "s.py"), str(tmp_path), 5)
+        raw = await ex.execute_script(str(tmp_path / "s.py"), str(tmp_path), 5)
         total = time.monotonic() - started
         assert (raw.timed_out, raw.exit_code) == (True, -1)
         first, *spans = raw.stdout.split() or [""]
@@ -109,12 +90,12 @@ async def test_an_evaluation_cleans_writes_runs_and_scores_and_what_a_script_set
         "print('größer 😀', flush=True)\nsys.stdout.buffer.write(b'\\xff\\n')\nsys.stdout.flush()"
     )
     for _ in range(2):
-        result = await evaluate_solution(scored(0.75, code), task, QUICK)
+        result = await ex.evaluate_solution(scored(0.75, code), task, QUICK)
         assert (result.score, result.is_error) == (0.75, False), result.stderr
         assert result.stdout.startswith("größer 😀\n\ufffd\n")
-    assert (work / "solution.py").read_text() == scored(0.75, code).content and verify_submission(str(work))
+    assert (work / "solution.py").read_text() == scored(0.75, code).content and ex.verify_submission(str(work))
     assert not hasattr(builtins, "leaked") and (Path.cwd(), dict(os.environ)) == (here, before)
-    refused = await evaluate_solution(script("exit()"), task, QUICK)
+    refused = await ex.evaluate_solution(script("exit()"), task, QUICK)
     assert (refused.is_error, refused.exit_code, refused.score) == (True, -1, None)
     assert "exit()" in refused.stderr and refused.error_traceback == refused.stderr
 
@@ -138,19 +119,19 @@ async def test_nothing_of_the_user_s_is_touched_and_a_directory_can_be_chosen(
 
     before = files()
     with pytest.raises(ExecutionError, match="pass `working_dir`"):
-        await evaluate_solution(scored(0.5), task, QUICK)
+        await ex.evaluate_solution(scored(0.5), task, QUICK)
     code = "import os\nassert not os.listdir('final') and os.listdir('input') == ['submission.csv']"
-    result = await evaluate_solution(scored(0.5, code), task, QUICK, working_dir=str(own))
+    result = await ex.evaluate_solution(scored(0.5, code), task, QUICK, working_dir=str(own))
     assert result.score == 0.5, result.stderr
-    assert "Performance: 0.5" in (own / "solution.py").read_text() and not verify_submission(str(own))
+    assert "Performance: 0.5" in (own / "solution.py").read_text() and not ex.verify_submission(str(own))
     assert files() == before
     (work / "notes.txt").unlink()
-    (result,) = await evaluate_batch([scored(0.5)], task, QUICK)
-    assert result.score == make_score_function(QUICK)(scored(0.5), task).score == 0.5
+    (result,) = await ex.evaluate_batch([scored(0.5)], task, QUICK)
+    assert result.score == ex.make_score_function(QUICK)(scored(0.5), task).score == 0.5, "also inside a loop"
     assert files().items() >= {path: text for path, text in before.items() if work not in path.parents}.items()
 
 
-@pytest.mark.req("REQ-EX-005", "REQ-EX-015")
+@pytest.mark.req("REQ-EX-005", "REQ-EX-015", "REQ-EX-032")
 async def test_evaluations_at_once_have_a_directory_each(task: m.TaskDescription, work: Path) -> None:
     """They run side by side for a second, and each finds its own script, data and submission then."""
     meet = (
@@ -159,13 +140,16 @@ async def test_evaluations_at_once_have_a_directory_each(task: m.TaskDescription
         "assert ': {0}' in open('solution.py').read() and open('final/submission.csv').read() == '{0}'"
     )
     scripts = [scored(score, meet.format(score)) for score in (0.1, 0.9, 0.5)]
-    results = await asyncio.gather(*(evaluate_solution(one, task, QUICK) for one in scripts))
+    results = await asyncio.gather(*(ex.evaluate_solution(one, task, QUICK) for one in scripts))
     assert [(result.score, result.error_traceback) for result in results] == [(0.1, None), (0.9, None), (0.5, None)]
     assert (work / "final" / "submission.csv").read_text() == "0.1"
     assert [path.name for path in work.parent.iterdir() if path.is_dir()] == ["evaluation"], "the others are gone"
-    function = make_score_function(QUICK)
-    threads = [asyncio.to_thread(function, one, task) for one in scripts[:2]]
-    assert [result.score for result in await asyncio.gather(*threads)] == [0.1, 0.9]
+    function = ex.make_score_function(QUICK, timeout_override=250)
+    assert isinstance(function, m.ScoreFunction)
+    results = await asyncio.gather(*(asyncio.to_thread(function, one, task) for one in scripts[:2]))
+    assert [(result.score, result.timeout_seconds) for result in results] == [(0.1, 250), (0.9, 250)]
+    with pytest.raises(TypeError):
+        ex.make_score_function(QUICK, nonsense=1)(scripts[0], task)
 
 
 @pytest.mark.req("REQ-EX-035")
@@ -173,14 +157,11 @@ async def test_a_call_costs_little_beyond_the_script(task: m.TaskDescription) ->
     code = "import time\nt = time.perf_counter()\ntime.sleep(0.2)\nprint('took', time.perf_counter() - t)"
     for _ in range(8):  # what counts is the call, not what else the machine does: one of a few is left alone
         started = time.perf_counter()
-        result = await evaluate_solution(scored(0.5, code), task, QUICK)
+        result = await ex.evaluate_solution(scored(0.5, code), task, QUICK)
         total = time.perf_counter() - started
         if (beyond := total - float(result.stdout.split()[1])) < 2:
             break
     assert beyond < 2
-
-
-# --- repairs ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-EX-021")
@@ -194,7 +175,7 @@ async def test_one_repair_is_enough_when_it_works(
 ) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
     repairs, calls = Repairs(*answers), len(answers)
-    fixed, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs)
+    fixed, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs)
     assert (fixed.content, fixed.score, fixed.is_executable) == (scored(0.5).content, 0.5, True)
     assert (result.score, result.is_error, len(repairs.told)) == (0.5, False, calls)
     assert repairs.told[0].startswith("Traceback (most recent call last):")
@@ -208,8 +189,8 @@ async def test_an_error_that_stays_is_returned_not_raised(
     retries: int | None, calls: int, task: m.TaskDescription
 ) -> None:
     repairs = Repairs(*(script(f"raise ValueError('{number}')") for number in range(1, 4)))
-    last, result = await evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
-    told = [exception_line(text).rpartition("decoder.")[2] for text in repairs.told]
+    last, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
+    told = [ex.exception_line(text).rpartition("decoder.")[2] for text in repairs.told]
     assert told == ["JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
                     "ValueError: 1", "ValueError: 2"][:calls]  # fmt: skip
     assert result.is_error and (last.score, last.is_executable) == (None, False)
@@ -222,47 +203,30 @@ async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_and_cance
     task: m.TaskDescription,
 ) -> None:
     repairs = Repairs(scored(0.5))
-    last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
+    last, result = await ex.evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
     assert (repairs.told, result.score, result.is_error) == ([], None, False)
-    last, result = await evaluate_with_retry(script("print('done')"), task, QUICK, repairs, require_score=True)
+    last, result = await ex.evaluate_with_retry(script("print('done')"), task, QUICK, repairs, require_score=True)
     assert last.score == 0.5 and "without printing its score line" in repairs.told[0]
     with pytest.raises(asyncio.CancelledError):
-        await evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))
-
-
-# --- several ------------------------------------------------------------------------------------------------
+        await ex.evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))
 
 
 @pytest.mark.req("REQ-EX-026")
 async def test_a_batch_runs_one_after_the_other_and_a_failure_does_not_stop_it(task: m.TaskDescription) -> None:
     stamp = "import time\nprint('from', time.time())\ntime.sleep(0.1)\n{}\nprint('to', time.time())"
     scripts = [scored(0.1, stamp.format("")), script(stamp.format("1 / 0")), scored(0.3, stamp.format(""))]
-    results = await evaluate_batch(scripts, task, QUICK)
+    results = await ex.evaluate_batch(scripts, task, QUICK)
     assert [(result.score, result.is_error) for result in results] == [(0.1, False), (None, True), (0.3, False)]
     words = [result.stdout.split() for result in results]
     assert float(words[0][3]) <= float(words[1][1]) and float(words[1][1]) + 0.1 <= float(words[2][1])
-    assert await evaluate_batch([], task, QUICK) == []
-
-
-@pytest.mark.req("REQ-EX-032")
-async def test_as_a_score_function_it_works_inside_and_outside_a_loop(task: m.TaskDescription) -> None:
-    function = make_score_function(QUICK, timeout_override=240)
-    assert isinstance(function, m.ScoreFunction)
-    assert function(scored(0.5), task).score == 0.5
-    assert (await asyncio.to_thread(function, scored(0.6), task)).score == 0.6
-    with pytest.raises(TypeError):
-        make_score_function(QUICK, nonsense=1)(scored(0.5), task)
-
-
-# --- the SDK's Bash tool ------------------------------------------------------------------------------------
+    assert await ex.evaluate_batch([], task, QUICK) == []
 
 
 class BashTool:
-    """The tool's contract, answered by the real shell or by a fixed text."""
+    """The tool's contract, answered by a fixed text."""
 
-    def __init__(self, output: str = "", exit_code: int = 0) -> None:
-        self.answer = {"output": output, "exitCode": exit_code}
-        self.calls: list[dict[str, Any]] = []
+    def __init__(self, output: str, exit_code: int = 0) -> None:
+        self.answer, self.calls = {"output": output, "exitCode": exit_code}, list[dict[str, Any]]()
 
     async def __call__(self, arguments: dict[str, Any]) -> dict[str, Any]:
         self.calls.append(arguments)
@@ -272,15 +236,15 @@ class BashTool:
 @pytest.mark.req("REQ-EX-033")
 async def test_the_bash_tool_gets_one_command_and_its_output_is_split_at_the_traceback() -> None:
     tool = BashTool("begun\nTraceback (most recent call last):\nValueError: x", 1)
-    raw = await execute_script_via_sdk("/w/solution.py", "/w", 700_000, bash_tool=tool)
+    raw = await ex.execute_script_via_sdk("/w/solution.py", "/w", 700_000, bash_tool=tool)
     assert tool.calls == [{"command": "cd /w && python /w/solution.py", "timeout": 600_000}]
     assert raw.stdout.startswith("begun") and raw.stderr == "Traceback (most recent call last):\nValueError: x"
     assert (raw.exit_code, raw.timed_out) == (1, False)
-    await execute_script_via_sdk("/a b/s.py", "/a b", 1000, bash_tool=tool)
+    await ex.execute_script_via_sdk("/a b/s.py", "/a b", 1000, bash_tool=tool)
     assert tool.calls[1] == {"command": "cd '/a b' && python '/a b/s.py'", "timeout": 1000}
-    assert (await execute_script_via_sdk("s", "w", 1, bash_tool=BashTool("fine"))).stderr == ""
+    assert (await ex.execute_script_via_sdk("s", "w", 1, bash_tool=BashTool("fine"))).stderr == ""
     with pytest.raises(RuntimeError, match="bash_tool"):
-        await execute_script_via_sdk("s", "w", 1)
+        await ex.execute_script_via_sdk("s", "w", 1)
 
 
 @pytest.mark.req("REQ-EX-015", "REQ-EX-034", "REQ-EX-046", "REQ-EX-047")
@@ -301,18 +265,16 @@ async def test_the_limit_comes_from_the_configuration_unless_overridden_and_the_
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO, "mle_star.execution")
     tool = BashTool("Final Validation Performance: 0.25")
-    options: dict[str, Any] = {} if strategy is None else {"strategy": ExecutorStrategy(strategy)}
+    options: dict[str, Any] = {} if strategy is None else {"strategy": ex.ExecutorStrategy(strategy)}
     config = m.PipelineConfig(**settings)
-    result = await evaluate_solution(scored(0.5), task, config, override, bash_tool=tool, **options)
+    result = await ex.evaluate_solution(scored(0.5), task, config, override, bash_tool=tool, **options)
     assert (result.score, result.timeout_seconds) == (0.25 if through_the_tool else 0.5, limit)
     assert len(tool.calls) == int(through_the_tool) and f"at most {limit} s" in caplog.text
     assert ("more than the Bash tool allows" in caplog.text) is (limit == 601)
-    assert [entry.value for entry in ExecutorStrategy] == ["subprocess", "sdk_bash"] and SDK_BASH_MAX_MS == 600_000
+    assert [entry.value for entry in ex.ExecutorStrategy] == ["subprocess", "sdk_bash"] and SDK_BASH_MAX_MS == 600_000
 
 
-# --- the shape of the interface -----------------------------------------------------------------------------
-
-FUNCTIONS = {name: thing for name, thing in vars(mle_star.execution).items() if inspect.isfunction(thing)}
+FUNCTIONS = {name: thing for name, thing in vars(ex).items() if inspect.isfunction(thing)}
 
 
 @pytest.mark.req("REQ-EX-028", "REQ-EX-029", "REQ-EX-030", "REQ-EX-031", "REQ-EX-046")
@@ -352,7 +314,7 @@ def test_all_of_it_is_found_in_one_place() -> None:
         "execute_script_via_sdk", "link_input_data", "prepare_path_directory", "execute_in_run",
         "ExecutionRawResult",
     ]  # fmt: skip
-    assert set(required) <= set(vars(mle_star.execution))
+    assert set(required) <= set(vars(ex))
     homes = {name: function.__module__ for name, function in FUNCTIONS.items()}
     pure = {"parse_score", "rank_solutions", "is_better_solution"}  # of text and values
     assert {name for name, home in homes.items() if not home.startswith("mle_star.execution")} == pure
@@ -362,7 +324,7 @@ def test_all_of_it_is_found_in_one_place() -> None:
 def test_scripts_never_run_inside_this_process_nothing_is_remembered_and_no_score_is_compared_by_hand() -> None:
     """Only `is_improvement` knows which way is better; any other comparison is wrong for half of the metrics."""
     scores = {"score", "scores", "first", "second", "kept", "best", "old_score", "new_score"}
-    for path in Path(mle_star.execution.__file__).parent.rglob("*.py"):
+    for path in Path(ex.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Compare, ast.Import, ast.ImportFrom)) else ""
             if isinstance(node, ast.Call):
@@ -385,26 +347,23 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-# --- the sentences about subsampling, and hints on hidden errors ------------------------------------------
-
-
 SAMPLING = "limit = {'rows': 30000}  # ```\ntrain = train.sample(limit['rows'])"
 
 
 @pytest.mark.req("REQ-EX-017", "REQ-EX-018")
 def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plain_digits() -> None:
     sentence = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
-    assert sentence == SUBSAMPLE_INSTRUCTION
+    assert sentence == ex.SUBSAMPLE_INSTRUCTION
     for limit, settings in (("30000", {}), ("1234567", {"subsample_limit": 1234567})):
-        assert get_subsample_instruction(m.PipelineConfig(**settings)) == sentence.replace("{limit}", limit)
+        assert ex.get_subsample_instruction(m.PipelineConfig(**settings)) == sentence.replace("{limit}", limit)
 
 
 @pytest.mark.req("REQ-EX-019", "REQ-EX-020")
 @pytest.mark.parametrize(
     ("request_for", "words"),
     [
-        (request_subsample_removal, ["remove", "whole changed script"]),
-        (request_subsample_extraction, ["block", "single markdown code block"]),
+        (ex.request_subsample_removal, ["remove", "whole changed script"]),
+        (ex.request_subsample_extraction, ["block", "single markdown code block"]),
     ],
 )
 def test_a_prompt_holds_the_script_and_its_wishes(
@@ -438,5 +397,5 @@ def test_a_prompt_holds_the_script_and_its_wishes(
     ids=range(14),
 )
 def test_handlers_that_hide_errors_are_named_with_their_lines(content: str, lines: list[str]) -> None:
-    warnings = detect_error_masking(content)
+    warnings = ex.detect_error_masking(content)
     assert [warning.split(":")[0] for warning in warnings] == lines

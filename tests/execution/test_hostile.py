@@ -20,18 +20,11 @@ from typing import Any, Literal
 
 import pytest
 
-from mle_star.execution import (
-    Limits,
-    LocalExecutor,
-    check_submission_format,
-    debug_text,
-    execute_in_run,
-    verify_submission,
-)
+from mle_star import execution as ex
 from mle_star.execution.limits import find_cgroup_parent
 from mle_star.execution.local import Means
 from mle_star.execution.workspace import own_prefix
-from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
+from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
 from tests.execution import hostile
@@ -42,7 +35,7 @@ from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long
 
-SMALL = Limits(**hostile.SMALL)
+SMALL = ex.Limits(**hostile.SMALL)
 CANARY = "canary-9b1d"
 HOMEFILE = f".mle-star-{CANARY}-{os.getpid()}"
 NEXT = (
@@ -50,12 +43,11 @@ NEXT = (
     "assert sorted(os.listdir()) == ['final', 'input', 'solution.py'], os.listdir()\nassert not os.listdir('final')"
 )
 """What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
-Files = dict[str, bytes]
 Kind = Literal["auto", "namespaces", "none"]
 NAMES: dict[Kind, str] = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp", "none": "seccomp"}
 
 
-def contents(folder: Path) -> Files:
+def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -63,34 +55,28 @@ def contents(folder: Path) -> Files:
 def open_small(open_run: OpenRun) -> OpenRun:
     """A run with an executor of small limits; what a run finds out once is given."""
 
-    def opened(executor: LocalExecutor | None = None, **options: Any) -> AbstractContextManager[RunContext]:
+    def opened(executor: ex.LocalExecutor | None = None, **options: Any) -> AbstractContextManager[RunContext]:
         shared = RunShared(scripts=Scripts(surroundings="the same for all", gpus=[]))
-        return open_run(executor=executor or LocalExecutor(**{"limits": SMALL, **options}), shared=shared)
+        return open_run(executor=executor or ex.LocalExecutor(**{"limits": SMALL, **options}), shared=shared)
 
     return opened
 
 
 @pytest.fixture(scope="module")
-def neighbour() -> Iterator[None]:
-    """Another process of this user, with a secret in its environment."""
-    env = {"SECRET": CANARY, "PATH": os.environ.get("PATH", "")}
-    process = subprocess.Popen([sys.executable, "-c", "input()"], env=env, stdin=subprocess.PIPE)
-    yield
-    assert process.poll() is None, "a script has killed somebody else's process"
-    process.communicate(b"\n")
-
-
-@pytest.fixture(scope="module")
 def secrets() -> Iterator[list[str]]:
-    """What no script may get to see: of a neighbour, of the home folder, of the password files."""
+    """What no script may get to see: of another process of this user, of the home folder, of the password files."""
     seen = [CANARY]
     for path in (Path("/etc/shadow"), Path("/etc/gshadow")):
         if os.access(path, os.R_OK):
             seen += [line for line in path.read_text().splitlines() if line.count(":") > 2]
     planted = Path(pwd.getpwuid(os.getuid()).pw_dir) / HOMEFILE
     planted.write_text(CANARY)
+    env = {"SECRET": CANARY, "PATH": os.environ.get("PATH", "")}
+    neighbour = subprocess.Popen([sys.executable, "-c", "input()"], env=env, stdin=subprocess.PIPE)
     yield seen
     planted.unlink()
+    assert neighbour.poll() is None, "a script has killed somebody else's process"
+    neighbour.communicate(b"\n")
 
 
 def leftovers() -> list[str]:
@@ -99,15 +85,6 @@ def leftovers() -> list[str]:
     groups = parent.glob(f"mle-star-{os.getpid()}-*") if parent else ()
     folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
     return [str(path) for path in (*groups, *folders)]
-
-
-def check(case: Case, result: EvaluationResult, secrets: list[str]) -> None:
-    told = debug_text(result) if result.is_error else ""
-    assert case.error is None or result.is_error is case.error, result
-    assert result.score == case.score or (case.error is None and result.is_error), result
-    assert any(word in told or word in result.stdout for word in case.says.split("|")), told
-    assert len(told) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
-    assert not [secret for secret in secrets if secret in result.stdout]
 
 
 def kinds(number: int, case: Case) -> list[Kind]:
@@ -126,13 +103,12 @@ def kinds(number: int, case: Case) -> list[Kind]:
         for kind in kinds(number, case)
     ],
 )
-@pytest.mark.usefixtures("neighbour")
 async def test_a_hostile_script_is_contained(
     case: Case, kind: Kind, open_small: OpenRun, task: TaskDescription, tmp_path: Path, secrets: list[str],
-    monkeypatch: pytest.MonkeyPatch, bubblewrap_works: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
-    if kind == "auto" and not bubblewrap_works:
+    if kind == "auto" and ex.LocalExecutor().probe().sandbox.kind != "bubblewrap":
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token, home, outside = uuid.uuid4().hex, pwd.getpwuid(os.getuid()).pw_dir, tmp_path / "outside"
@@ -144,18 +120,23 @@ async def test_a_hostile_script_is_contained(
     code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
     with server, open_small(config=PipelineConfig(require_sandbox=kind != "none"), sandbox=kind) as run:
-        result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
+        result = await ex.execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         if result.timed_out and case.score is not None and result.score is None:  # too slow to come to its score
-            result = await execute_in_run(script(code), purpose="solution", timeout_seconds=60)
-        check(case, result, secrets)
-        assert verify_submission(str(run.work_dir)) is case.submission
+            result = await ex.execute_in_run(script(code), purpose="solution", timeout_seconds=60)
+        told = ex.debug_text(result) if result.is_error else ""
+        assert case.error is None or result.is_error is case.error, result
+        assert result.score == case.score or (case.error is None and result.is_error), result
+        assert any(word in told or word in result.stdout for word in case.says.split("|")), told
+        assert len(told) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
+        assert not [secret for secret in secrets if secret in result.stdout]
+        assert ex.verify_submission(str(run.work_dir)) is case.submission
         assert await gone(token, str(run.run_dir))
         assert not leftovers()
         after = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
         assert after == before
         assert not (Path(home) / token).exists()
         assert not (run.work_dir.parent / "escaped").exists()
-        again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
+        again = await ex.execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
         assert (again.score, again.is_error) == (0.75, False), again
         assert hashlib.sha256((Path(task.data_dir) / "train.csv").read_bytes()).hexdigest() in again.stdout
         assert again.isolation.sandbox == NAMES[kind]
@@ -180,7 +161,7 @@ COUNTED = {
 }
 
 
-class OutsideItsGroup(LocalExecutor):
+class OutsideItsGroup(ex.LocalExecutor):
     """Where a control group can be made but not joined."""
 
     def probe(self) -> Means:
@@ -201,8 +182,8 @@ async def test_where_there_is_no_control_group_or_it_cannot_be_joined_the_superv
     code, says = COUNTED[what]
     executor = OutsideItsGroup(tmp_path) if how == "outside" else None
     with open_small(executor, sandbox="none" if how == "alone" else "auto", use_cgroups=False) as run:
-        result = await execute_in_run(script(code), timeout_seconds=240)
-        told = debug_text(result)
+        result = await ex.execute_in_run(script(code), timeout_seconds=240)
+        told = ex.debug_text(result)
         assert result.is_error and any(word in told for word in says.split("|")), told
         assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
         assert await gone(str(run.run_dir))
@@ -217,7 +198,7 @@ async def test_memory_that_processes_share_counts_once(held: str, open_small: Op
         "        os.kill(os.getpid(), 9)\nfor _ in range(3):\n    os.wait()\n"
     )
     with open_small(use_cgroups=False):
-        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
+        assert (await ex.execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
 
 
 async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenRun) -> None:
@@ -229,21 +210,21 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenRu
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
     )
     with open_small(sandbox="none", use_cgroups=False) as run:
-        result = await execute_in_run(script(code), timeout_seconds=240)
+        result = await ex.execute_in_run(script(code), timeout_seconds=240)
         assert (result.is_error, result.exit_code) == (True, -9)
         assert await gone(token, str(run.run_dir))
-        assert (await execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
+        assert (await ex.execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
 
 
 async def test_a_submission_of_seven_gigabytes_is_refused_unread(open_small: OpenRun) -> None:
     code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
     with open_small(limits=dataclasses.replace(SMALL, file_bytes=8 << 30)) as run:
-        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
-        (problem,) = check_submission_format(str(run.work_dir))
+        assert (await ex.execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
+        (problem,) = ex.check_submission_format(str(run.work_dir))
         assert "larger than 1 GiB" in problem
-        assert not verify_submission(str(run.work_dir)) and kept_submission(run) is None
+        assert not ex.verify_submission(str(run.work_dir)) and kept_submission(run) is None
         assert not (run.run_dir / "artifacts").exists()
-        assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
+        assert (await ex.execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
 
 
 FEW = ("prints the score twice", "children that sleep", "memory hog", "ignores SIGTERM", "writes elsewhere")
@@ -267,4 +248,4 @@ def test_scripts_of_ordinary_users_and_in_containers_are_contained_as_well(
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len({case.name for case in CASES}) == len(CASES) >= 80
+    assert len({case.name for case in CASES}) == len(CASES) >= 75

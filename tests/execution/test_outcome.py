@@ -14,16 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mle_star import execution as ex
 from mle_star import models as m
-from mle_star.execution import (
-    build_evaluation_result,
-    debug_text,
-    detect_error,
-    exception_line,
-    extract_traceback,
-    is_better_solution,
-    rank_solutions,
-)
 from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed, trim_traceback
 from tests.execution.conftest import script
 
@@ -33,6 +25,11 @@ TRACE = f'{HEADER}\n  File "a.py", line 1, in <module>\n    boom()\nValueError: 
 def raw(stdout: str = "", stderr: str = "", exit_code: int = 0, **more: Any) -> m.ExecutionRawResult:
     facts: dict[str, Any] = {"duration_seconds": 1.5, "timed_out": False, **more}
     return m.ExecutionRawResult(stdout=stdout, stderr=stderr, exit_code=exit_code, **facts)
+
+
+def debugged(**facts: Any) -> str:
+    """What the debugger is told of a script that ended so."""
+    return ex.debug_text(ex.build_evaluation_result(raw(**facts)))
 
 
 @pytest.mark.req("REQ-EX-008")
@@ -59,7 +56,7 @@ def test_a_raw_result_holds_five_facts_and_is_frozen() -> None:
     ],
 )  # fmt: skip
 def test_the_last_traceback_is_cut_out(stderr: str, found: str | None) -> None:
-    assert extract_traceback(stderr) == found
+    assert ex.extract_traceback(stderr) == found
 
 
 @pytest.mark.req("REQ-EX-013")
@@ -68,42 +65,41 @@ def test_exit_code_timeout_and_traceback_each_look_like_an_error() -> None:
         for late in (False, True):
             for text in ("", "a warning\n", f"log\n{TRACE}\nlog\n"):
                 expected = code != 0 or late or HEADER in text
-                assert detect_error(raw(stderr=text, exit_code=code, timed_out=late)) is expected
+                assert ex.detect_error(raw(stderr=text, exit_code=code, timed_out=late)) is expected
 
 
 @pytest.mark.req("REQ-EX-011", "REQ-EX-014")
 def test_a_clean_run_has_a_score_and_a_crash_after_the_score_line_keeps_it(task: m.TaskDescription) -> None:
     line = "Final Validation Performance: 0.82\n"
     clean = raw(line, "a warning")
-    assert build_evaluation_result(clean) == m.EvaluationResult(**dict(clean), score=0.82, is_error=False)
-    result = build_evaluation_result(raw(line, TRACE, 1))
+    assert ex.build_evaluation_result(clean) == m.EvaluationResult(**dict(clean), score=0.82, is_error=False)
+    result = ex.build_evaluation_result(raw(line, TRACE, 1))
     assert (result.score, result.is_error, result.error_traceback) == (0.82, True, TRACE)
-    odd = build_evaluation_result(raw("Final Validation Performance: 1.5"), task=task, timeout_seconds=7)
+    odd = ex.build_evaluation_result(raw("Final Validation Performance: 1.5"), task=task, timeout_seconds=7)
     assert (odd.score, odd.timeout_seconds) == (None, 7)
     assert odd.score_problem == "the line says 1.5, but accuracy is at least 0 and at most 1"
-    assert build_evaluation_result(raw("Final Validation Performance: 1.5")).score == 1.5, "nobody knows its range"
-    late = build_evaluation_result(raw(line, exit_code=-1, timed_out=True))
+    assert ex.build_evaluation_result(raw("Final Validation Performance: 1.5")).score == 1.5, "nobody knows its range"
+    late = ex.build_evaluation_result(raw(line, exit_code=-1, timed_out=True))
     assert (late.score, late.is_error, late.timed_out, late.error_traceback) == (0.82, True, True, None)
 
 
 def test_a_traceback_that_a_library_logs_is_no_failure_unless_an_ablation_ends_in_it() -> None:
     logged = raw("Final Validation Performance: 0.8", f"{TRACE}\nINFO went on\n")
     ended = raw("Final Validation Performance: 0.8", f"INFO begun\n{TRACE}\n")
-    assert detect_error(logged) and not build_evaluation_result(logged).is_error
+    assert ex.detect_error(logged) and not ex.build_evaluation_result(logged).is_error
     assert not script_failed(logged, "ablation")
     assert not script_failed(ended, "solution") and script_failed(ended, "ablation")
     assert script_failed(raw(exit_code=1), "ablation") and script_failed(raw(timed_out=True), "solution")
 
 
-def real_traceback(tmp_path: Path, code: str) -> str:
-    path = tmp_path / "solution.py"
-    path.write_text(code)
-    said = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False).stderr
-    return extract_traceback(said) or ""
+def written_to_stderr(code: str, tmp_path: Path) -> str:
+    (tmp_path / "solution.py").write_text(code, encoding="utf-8")
+    words = [sys.executable, str(tmp_path / "solution.py")]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stderr
 
 
 def test_a_trimmed_traceback_keeps_the_script_s_frames_and_the_place_of_the_error(tmp_path: Path) -> None:
-    found = real_traceback(tmp_path, "import json\ndef load():\n    return json.loads('{')\nload()\n")
+    found = written_to_stderr("import json\ndef load():\n    return json.loads('{')\nload()\n", tmp_path).strip()
     trimmed = trim_traceback(found)
     assert trimmed.startswith(HEADER)
     assert 'File "solution.py", line 4' in trimmed and 'File "solution.py", line 3, in load' in trimmed
@@ -111,7 +107,7 @@ def test_a_trimmed_traceback_keeps_the_script_s_frames_and_the_place_of_the_erro
     assert "more frames" in trimmed and 'File "json/decoder.py"' in trimmed
     assert trimmed.splitlines()[-1].startswith("json.decoder.JSONDecodeError")
     assert len(trimmed) < len(found)
-    endless = trim_traceback(real_traceback(tmp_path, "def f(n):\n    return f(n + 1)\nf(0)\n"))
+    endless = trim_traceback(written_to_stderr("def f(n):\n    return f(n + 1)\nf(0)\n", tmp_path).strip())
     assert len(endless.splitlines()) < 60 and "RecursionError" in endless.splitlines()[-1]
 
 
@@ -128,8 +124,8 @@ def test_of_a_long_traceback_or_log_only_a_short_text_reaches_the_debugger() -> 
     for stack in (f"{line}f\n" + f"    {'x' * 999}\n" * 4000, *long):
         trimmed = trim_traceback(f"{HEADER}\n{stack * 2}{TRACE.partition(chr(10))[2]}")
         assert trimmed.startswith(HEADER) and trimmed.endswith("ValueError: boom") and len(trimmed) < 6000
-    assert len(debug_text(build_evaluation_result(raw(exit_code=3, stderr="x" * 4_000_000)))) < 6000
-    text = debug_text(build_evaluation_result(raw(exit_code=3, stderr="\n".join(f"line {i}" for i in range(10_000)))))
+    assert len(debugged(exit_code=3, stderr="x" * 4_000_000)) < 6000
+    text = debugged(exit_code=3, stderr="\n".join(f"line {i}" for i in range(10_000)))
     assert "line 9950" in text and "line 9949" not in text
 
 
@@ -137,39 +133,30 @@ def test_of_a_long_traceback_or_log_only_a_short_text_reaches_the_debugger() -> 
 def test_the_traceback_search_takes_time_in_proportion() -> None:
     long = f"{HEADER}\n" + '  File "a.py", line 1, in f\n    f()\n' * 25_000 + "ValueError: boom\n"
     for text in (f"{TRACE}\n" * 10_000, long):  # of a megabyte each
-        assert min(timeit.repeat(lambda: extract_traceback(text), number=1, repeat=20)) < 0.1  # noqa: B023
+        assert min(timeit.repeat(lambda: ex.extract_traceback(text), number=1, repeat=20)) < 0.1  # noqa: B023
 
 
 GROUP_SCRIPT = """
 def fit(number):
-    raise ValueError(f"fold {number}")
+    try:
+        raise ValueError(f"fold {number}")
+    except ValueError as error:
+        return error
 
-def fit_all():
-    errors = []
-    for number in range(2):
-        try:
-            fit(number)
-        except ValueError as error:
-            errors.append(error)
-    raise ExceptionGroup("folds failed", errors)
-
-fit_all()
+raise ExceptionGroup("folds failed", [fit(0), fit(1)])
 """
 
 
 @pytest.mark.req("REQ-EX-012")
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with 3.11")
 def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tmp_path: Path) -> None:
-    script = tmp_path / "solution.py"
-    script.write_text(GROUP_SCRIPT, encoding="utf-8")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    whole = done.stderr.strip("\n")
-    assert extract_traceback(f"{TRACE}\n{done.stderr}INFO: bye\n") == whole
-    text = debug_text(build_evaluation_result(raw(exit_code=1, stderr=f"{TRACE}\n{done.stderr}")))
-    assert exception_line(text) == "ExceptionGroup: folds failed (2 sub-exceptions)"
-    assert "fold 0" in text and "fold 1" in text and str(tmp_path) not in text and 'File "solution.py", line 3' in text
-    later = debug_text(build_evaluation_result(raw(exit_code=1, stderr=f"{done.stderr}{TRACE}\n")))
-    assert exception_line(later) == "ValueError: boom" and "fold" not in later
+    stderr = written_to_stderr(GROUP_SCRIPT, tmp_path)
+    assert ex.extract_traceback(f"{TRACE}\n{stderr}INFO: bye\n") == stderr.strip("\n")
+    text = debugged(exit_code=1, stderr=f"{TRACE}\n{stderr}")
+    assert ex.exception_line(text) == "ExceptionGroup: folds failed (2 sub-exceptions)"
+    assert "fold 0" in text and "fold 1" in text and str(tmp_path) not in text and 'File "solution.py", line 4' in text
+    later = debugged(exit_code=1, stderr=f"{stderr}{TRACE}\n")
+    assert ex.exception_line(later) == "ValueError: boom" and "fold" not in later
 
 
 @pytest.mark.parametrize(
@@ -185,14 +172,11 @@ def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tm
 )
 def test_a_gpu_without_memory_is_named_to_the_debugger_as_such(said: str) -> None:
     stderr = f'{HEADER}\n  File "solution.py", line 3, in <module>\n    fit()\n{said}\n'
-    text = debug_text(build_evaluation_result(raw(exit_code=1, stderr=stderr)))
+    text = debugged(exit_code=1, stderr=stderr)
     assert said in text and "the memory of the GPU ran out: use a smaller batch" in text.splitlines()[-1]
-    assert exception_line(text) == said[:200]
-    other = debug_text(build_evaluation_result(raw(exit_code=1, stderr=f"{HEADER}\nMemoryError: out of memory\n")))
+    assert ex.exception_line(text) == said[:200]
+    other = debugged(exit_code=1, stderr=f"{HEADER}\nMemoryError: out of memory\n")
     assert "GPU" not in other
-
-
-# --- word by word: the debugger acts on nothing else ------------------------------------------------------------
 
 
 def frame(path: str, name: str) -> str:
@@ -229,9 +213,9 @@ def test_of_a_long_message_both_ends_are_kept() -> None:
 def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follows_it() -> None:
     last = TRACE.replace("boom", "bang")
     stderr = f"{TRACE}\n\nDuring handling of the above exception, another exception occurred:\n\n{last}\nsee the log\n"
-    result = build_evaluation_result(raw(stderr=stderr, exit_code=1))
+    result = ex.build_evaluation_result(raw(stderr=stderr, exit_code=1))
     for ending in ({"exit_code": 1}, {"exit_code": 0}, {"exit_code": -1, "refused": True}):
-        assert debug_text(result.model_copy(update=ending)) == result.error_traceback == f"{last}\nsee the log"
+        assert ex.debug_text(result.model_copy(update=ending)) == result.error_traceback == f"{last}\nsee the log"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +230,7 @@ def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follow
     ],
 )
 def test_the_exception_is_the_first_line_below_the_last_stack_or_else_the_last_line(text: str, line: str) -> None:
-    assert exception_line(text) == line
+    assert ex.exception_line(text) == line
 
 
 @pytest.mark.req("REQ-EX-021")
@@ -280,22 +264,19 @@ def test_the_exception_is_the_first_line_below_the_last_stack_or_else_the_last_l
     ],
 )  # fmt: skip
 def test_the_cause_is_told_in_one_line(facts: dict[str, Any], cause: str) -> None:
-    text = debug_text(build_evaluation_result(raw(**facts), timeout_seconds=7))
+    text = ex.debug_text(ex.build_evaluation_result(raw(**facts), timeout_seconds=7))
     log = "".join(f"  {line}\n" for line in facts.get("stderr", "").splitlines())
-    assert text == f"{HEADER}\n{log}{cause}" and exception_line(text) == cause[:200]
+    assert text == f"{HEADER}\n{log}{cause}" and ex.exception_line(text) == cause[:200]
 
 
 def test_of_a_script_that_was_stopped_the_debugger_sees_how_far_it_came() -> None:
     printed = "\n".join(f"fold {number}: 3 s" for number in range(80))
-    stopped = build_evaluation_result(raw(exit_code=-9, timed_out=True, stdout=printed), timeout_seconds=7)
-    text = debug_text(stopped)
+    stopped = ex.build_evaluation_result(raw(exit_code=-9, timed_out=True, stdout=printed), timeout_seconds=7)
+    text = ex.debug_text(stopped)
     assert "It had printed by then:\n  fold 30: 3 s\n" in text and text.endswith("\n  fold 79: 3 s")
-    assert exception_line(text).startswith("TimeoutError: the script was stopped at the time limit of 7 seconds")
-    assert "fold" not in debug_text(stopped, letter=True)
-    assert "fold" not in debug_text(build_evaluation_result(raw(exit_code=-9, stdout=printed))), "it was not the clock"
-
-
-# --- order among scored scripts ---------------------------------------------------------------------------
+    assert ex.exception_line(text).startswith("TimeoutError: the script was stopped at the time limit of 7 seconds")
+    assert "fold" not in ex.debug_text(stopped, letter=True)
+    assert "fold" not in debugged(exit_code=-9, stdout=printed), "it was not the clock"
 
 
 MAX, MIN = m.MetricDirection.maximize, m.MetricDirection.minimize
@@ -312,14 +293,14 @@ def ended(score: float | None, error: bool = False) -> m.EvaluationResult:
 def test_scored_before_unscored_before_failed(direction: m.MetricDirection, order: list[float]) -> None:
     results = [ended(None), ended(0.99, error=True), ended(0.8), ended(0.9), ended(None, error=True)]
     scripts = [script(f"x = {i}") for i in range(5)]
-    ranked = rank_solutions(scripts, results, direction)
+    ranked = ex.rank_solutions(scripts, results, direction)
     assert [(entry.score, entry.is_error) for _, entry in ranked] == [
         (order[0], False), (order[1], False), (None, False), (0.99, True), (None, True),
     ]  # fmt: skip
     assert all(entry is results[scripts.index(solution)] for solution, entry in ranked)
     assert [one.content for one in scripts] == [f"x = {i}" for i in range(5)]
     with pytest.raises(ValueError, match="5 solutions but 0 results"):
-        rank_solutions(scripts, [], direction)
+        ex.rank_solutions(scripts, [], direction)
 
 
 @pytest.mark.req("REQ-EX-022", "REQ-EX-027")
@@ -331,7 +312,7 @@ def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
     scored: list[tuple[float | None, bool]], direction: m.MetricDirection
 ) -> None:
     scripts = [script(str(number)) for number in range(len(scored))]
-    ranked = rank_solutions(scripts, [ended(*entry) for entry in scored], direction)
+    ranked = ex.rank_solutions(scripts, [ended(*entry) for entry in scored], direction)
     good = [(int(one.content), entry.score) for one, entry in ranked if not entry.is_error and entry.score is not None]
     for (first, left), (second, right) in itertools.pairwise(good):
         assert left is not None and right is not None
@@ -342,6 +323,7 @@ def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
 @pytest.mark.req("REQ-EX-023")
 def test_better_is_strict_and_without_error() -> None:
     for new, old in itertools.product((0.8, 0.9), repeat=2):
-        assert is_better_solution(ended(new), old, MAX) is (new > old)
-        assert is_better_solution(ended(new), old, MIN) is (new < old)
-    assert not is_better_solution(ended(None), 0.1, MAX) and not is_better_solution(ended(0.9, error=True), 0.1, MAX)
+        assert ex.is_better_solution(ended(new), old, MAX) is (new > old)
+        assert ex.is_better_solution(ended(new), old, MIN) is (new < old)
+    for result in (ended(None), ended(0.9, error=True)):
+        assert not ex.is_better_solution(result, 0.1, MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import subprocess
@@ -24,32 +25,23 @@ import numpy
 
 CALLS = []
 
-def error(truth, answer):
-    return numpy.abs(truth["y"] - answer["y"]).mean()
-
 def calls(truth, answer):
     CALLS.append(1)
-    return len(CALLS)
+    return len(CALLS) + numpy.abs(truth["y"] - answer["y"]).mean()
 
 def spy(truth, answer):
-    found = [name for name in os.environ if "KEY" in name]
-    for place in ("SECRET", f"/proc/{os.getppid()}/environ"):
+    found = [name for name in os.environ if "KEY" in name or os.getpid() == HARNESS]
+    for attempt in (
+        lambda: open("SECRET").read(),
+        lambda: open(f"/proc/{os.getppid()}/environ", "rb").read(),
+        lambda: socket.create_connection(("127.0.0.1", PORT), 5),
+        lambda: open("WRITTEN", "w"),
+    ):
         try:
-            found.append(open(place, "rb").read())
+            found.append(attempt())
         except OSError:
             pass
-    try:
-        found.append(socket.create_connection(("127.0.0.1", PORT), 5))
-    except OSError:
-        pass
-    try:
-        open("WRITTEN", "w").close()
-    except OSError:
-        pass
     raise ValueError(f"found {found!r}")
-
-def same(truth, answer):
-    return os.getpid() == HARNESS
 
 def ends(truth, answer):
     os._exit(3)
@@ -65,20 +57,15 @@ def lies(truth, answer):
 
 
 def own(folder: Path, name: str, port: int = 9) -> Metric:
-    text = (
-        CODE.replace("PORT", str(port))
-        .replace("SECRET", str(folder / "secret"))
-        .replace("WRITTEN", str(folder / "written"))
-    )
-    (folder / "score.py").write_text(text.replace("HARNESS", str(os.getpid())), encoding="utf-8")
+    words = {"PORT": port, "SECRET": folder / "secret", "WRITTEN": folder / "written", "HARNESS": os.getpid()}
+    text = functools.reduce(lambda text, word: text.replace(word[0], str(word[1])), words.items(), CODE)
+    (folder / "score.py").write_text(text, encoding="utf-8")
     return known_metric(f"score.py:{name}", folder=folder, direction=MetricDirection.minimize)
 
 
 def test_it_is_computed_elsewhere_and_finds_no_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary-77")
     (tmp_path / "secret").write_text("sk-canary-77")
-    assert own(tmp_path, "error").compute(TRUTH, TRUTH + 0.5) == 0.5
-    assert own(tmp_path, "same").compute(TRUTH, TRUTH) == 0.0
     server = socket.create_server(("127.0.0.1", 0))
     with server, pytest.raises(ConfigError) as refused:
         own(tmp_path, "spy", server.getsockname()[1]).compute(TRUTH, TRUTH)
@@ -88,9 +75,9 @@ def test_it_is_computed_elsewhere_and_finds_no_credential(tmp_path: Path, monkey
 
 def test_one_process_serves_many_calls_and_another_one_after_a_pause(tmp_path: Path) -> None:
     metric = own(tmp_path, "calls")
-    assert [metric.compute(TRUTH, TRUTH) for _ in range(200)] == list(range(1, 201))
+    assert [metric.compute(TRUTH, TRUTH + 0.5) for _ in range(200)] == [number + 0.5 for number in range(1, 201)]
     time.sleep(4)
-    assert metric.compute(TRUTH, TRUTH) == 1
+    assert metric.compute(TRUTH, TRUTH) == 1.0
 
 
 def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: Path) -> None:

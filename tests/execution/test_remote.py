@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import itertools
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from mle_star.errors import ExecutionError
-from mle_star.execution import LocalExecutor, debug_text, execute_in_run, link_input_data
+from mle_star.execution import Limits, LocalExecutor, debug_text, execute_in_run, link_input_data
 from mle_star.execution.executors import Queue
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
@@ -28,6 +27,7 @@ from tests.execution.conftest import OpenRun, request_on, scored
 from tests.execution.test_workspace import nest
 
 CONFIG = PipelineConfig()
+LIMITS = dataclasses.replace(Limits.of(CONFIG), grace_seconds=1.0)
 
 
 class Elsewhere:
@@ -37,7 +37,7 @@ class Elsewhere:
         self.slots, self.hardware = 2, dict[str, Any]()
         self.nodes = [Node(folder / name, name) for name in ("one", "two")]
         self.turns = itertools.cycle(self.nodes)
-        self.executor, self.lost, self.lost_on_the_way = LocalExecutor(CONFIG), lost, lost_on_the_way
+        self.executor, self.lost, self.lost_on_the_way = LocalExecutor(CONFIG, limits=LIMITS), lost, lost_on_the_way
         self.sent: list[tuple[str, str, int]] = []
         self.ran: list[str] = []
 
@@ -53,30 +53,19 @@ class Elsewhere:
             hear(b"half a")
             raise MachineLost(f"{node.machine} is gone")
         log = node.folder / f"log-{len(self.ran)}"
-        work = asyncio.create_task(node.run(parcel, self.executor, log))
-        tail = asyncio.create_task(self._tail(log, hear))
-        try:
-            return await work
-        finally:
-            tail.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await tail
+        log.touch()
+        with log.open("rb") as file:
+            tail = asyncio.create_task(self._tail(file, hear))
+            try:
+                return await node.run(parcel, self.executor, log)
+            finally:
+                tail.cancel()
+                hear(file.read())
 
-    async def _tail(self, log: Path, hear: Callable[[bytes], None]) -> None:
-        seen = 0
-
-        def look() -> None:
-            nonlocal seen
-            content = log.read_bytes() if log.exists() else b""
-            hear(content[seen:])
-            seen = len(content)
-
-        try:
-            while True:
-                look()
-                await asyncio.sleep(0.02)
-        finally:
-            look()
+    async def _tail(self, file: BinaryIO, hear: Callable[[bytes], None]) -> None:
+        while True:
+            hear(file.read())
+            await asyncio.sleep(0.02)
 
     async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
         self.sent.append((machine, digest, len(chunk)))
@@ -228,7 +217,7 @@ async def test_data_that_a_script_reads_are_not_removed_to_make_room(
     monkeypatch.setattr("mle_star.integrations.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
-    code = "import time\nprint('begun', flush=True)\ntime.sleep(4)\nprint(open('input/a.csv').read())"
+    code = "import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint(open('input/a.csv').read())"
     request = request_on(place, code, output_file=str(tmp_path / "log"))
     reading = asyncio.create_task(executor.run(request))
     await heard(tmp_path / "log", "begun")
@@ -271,9 +260,9 @@ def test_of_what_a_script_submits_only_plain_files_within_bounds_come_back_howev
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
-    nest(here, 1200, "a")
+    nest(here, 1010, "a")
     found, left = collect(here)
-    assert (len(found), left) == (1000, ["a/" * depth + "file" for depth in range(1000, 1200)])
+    assert (len(found), left) == (1000, ["a/" * depth + "file" for depth in range(1000, 1010)])
     deepest = {left[-1]: b"x"}
     put(deepest, there, "one")
     assert collect(there) == (deepest, [])

@@ -13,27 +13,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from mle_star.data.place import holds_homes
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, inspect_interpreter
+from mle_star.execution import sandbox as box
 from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machine_memory, own_groups
 from mle_star.execution.process import Report, parse_report
-from mle_star.execution.sandbox import (
-    HERE,
-    INSTALL_HINT,
-    MANY,
-    Sandbox,
-    bubblewrap_command,
-    find_bubblewrap,
-    is_below,
-    link_chain,
-    mounts_of,
-    outermost,
-)
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig
 from mle_star.testing.executor import PLAIN_ENV, gone, living
@@ -45,46 +34,35 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
     """Each of these takes longer to import than all the rest together."""
     slow = {"ctypes", "contextlib", "functools", "json", "pathlib", "re", "signal", "site", "subprocess", "typing"}
     for module in ("supervisor", "confine"):
-        start = f"import sys; sys.path.append({HERE!r}); import child.{module}; print(*sys.modules)"
+        start = f"import sys; sys.path.append({box.HERE!r}); import child.{module}; print(*sys.modules)"
         said = subprocess.run([sys.executable, "-I", "-S", "-c", start], capture_output=True, check=True, text=True)
         assert not slow & set(said.stdout.split())
-
-
-# --- found or not -------------------------------------------------------------------------------------------
-
-
-def test_bubblewrap_is_tried_without_the_credentials_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bwrap").write_text(f"#!/bin/sh\nenv >> {tmp_path}/seen; pwd >> {tmp_path}/seen\n")
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-canary")
-    monkeypatch.setenv("MY_OWN_VARIABLE", "canary")
-    assert find_bubblewrap()[0]
-    seen = (tmp_path / "seen").read_text()
-    assert "PATH=" in seen and "canary" not in seen and str(Path.cwd()) not in seen.splitlines()
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
+        (":", None),
         ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "does not work here: bwrap: No perm"),
         ("kill -9 $$", "does not work here"),
         ("", "apt install bubblewrap"),
     ],
 )
-def test_a_bubblewrap_that_is_missing_or_does_not_work_is_not_used(
-    body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_bubblewrap_that_works_is_used_and_it_is_tried_without_the_credentials_of_the_environment(
+    body: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, options, reason = find_bubblewrap()
+    path, options, reason = box.find_bubblewrap()
     assert path and "--unshare-net" in options, reason
+    seen = tmp_path / "seen"
     if body:
-        (tmp_path / "bwrap").write_text(f'#!/bin/sh\n[ "$1" = --help ] && exit 0\n{body}\n')
+        (tmp_path / "bwrap").write_text(f'#!/bin/sh\n(export; pwd) >> {seen}\n[ "$1" = --help ] && exit 0\n{body}\n')
         (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    path, _, reason = find_bubblewrap()
-    assert not path and said in reason
+    for name, value in (("PATH", str(tmp_path)), ("ANTHROPIC_API_KEY", "sk-canary"), ("MY_OWN_VARIABLE", "canary")):
+        monkeypatch.setenv(name, value)
+    path, _, reason = box.find_bubblewrap()
+    assert not path and said in reason if said else path
+    found = seen.read_text() if body else "PATH="
+    assert "PATH=" in found and "canary" not in found and str(Path.cwd()) not in found.splitlines()
 
 
 async def test_without_bubblewrap_the_kernel_s_own_namespaces_are_used_and_without_any_a_required_sandbox_refuses(
@@ -101,15 +79,16 @@ async def test_without_bubblewrap_the_kernel_s_own_namespaces_are_used_and_witho
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "words"),
+    ("found", "words"),
     [
-        (Sandbox(no_namespaces=f"gone: {INSTALL_HINT}", seccomp=True), ["unconfined", "apt install", "your files"]),
-        (Sandbox(no_namespaces="gone", no_seccomp="no library"), ["unconfined", "gone", "no library", "the network"]),
-        (Sandbox(kind="namespaces", seccomp=True), []),
-        (Sandbox(kind="bubblewrap", no_seccomp="no library"), ["no library", "keyring", "hypervisor"]),
+        ({"no_namespaces": f"gone: {box.INSTALL_HINT}", "seccomp": True}, ["unconfined", "apt install", "your files"]),
+        ({"no_namespaces": "gone", "no_seccomp": "no library"}, ["unconfined", "gone", "no library", "the network"]),
+        ({"kind": "namespaces", "seccomp": True}, []),
+        ({"kind": "bubblewrap", "no_seccomp": "no library"}, ["no library", "keyring", "hypervisor"]),
     ],
 )
-def test_what_is_missing_is_said_in_one_line(sandbox: Sandbox, words: list[str]) -> None:
+def test_what_is_missing_is_said_in_one_line(found: dict[str, Any], words: list[str]) -> None:
+    sandbox = box.Sandbox(**found)
     assert bool(sandbox.missing) is bool(words) and "\n" not in sandbox.missing
     assert all(word in sandbox.missing for word in words)
     assert ("the network" in sandbox.missing) is (sandbox.name == "none")
@@ -127,44 +106,37 @@ async def test_a_sandbox_that_breaks_later_is_an_error_of_the_harness_not_of_the
         await LocalExecutor().run(request_for(tmp_path, "print(1)", input_dir=str(tmp_path / "gone")))
 
 
-# --- what it shows ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("sandbox", "home", "below"),
+    [
+        *(("auto", home, "/tmp") for home in ("{work}", "/tmp", "/")),
+        *((kind, "/nowhere", "/var/tmp") for kind in ("auto", "namespaces", "none")),
+    ],
+)
+async def test_wherever_it_is_and_home_is_said_to_be_a_script_has_its_folder(
+    sandbox: Literal["auto", "namespaces", "none"], home: str, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also below /var/tmp, which leads to the private /tmp else."""
+    with tempfile.TemporaryDirectory(dir=below) as work:
+        Path(work).chmod(0o755)
+        monkeypatch.setenv("HOME", home.format(work=work))
+        code = "import os, tempfile\nopen('here', 'w')\ntempfile.mkstemp()\nprint(os.getcwd(), *sorted(os.listdir()))"
+        raw = await LocalExecutor(sandbox=sandbox).run(request_for(Path(work), code))
+        assert (raw.exit_code, raw.stdout) == (0, f"{work} here solution.py\n"), raw.stderr
+        assert raw.isolation.sandbox.startswith("bubblewrap") is (sandbox == "auto")
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
-async def test_a_run_below_var_tmp_has_its_folder_there(sandbox: Literal["auto", "namespaces", "none"]) -> None:
-    """Else that place leads to the private /tmp."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
-        Path(place).chmod(0o755)
-        request = request_for(Path(place), "import os\nprint(os.getcwd(), os.listdir())")
-        raw = await LocalExecutor(sandbox=sandbox).run(request)
-        assert (raw.exit_code, raw.stdout.strip()) == (0, f"{place} ['solution.py']"), raw.stderr
-
-
-@pytest.mark.parametrize("allowed", [False, True])
-async def test_the_network_is_closed_unless_it_is_allowed(allowed: bool, tmp_path: Path) -> None:
+async def test_the_network_is_open_where_it_is_allowed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 3)\nprint('in')"
-        raw = await LocalExecutor(PipelineConfig(allow_network=allowed)).run(request_for(tmp_path, code))
-    assert raw.isolation.network_blocked is not allowed
-    assert ("in" in raw.stdout) is allowed
-
-
-@pytest.mark.parametrize("home", ["{tmp}", "/tmp", "/", "/nowhere"])
-async def test_wherever_home_is_said_to_be_scripts_run(
-    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", home.format(tmp=tmp_path))
-    code = "import tempfile\nopen('here', 'w').close()\ntempfile.mkstemp()\nprint('ok')"
-    raw = await LocalExecutor().run(request_for(tmp_path, code))
-    assert (raw.stdout, raw.isolation.sandbox) == ("ok\n", "bubblewrap+seccomp"), raw.stderr
+        raw = await LocalExecutor(PipelineConfig(allow_network=True)).run(request_for(tmp_path, code))
+    assert (raw.stdout, raw.isolation.network_blocked) == ("in\n", False)
 
 
 def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: Path) -> None:
-    mounts = mounts_of(request_for(tmp_path, ""), tmp_path / "own")
-    old, new = (
-        bubblewrap_command(Sandbox("bubblewrap", bubblewrap="bwrap", options=o), mounts, str(tmp_path), network=False)
-        for o in (frozenset(), frozenset(["--perms"]))
-    )
+    mounts = box.mounts_of(request_for(tmp_path, ""), tmp_path / "own")
+    kinds = (box.Sandbox("bubblewrap", bubblewrap="bwrap", options=frozenset(o)) for o in ([], ["--perms"]))
+    old, new = (box.bubblewrap_command(kind, mounts, str(tmp_path), network=False) for kind in kinds)
     assert "--perms" in new and not {"--perms", "--size", "--disable-userns"} & {*old} and "--tmpfs" in old
 
 
@@ -183,9 +155,11 @@ def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
 async def test_of_folders_that_modules_and_weights_come_from_labels_records_secrets_and_logins_are_hidden(
-    sandbox: Literal["auto", "namespaces"], in_home: Path
+    sandbox: Literal["auto", "namespaces"], request: pytest.FixtureRequest
 ) -> None:
     """Also where they lie in the home directory, as virtual environments do. The rest of it is not shown."""
+    in_home = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
+    request.addfinalizer(lambda: shutil.rmtree(in_home))
     project, env, cache = in_home / "project", in_home / "env", in_home / "hf"
     work = project / "runs" / "first" / "work" / "main"
     for place in (work, project / "runs" / "second", project / "data", project / "package", cache / "hub"):
@@ -218,11 +192,11 @@ print(sys.prefix, Path({str(cache)!r}, "hub/model.bin").read_text(), open("own.t
 def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_covered(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / ".cache").mkdir(parents=True)
-    paths = [str(data / str(number)) for number in range(MANY + 1)]
+    paths = [str(data / str(number)) for number in range(box.MANY + 1)]
     for path in (*paths, str(data / ".env")):
         Path(path).touch()
     few, mounts = (
-        mounts_of(request_for(tmp_path / "work", "", readable=tuple(shown)), tmp_path / "own")
+        box.mounts_of(request_for(tmp_path / "work", "", readable=tuple(shown)), tmp_path / "own")
         for shown in (paths[1:], paths)
     )
     assert ("ro-bind", str(data), str(data)) not in few and ("ro-bind", paths[1], paths[1]) in few
@@ -241,12 +215,9 @@ def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> 
     (tmp_path / "a" / "b").mkdir(parents=True)
     inside, link = str(tmp_path / "a"), tmp_path / "link"
     link.symlink_to("a")
-    assert outermost([inside, f"{inside}/b", "/usr/lib"], ["/usr"]) == [inside]
-    assert link_chain(str(link)) == [str(link), inside]
-    assert is_below("/a/b", "/a") and not is_below("/a", "/a") and not is_below("/ab", "/a")
-
-
-# --- interpreter and machine --------------------------------------------------------------------------------
+    assert box.outermost([inside, f"{inside}/b", "/usr/lib"], ["/usr"]) == [inside]
+    assert box.link_chain(str(link)) == [str(link), inside]
+    assert box.is_below("/a/b", "/a") and not box.is_below("/a", "/a") and not box.is_below("/ab", "/a")
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/ls"])
@@ -307,9 +278,6 @@ def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-# --- the end of the harness ---------------------------------------------------------------------------------
 
 
 @pytest.mark.req("REQ-EX-037")

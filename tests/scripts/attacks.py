@@ -27,6 +27,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 INTEL = os.uname().machine == "x86_64"
 REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT)
 OWN = (".", "input", "final")
+MAKE = os.O_CREAT | os.O_WRONLY
 LEFT_TIME, LEFT_MODE = 77_777_777, 0o751
 
 
@@ -57,10 +58,6 @@ def opened(path, flags, mode=0o777):
 
 def writable(path):
     return opened(path, os.O_WRONLY)
-
-
-def made(path):
-    return opened(path, os.O_CREAT | os.O_WRONLY)
 
 
 def pids():
@@ -120,21 +117,10 @@ def views_of_others(w):
     return [place for pid in pids() for place in (f"/proc/{pid}/root{w['home_file']}", f"/proc/{pid}/cwd/{inside}")]
 
 
-def find_in_keyring(w):
-    found = LIBC.syscall(250 if INTEL else 219, 10, ctypes.c_long(-4), b"user", w["canary"].encode(), 0)
-    return found if found > 0 else None
-
-
 def leave_in_the_kernel(w):
     numbers = [LIBC.shmget(0, 4096, 0o1600), LIBC.msgget(0, 0o1600), LIBC.semget(0, 1, 0o1600)]
     numbers.append(LIBC.mq_open(b"/mle-star-left", 0o102, 0o600, None))
     return [number for number in numbers if number >= 0]
-
-
-def protect_from_oom(w):
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("-1000")
-    return True
 
 
 def terminal(w, flags):
@@ -153,12 +139,6 @@ def send_datagrams(w):
 def signal_program(w, name):
     os.kill(w[name], 0)
     return has_canary(w, f"/proc/{w[name]}/cmdline")
-
-
-def take_away_limits(w):
-    kept = resource.prlimit(w["harness"], resource.RLIMIT_CORE)
-    resource.prlimit(w["harness"], resource.RLIMIT_CORE, kept)
-    return True
 
 
 def slow_down(w):
@@ -194,32 +174,26 @@ def native(code):
     return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 
 
-def disks():
-    names = ("[svx]d[a-z]*", "nvme*", "loop*", "mem", "console", "kvm", "fuse", "net/tun")
-    return [path for name in names for path in glob.glob(f"/dev/{name}")]
-
-
-def switches():
-    names = ("/proc/irq/*", "/proc/irq/*/*", "/sys/power/*", "/sys/class/*/*/uevent", "/sys/module/*/uevent")
-    return [path for name in names for path in filter(os.path.isfile, glob.glob(name))]
+def matching(folder, *patterns):
+    return [path for pattern in patterns for path in glob.glob(f"{folder}/{pattern}")]
 
 
 def set_uid_programs(w):
     for bits in (0o4755, 0o2755, 0o6755):
-        how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, bits, 0)  # of openat2
+        how = struct.pack("QQQ", MAKE, bits, 0)  # of openat2
         ways = {
             "chmod": lambda path: os.chmod(path, bits),
             "fchmod": lambda path: os.fchmod(os.open(path, os.O_RDONLY), bits),
             "fchmodat": lambda path: call(268, 53, -100, path.encode(), bits),
             "fchmodat2": lambda path: call(452, 452, -100, path.encode(), bits, 0),
-            "open": lambda path: opened(f"{path}-new", os.O_CREAT | os.O_WRONLY, bits),
+            "open": lambda path: opened(f"{path}-new", MAKE, bits),
             "nameless": lambda path: named_later(f"{path}-new", bits),
             "mknod": lambda path: os.mknod(f"{path}-new", stat.S_IFREG | bits),
             "openat2": lambda path: call(437, 437, -100, f"{path}-new".encode(), how, 24),
         }
         for name, way in ways.items():
             path = f"{name}-{bits:o}"
-            opened(path, os.O_CREAT | os.O_WRONLY, 0o755)
+            opened(path, MAKE, 0o755)
             quietly(way, path)
             for place in (path, f"{path}-new"):
                 if os.path.exists(place) and os.stat(place).st_mode & 0o6000:
@@ -235,10 +209,6 @@ def named_later(path, bits):
 # --- for a later script
 
 
-def left_in_memory(w):
-    return f"/dev/shm/left-{w['harness']}"
-
-
 def elsewhere(w):
     return ("..", w["view"], w["data_file"], w["outside"])
 
@@ -250,10 +220,7 @@ def marked(place):
 
 def leave(w):
     """All that a script could leave for the next one in the same folder, and what would spoil that folder for it."""
-    inner = os.path.join(left_in_memory(w), "folder")
-    rights = [(kind, 0, 0xFFFFFFFF) for kind in (1, 4, 32)]  # owner, group and others may do nothing
-    long = [(1, 7, 0xFFFFFFFF), *((2, 7, user) for user in range(100_000, 100_480)), (4, 7, 0xFFFFFFFF)]
-    long += [(16, 7, 0xFFFFFFFF), (32, 7, 0xFFFFFFFF)]
+    inner = f"/dev/shm/left-{w['harness']}/folder"
     for place in (*OWN, *elsewhere(w)):
         quietly(os.setxattr, place, "user.left", b"1")
     for place in (*elsewhere(w), *OWN):
@@ -262,14 +229,7 @@ def leave(w):
     quietly(os.mknod, os.path.join(inner, "file"))
     for place in OWN[::-1]:
         quietly(os.chmod, place, LEFT_MODE)
-        quietly(os.setxattr, place, "system.posix_acl_default", access_list(long))
-        quietly(os.setxattr, place, "system.posix_acl_default", access_list(rights))
         quietly(os.chmod, place, 0)
-
-
-def access_list(entries):
-    """An access list as the kernel wants it: kind, rights, number."""
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
 # --- all of them, by the names that they have in the documentation; a list that holds anything is a success
@@ -294,9 +254,7 @@ ATTACKS = {
     "read the home folder through a link of its own": lambda w: os.symlink(w["home_file"], "link") or read("link"),
     "read a file that it has linked hard into its folder": lambda w: os.link(w["precious"], "hard") or read("hard"),
     "read password hashes": lambda w: read("/etc/shadow"),
-    "read private keys of the machine": lambda w: those(
-        read, glob.glob("/etc/ssh/*_key") + glob.glob("/etc/ssl/private/*")
-    ),
+    "read private keys of the machine": lambda w: those(read, matching("/etc", "ssh/*_key", "ssl/private/*")),
     "read the machine's identity": lambda w: read("/etc/machine-id"),
     "read the kernel's log": lambda w: read("/dev/kmsg"),
     "read the sockets of services below /run": lambda w: os.listdir("/run"),
@@ -307,7 +265,9 @@ ATTACKS = {
     ),
     "see the command lines of other programs": lambda w: those(lambda n: has_canary(w, f"/proc/{n}/cmdline"), pids()),
     "go through another process's view of the files": lambda w: first(read, views_of_others(w)),
-    "find a secret in the keyring": find_in_keyring,
+    "find a secret in the keyring": lambda w: (
+        LIBC.syscall(250 if INTEL else 219, 10, ctypes.c_long(-4), b"user", w["canary"].encode(), 0) > 0
+    ),
     "see the names of keys in the keyring": lambda w: has_canary(w, "/proc/keys"),
     "make a key for later": lambda w: call(248, 217, b"user", b"mle-star-test", b"x", 1, -2),
     "read another program's shared memory": lambda w: read(w["shared_memory"]),
@@ -318,7 +278,7 @@ ATTACKS = {
     "empty a file elsewhere": lambda w: [os.truncate(w["precious"], 0)],
     "delete a file elsewhere": lambda w: [os.unlink(w["disposable"])],
     "rename a file elsewhere": lambda w: [os.rename(w["disposable"], w["disposable"] + "-moved")],
-    "make a file elsewhere": lambda w: made(w["precious"] + "-new"),
+    "make a file elsewhere": lambda w: opened(w["precious"] + "-new", MAKE),
     "change the mode of a file elsewhere": lambda w: [os.chmod(w["precious"], 0o644)],
     "change the times of a file elsewhere": lambda w: [os.utime(w["precious"])],
     "change attributes of a file elsewhere": lambda w: [os.setxattr(w["precious"], "user.test", b"1")],
@@ -326,26 +286,31 @@ ATTACKS = {
     "write to the data by their real name": lambda w: writable(w["data_file"]),
     "change mode and times of the data": lambda w: [os.chmod("input/train.csv", 0o644), os.utime("input/train.csv")],
     "plant code among the interpreter's packages": lambda w: first(
-        lambda folder: made(f"{folder}/planted.pth"),
+        lambda folder: opened(f"{folder}/planted.pth", MAKE),
         [path for path in sys.path if path.endswith("-packages") or path == sys.prefix],
     ),
     "change the harness's own code": lambda w: writable(w["harness_code"]),
     "write a setting of the kernel (core_pattern leads to root)": lambda w: writable("/proc/sys/kernel/core_pattern"),
     "write any setting of the kernel": lambda w: first(writable, below("/proc/sys")),
     "press the kernel's emergency keys": lambda w: writable("/proc/sysrq-trigger"),
-    "steer interrupts and devices": lambda w: first(writable, switches()),
+    "steer interrupts and devices": lambda w: first(
+        writable, matching("/proc/irq", "*", "*/*") + matching("/sys", "power/*", "class/*/*/uevent", "module/*/uevent")
+    ),
     "raise its own control group's limits": lambda w: first(
         writable,
         (path for path in below("/sys/fs/cgroup") if path.endswith((".max", ".limit_in_bytes", "cgroup.procs"))),
     ),
-    "protect itself from the out-of-memory killer": protect_from_oom,
+    "protect itself from the out-of-memory killer": lambda w: os.write(
+        os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"-1000"
+    ),
     # devices
     "write to the user's terminal": lambda w: terminal(w, os.O_WRONLY),
     "read what the user types": lambda w: terminal(w, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY),
     "type for the user (TIOCSTI)": lambda w: [fcntl.ioctl(os.openpty()[1], 0x5412, b"x")],
     "paste for the user (TIOCLINUX)": lambda w: call(16, 29, 0, 0x541C, bytes(8)),
     "open disks, memory or the console": lambda w: those(
-        lambda path: opened(path, os.O_RDONLY | os.O_NONBLOCK), disks()
+        lambda path: opened(path, os.O_RDONLY | os.O_NONBLOCK),
+        matching("/dev", "[svx]d[a-z]*", "nvme*", "loop*", "mem", "console", "kvm", "fuse", "net/tun"),
     ),
     "make a device of its own": lambda w: [os.mknod("device", 0o600 | stat.S_IFBLK, os.makedev(254, 0))],
     # network and services
@@ -364,7 +329,7 @@ ATTACKS = {
     # other processes
     "signal the harness": lambda w: signal_program(w, "harness"),
     "signal another program of the user": lambda w: signal_program(w, "neighbour"),
-    "take away the harness's limits (prlimit)": take_away_limits,
+    "take away the harness's limits (prlimit)": lambda w: resource.prlimit(w["harness"], resource.RLIMIT_CORE, (0, 0)),
     "slow another program down (scheduling)": slow_down,
     "trace another program (ptrace)": lambda w: call(101, 117, 0x4206, w["neighbour"], 0, 0),
     "read another program's memory by call (process_vm_readv)": lambda w: call(310, 270, w["neighbour"], 0, 0, 0, 0, 0),
@@ -411,12 +376,12 @@ ATTACKS = {
     "find attributes that an earlier script has set on its folder, on the data or elsewhere": lambda w: [
         p for p in (*OWN, *elsewhere(w)) if quietly(os.getxattr, p, "user.left") == b"1"
     ],
-    "find what an earlier script has left in shared memory": lambda w: os.path.exists(left_in_memory(w)),
+    "find what an earlier script has left in shared memory": lambda w: os.path.exists(f"/dev/shm/left-{w['harness']}"),
     "find times or modes that an earlier script has set on its folder": lambda w: [*filter(marked, OWN)],
     "find times that an earlier script has set elsewhere": lambda w: [*filter(marked, elsewhere(w))],
     "leave a program that others would run as its owner (set-uid, set-gid)": set_uid_programs,
     "write to the root of its file system": lambda w: first(
-        made, [f"{top}/planted" for top in ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root")]
+        lambda top: opened(f"{top}/planted", MAKE), ("/", "/etc", "/dev", "/usr", "/var", "/home", "/root")
     ),
 }
 

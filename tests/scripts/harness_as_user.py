@@ -19,15 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mle_star.execution import (
-    Limits,
-    LocalExecutor,
-    build_evaluation_result,
-    debug_text,
-    link_input_data,
-    prepare_path_directory,
-    write_script,
-)
+from mle_star import execution as ex
 from mle_star.execution import local as harness_code
 from mle_star.execution.workspace import reset_working_directory
 from mle_star.models import PipelineConfig, SolutionPhase, SolutionScript
@@ -59,27 +51,27 @@ async def cases():
     """Hostile scripts that need no more than a folder, and what came of them."""
     from tests.execution.hostile import CASES, SMALL
 
-    executor = LocalExecutor(limits=Limits(**SMALL), sandbox=SANDBOX)
+    executor = ex.LocalExecutor(limits=ex.Limits(**SMALL), sandbox=SANDBOX)
     precious, train = FOLDER / "outside" / "precious", FOLDER / "data" / "train.csv"
     write(precious, "mine")
     write(train, "a\n1\n")
     words = {"TOKEN": "token", "OUTSIDE": precious.parent, "PORT": 9, "REALHOME": "/home"}
     seen, sandbox = {}, ""
     for number, case in enumerate(case for case in CASES if not WORD or case.name in WORD.split(";")):
-        work, code = Path(prepare_path_directory(FOLDER / "work", f"case-{number}")), case.code
+        work, code = Path(ex.prepare_path_directory(FOLDER / "work", f"case-{number}")), case.code
         (work / "input" / "train.csv").symlink_to(train)
         for word, value in words.items():
             code = code.replace(word, str(value))
         try:
-            write_script(SolutionScript(content=code, phase=SolutionPhase.init), str(work))
+            ex.write_script(SolutionScript(content=code, phase=SolutionPhase.init), str(work))
         except ValueError:
             continue  # refused before it runs, whoever runs it
         if case.confined and not executor.probe().sandbox.kind:
             continue
         encoding = {"PYTHONIOENCODING": "utf-8:backslashreplace"}
         raw = await run(executor, work, code, case.timeout, str(train.parent), **encoding)
-        result, sandbox = build_evaluation_result(raw), raw.isolation.sandbox
-        told = debug_text(result) if result.is_error else result.stdout[-1000:]
+        result, sandbox = ex.build_evaluation_result(raw), raw.isolation.sandbox
+        told = ex.debug_text(result) if result.is_error else result.stdout[-1000:]
         seen[case.name] = {"is_error": result.is_error, "score": result.score, "told": told}
         assert [precious.read_text(), train.read_text()] == ["mine", "a\n1\n"], case.name
     left = [path.name for path in Path("/tmp").glob(f"mle-star-*-{os.getpid()}-*")]
@@ -89,7 +81,7 @@ async def cases():
 async def work():
     """What scripts do every day."""
     config = PipelineConfig(model_caches=tuple(filter(None, os.environ["PYTHONPATH"].split(":"))))
-    executor = LocalExecutor(config, limits=Limits(memory_bytes=4 << 30), sandbox=SANDBOX)
+    executor = ex.LocalExecutor(config, limits=ex.Limits(memory_bytes=4 << 30), sandbox=SANDBOX)
     for name in ("input", "final"):
         (FOLDER / name).mkdir()
     (FOLDER / "input" / "train.csv").write_text("a\n1\n")
@@ -102,7 +94,7 @@ async def work():
 
 async def sleep():
     code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)', '{WORD}'])"
-    await run(LocalExecutor(sandbox=SANDBOX), FOLDER, code, timeout=600)
+    await run(ex.LocalExecutor(sandbox=SANDBOX), FOLDER, code, timeout=600)
 
 
 # --- a harness under attack ---------------------------------------------------------------------------------
@@ -177,11 +169,11 @@ async def attacks():
     with contextlib.ExitStack() as stack:
         planted = plant(stack)
         stack.callback(shutil.rmtree, f"/dev/shm/left-{os.getpid()}", ignore_errors=True)
-        place = Path(prepare_path_directory(FOLDER / "task" / "runs" / "one" / "work", "main"))
-        executor = LocalExecutor(limits=Limits(memory_bytes=1 << 30), sandbox=SANDBOX)
+        place = Path(ex.prepare_path_directory(FOLDER / "task" / "runs" / "one" / "work", "main"))
+        executor = ex.LocalExecutor(limits=ex.Limits(memory_bytes=1 << 30), sandbox=SANDBOX)
         for leave in (True, False):  # one script after another in the same folder
             reset_working_directory(str(place))
-            link_input_data(planted["view"], str(place), ours=place.parents[1])
+            ex.link_input_data(planted["view"], str(place), ours=place.parents[1])
             write(place / "planted.json", json.dumps({**planted, "leave": leave}))
             raw = await run(executor, place, (HERE / "attacks.py").read_text(), 500, planted["view"])
         key = int(LIBC.syscall(KEYRING[1], 10, ctypes.c_long(-4), b"user", WORD.encode(), 0) > 0)

@@ -3,16 +3,26 @@
 Run as a script it prints what failed. With `models` in its environment it trains some, too.
 """
 
+import asyncio
+import ctypes.util
+import getpass
 import json
 import mmap
 import multiprocessing
 import os
+import platform
+import pwd
+import resource
 import socket
+import sqlite3
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
+import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import shared_memory
 from pathlib import Path
@@ -84,9 +94,6 @@ class Work:
         Path("/var/tmp/x").touch() if os.environ["TMPDIR"] == "/tmp" else None
 
     def files_in_the_working_directory():
-        import sqlite3
-        import zipfile
-
         Path("models").mkdir()
         Path("models/a").write_text("1")
         os.rename("models/a", "b")
@@ -105,12 +112,6 @@ class Work:
         assert subprocess.run("ls | wc -l && uname -m", shell=True, capture_output=True, check=True).stdout
 
     def questions_about_the_machine():
-        import getpass
-        import platform
-        import pwd
-        import resource
-        import time
-
         assert os.cpu_count() and os.sched_getaffinity(0) and platform.platform() and time.localtime()
         assert Path("/proc/meminfo").read_text() and Path("/proc/cpuinfo").read_text()
         assert Path("/proc/self/status").read_text() and os.listdir("/proc/self/fd")
@@ -121,17 +122,12 @@ class Work:
         os.nice(1)
 
     def threads_and_event_loops():
-        import asyncio
-
         threads = [threading.Thread(target=square, args=(1,)) for _ in range(20)]
         for thread in threads:
             thread.start()
         assert asyncio.run(asyncio.sleep(0, 3)) == 3
 
     def libraries_of_the_system():
-        import ctypes.util
-        import ssl
-
         assert ssl.create_default_context() and ctypes.CDLL(None).getpid() == os.getpid()
         assert mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)  # compilers at run time
 
