@@ -358,21 +358,27 @@ async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
     """The script trained on all rows: the block that cuts them is found, rewritten and put back."""
     if not solution.content.strip():
         return solution
-    block = "" if _learns_from_all(solution) else await _find_subsampling(solution)
+    block = await _find_subsampling(solution)
     logger.info("extraction result: found: %s", yes_no(block))
-    new = await _without_subsampling(block) if block else None
-    return solution if new is None else with_block(solution, block, new) or solution
-
-
-def _learns_from_all(solution: SolutionScript) -> bool:
-    """Was no script of the run told to cut the rows, and does nothing in this one look like it?"""
-    holdout, most = holdout_of(current_run()), current_run().config.subsample_limit
-    few = holdout is not None and holdout.scorer.data.train.count <= most
-    return few and not _CUTS_ROWS.search(solution.content)
+    reply = await try_agent(AgentType.test, "subsampling_remove", code_block_with_subsampling=block) if block else None
+    if reply is None:
+        return solution
+    code = code_of(reply.text)  # empty when nothing of the block is needed
+    if not code and not has_code_fence(reply.text):
+        warn_unusable(AgentType.test, reply.text)
+        return solution
+    return with_block(solution, block, code) or solution
 
 
 async def _find_subsampling(solution: SolutionScript) -> str:
-    """The block that subsamples, word for word; empty when there is none."""
+    """The block that subsamples, word for word; empty when there is none.
+
+    Nobody is asked where no script of the run was told to cut the rows and nothing in this one looks like it.
+    """
+    holdout, most = holdout_of(current_run()), current_run().config.subsample_limit
+    few = holdout is not None and holdout.scorer.data.train.count <= most
+    if few and not _CUTS_ROWS.search(solution.content):
+        return ""
     reply = await try_agent(AgentType.test, "subsampling_extract", final_solution=solution.content)
     block = "" if reply is None else code_of(reply.text)
     if block and block in solution.content:
@@ -380,18 +386,6 @@ async def _find_subsampling(solution: SolutionScript) -> str:
     if reply is not None and (block or not (has_code_fence(reply.text) or _SAYS_NONE.search(reply.text))):
         warn_unusable(AgentType.test, reply.text)
     return ""
-
-
-async def _without_subsampling(block: str) -> str | None:
-    """The block on all rows; None when the reply holds no code, empty when nothing of the block is needed."""
-    reply = await try_agent(AgentType.test, "subsampling_remove", code_block_with_subsampling=block)
-    if reply is None:
-        return None
-    code = code_of(reply.text)
-    if not code and not has_code_fence(reply.text):
-        warn_unusable(AgentType.test, reply.text)
-        return None
-    return code
 
 
 async def generate_test_submission(task: TaskDescription, solution: SolutionScript) -> SolutionScript:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mle_star import models as m
 from mle_star.models.texts import digest_of
@@ -16,7 +16,6 @@ from mle_star.run.events import AnyEvent
 from mle_star.run.ledger import best_score
 from tests.ledgers import script_finished
 
-E = TypeVar("E", bound=ev.Event)
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
 PARTS = ["target encoding", "early stopping", "outlier clipping", "feature crosses", "class weights"]
 PLANS = [
@@ -36,10 +35,10 @@ model = LGBMClassifier(n_estimators={trees}, learning_rate=0.05)  # {note}
 model.fit(train.drop(columns=["id", "label"])[::2], train["label"][::2])
 print(f"Final Validation Performance: {{model.score(train[1::2], train['label'][1::2])}}")
 '''
-TRACEBACK = """Traceback (most recent call last):
-  File "solution.py", line 9, in <module>
-    model.fit(train, labels)
-ValueError: could not convert string to float: 'n/a'"""
+ERROR = "ValueError: could not convert string to float: 'n/a'"
+TRACEBACK = f'Traceback (most recent call last):\n  File "solution.py", line 9, in <module>\n{ERROR}'
+NUMBERED = {"path": "path", "t": "t", "k": "k", "r": "r", "candidate": "index", "merge": "index"}
+"""The parts of a step that are numbered, and the fields of events that hold their numbers."""
 
 
 @dataclass
@@ -62,10 +61,6 @@ class Invented:
     run_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        self._now, self._random = self.started_at, random.Random(self.seed)
-        self._best: float | None = None
-        self._made: dict[str, str] = {}  # by place, the digest of its script
-        self._parent: dict[str, str] = {}
         up = self.direction is m.MetricDirection.maximize
         self._sign, self._base, metric = (1, 0.78, "accuracy") if up else (-1, 0.42, "rmse")
         self.config = m.PipelineConfig(
@@ -80,25 +75,29 @@ class Invented:
 
     # --- the whole of it ---
 
-    def events(self) -> Iterator[AnyEvent]:
+    def events(self) -> list[AnyEvent]:
         """Every event of the run, in order."""
-        yield self._say(
-            ev.RunStarted, 0, run_id="f00dfacecafe", task=self.task, config=self.config, model=self.model,
+        self._events: list[AnyEvent] = []
+        self._now, self._random = self.started_at, random.Random(self.seed)
+        self._best: float | None = None
+        self._made: dict[str, str] = {}  # by place, the digest of its script
+        self._say(
+            ev.RunStarted, "", 0, run_id="f00dfacecafe", task=self.task, config=self.config, model=self.model,
             hardware={"cpu_count": 8}, versions={"mle-star": "0.1.0", "python": "3.11.2"}, isolation=CONFINED,
         )  # fmt: skip
-        yield self._say(
+        self._say(
             ev.Forecast, calls=12 + self.L * self.T * (3 + 2 * self.K) + 2 * self.R, cost_usd=3.2, seconds=2700,
             scripts=2 * self.M + self.L * self.T * (1 + self.K) + self.R, basis="by the settings and list prices",
         )  # fmt: skip
-        best = yield from self._phase1()
-        for path in range(self.L):
-            yield self._say(ev.PhaseStarted, step=f"phase2/path-{path}", phase="phase2", path=path)
-        scores = []
-        for path in range(self.L):
-            scores.append((yield from self._path(path, best)))
-        yield self._done("phase2", best_score(scores, self.direction))
-        best = yield from self._phase3(best_score(scores, self.direction))
-        yield from self._finalization(best)
+        best, initial = self._phase1()
+        for step in ("phase2", *(f"phase2/path-{path}" for path in range(self.L))):
+            self._say(ev.PhaseStarted, step, phase="phase2")
+        paths = [self._path(f"phase2/path-{path}", best, initial) for path in range(self.L)]
+        best = best_score([score for score, _ in paths], self.direction)
+        self._done("phase2", best)
+        best = self._phase3(best, [digest for _, digest in paths])
+        self._finalization(best)
+        return self._events
 
     def ended(self, chosen: str = "", **facts: object) -> list[AnyEvent]:
         """The same with a whole result in its last line and, where one is `chosen`, a final selection before it."""
@@ -118,7 +117,7 @@ class Invented:
     def write(self, run_dir: Path) -> list[AnyEvent]:
         """A journal of the run in `run_dir`, and the files that a run leaves."""
         self.run_dir = run_dir
-        events = list(self.events())
+        events = self.events()
         write_journal(run_dir, events)
         (run_dir / "final").mkdir(exist_ok=True)
         (run_dir / "final" / "submission.csv").write_text("id,label\n1,0\n", encoding="utf-8")
@@ -127,123 +126,105 @@ class Invented:
 
     # --- phases ---
 
-    def _phase1(self) -> Generator[AnyEvent, None, Any]:
-        yield self._say(ev.PhaseStarted, step="phase1", phase="phase1")
-        yield from self._call("phase1/retriever", m.AgentType.retriever, seconds=40)
+    def _phase1(self) -> tuple[Any, str]:
+        self._say(ev.PhaseStarted, "phase1", phase="phase1")
+        self._call("phase1/retriever", m.AgentType.retriever, seconds=40)
         names = [self.words or MODELS[index % len(MODELS)] for index in range(self.M)]
         models = [m.RetrievedModel(model_name=name, example_code="x") for name in names]
-        yield self._say(ev.ModelsRetrieved, step="phase1", models=models)
+        self._say(ev.ModelsRetrieved, "phase1", models=models)
         scores: list[float | None] = []
         for index in range(self.M):
             step = f"phase1/candidate-{index}"
-            yield from self._call(f"{step}/init", m.AgentType.init)
-            yield from self._call(f"{step}/leakage-detection", m.AgentType.leakage, "detection")
-            if index == self.M - 1 and self.M > 1:
-                yield from self._broken(step)
-                scores.append(None)
-            else:
-                scores.append((yield from self._script(f"{step}/script", self._level(0.02 * index))))
+            self._call(f"{step}/init", m.AgentType.init)
+            self._call(f"{step}/leakage-detection", m.AgentType.leakage, "detection")
+            works = index < self.M - 1 or self.M == 1
+            scores.append(self._script(f"{step}/script", self._level(0.02 * index)) if works else self._broken(step))
         for index, score in enumerate(scores):
-            step, error = f"phase1/candidate-{index}", self.words or "ValueError: could not convert 'n/a'"
-            yield self._say(
-                ev.CandidateEvaluated, step=step, index=index, model_name=names[index], score=score,
-                error="" if score is not None else error, digest=self._made.get(step, ""),
-            )  # fmt: skip
+            error = "" if score is not None else self.words or ERROR
+            self._say(
+                ev.CandidateEvaluated, f"phase1/candidate-{index}", model_name=names[index], score=score, error=error
+            )
         best: Any = best_score(scores, self.direction)
-        self._parent["initial"] = self._made[f"phase1/candidate-{scores.index(best)}"]
+        initial = self._made[f"phase1/candidate-{scores.index(best)}"]
         for index in range(1, self.M - scores.count(None)):
             step = f"phase1/merge-{index}"
-            yield from self._call(f"{step}/merger", m.AgentType.merger)
-            score = yield from self._script(f"{step}/script", self._level(0.04 + 0.01 * index))
+            self._call(f"{step}/merger", m.AgentType.merger)
+            score = self._script(f"{step}/script", self._level(0.04 + 0.01 * index))
             accepted = m.is_improvement_or_equal(score, best, self.direction)
-            yield self._say(
-                ev.MergeTried, step=step, index=index, base_score=best, reference_model=names[index], score=score,
-                accepted=accepted, reason="" if accepted else f"{score} does not reach {best}",
-                digest=self._made[step], parents=[self._parent["initial"]],
+            self._say(
+                ev.MergeTried, step, base_score=best, reference_model=names[index], score=score, accepted=accepted,
+                reason="" if accepted else f"{score} does not reach {best}", parents=[initial],
             )  # fmt: skip
             if not accepted:
                 break
-            best, self._parent["initial"] = score, self._made[step]
-        yield self._say(ev.DataUsageChecked, step="phase1/data-use", changed=False, score=best)
+            best, initial = score, self._made[step]
+        self._say(ev.DataUsageChecked, "phase1/data-use", changed=False, score=best)
         blocks = [self.words or "scaler.fit(pd.concat([train, test]))"]
-        yield self._say(ev.LeakageChecked, 1, step="phase1/leakage/leakage-detection", found=1, fixed=1, blocks=blocks)
-        yield self._done("phase1", best)
-        yield self._say(ev.PhaseStarted, step="phase2", phase="phase2")
-        return best
+        self._say(ev.LeakageChecked, "phase1/leakage/leakage-detection", 1, found=1, fixed=1, blocks=blocks)
+        self._done("phase1", best)
+        return best, initial
 
-    def _path(self, path: int, best: float) -> Generator[AnyEvent, None, Any]:
-        self._parent[f"path-{path}"] = self._parent["initial"]
+    def _path(self, path: str, best: Any, start: str) -> tuple[Any, str]:
+        """The score that a path reaches, and the digest of its script."""
         for t in range(self.T):
-            start = self._parent[f"path-{path}"]
-            step = f"phase2/path-{path}/t-{t}"
-            yield from self._call(f"{step}/ablation", m.AgentType.ablation)
-            yield from self._script(f"{step}/ablation-script", None)
-            yield from self._call(f"{step}/summarize", m.AgentType.summarize)
+            step, latest = f"{path}/t-{t}", start
+            self._call(f"{step}/ablation", m.AgentType.ablation)
+            self._script(f"{step}/ablation-script", None, "ablation")
+            self._call(f"{step}/summarize", m.AgentType.summarize)
             parts = [self.words or name for name in PARTS[: 3 + t % 3]]
-            scores = {"baseline": best} | {
-                f"no {name}": best + self._sign * self._random.uniform(-0.03, 0.004) for name in parts
-            }
-            summary = self.words or f"Without {parts[0]} the score falls most; the rest hardly matters."
-            yield self._say(
-                ev.AblationFinished, step=step, path=path, t=t, scores=scores, solution_score=best, summary=summary
-            )
-            yield from self._call(f"{step}/extractor", m.AgentType.extractor)
-            block = self._block(0)
-            yield self._say(ev.BlockChosen, step=step, path=path, t=t, block=block, plan=self._plan())
+            scores = {f"no {name}": self._near(best, -0.03, 0.004) for name in parts}
+            self._say(
+                ev.AblationFinished, step, scores={"baseline": best, **scores}, solution_score=best,
+                summary=self.words or f"Without {parts[0]} the score falls most; the rest hardly matters.",
+            )  # fmt: skip
+            self._call(f"{step}/extractor", m.AgentType.extractor)
+            self._say(ev.BlockChosen, step, block=self._block(0), plan=self._plan())
             for k in range(self.K):
-                best = yield from self._attempt(path, t, k, block, best, start)
-        yield self._done(f"phase2/path-{path}", best, path=path)
-        return best
+                reached = self._attempt(f"{step}/k-{k}", k, best, start)
+                if reached is not None:
+                    best, latest = reached, self._made[f"{step}/k-{k}"]
+            start = latest
+        self._done(path, best)
+        return best, start
 
-    def _attempt(
-        self, path: int, t: int, k: int, block: str, best: float, start: str
-    ) -> Generator[AnyEvent, None, Any]:
-        step, plan = f"phase2/path-{path}/t-{t}/k-{k}", self._plan()
+    def _attempt(self, step: str, k: int, best: Any, start: str) -> float | None:
+        """The score of an attempt that was accepted."""
+        plan = self._plan()
         if k:
-            yield from self._call(f"{step}/planner", m.AgentType.planner)
-        yield from self._call(f"{step}/coder", m.AgentType.coder)
-        score: float | None = None
-        if (path + t + k) % 7 == 5:
-            yield from self._broken(step)
-        else:
-            score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.02, 0.008))
+            self._call(f"{step}/planner", m.AgentType.planner)
+        self._call(f"{step}/coder", m.AgentType.coder)
+        breaks = sum(map(int, re.findall(r"(?:path|t|k)-(\d+)", step))) % 7 == 5
+        score = self._broken(step) if breaks else self._script(f"{step}/script", self._near(best, -0.02, 0.008))
         accepted = score is not None and m.is_improvement_or_equal(score, best, self.direction)
-        best = (score if accepted else None) or best
-        yield self._say(
-            ev.RefinementTried, step=step, path=path, t=t, k=k, plan=plan, before=block, after=self._block(k + 1),
-            score=score, best_score=best, accepted=accepted, digest=self._made.get(step, ""), parents=[start],
+        self._say(
+            ev.RefinementTried, step, plan=plan, before=self._block(0), after=self._block(k + 1), score=score,
+            best_score=score if accepted else best, accepted=accepted, parents=[start],
         )  # fmt: skip
-        if accepted:
-            self._parent[f"path-{path}"] = self._made[step]
-        return best
+        return score if accepted else None
 
-    def _phase3(self, best: Any) -> Generator[AnyEvent, None, Any]:
-        yield self._say(ev.PhaseStarted, step="phase3", phase="phase3")
+    def _phase3(self, best: Any, parents: list[str]) -> Any:
+        self._say(ev.PhaseStarted, "phase3", phase="phase3")
         ahead: float | None = None
         for r in range(self.R):
             step = f"phase3/r-{r}"
-            yield from self._call(f"{step}/ens_planner", m.AgentType.ens_planner)
-            yield from self._call(f"{step}/ensembler", m.AgentType.ensembler)
-            score = yield from self._script(f"{step}/script", best + self._sign * self._random.uniform(-0.004, 0.01))
+            self._call(f"{step}/ens_planner", m.AgentType.ens_planner)
+            self._call(f"{step}/ensembler", m.AgentType.ensembler)
+            score = self._script(f"{step}/script", self._near(best, -0.004, 0.01))
             leads = ahead is None or m.is_improvement_or_equal(score, ahead, self.direction)
             ahead = score if leads else ahead
-            parents = [self._parent[f"path-{path}"] for path in range(self.L)]
-            yield self._say(
-                ev.EnsembleTried, step=step, r=r, plan=self._plan(), score=score, best=leads,
-                digest=self._made[step], parents=parents,
-            )  # fmt: skip
-        yield self._say(ev.BudgetWarning, limit="money", used=4.1, allowed=5.0)
-        yield self._done("phase3", ahead)
+            self._say(ev.EnsembleTried, step, plan=self._plan(), score=score, best=leads, parents=parents)
+        self._say(ev.BudgetWarning, limit="money", used=4.1, allowed=5.0)
+        self._done("phase3", ahead)
         return ahead
 
-    def _finalization(self, best: float) -> Iterator[AnyEvent]:
-        yield self._say(ev.PhaseStarted, step="finalization", phase="finalization")
-        yield from self._call("finalization/test", m.AgentType.test)
-        yield from self._script("finalization/submission-script", None, purpose="submission")
-        yield self._say(ev.Notice, level="info", message=self.words or "the submission has 4,277 rows")
-        yield self._done("finalization", best)
+    def _finalization(self, best: Any) -> None:
+        self._say(ev.PhaseStarted, "finalization", phase="finalization")
+        self._call("finalization/test", m.AgentType.test)
+        self._script("finalization/submission-script", None, "submission")
+        self._say(ev.Notice, level="info", message=self.words or "the submission has 4,277 rows")
+        self._done("finalization", best)
         done, folder = self.outcome == "completed", self.run_dir or Path("run")
-        yield self._say(
+        self._say(
             ev.RunFinished, state="completed" if done else "failed", score=best if done else None,
             submission_path=str(folder / "final" / "submission.csv") if done else "",
             cost_usd=1.0, seconds=(self._now - self.started_at).total_seconds(),
@@ -252,69 +233,66 @@ class Invented:
 
     # --- calls and scripts ---
 
-    def _call(
-        self, step: str, agent: m.AgentType, variant: str | None = None, seconds: float = 9
-    ) -> Iterator[AnyEvent]:
-        yield self._say(ev.AgentStarted, step=step, agent=agent, variant=variant or None)
+    def _call(self, step: str, agent: m.AgentType, variant: str | None = None, seconds: float = 9) -> None:
+        self._say(ev.AgentStarted, step, agent=agent, variant=variant)
         prompt = f"{self.words or 'Do your part.'} ({step})"
-        asked = {"step": step, "digest": digest_of(prompt), "agent": agent, "prompt": prompt, "seconds": seconds}
+        request = {"digest": digest_of(prompt), "agent": agent, "prompt": prompt, "seconds": seconds}
         if agent is m.AgentType.planner and self._random.random() < 0.05:
             message = self.words or "planner: no answer within 900 s"
-            yield self._say(ev.AgentFailed, seconds, **asked, reason="timeout", message=message, cost_usd=0.001)
+            self._say(ev.AgentFailed, step, seconds, **request, reason="timeout", message=message, cost_usd=0.001)
             return
-        yield self._say(
-            ev.AgentFinished, seconds, **asked, variant=variant or None, template_hash="abc", model=self.model,
+        self._say(
+            ev.AgentFinished, step, seconds, **request, variant=variant, template_hash="abc", model=self.model,
             text=self.words or f"Done: {step}.", cost_usd=0.021, input_tokens=2100, output_tokens=640,
         )  # fmt: skip
 
-    def _script(self, step: str, score: float | None, purpose: Any = "") -> Generator[AnyEvent, None, Any]:
-        purpose = purpose or ("ablation" if step.endswith("ablation-script") else "solution")
+    def _script(self, step: str, score: Any, purpose: str = "solution") -> Any:
         code = SCRIPT.format(note=self.words or step, trees=self._random.randrange(100, 900))
-        yield self._say(ev.ScriptStarted, step=step, purpose=purpose, timeout_seconds=600)
-        seconds, place = self._random.uniform(4, 30), step.rpartition("/")[0]
+        out = "" if score is None else f"Final Validation Performance: {score}\n"
+        out = (self.words and self.words + "\n") + out
+        self._ran(step, code, self._random.uniform(4, 30), purpose=purpose, stdout=out, score=score)
+        place = step.rpartition("/")[0]
         if purpose == "solution":
             self._made[place] = digest_of(code)
-        out = "" if score is None else f"Final Validation Performance: {score}\n"
-        yield script_finished(
-            at=self._tick(seconds), step=step, digest=digest_of(code), purpose=purpose, script=code,
-            stdout=(self.words and self.words + "\n") + out, seconds=seconds, score=score, isolation=CONFINED,
-        )  # fmt: skip
         if score is not None and (self._best is None or m.is_improvement(score, self._best, self.direction)):
             self._best = score
-            yield self._say(ev.BestImproved, 0.01, step=place, score=score, digest=digest_of(code))
-            yield self._say(
-                ev.SubmissionKept, 0.01, step=step, path="final/best_submission.csv", rows=4277, score=score
-            )
+            self._say(ev.BestImproved, place, 0.01, score=score)
+            self._say(ev.SubmissionKept, step, 0.01, path="final/best_submission.csv", rows=4277, score=score)
         return score
 
-    def _broken(self, step: str) -> Iterator[AnyEvent]:
-        """A script that fails, is repaired once, and fails again."""
+    def _broken(self, step: str) -> float | None:
+        """A script that fails, is repaired once, and fails again: it has no score."""
         error = f"{TRACEBACK}{self.words and chr(10) + self.words}"
-        for number in (1, 2):
-            name = f"{step}/script{'' if number == 1 else '-2'}"
-            yield self._say(ev.ScriptStarted, step=name, timeout_seconds=600)
-            code = SCRIPT.format(note=self.words or name, trees=number)
-            yield script_finished(
-                at=self._tick(3), step=name, digest=digest_of(code), script=code, stderr=error, exit_code=1,
-                seconds=3, is_error=True, score=None, traceback=error, isolation=CONFINED,
-            )  # fmt: skip
-            if number == 1:
-                yield from self._call(f"{step}/debugger", m.AgentType.debugger)
-                words = self.words or "ValueError: could not convert string to float: 'n/a'"
-                yield self._say(ev.DebugAttempted, step=f"{step}/debugger", accepted=True, error=words)
+        failed: dict[str, Any] = {"stderr": error, "exit_code": 1, "is_error": True, "score": None, "traceback": error}
+        self._ran(f"{step}/script", SCRIPT.format(note=self.words or f"{step}/script", trees=1), 3, **failed)
+        self._call(f"{step}/debugger", m.AgentType.debugger)
+        self._say(ev.DebugAttempted, f"{step}/debugger", accepted=True, error=self.words or ERROR)
+        self._ran(f"{step}/script-2", SCRIPT.format(note=self.words or f"{step}/script-2", trees=2), 3, **failed)
+        return None
+
+    def _ran(self, step: str, code: str, seconds: float, purpose: str = "solution", **result: Any) -> None:
+        about: dict[str, Any] = {"step": step, "purpose": purpose}
+        self._events.append(ev.ScriptStarted(at=self._tick(0.1), **about, timeout_seconds=600))
+        about |= {"digest": digest_of(code), "script": code, "isolation": CONFINED}
+        self._events.append(script_finished(seconds, at=self._tick(seconds), **about, **result))
 
     # --- small things ---
 
-    def _say(self, kind: type[E], passed: float = 0.1, **fields: Any) -> E:
-        """An event after so many seconds."""
-        return kind(at=self._tick(passed), **fields)
+    def _say(self, kind: type[AnyEvent], step: str = "", passed: float = 0.1, **fields: Any) -> None:
+        """An event after so many seconds, with the numbers of its step and the digest of what was made there."""
+        found = {NUMBERED[name]: int(number) for name, number in re.findall(r"(\w+)-(\d+)", step) if name in NUMBERED}
+        known = {"step": step, "digest": self._made.get(step, ""), **found}
+        own = {name: value for name, value in known.items() if name in kind.model_fields}
+        self._events.append(kind(at=self._tick(passed), **{**own, **fields}))
 
-    def _done(self, step: str, score: float | None, **fields: Any) -> AnyEvent:
-        phase = step.partition("/")[0]
-        return self._say(ev.PhaseFinished, step=step, phase=phase, outcome="completed", score=score, **fields)
+    def _done(self, step: str, score: float | None) -> None:
+        self._say(ev.PhaseFinished, step, phase=step.partition("/")[0], outcome="completed", score=score)
 
     def _level(self, gain: float) -> float:
         return self._base + self._sign * (gain + self._random.uniform(0, 0.01))
+
+    def _near(self, score: float, low: float, high: float) -> float:
+        return score + self._sign * self._random.uniform(low, high)
 
     def _plan(self) -> str:
         return self.words or self._random.choice(PLANS)

@@ -101,30 +101,29 @@ def test_a_sparkline_rises_with_the_best_score_and_never_falls(scores: list[floa
 # --- a real terminal ---------------------------------------------------------------------------------------------
 
 
-def play(run_dir: Path, *, columns: int, resized: int | None = None, keys: bytes = b"", **environ: str) -> str:
-    """All that the display writes to a pseudo terminal while it hears a whole run and somebody presses keys."""
+def play(run_dir: Path, environ: dict[str, str]) -> str:
+    """All that the display writes to a pseudo terminal, made smaller on the way, while somebody presses keys."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     env = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(sys.path), **environ}
     process = subprocess.Popen(
         [sys.executable, "-c", PLAYER, str(run_dir)], stdin=slave, stdout=slave, stderr=slave, env=env,
         start_new_session=True,
     )  # fmt: skip
     os.close(slave)
-    told, written = 0, b""
+    answered, written = 0, b""
     while True:
         try:
             written += os.read(master, 65536)
         except OSError:
             break  # the other end was closed
         text = written.decode("utf-8", "replace")
-        if told == 0 and "Ctrl-C" in text:  # the first screen is complete
-            if resized is not None:
-                fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, resized, 0, 0))
-        elif told != 1 or not (resized is None or any(row.startswith("╭") for row in rows_in(text, resized))):
+        if answered == 0 and "Ctrl-C" in text:  # the first screen is complete
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 60, 0, 0))
+        elif answered != 1 or not any(row.startswith("╭") for row in rows_in(text, 60)):
             continue  # it waits for the first screen, or for one of the new size
-        told += 1
-        os.write(master, keys + b"\n")
+        answered += 1
+        os.write(master, b"\x03\x03typed\n")
     assert termios.tcgetattr(master)[3] & termios.ECHO, "the terminal is left as it was"
     os.close(master)
     assert process.wait(240) == 0, written.decode("utf-8", "replace")
@@ -137,23 +136,21 @@ def rows_in(written: str, width: int) -> list[str]:
     return [row for row in rows if cell_len(row) == width]
 
 
-def test_a_terminal_gets_a_moving_screen_that_resizes_and_then_the_summary(run_dir: Path) -> None:
-    written = play(run_dir, columns=80, resized=60)
+@pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}])
+def test_a_terminal_gets_a_moving_screen_that_resizes_where_keys_leave_no_mark_and_then_the_summary(
+    plain: dict[str, str], run_dir: Path
+) -> None:
+    written = play(run_dir, plain)
     assert "\x1b[2K" in written or "\x1b[1A" in written  # the screen is drawn over itself
-    assert re.search(r"\x1b\[[0-9;]*3[1-6]m", written)
+    assert "^C" not in written and "typed" not in written
+    coloured = re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]", written)
+    assert bool(coloured) == (not plain)
     screens, _, end = ANSI.sub("", written).rpartition("spaceship-passengers: completed")
     rows = [row for line in screens.split("\n") for row in line.split("\r") if row.strip()]
     assert max(map(cell_len, rows)) == 80
     assert any(row.startswith("╭") for row in rows_in(screens, 60))
     assert "spaceship-passengers · sonnet" in screens
     assert "submission" in end and "improved by" in end
-
-
-def test_keys_leave_no_mark_on_the_screen_and_no_color_means_no_colour(run_dir: Path) -> None:
-    written = play(run_dir, columns=80, keys=b"\x03\x03typed", NO_COLOR="1")
-    assert "spaceship-passengers: completed" in ANSI.sub("", written)
-    assert "^C" not in written and "typed" not in written
-    assert not re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]", written)
 
 
 # --- lines and JSON ----------------------------------------------------------------------------------------------

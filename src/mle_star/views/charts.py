@@ -71,13 +71,12 @@ def dot(kind: str, x: float, y: float, radius: float, hint: str, more: Markup | 
     return Markup(shape).format(kind, x, y, radius, more, hint)
 
 
-def mark(
-    number: int, one: ScoredAttempt, x: float, y: float, kind: str, *, radius: float = 5, glyph: str = ""
-) -> Markup:
-    """An attempt: a dot or a glyph that leads to more about it, by mouse and by keyboard.
+def mark(number: int, one: ScoredAttempt, x: float, y: float, radius: float, kind: str, glyph: str = "") -> Markup:
+    """An attempt: a dot or a glyph, a cross if it failed, that leads to more about it, by mouse and by keyboard.
 
     The first can be tabbed to, arrow keys lead on.
     """
+    kind, glyph = ("cross", "×") if one.score is None else (kind, glyph)
     score = "" if one.score is None else f"{text.score(one.score)}, "
     hint = f"{number}. {text.one_line(one.label, 80)}: {score}{one.outcome}"
     tab = 0 if number == 1 else -1
@@ -189,16 +188,13 @@ def trajectory(story: RunStory, chosen: str = "") -> Markup:
     parts += _best_line(story, x, y)
     radius = 5 if count <= 80 else 4 if count <= 300 else 3
     for index, one in enumerate(attempts):
-        kind, glyph = "yes" if one.accepted else "no", ""
-        if one.score is None:
-            place, kind, glyph = PLOT_HEIGHT - 3.0, "cross", "×"
-        elif low <= one.score <= high:
+        kind, glyph, place = "yes" if one.accepted else "no", "", PLOT_HEIGHT - 3.0
+        if one.score is not None:
             place = y(one.score)
-        else:  # beyond the scale
-            place, kind, glyph = (26.0, "off", "▲") if one.score > high else (PLOT_HEIGHT - 4.0, "off", "▼")
-        if one.step == chosen and one.score is not None:
-            parts += _ring(x(index), y(one.score))
-        parts.append(mark(index + 1, one, x(index), place, kind, radius=radius, glyph=glyph))
+            parts += _ring(x(index), place) if one.step == chosen else []
+            if not low <= one.score <= high:  # beyond the scale
+                place, kind, glyph = (26.0, "off", "▲") if one.score > high else (PLOT_HEIGHT - 4.0, "off", "▼")
+        parts.append(mark(index + 1, one, x(index), place, radius, kind, glyph))
     title = f"{text.one_line(story.metric, 60)} of every attempt"
     return figure("trajectory", title, describe(story), parts, PLOT_HEIGHT)
 
@@ -265,10 +261,8 @@ def tree(story: RunStory) -> Markup:
                 parts.append(line(f"edge {kind} {one.colour}", *place[parent], *place[step]))
     for step, one in shown.items():
         (left, down), kind = place[step], ("yes" if one.accepted else "no") + (" won" if step in won else "")
-        if one.score is None:
-            parts.append(mark(numbered[step][0], one, left, down + 5, "cross", glyph="×"))
-        else:
-            parts.append(mark(numbered[step][0], one, left, down, kind, radius=6 if step in won else 4))
+        down += 5 if one.score is None else 0
+        parts.append(mark(numbered[step][0], one, left, down, 6 if step in won else 4, kind))
     words = f"{plural(len(numbered), 'attempt')}; {len(won)} of them on the line to the result."
     hidden = len(numbered) - len(shown)
     words += f" {hidden} that were not accepted are left out." if hidden else ""

@@ -43,8 +43,6 @@ UNBROKEN = 1000
 MODES = ("auto", "rich", "plain", "quiet", "json")
 VIEW_GROUP = "mle_star.views"
 """Entry points: name = what `--display` is given, value = a function of the run's folder that gives a display."""
-REFRESH_PER_SECOND = 1.0
-"""Enough for a clock that counts seconds; more would only cost."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 24
 NEWS_LINES = 8
@@ -172,8 +170,7 @@ class RichDisplay(_Listener):
     def __init__(self, console: Console, out: Console, run_dir: Path | None) -> None:
         super().__init__(out, run_dir)
         self._console = console
-        rate = REFRESH_PER_SECOND
-        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=rate, transient=True)
+        self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=1, transient=True)
         self._loud = _silence_keys()
         self._live.start()
 

@@ -111,11 +111,10 @@ def by_agent(story: RunStory) -> dict[str, Totals]:
 def spending_charts(story: RunStory) -> dict[str, Markup]:
     """Dollars and time by phase and by agent, where any were spent, by their titles."""
     phases, agents = by_phase(story), by_agent(story)
-    dollars: tuple[str, Callable[[float], str]] = "US dollars", text.money
-    spent = {
-        "Cost by phase": ({name: one.cost_usd for name, one in phases.items()}, *dollars),
+    spent: dict[str, tuple[dict[str, float], str, Callable[[float], str]]] = {
+        "Cost by phase": ({name: one.cost_usd for name, one in phases.items()}, "US dollars", text.money),
         "Time by phase": (story.clock.by_phase, "wall-clock time", text.duration),
-        "Cost by agent": ({name: one.cost_usd for name, one in agents.items()}, *dollars),
+        "Cost by agent": ({name: one.cost_usd for name, one in agents.items()}, "US dollars", text.money),
         "Time by agent": ({name: one.call_seconds for name, one in agents.items()}, "waiting time", text.duration),
     }
     found, names = {}, {**SHORT_TITLES, "other": "Other"}
