@@ -16,7 +16,7 @@ from mle_star.execution import LocalExecutor, link_input_data, prepare_path_dire
 from mle_star.execution.workspace import remove_entry
 from mle_star.run import events as ev
 from mle_star.run.budget import Budget
-from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, enter_run
+from mle_star.run.context import Executor, RunContext, ScriptRequest, enter_run
 from mle_star.run.journal import Journal
 from mle_star.testing.executor import PLAIN_ENV
 
@@ -117,18 +117,9 @@ def open_run(tmp_path: Path, task: m.TaskDescription) -> OpenRun:
         work = Path(prepare_path_directory(run_dir / "work", "main"))
         link_input_data(task.data_dir, str(work))
         with Journal(run_dir / "journal.jsonl") as journal:
-            context = RunContext(
-                task=task,
-                config=config,
-                agents=cast(Any, None),  # the harness asks no agent
-                executor=executor or LocalExecutor(config),
-                budget=fields.pop("budget", None) or Budget(config),
-                journal=journal,
-                run_dir=run_dir,
-                work_dir=work,
-                shared=fields.pop("shared", None) or RunShared(),
-                **fields,
-            )
+            given = {"executor": executor or LocalExecutor(config), "budget": Budget(config), **fields}
+            nobody = cast(Any, None)  # the harness asks no agent
+            context = RunContext(task, config, nobody, journal=journal, run_dir=run_dir, work_dir=work, **given)
             with enter_run(context):
                 yield context
 

@@ -92,14 +92,11 @@ CASES = [
     Case("leaves at once", "import os\ngetattr(os, '_ex' + 'it')(0)\n" + SCORE, error=False),
     Case("sys.exit before the score", "import sys\nsys.exit(0)\n" + SCORE, says="sys.exit()"),
     Case("exit in other words", "raise SystemExit(0)\n" + SCORE, error=False),
-    Case("exit with a message", "raise SystemExit('no data')", says="no data"),
     Case("segfault", "import ctypes\nctypes.string_at(0)", says="SIGSEGV"),
-    Case("abort", "import os\nos.abort()", says="SIGABRT"),
     Case("stack overflow", "import sys\nsys.setrecursionlimit(10**6)\nclass A:\n    def __repr__(self):\n"
          "        return repr([A()])\nrepr(A())"),
     Case("kills its own group", "import os, signal\nos.killpg(0, signal.SIGKILL)", says="SIGKILL"),
     Case("syntax error", "def f(:\n    pass\n" + SCORE, says="SyntaxError"),
-    Case("nothing to import", "import a_module_that_is_not_there", says="ModuleNotFoundError"),
     Case("empty", "   \n\n", says="the script is empty"),
     # --- never ends
     Case("ignores SIGTERM", "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)",
@@ -180,8 +177,6 @@ CASES = [
          "os.mknod('final/submission.csv', 0o600 | stat.S_IFCHR, os.makedev(1, 5))", says="PermissionError"),
     # --- output that misleads
     fine("prints the score twice", "print('Final Validation Performance: 0.9')"),
-    Case("prints nan", "print('Final Validation Performance: nan')", error=False),
-    Case("prints an infinite score", "print('Final Validation Performance: 1e999')", error=False),
     Case("prints the score, then crashes", "print('Final Validation Performance: 0.5')\n1 / 0", score=0.5,
          says="ZeroDivisionError"),
     Case("huge message", "raise ValueError('x' * 5_000_000)", says="characters left out"),
@@ -190,9 +185,5 @@ CASES = [
     Case("deep traceback", "import json\ndef f(n):\n    return f(n - 1) if n else json.loads('{')\ndef g(n):\n"
          "    return g(n - 1) if n else f(300)\ng(300)", says="JSONDecodeError"),
     fine("unprintable text", "print('\\ud800 \\U0001f600')"),
-    Case("text that is no UTF-8", "open('t', 'wb').write(b'\\xff')\nopen('t', encoding='utf-8').read()",
-         says="UnicodeDecodeError"),
     Case("source that is no text", "x = '\ud800'\n" + SCORE, says="can't encode"),
-    fine("logs a traceback and goes on", "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
-         "    logging.exception('handled')"),
 ]  # fmt: skip

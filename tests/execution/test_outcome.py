@@ -61,11 +61,10 @@ def test_the_last_traceback_is_cut_out(stderr: str, found: str | None) -> None:
 
 @pytest.mark.req("REQ-EX-013")
 def test_exit_code_timeout_and_traceback_each_look_like_an_error() -> None:
-    for code in (0, 1, -9):
-        for late in (False, True):
-            for text in ("", "a warning\n", f"log\n{TRACE}\nlog\n"):
-                expected = code != 0 or late or HEADER in text
-                assert ex.detect_error(raw(stderr=text, exit_code=code, timed_out=late)) is expected
+    texts = ("", "a warning\n", f"log\n{TRACE}\nlog\n")
+    for code, late, text in itertools.product((0, 1, -9), (False, True), texts):
+        expected = code != 0 or late or HEADER in text
+        assert ex.detect_error(raw(stderr=text, exit_code=code, timed_out=late)) is expected
 
 
 @pytest.mark.req("REQ-EX-011", "REQ-EX-014")
@@ -192,7 +191,7 @@ STACK = [
 ]
 
 
-def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_the_rest_is_counted() -> None:
+def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long_message_both_ends() -> None:
     kept = ["  ... 1 more frames ...", frame("solution.py", "main"), "  ... 2 more frames ..."]
     assert trim_traceback("\n".join([HEADER, *STACK, "KeyError: 'a'"])) == "\n".join(
         [HEADER, *kept, frame("pandas/c.py", "three"), "KeyError: 'a'"]
@@ -201,9 +200,6 @@ def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_the_rest_
     assert trim_traceback("\n".join([HEADER, *own, "E: x"])) == "\n".join(
         [HEADER, frame("solution.py", "first"), frame("solution.py", "second"), "E: x"]
     )
-
-
-def test_of_a_long_message_both_ends_are_kept() -> None:
     half = MAX_MESSAGE // 2
     said = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
     left_out = 6000 - MAX_MESSAGE

@@ -28,12 +28,11 @@ def test_a_fresh_directory_gets_input_and_final_and_a_used_one_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert ex.setup_working_directory("deep/base") == str(tmp_path / "deep" / "base")
-    mine = tmp_path / "deep" / "base" / "input" / "mine.csv"
-    mine.write_text("a\n")
-    assert ex.setup_working_directory("deep/base") == str(tmp_path / "deep" / "base")
-    assert mine.read_text() == "a\n"
-    assert (tmp_path / "deep" / "base" / "final").is_dir()
+    base = tmp_path / "deep" / "base"
+    assert ex.setup_working_directory("deep/base") == str(base)
+    (base / "input" / "mine.csv").write_text("a\n")
+    assert ex.setup_working_directory("deep/base") == str(base)
+    assert (base / "input" / "mine.csv").read_text() == "a\n" and (base / "final").is_dir()
 
 
 @pytest.mark.req("REQ-EX-002")

@@ -389,23 +389,18 @@ ATTACKS = {
 def try_one(function, w):
     """What came of it, told by a process of its own, since some attempts end the process."""
     inner, outer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(inner)
-        w["mine"] = [inner, outer]
+    if (pid := os.fork()) == 0:
         try:
-            answer = function(w)
-            os.write(outer, f"open: {answer!r}"[:300].encode() if answer else b"held: nothing found")
+            answer = function({**w, "mine": [inner, outer]})
+            said = f"open: {answer!r}" if answer else "held: nothing found"
         except BaseException as error:
-            os.write(outer, f"held: {type(error).__name__} {error}"[:300].encode())
-        finally:
-            os._exit(0)
+            said = f"held: {type(error).__name__} {error}"
+        os.write(outer, said[:300].encode("utf-8", "backslashreplace"))
+        os._exit(0)
     os.close(outer)
-    said = b""
-    while chunk := os.read(inner, 4096):
-        said += chunk
-    os.close(inner)
     status = os.waitpid(pid, 0)[1]
+    said = os.read(inner, 4096)
+    os.close(inner)
     return said.decode("utf-8", "replace") or f"held: ended by signal {os.WTERMSIG(status)}"
 
 
