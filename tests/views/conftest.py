@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from mle_star.serving import GuardedServer
 from mle_star.views import write_report
@@ -17,10 +17,6 @@ from tests.views.journals import Invented
 
 PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 Server = TypeVar("Server", bound=GuardedServer)
 
 
@@ -33,13 +29,10 @@ class Watched:
     requests: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.on("console", self._hear)
+        bad = ("error", "warning")
+        self.page.on("console", lambda one: self.complaints.extend([one.text] if one.type in bad else []))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-
-    def _hear(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
 
     def open(self, target: Path | str) -> Page:
         """Go there."""
@@ -73,7 +66,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Browser]:
     """Debian's chromium, started once a module: while it is there, no test of this process can have an event loop."""
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS, timeout=PATIENCE_MS)
+        flags = ["--no-sandbox", "--disable-gpu"]
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=flags, timeout=PATIENCE_MS)
         yield chromium
         chromium.close()
 

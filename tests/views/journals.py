@@ -37,6 +37,11 @@ print(f"Final Validation Performance: {{model.score(train[1::2], train['label'][
 '''
 ERROR = "ValueError: could not convert string to float: 'n/a'"
 TRACEBACK = f'Traceback (most recent call last):\n  File "solution.py", line 9, in <module>\n{ERROR}'
+EXPECTED = m.Measure(score=0.85, low=0.83, high=0.87, rows=1200, measured="harness")
+HOLDOUT = ev.HoldOutPrepared(
+    step="run", rule="time: date of the test rows lies after that of the training rows", views=1, search_rows=900,
+    select_rows=1200, baseline=m.Measure(score=0.6, measured="harness"), not_shown=["a.zip", "b.pkl", "c.bak", "d.db"],
+)  # fmt: skip
 NUMBERED = {"path": "path", "t": "t", "k": "k", "r": "r", "candidate": "index", "merge": "index"}
 """The parts of a step that are numbered, and the fields of events that hold their numbers."""
 

@@ -156,31 +156,29 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
     with Journal(run_dir / "journal.jsonl") as journal, served(LiveServer(run_dir)) as server:
         for event in list(Invented().events())[:40]:
             journal.record(event)
-        token, own = server.token, f"http://127.0.0.1:{server.port}"
-        for status, path, host in (
-            (403, "/", ""),
-            (403, "/?token=wrong", ""),
-            (403, "/events?token=", ""),
-            (403, f"/?token={token}", "evil.example"),  # a name that was rebound
-            (403, f"/?token={token}", "evil.example:80"),
-            (200, f"/?token={token}", ""),
-            (200, f"/?token={token}", "localhost:8000"),  # a forwarded port
-            (405, f"/finish?token={token}", ""),
-        ):
-            assert ask(server, "GET", path, **({"Host": host} if host else {}))[0] == status, (path, host)
-        control = RunFolder(run_dir).control
-        assert ask(server, "POST", "/finish")[0] == 403
-        assert ask(server, "POST", f"/finish?token={token}")[0] == 403  # an address can be sent across sites
-        for across in (
-            {"Origin": "https://evil.example"},
-            {"Origin": "null"},
-            {"Origin": "http://127.0.0.1:9"},
-            {"Sec_Fetch_Site": "cross-site"},
-        ):
-            assert ask(server, "POST", "/finish", X_MLE_Star_Token=token, **across)[0] == 403, across
+        page, own = f"/?token={server.token}", f"http://127.0.0.1:{server.port}"
+        key, control = {"X_MLE_Star_Token": server.token}, RunFolder(run_dir).control
+        table: list[tuple[int, str, str, dict[str, str]]] = [
+            (403, "GET", "/", {}),
+            (403, "GET", "/?token=wrong", {}),
+            (403, "GET", "/events?token=", {}),
+            (403, "GET", page, {"Host": "evil.example"}),  # a name that was rebound
+            (403, "GET", page, {"Host": "evil.example:80"}),
+            (200, "GET", page, {}),
+            (200, "GET", page, {"Host": "localhost:8000"}),  # a forwarded port
+            (405, "GET", f"/finish{page[1:]}", {}),
+            (403, "POST", "/finish", {}),
+            (403, "POST", f"/finish{page[1:]}", {}),  # an address can be sent across sites
+            (403, "POST", "/finish", {**key, "Origin": "https://evil.example"}),
+            (403, "POST", "/finish", {**key, "Origin": "null"}),
+            (403, "POST", "/finish", {**key, "Origin": "http://127.0.0.1:9"}),
+            (403, "POST", "/finish", {**key, "Sec_Fetch_Site": "cross-site"}),
+        ]
+        for status, method, path, headers in table:
+            assert ask(server, method, path, **headers)[0] == status, (method, path, headers)
         assert not control.exists()
         for word in ("finish", "stop"):
-            assert ask(server, "POST", f"/{word}", X_MLE_Star_Token=token, Origin=own) == (200, "asked")
+            assert ask(server, "POST", f"/{word}", **key, Origin=own) == (200, "asked")
             assert control.read_text() == f"{word}\n"
 
 

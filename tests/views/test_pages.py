@@ -15,14 +15,14 @@ from playwright.sync_api import Page, expect
 from mle_star.data.folder import Medals
 from mle_star.errors import ConfigError
 from mle_star.integrations.campaign import PAGE, Campaign, campaign_html
-from mle_star.models import Measure, MetricDirection, PipelineConfig
+from mle_star.models import MetricDirection, PipelineConfig
 from mle_star.run import events as ev
 from mle_star.run.journal import Journal
 from mle_star.views import RunStory, text, write_report
 from mle_star.views.live import IndexServer, LiveServer
 from mle_star.views.page import SECTIONS
 from tests.views.conftest import Watch, served
-from tests.views.journals import Invented, write_journal
+from tests.views.journals import EXPECTED, HOLDOUT, Invented, write_journal
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -124,7 +124,7 @@ def test_the_charts_have_one_mark_for_everything_in_the_journal_and_can_be_read_
 def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Path, watch: Watch) -> None:
     story = RunStory.of(run_dir)
     one = next(event for event in story.refinements if (event.path, event.t, event.k) == (1, 0, 1))
-    page = watch(timezone_id="Asia/Tokyo").open(run_dir / "report.html")
+    page = watch().open(run_dir / "report.html")
     attempt = page.locator("#phase2-path-1-t-0-k-1")
     assert page.locator("table.diff").count() == 0  # drawn when wanted
     attempt.locator("summary").click()
@@ -136,17 +136,19 @@ def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Pat
     assert "unchanged line" in attempt.locator("tr.gap").first.inner_text()
     attempt.locator("summary").first.click()
     expect(attempt.locator("table.diff")).not_to_be_visible()
-    narrow = watch(width=390).open(run_dir / "report.html").locator("#phase2-path-1-t-0-k-1")
-    narrow.locator("summary").click()
-    expect(narrow.locator("table.diff")).to_be_visible()
-    assert narrow.locator("table.diff tr").first.locator("td").count() == 2
-    first = page.locator("#repairs time").first
-    at = str(first.get_attribute("datetime"))
-    assert first.inner_text() == f"{(int(at[11:13]) + 9) % 24:02}{at[13:19]}", "by the reader's clock"
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.reload()
+    attempt.locator("summary").click()
+    expect(attempt.locator("table.diff")).to_be_visible()
+    assert attempt.locator("table.diff tr").first.locator("td").count() == 2
 
 
 def test_marks_lead_to_their_attempts_folds_fold_and_the_script_is_copied(run_dir: Path, watch: Watch) -> None:
-    page = watch(permissions=["clipboard-read", "clipboard-write"]).open(run_dir / "report.html")
+    can = ["clipboard-read", "clipboard-write"]
+    page = watch(timezone_id="Asia/Tokyo", permissions=can).open(run_dir / "report.html")
+    first = page.locator("#repairs time").first
+    at = str(first.get_attribute("datetime"))
+    assert first.inner_text() == f"{(int(at[11:13]) + 9) % 24:02}{at[13:19]}", "by the reader's clock"
     page.locator('#scores .mark[data-go="phase2-path-0-t-1-k-1"]').click()
     expect(page.locator("#phase2-path-0-t-1-k-1 table.diff")).to_be_visible()
     page.locator("button[data-fold=close]").click()
@@ -159,8 +161,8 @@ def test_marks_lead_to_their_attempts_folds_fold_and_the_script_is_copied(run_di
     assert not failure.locator("pre").is_visible()
     failure.locator("summary").click()
     assert "Traceback" in failure.locator("pre").inner_text()
-    script = RunStory.of(run_dir).final_script
-    assert page.locator("#final-script").text_content() == script
+    script = str(page.locator("#final-script").text_content())
+    assert script == RunStory.of(run_dir).final_script
     assert page.locator("#final-script .k, #final-script .kn").count() > 2, "in colours"
     page.locator("button[data-copy-from]").click()
     page.locator("button[data-copy-from]", has_text="Copied").wait_for()
@@ -234,25 +236,20 @@ def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch
 
 def scored(invented: Invented) -> list[ev.AnyEvent]:
     """A run with everything that a harness that scores by hidden rows adds."""
-    start, *events, last, end = invented.events()
-    expected = Measure(score=0.8531, low=0.8402, high=0.8660, rows=1200, measured="harness", printed=0.871)
-    holdout = ev.HoldOutPrepared(
-        at=start.at, step="run", rule="classes: every class has its share", views=3, search_rows=2400,
-        select_rows=1200, baseline=Measure(score=0.52, measured="harness"),
-    )  # fmt: skip
+    expected = EXPECTED.model_copy(update={"printed": 0.871})
+    start, *events, pick, end = invented.ended("ensemble 0", expected=expected)
     table = [
         {"name": name, **expected.model_dump(), "members": 1, "compared": compared}
         for name, compared in (("path 0", 0.849), ("ensemble 0", 0.851))
     ]
     examined = ev.SolutionExamined(
-        at=last.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
+        at=end.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
         confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
         calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
         importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
         points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
     )  # fmt: skip
-    pick = ev.ShortlistScored(at=last.at, step="shortlist", shortlist=table, chosen="ensemble 0")
-    return [start, holdout, *events, last, pick, examined, end]
+    return [start, HOLDOUT, *events, pick.model_copy(update={"shortlist": table}), examined, end]
 
 
 def campaign(shelf: Path) -> Path:

@@ -33,7 +33,7 @@ from mle_star.run.events import AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from mle_star.views import text
-from mle_star.views.facts import PHASE_TITLES, PathStory, Work, place_of
+from mle_star.views.facts import PHASE_TITLES, Work, place_of
 from mle_star.views.headlines import headline
 from mle_star.views.lineage import Gain, gains_of
 from mle_star.views.story import RunStory
@@ -315,18 +315,11 @@ def _workers(story: RunStory, now: datetime, width: int) -> Table:
     for work in story.work_of(None):
         grid.add_row(*map(Text, _work_cells(work, now)))
     if story.phase == "phase2":
-        for _, path in sorted(story.paths.items()):
-            for cells in _path_rows(story, path, now):
+        for index, path in sorted(story.paths.items()):
+            idle = f"path {index}", path.end.outcome if path.end else "waiting", ""
+            for cells in [_work_cells(work, now) for work in story.work_of(index)] or [idle]:
                 grid.add_row(*map(Text, cells), Text(text.score(path.best_score)))
     return grid
-
-
-def _path_rows(story: RunStory, path: PathStory, now: datetime) -> Iterator[tuple[str, str, str]]:
-    works = story.work_of(path.index)
-    if path.end is not None or not works:
-        yield f"path {path.index}", path.end.outcome if path.end else "waiting", ""
-    for work in works:
-        yield _work_cells(work, now)
 
 
 def _work_cells(work: Work, now: datetime) -> tuple[str, str, str]:
@@ -369,21 +362,15 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     if file.path is not None:
         lead = "" if file.label == "File to submit" else f"{file.label.lower()}: "
         rows.append(("", Text(lead + file.note, style="" if file.level == "ready" else "yellow")))
-    rows += files(run_dir)
+    if run_dir is not None:  # of its files those that a person wants, as far as they are there
+        here = RunFolder(run_dir)
+        wanted = {"script": here.solution, "report": here.report, "result": here.result, "journal": here.journal}
+        rows += [(name, str(path)) for name, path in wanted.items() if path.exists()]
     rows += [("warning", Text(text.one_line(warning, 400), style="yellow")) for warning in verdict.warnings]
     for name, words in rows:
         if words:
             table.add_row(name, words if isinstance(words, Text) else Text(words))
     return Group(Text(f"{verdict.task}: {verdict.state_title.lower()}", style="bold"), table)
-
-
-def files(run_dir: Path | None) -> list[tuple[str, Text | str]]:
-    """The files of a run that a person wants, as far as they are there."""
-    if run_dir is None:
-        return []
-    folder = RunFolder(run_dir)
-    wanted = {"script": folder.solution, "report": folder.report, "result": folder.result, "journal": folder.journal}
-    return [(name, str(path)) for name, path in wanted.items() if path.exists()]
 
 
 def _largest(gains: list[Gain]) -> list[Gain]:

@@ -315,13 +315,10 @@ class RunStory:
         found = []
         for node in (one for one in self.nodes if one.kind != "data" or one.event_accepted):
             accepted = node.step == best if node.kind == "candidate" else node.accepted
-            found.append(ScoredAttempt.of(node, self._grown_from(node), accepted=accepted))
+            origins = (self.ledger.node_of(digest) for digest in node.event.parents)
+            parents = dict.fromkeys(one.step for one in origins if one is not None and one.step != node.step)
+            found.append(ScoredAttempt.of(node, tuple(parents), accepted=accepted))
         return sorted(found, key=lambda attempt: attempt.at)
-
-    def _grown_from(self, node: SearchNode) -> tuple[str, ...]:
-        """The steps of the attempts that one grew out of."""
-        origins = (self.ledger.node_of(digest) for digest in node.event.parents)
-        return tuple(dict.fromkeys(one.step for one in origins if one is not None and one.step != node.step))
 
     @property
     def best_so_far(self) -> list[float | None]:
