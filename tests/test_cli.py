@@ -27,9 +27,7 @@ def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     shown, modules = done.stdout.rsplit("\n", 2)[:2]
-    assert [name for name in COMMANDS if name not in shown] == []
-    assert "Examples:" in shown
-    assert "Exit codes:" in shown
+    assert [name for name in (*COMMANDS, "Examples:", "Exit codes:") if name not in shown] == []
     assert set(json.loads(modules)) & set(HEAVY) == set()
     assert [command.name for command in build_app().registered_commands] == list(COMMANDS)
 

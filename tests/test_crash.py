@@ -1,15 +1,18 @@
-"""Kill the whole process tree at any moment, resume, and get the same result for the same money."""
+"""Kill the whole process tree or fill the disk at any moment: nothing is lost, and the run goes on as it would have."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -108,3 +111,56 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(undisturbed: Path, tmp_pat
     twice = calls_of(run_dir) - calls_of(undisturbed)
     assert sum(twice.values()) <= min(len(begun - paid), MOST_CALLS_REPEATED)
     assert not calls_of(undisturbed) - calls_of(run_dir)
+
+
+ROOM = 16 * 1024 * 1024
+EVERY = 11 if SOAK else 29
+"""Each such event is the last one before the disk is full ..."""
+FIRST = range(1, EVERY + 1) if SOAK else [1]
+"""... counted from these on: the soak comes to every event."""
+
+
+def small_disk(folder: Path) -> list[str]:
+    """How to run a command that finds a small file system of its own at `folder`."""
+    bubblewrap = shutil.which("bwrap")
+    command = [bubblewrap or "bwrap", "--dev-bind", "/", "/", "--size", str(ROOM), "--tmpfs", str(folder)]
+    if bubblewrap is None or subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("bubblewrap cannot make a small file system here")
+    return command
+
+
+def drive(prefix: list[str], folder: Path, data: Path, mode: str, first: int) -> list[dict[str, Any]]:
+    """What became of an undisturbed run and of each other."""
+    words = [sys.executable, "-m", "tests.pipeline.full_disk", str(folder), str(data), mode, str(first), str(EVERY)]
+    done = subprocess.run([*prefix, *words], capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.req("REQ-OR-043", "REQ-OR-042")
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("mode", ["disk", "script", "journal"])
+def test_wherever_the_disk_becomes_full_nothing_is_lost(tmp_path: Path, data_dir: Path, mode: str, first: int) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    prefix = small_disk(folder) if mode != "journal" else []
+    undisturbed, *outcomes = drive(prefix, folder, data_dir, mode, first)
+    assert [outcome["number"] for outcome in outcomes] == list(range(first, undisturbed["events"] + 1, EVERY))
+    for outcome in outcomes:
+        assert outcome["debugged"] == 0, "nobody can fix a full disk"
+        if mode != "journal":  # room was set aside for the last line
+            assert outcome["last"] == ("completed" if outcome["error"] is None else "failed")
+        assert "journal.jsonl" in outcome["files"] and not any(name.endswith(".part") for name in outcome["files"])
+        if outcome["error"] is not None:
+            assert not outcome["kept_before"], outcome
+            assert "stopped by a full disk" in outcome["error"]
+        else:
+            assert {"result.json", "solution.py"} <= set(outcome["files"]) or mode == "journal"
+            assert outcome["submission"].startswith("id,label\n") or not outcome["kept_before"], outcome
+            assert outcome["stopped_by"] in ("disk", None)
+            if outcome["stopped_by"] is None:
+                assert outcome["score"] == undisturbed["score"]
+        assert outcome["later"] == {name: undisturbed[name] for name in outcome["later"]}, outcome
+    assert {outcome["stopped_by"] for outcome in outcomes if outcome["error"] is None} >= {"disk"}
+    assert any(outcome["error"] for outcome in outcomes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import resource
@@ -11,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from mle_star.cli.task import ANSWERS, EXAMPLES, SETTINGS, build_example
@@ -24,23 +24,15 @@ from mle_star.run.journal import Journal
 from mle_star.search.final_result import rescore
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submissions(name: str, tmp_path: Path) -> None:
     folder = build_example(name, tmp_path)
     task, data = load_task(folder), folder / "input"
-    train, test, sample = (_rows(data / f"{table}.csv") for table in ("train", "test", "sample_submission"))
+    train, test, sample = (pd.read_csv(data / f"{table}.csv") for table in ("train", "test", "sample_submission"))
     target = EXAMPLES[name][0]
     assert task.competition_id == name
-    assert target in train[0]
-    assert target not in test[0]
-    assert [row["id"] for row in test] == [row["id"] for row in sample]
-    assert {row["id"] for row in train}.isdisjoint(row["id"] for row in test)
-    assert len({row[target] for row in train}) > 1
+    assert target in train and target not in test and train[target].nunique() > 1
+    assert list(test["id"]) == list(sample["id"]) and not set(train["id"]) & set(test["id"])
     guess = guess_task(data)
     assert (guess.task.task_type, guess.targets) == (task.task_type, (target,))
     again = build_example(name, tmp_path / "again")

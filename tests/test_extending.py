@@ -36,6 +36,11 @@ def scratch_package(folder: Path, heading: str) -> None:
     (info / "entry_points.txt").write_text(group, encoding="utf-8")
 
 
+def copied_package(folder: Path) -> Path:
+    """A copy of ours to write into."""
+    return Path(shutil.copytree(PACKAGE, folder / "mle_star", ignore=shutil.ignore_patterns("__pycache__")))
+
+
 def run_beside(folder: Path, code: str) -> str:
     """What a fresh interpreter prints that finds `folder` first."""
     code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}"
@@ -74,16 +79,13 @@ def test_a_package_of_somebody_elses_adds_it(heading: str, tmp_path: Path) -> No
 
 def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> None:
     declaration, prompt, asking = blocks("An agent")[:3]
-    copy = tmp_path / "mle_star"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = copied_package(tmp_path)
     (copy / "agents" / "critic").mkdir()
     (copy / "agents" / "critic" / "__init__.py").write_text(declaration + "\n", encoding="utf-8")
     (copy / "agents" / "critic" / "prompt.md").write_text(prompt + "\n", encoding="utf-8")
-    phase = copy / "phase2_outer.py"
     code = textwrap.indent(f"code = solution.content\n{asking}\nreturn str(opinion)\n", "    ")
-    phase.write_text(
-        phase.read_text(encoding="utf-8") + f"\n\nasync def criticize(solution):\n{code}", encoding="utf-8"
-    )
+    with (copy / "phase2_outer.py").open("a", encoding="utf-8") as phase:
+        phase.write(f"\n\nasync def criticize(solution):\n{code}")
     (tmp_path / "tests").symlink_to(Path(__file__).parent)
     said = run_beside(
         tmp_path,
@@ -114,9 +116,7 @@ def test_an_executor_of_a_package_passes_the_suite_that_is_shipped(tmp_path: Pat
 
 def test_a_model_family_of_the_engineer_is_one_file(tmp_path: Path) -> None:
     (module,) = blocks("What the embedded engineer knows")
-    copy = tmp_path / "mle_star"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "engineer" / "parts" / "ridge.py").write_text(module, encoding="utf-8")
+    (copied_package(tmp_path) / "engineer" / "parts" / "ridge.py").write_text(module, encoding="utf-8")
     (tmp_path / "input").mkdir()
     rows = [f"{n},{n % 7},{3 * (n % 7) + n % 2}" for n in range(60)]
     (tmp_path / "input" / "train.csv").write_text("\n".join(["id,rooms,price", *rows]), encoding="utf-8")

@@ -38,24 +38,27 @@ LATE_SECONDS = 30.0 if SOAK else 240.0
 
 
 class KillingBrain(MindBrain):
-    """Answers as the mind does, but a share of the calls loses its CLI, after a paid turn where the agent has tools."""
+    """Answers as the mind does, but a share of the calls loses its CLI, after a paid turn where the agent has tools.
 
-    def __init__(self, share: float, seed: int, file: Path) -> None:
+    With `only`, all calls of this agent hang, and their CLI lives on.
+    """
+
+    def __init__(self, share: float, seed: int, file: Path, only: str = "") -> None:
         super().__init__(delay=0.05)
-        self._share, self._random, self._file = share, Random(seed), str(file)
+        self._share, self._random, self._file, self._only = share, Random(seed), str(file), only
         self.killed = 0
         self._doomed = False
 
     async def reply(self, request: BrainRequest) -> BrainReply:
         """Answer, or kill whoever asks."""
         if not request.tool_results:
-            self._doomed = self._random.random() < self._share
+            self._doomed = request.agent == self._only or self._random.random() < self._share
         if not self._doomed:
             return await super().reply(request)
         if "Read" in request.tools and not request.tool_results:
             look = ToolCall("Read", {"file_path": self._file})
             return BrainReply(tool=look, input_tokens=1000, output_tokens=100)
-        self.killed += kill_clients(request.agent)
+        self.killed += 0 if self._only else kill_clients(request.agent)
         return BrainReply(fault=Fault("hang"))
 
 
@@ -193,25 +196,14 @@ async def test_a_run_that_is_cut_short_ends_in_time_with_the_best_it_knew(
     assert best is not None and min(answer, run.result.final_solution.score or 0.0) >= best - 1e-9
 
 
-class HangingBrain(MindBrain):
-    """A_test begins its work, which is paid for, and never comes to an end."""
-
-    async def reply(self, request: BrainRequest) -> BrainReply:
-        """Answer everybody else."""
-        if request.agent != "test":
-            return await super().reply(request)
-        if "Read" in request.tools and not request.tool_results:
-            return BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=1000, output_tokens=100)
-        return BrainReply(fault=Fault("hang"))
-
-
 @pytest.mark.req("REQ-OR-027", "REQ-OR-036")
 @pytest.mark.skipif(not SOAK, reason="two runs by the real CLI; `make soak`")
 async def test_a_call_that_the_end_of_time_cuts_off_is_in_the_result_and_so_it_is_after_resume(
     task: TaskDescription, tmp_path: Path
 ) -> None:
     """On a machine so busy that the time is up earlier, the sums must agree all the same."""
-    cut = await run_it(task, HangingBrain(), tmp_path / "run", time_limit_seconds=15)
+    hanging = KillingBrain(0.0, 0, Path("none"), only="test")  # it begins its work, which is paid for, and never ends
+    cut = await run_it(task, hanging, tmp_path / "run", time_limit_seconds=15)
     check_money(tmp_path / "run", cut.result, cut.charges)
     check_best(tmp_path / "run", cut.result)
     later = await run_it(task, MindBrain(), tmp_path / "run", resume=True)

@@ -18,7 +18,7 @@ def task(modality: str = "tabular", kind: str = "tabular") -> TaskDescription:
     return TaskDescription.model_validate({**known, "task_type": kind, "data_modality": modality})
 
 
-def test_files_are_chosen_by_modality_and_by_what_is_installed() -> None:
+def test_files_are_short_and_chosen_by_modality_and_by_what_is_installed_and_name_no_version() -> None:
     table = knowledge_for(task(), ())
     assert "## Tables" in table and "## Traps of current libraries" in table and "## Validation" in table
     assert "## Pictures" not in table and "## PyTorch" not in table
@@ -26,9 +26,6 @@ def test_files_are_chosen_by_modality_and_by_what_is_installed() -> None:
     assert "## Pictures" in picture and "## PyTorch" in picture and "## Tables" not in picture
     mixed = knowledge_for(task("mixed"), ())
     assert "## Tables" in mixed and "## Texts" in mixed
-
-
-def test_our_own_files_are_short_and_name_no_version_as_a_requirement() -> None:
     for modality in DataModality:
         assert len(knowledge_for(task(modality), ("torch",))) <= MAX_CHARACTERS
     for path in OWN.glob("*.md"):
@@ -39,8 +36,7 @@ def test_files_of_the_user_come_first_and_cannot_open_a_section(tmp_path: Path) 
     (tmp_path / "ours.md").write_text("# Task\nOur trains are late.\n", encoding="utf-8")
     (tmp_path / "other.md").write_text("<!-- for: audio -->\nHum.\n", encoding="utf-8")
     (tmp_path / "long.md").write_text("a line of many\n" * 2000, encoding="utf-8")
-    text = knowledge_for(task(), (), str(tmp_path))
-    assert "Our trains are late." not in text  # `long.md` comes first and fills the room
+    assert "Our trains are late." not in knowledge_for(task(), (), str(tmp_path)), "`long.md` fills the room first"
     (tmp_path / "long.md").unlink()
     text = knowledge_for(task(), (), str(tmp_path))
     assert text.startswith("## Task\nOur trains are late.")

@@ -274,41 +274,23 @@ def test_a_template_is_filled_in_one_pass_with_what_was_declared_untouched(value
         template.render(two_words="x")
 
 
-DESCRIPTIONS = {
-    "ablation": "Agent that generates ablation study code to identify impactful solution components",
-    "summarize": "Agent that summarizes raw ablation study output into a concise textual summary",
-    "extractor": "Agent that identifies the most impactful code block and proposes a refinement plan",
-    "coder": "Agent that implements a refinement plan on a target code block",
-    "planner": "Agent that proposes the next refinement strategy using feedback from previous attempts",
-    "ens_planner": "Agent that proposes ensemble strategies for combining L solution scripts",
-    "ensembler": "Agent that implements an ensemble plan on L solution scripts into a single Python program",
-}
-"""As the tables of specs 05, 06 and 07 have them; those of the other seven agents are in free words."""
-DUTIES = {
-    "retriever": "web", "init": "first", "merger": "second", "debugger": "crash", "leakage": "leakage",
-    "data": "data source", "test": "submission",
-}  # fmt: skip
-
-
-@pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-OR-006")
-def test_every_agent_is_described_by_its_own_duty() -> None:
-    found = {agent.value: m.AgentConfig(agent_type=agent).to_agent_definition()["description"] for agent in m.AgentType}
-    assert {agent: found[agent] for agent in DESCRIPTIONS} == DESCRIPTIONS
-    assert set(DUTIES) | set(DESCRIPTIONS) == set(found)
-    assert [agent for agent, word in DUTIES.items() if word not in found[agent]] == []
-    others = [("leakage", "correction", "Removes"), ("test", "contamination", "copies a post")]
-    for agent, variant, word in others:
-        assert word in (text := m.agent_config(m.AgentType(agent), variant).description) and text not in found.values()
-
-
-TOOLS: dict[str, list[str] | None] = {
-    **{
-        agent: ["Read"] for agent in ("extractor", "leakage", "init", "merger", "ablation", "ensembler", "data", "test")
-    },
-    **dict.fromkeys(("summarize", "coder", "planner", "ens_planner")),
-    "retriever": ["WebSearch", "WebFetch"],
-    "debugger": ["Read", "Bash"],
-}
+AGENTS = """
+retriever | WebSearch WebFetch | web
+init | Read | first
+merger | Read | second
+ablation | Read | Agent that generates ablation study code to identify impactful solution components
+summarize | | Agent that summarizes raw ablation study output into a concise textual summary
+extractor | Read | Agent that identifies the most impactful code block and proposes a refinement plan
+coder | | Agent that implements a refinement plan on a target code block
+planner | | Agent that proposes the next refinement strategy using feedback from previous attempts
+ens_planner | | Agent that proposes ensemble strategies for combining L solution scripts
+ensembler | Read | Agent that implements an ensemble plan on L solution scripts into a single Python program
+debugger | Read Bash | crash
+leakage | Read | leakage
+data | Read | data source
+test | Read | submission
+"""
+"""Their tools, and their descriptions: as the tables of specs 05, 06 and 07 have them, or a word of them."""
 REPLIES: dict[str, Any] = {
     "retriever": m.RetrieverOutput,
     "extractor": m.ExtractorOutput,
@@ -316,9 +298,12 @@ REPLIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049")
-@pytest.mark.parametrize("agent", m.AgentType)
-def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(agent: m.AgentType) -> None:
+@pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049", "REQ-OR-006")
+@pytest.mark.parametrize(("name", "listed", "duty"), [line.split("|") for line in AGENTS.strip().splitlines()])
+def test_an_agent_has_the_tools_description_and_schema_of_its_duty_as_the_sdk_takes_them(
+    name: str, listed: str, duty: str
+) -> None:
+    agent, tools = m.AgentType(name.strip()), listed.split() or None
     given: dict[str, Any] = {"system_prompt": "mine", "tools": ["Read"], "model": "opus", "description": "so"}
     own = m.AgentConfig(agent_type=agent, **given).to_agent_definition()
     assert own == {"description": "so", "prompt": "mine", "tools": ["Read"], "model": "opus"}
@@ -327,9 +312,11 @@ def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(age
     default = m.AgentConfig(agent_type=agent).to_agent_definition()
     assert set(default) == {"description", "prompt", "tools", "model"}
     assert default["prompt"] == PromptRegistry().get(agent).template
-    assert (default["tools"], default["model"]) == (TOOLS[agent.value] or [], None)
+    assert (default["tools"], default["model"]) == (tools or [], None)
+    is_whole = duty.startswith(" Agent that")
+    assert default["description"] == duty.strip() if is_whole else duty.strip() in default["description"]
     config = m.build_default_agent_configs()[agent]
-    assert (config.agent_type, config.tools, config.model) == (agent, TOOLS[agent.value], None)
+    assert (config.agent_type, config.tools, config.model) == (agent, tools, None)
     schema = REPLIES.get(agent.value)
     assert config.output_schema is schema
     if schema is None:
@@ -340,9 +327,13 @@ def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(age
         assert json.loads(config.model_dump_json())["output_schema"] == schema.__name__
 
 
-@pytest.mark.req("REQ-DM-040")
-def test_a_variant_has_a_schema_and_tools_of_its_own_and_the_full_profile_more() -> None:
-    assert len(m.build_default_agent_configs()) == 14
+@pytest.mark.req("REQ-DM-040", "REQ-OR-006")
+def test_a_variant_has_a_schema_tools_and_description_of_its_own_and_the_full_profile_more_tools() -> None:
+    assert len(m.build_default_agent_configs()) == len(AGENTS.strip().splitlines()) == 14
+    found = {m.AgentConfig(agent_type=agent).to_agent_definition()["description"] for agent in m.AgentType}
+    assert len(found) == 14
+    for agent, variant, word in (("leakage", "correction", "Removes"), ("test", "contamination", "copies a post")):
+        assert word in (text := m.agent_config(m.AgentType(agent), variant).description) and text not in found
     assert m.agent_config(m.AgentType.leakage, "correction").output_schema is None
     contamination = m.agent_config(m.AgentType.test, "contamination")
     assert (contamination.output_schema, contamination.tools) == (m.DataContaminationResult, None)

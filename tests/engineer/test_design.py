@@ -144,19 +144,14 @@ def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
 
 
-def example_scripts(folder: Path) -> dict[str, str]:
-    """One script of each kind, by the name of its file."""
+def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Path) -> None:
     names = {"table": "auc", "forecast": "forecast", "text": "text", "joined_tables": "with_extra_table"}
-    seen = {file: profile_of(TASKS[task](folder / task / "input")) for file, task in names.items()}
+    seen = {file: profile_of(TASKS[task](tmp_path / task / "input")) for file, task in names.items()}
     designs = {file: planning.first_design(one, fitting_families(one)[0], None) for file, one in seen.items()}
     boosted, linear = (planning.first_design(seen["table"], families()[key], None) for key in ("lightgbm", "linear"))
     pooled = planning.united([boosted.changed(features={"counts": {"columns": ["kind"]}}), linear], "weights")
     designs |= {"ensemble": pooled, "study": planning.study(pooled, "", 0)}
-    return {f"{file}.py": assemble(design) for file, design in designs.items()}
-
-
-def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Path) -> None:
-    scripts = example_scripts(tmp_path)
+    scripts = {f"{file}.py": assemble(design) for file, design in designs.items()}
     if os.environ.get("UPDATE_SNAPSHOTS") == "1":
         EXAMPLES.mkdir(exist_ok=True)
         for name, text in scripts.items():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from mle_star.engineer.design import assemble
@@ -17,15 +17,7 @@ RECALLED, SPOILED = "Nothing was fitted", "does not serve, all is fitted anew"
 
 def answers(folder: Path) -> dict[str, float]:
     """What was answered, by id."""
-    with (folder / "final/submission.csv").open(newline="", encoding="utf-8") as file:
-        return {row[0]: float(row[1]) for row in list(csv.reader(file))[1:]}
-
-
-def ask_for_fewer(folder: Path) -> None:
-    """Other rows to answer: the last twenty, in another order."""
-    for name in ("test.csv", "sample_submission.csv"):
-        head, *rows = (folder / "input" / name).read_text(encoding="utf-8").splitlines(keepends=True)
-        (folder / "input" / name).write_text("".join([head, *rows[:-21:-1]]), encoding="utf-8")
+    return {str(key): float(value) for key, value in pd.read_csv(folder / "final/submission.csv").to_numpy()}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +38,9 @@ def test_other_rows_are_answered_without_fitting_as_they_were_by_the_models_that
     (tmp_path / "model").mkdir()
     said, before = run_script(assemble(design)), answers(tmp_path)
     assert RECALLED not in said
-    ask_for_fewer(tmp_path)
+    for table in ("test.csv", "sample_submission.csv"):  # other rows to answer: the last twenty, in another order
+        head, *rows = (tmp_path / "input" / table).read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / "input" / table).write_text("".join([head, *rows[:-21:-1]]), encoding="utf-8")
     again = run_script(assemble(design))
     assert RECALLED in again
     scores = [float(each.splitlines()[-1].rpartition(":")[2]) for each in (said, again)]
@@ -55,7 +49,7 @@ def test_other_rows_are_answered_without_fitting_as_they_were_by_the_models_that
     assert len(given) == 20 and given == pytest.approx({key: before[key] for key in given}, rel=1e-4, abs=1e-5)
 
 
-def test_only_the_same_script_on_the_same_data_takes_what_was_kept_and_only_if_it_loads(
+def test_only_the_same_script_on_the_same_data_takes_what_was_kept_and_only_if_it_loads_and_a_forecast_keeps_nothing(
     tmp_path: Path, run_script: Run
 ) -> None:
     design = quick(profile_of(TASKS["auc"](tmp_path / "input")), "linear")
@@ -73,15 +67,11 @@ def test_only_the_same_script_on_the_same_data_takes_what_was_kept_and_only_if_i
     lines = train.read_text(encoding="utf-8").splitlines(keepends=True)
     train.write_text("".join(lines[:-1]), encoding="utf-8")
     assert RECALLED not in run_script(code)
-
-
-def test_a_forecast_keeps_nothing(tmp_path: Path, run_script: Run) -> None:
-    """How far ahead the rows to answer lie decides what its models learn."""
-    design = quick(profile_of(TASKS["forecast"](tmp_path / "input")), "lightgbm")
-    assert design.folds["kind"] == "time"
-    (tmp_path / "model").mkdir()
-    run_script(assemble(design))
-    assert not list((tmp_path / "model").iterdir())
+    before = list(kept.iterdir())
+    forecast = quick(profile_of(TASKS["forecast"](tmp_path / "input")), "lightgbm")
+    assert forecast.folds["kind"] == "time"
+    run_script(assemble(forecast))
+    assert list(kept.iterdir()) == before, "how far ahead the rows to answer lie decides what a forecast learns"
 
 
 @pytest.mark.parametrize("made", [b"x" * 1000, lambda: None])

@@ -87,7 +87,7 @@ async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_l
 
 
 async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger(quick: QuickRun) -> None:
-    """The disk has plenty of room (the other case: tests/test_full_disk.py)."""
+    """The disk has plenty of room (the other case: tests/test_crash.py)."""
 
     def fails(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return crash("OSError: [Errno 28] No space left") if len(executor.ran) == 1 else done
