@@ -87,9 +87,7 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-async def test_every_task_runs_with_every_seed_so_many_at_once_and_none_ends_another(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_every_task_runs_with_every_seed_come_what_may(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
     campaign = made(tmp_path, "a", "b", "odd", seeds=2, medals=medals, at_once=3)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
@@ -235,9 +233,7 @@ def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refus
     assert "holds a campaign already" in capsys.readouterr().err
 
 
-def test_a_campaign_goes_on_with_other_settings_and_keeps_none_that_are_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_campaign_goes_on_with_other_valid_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "c"
     Campaign.create(folder, [task("a", tmp_path)], 0, CONFIG)
     assert main(["sweep", "--resume", str(folder), "--executor", "slurm"]) == 1

@@ -103,9 +103,7 @@ def test_exit_codes_tell_wrong_input_from_a_failed_pipeline() -> None:
 
 
 @pytest.mark.parametrize("moment", ["mle_star.errors", "pydantic", "mle_star.orchestrator"])
-def test_three_quick_ctrl_c_before_there_is_a_journal_are_one_line_and_exit_code_130(
-    moment: str, tmp_path: Path
-) -> None:
+def test_three_ctrl_c_before_there_is_a_journal_are_one_line_and_exit_code_130(moment: str, tmp_path: Path) -> None:
     table, run_dir = tmp_path / "houses.csv", tmp_path / "run"
     table.write_text("size,price\n" + "".join(f"{row % 17},{row % 17 * 2}\n" for row in range(300)), encoding="utf-8")
     words = ["run", str(table), "--target", "price", "--model", "offline", "--output", str(run_dir)]

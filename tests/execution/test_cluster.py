@@ -84,9 +84,7 @@ asyncio.run(main())
 """
 
 
-def test_a_process_outside_of_the_cluster_reaches_it_through_its_client_port(
-    cluster: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_process_outside_reaches_the_cluster_through_its_client_port(cluster: dict[str, Any], tmp_path: Path) -> None:
     words = [sys.executable, "-c", CLIENT, cluster["client"], str(tmp_path)]
     root = Path(__file__).parents[2]
     for _ in range(4):  # Ray gives the process that serves a client half a minute to start

@@ -37,9 +37,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.req("REQ-EX-007", "REQ-EX-042")
-async def test_a_script_runs_with_its_directory_streams_and_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_THE_PARENT", "yes")
     path = tmp_path / "some script.py"
     path.write_text(
@@ -74,9 +72,7 @@ async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_
 
 
 @pytest.mark.req("REQ-EX-010", "REQ-EX-015", "REQ-EX-043")
-async def test_an_evaluation_cleans_writes_runs_and_scores_and_what_a_script_sets_stays_in_its_process(
-    task: m.TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_evaluation_is_clean(task: m.TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DB_PASSWORD", "NVIDIA_API_KEY"):
         monkeypatch.setenv(name, "hush")
     before, here = dict(os.environ), Path.cwd()
@@ -101,9 +97,7 @@ async def test_an_evaluation_cleans_writes_runs_and_scores_and_what_a_script_set
 
 
 @pytest.mark.req("REQ-EX-015")
-async def test_nothing_of_the_user_s_is_touched_and_a_directory_can_be_chosen(
-    task: m.TaskDescription, work: Path, tmp_path: Path
-) -> None:
+async def test_nothing_of_the_user_s_is_touched_by_chance(task: m.TaskDescription, work: Path, tmp_path: Path) -> None:
     data, own = Path(task.data_dir), tmp_path / "own"
     for folder in (data, work.parent, own):
         for name in ("input", "final"):
@@ -185,9 +179,7 @@ async def test_one_repair_is_enough_when_it_works(
 
 @pytest.mark.req("REQ-EX-021")
 @pytest.mark.parametrize(("retries", "calls"), [(None, 3), (1, 1), (0, 0)])
-async def test_an_error_that_stays_is_returned_not_raised(
-    retries: int | None, calls: int, task: m.TaskDescription
-) -> None:
+async def test_an_error_that_stays_is_not_raised(retries: int | None, calls: int, task: m.TaskDescription) -> None:
     repairs = Repairs(*(script(f"raise ValueError('{number}')") for number in range(1, 4)))
     last, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
     told = [ex.exception_line(text).rpartition("decoder.")[2] for text in repairs.told]
@@ -199,9 +191,7 @@ async def test_an_error_that_stays_is_returned_not_raised(
 
 
 @pytest.mark.req("REQ-EX-021")
-async def test_a_clean_run_without_a_score_is_no_case_for_the_debugger_and_cancellation_passes_through(
-    task: m.TaskDescription,
-) -> None:
+async def test_a_clean_run_without_a_score_and_a_cancellation_are_not_debugged(task: m.TaskDescription) -> None:
     repairs = Repairs(scored(0.5))
     last, result = await ex.evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
     assert (repairs.told, result.score, result.is_error) == ([], None, False)
@@ -366,9 +356,7 @@ def test_the_sentence_is_the_specified_one_with_the_limit_in_both_places_in_plai
         (ex.request_subsample_extraction, ["block", "single markdown code block"]),
     ],
 )
-def test_a_prompt_holds_the_script_and_its_wishes(
-    request_for: Callable[[m.SolutionScript], str], words: list[str]
-) -> None:
+def test_a_prompt_holds_script_and_wishes(request_for: Callable[[m.SolutionScript], str], words: list[str]) -> None:
     prompt = request_for(script(SAMPLING))
     assert SAMPLING in prompt
     wishes = prompt.replace(SAMPLING, "").lower()

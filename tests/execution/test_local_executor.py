@@ -60,9 +60,7 @@ class TestUnconfined(ExecutorContract):
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
-async def test_thousands_of_files_beside_one_that_is_no_data_can_be_shown(
-    sandbox: Literal["auto", "namespaces"], tmp_path: Path
-) -> None:
+async def test_thousands_of_files_beside_another_show(sandbox: Literal["auto", "namespaces"], tmp_path: Path) -> None:
     """Then the data are shown piece by piece, which makes an order that no argument of a program can hold."""
     data, run = tmp_path / "data", tmp_path / "data" / "runs" / "one"
     work = Path(ex.prepare_path_directory(run / "work", "main"))

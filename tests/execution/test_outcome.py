@@ -304,9 +304,7 @@ def test_scored_before_unscored_before_failed(direction: m.MetricDirection, orde
     st.lists(st.tuples(st.one_of(st.none(), st.integers(-3, 3).map(float)), st.booleans()), max_size=8),
     st.sampled_from([MAX, MIN]),
 )
-def test_no_script_stands_behind_one_it_beats_and_ties_keep_their_order(
-    scored: list[tuple[float | None, bool]], direction: m.MetricDirection
-) -> None:
+def test_ties_stay_and_better_ones_lead(scored: list[tuple[float | None, bool]], direction: m.MetricDirection) -> None:
     scripts = [script(str(number)) for number in range(len(scored))]
     ranked = ex.rank_solutions(scripts, [ended(*entry) for entry in scored], direction)
     good = [(int(one.content), entry.score) for one, entry in ranked if not entry.is_error and entry.score is not None]

@@ -535,9 +535,7 @@ def test_scripts_that_watch_the_clock_leave_more_for_the_last(open_run: OpenRun,
 @pytest.mark.req("REQ-EX-016")
 @pytest.mark.parametrize("fields", [{}, {"exit_code": 1, "stderr": TRACE}, {"exit_code": -1, "timed_out": True}])
 @pytest.mark.parametrize("known", [{"score": 0.25, "is_executable": True}, {"score": None, "is_executable": False}])
-async def test_the_given_script_stays_as_it_is(
-    fields: dict[str, Any], known: dict[str, Any], open_run: OpenRun
-) -> None:
+async def test_the_given_script_is_unchanged(fields: dict[str, Any], known: dict[str, Any], open_run: OpenRun) -> None:
     given = scored(0.5).model_copy(update=known)
     before, works = given.model_copy(deep=True), not fields
     with open_run(CONFIG, FixedExecutor(**fields)) as run:

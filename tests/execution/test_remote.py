@@ -185,9 +185,7 @@ async def test_a_free_place_goes_to_the_run_that_has_had_fewest_scripts() -> Non
         pass
 
 
-async def test_a_script_whose_machine_is_lost_runs_again_once_and_the_record_says_so(
-    open_run: OpenRun, tmp_path: Path
-) -> None:
+async def test_a_script_whose_machine_is_lost_runs_again_once_on_record(open_run: OpenRun, tmp_path: Path) -> None:
     carrier = Elsewhere(tmp_path / "elsewhere", lost=1)
     with open_run(executor=RemoteExecutor(CONFIG, carrier)) as run:
         result = await execute_in_run(scored(0.5))
@@ -211,9 +209,7 @@ async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_t
         await RemoteExecutor(CONFIG, Elsewhere(tmp_path / "nowhere", lost_on_the_way=9)).run(request)
 
 
-async def test_data_that_a_script_reads_are_not_removed_to_make_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mle_star.integrations.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"

@@ -230,9 +230,7 @@ async def test_what_cannot_be_scored_goes_to_the_debugger_with_the_reason_in_a_l
 
 
 @pytest.mark.parametrize(("turns", "views"), [(0.5, 1), (2.0, 2), (3.9, 3), (9.0, 5)])
-async def test_a_script_runs_on_as_many_views_as_fit(
-    turns: float, views: int, open_run: OpenRun, holdout: HoldOut
-) -> None:
+async def test_a_script_has_the_views_that_fit(turns: float, views: int, open_run: OpenRun, holdout: HoldOut) -> None:
     budget = Budget(CONFIG, clock=lambda: 0.0)
     with open_run(CONFIG, FixedExecutor(), budget=budget) as run:
         share = share_in_run(run, limit_in_run(run, "solution"))
@@ -372,9 +370,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("what", LINKS)
-async def test_no_member_chooses_where_a_blend_writes(
-    what: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_no_member_misleads_a_blend(what: str, open_run: OpenRun, task: TaskDescription, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     mine = "id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(400, 440))
@@ -404,9 +400,7 @@ class SlowInTheSearch(LocalExecutor):
         return raw.model_copy(update={"duration_seconds": 3500.0}) if is_slow else raw
 
 
-async def test_members_answer_anew_while_there_is_time(
-    open_run: OpenRun, task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_members_answer_anew_if_there_is_time(open_run: OpenRun, task: TaskDescription, tmp_path: Path) -> None:
     good = MEMBER.replace("LINK", "open('model/good', 'w').close()")
     bad = good.replace("> 25", "<= 25").replace("good", "bad")
     members = [script(text) for text in (good, bad, f"{good}# slow")]

@@ -48,9 +48,7 @@ def test_a_submission_exists_when_a_plain_file_has_bytes(work: Path) -> None:
 
 
 @pytest.mark.req("REQ-EX-025")
-def test_rows_are_counted_without_the_header_and_an_absent_submission_has_a_path(
-    work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_counted_without_header_and_absence_has_a_path(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)
     path = str(work / "final" / "submission.csv")
     assert get_submission_info(".") == {"exists": False, "path": path, "size_bytes": 0, "row_count": None}
