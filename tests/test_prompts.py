@@ -13,22 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mle_star import prompts
 from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
-from mle_star.prompts import (
-    AgentPrompt,
-    PromptRegistry,
-    facts_section,
-    fenced,
-    format_plan_history,
-    format_solutions,
-    ordinal,
-    render,
-)
 from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample, says
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
 REPO = Path(__file__).parent.parent
-REGISTRY = PromptRegistry()
+REGISTRY = prompts.PromptRegistry()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,10 +78,10 @@ def test_a_template_names_its_agent_and_can_be_registered() -> None:
     known: dict[str, Any] = {"figure_ref": "Figure 9", "template": "Do {M}", "variables": ["M"]}
     with pytest.raises(ValidationError):
         PromptTemplate(agent_type="poet", **known)
-    own = AgentPrompt(agent_type=AgentType.coder, name="coder", **known)
-    registry = PromptRegistry([own])
+    own = prompts.AgentPrompt(agent_type=AgentType.coder, name="coder", **known)
+    registry = prompts.PromptRegistry([own])
     assert len(registry) == 1 and registry.get(AgentType.coder).render(M="it", surplus="{M}") == "Do it"
-    other = PromptRegistry([own.model_copy(update={"template": "Do {M}!"})])
+    other = prompts.PromptRegistry([own.model_copy(update={"template": "Do {M}!"})])
     assert other.hash(AgentType.coder) != registry.hash(AgentType.coder)
     with pytest.raises(KeyError, match="planner"):
         registry.get(AgentType.planner)
@@ -101,7 +92,7 @@ def test_a_template_names_its_agent_and_can_be_registered() -> None:
 
 @pytest.mark.req("REQ-DM-031", "REQ-SF-025", "REQ-FN-011")
 @pytest.mark.parametrize("prompt", list(REGISTRY), ids=lambda prompt: prompt.name)
-def test_every_missing_variable_is_a_key_error_and_blanks_in_names_may_be_underscores(prompt: AgentPrompt) -> None:
+def test_a_missing_variable_is_a_key_error_and_blanks_may_be_underscores(prompt: prompts.AgentPrompt) -> None:
     values = {variable: SAMPLES[variable] for variable in prompt.variables}
     assert prompt.render(**{key.replace(" ", "_"): value for key, value in values.items()}) == prompt.render(**values)
     for missing in prompt.variables:
@@ -124,7 +115,7 @@ TRICKY = st.lists(
 @example(code="{bug}", bug="{code}")
 @example(code="```\n# Error\n```", bug="$0 \\0")
 def test_braces_backticks_and_jinja_inside_values_come_through_untouched(code: str, bug: str) -> None:
-    found = parts(render(AgentType.debugger, code=code, bug=bug))
+    found = parts(prompts.render(AgentType.debugger, code=code, bug=bug))
     assert found["Script"] == code
     assert found["Error"] == bug
     assert list(found) == ["", "Script", "Error", "Your task", "Rules", "Answer"]
@@ -135,36 +126,36 @@ def test_braces_backticks_and_jinja_inside_values_come_through_untouched(code: s
 def test_solutions_and_plans_come_through_untouched(first: str, second: str, plan: str) -> None:
     given_twice = [first, second, first]
     for agent, values in ((AgentType.ensembler, {"plan": plan}), (AgentType.ens_planner, {"plans": [], "scores": []})):
-        text = render(agent, L=3, solutions=given_twice, **values)
+        text = prompts.render(agent, L=3, solutions=given_twice, **values)
         found = parts(text)
         assert [found[f"{number} Python Solution"] for number in ("1st", "2nd", "3rd")] == given_twice
         assert found.get("Ensemble plan", plan) == plan and re.search(r"\b3 (Python )?[Ss]olutions", text)
-    coder = parts(render(AgentType.coder, code_block=first, plan=plan))
+    coder = parts(prompts.render(AgentType.coder, code_block=first, plan=plan))
     assert (coder["Code block"], coder["Plan"]) == (first, plan)
 
 
 @given(TRICKY, TRICKY)
 def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, two: str) -> None:
     shown = [text for text in (one, two) if text.strip()]
-    ablation = render(AgentType.ablation, solution_script="{previous_ablations}", previous_ablations=[one, two])
-    extractor = render(
+    ablation = prompts.render(AgentType.ablation, solution_script="{previous_ablations}", previous_ablations=[one, two])
+    extractor = prompts.render(
         AgentType.extractor, solution_script=one, ablation_summary=two, previous_code_blocks=["", one, two]
     )
     for number, text in enumerate(shown, 1):
-        assert f"## Study {number}\n\n{fenced(text, 'text')}" in ablation
-        assert f"## Block {number}\n\n{fenced(text)}" in extractor
-    history = render(AgentType.planner, code_block="{plans}", plans=[one, two], scores=[1.0, None])
+        assert f"## Study {number}\n\n{prompts.fenced(text, 'text')}" in ablation
+        assert f"## Block {number}\n\n{prompts.fenced(text)}" in extractor
+    history = prompts.render(AgentType.planner, code_block="{plans}", plans=[one, two], scores=[1.0, None])
     assert f"## Plan: {one}\n## Score: 1.0\n\n## Plan: {two}\n## Score: N/A (evaluation failed)" in history
 
 
 @pytest.mark.req("REQ-P2I-010", "REQ-P3-002", "REQ-P3-011")
 def test_sections_of_nothing_are_empty_and_solutions_carry_proper_ordinals() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        format_plan_history(["a", "b"], [1.0])
-    assert not format_plan_history([], []) and not format_solutions([])
+        prompts.format_plan_history(["a", "b"], [1.0])
+    assert not prompts.format_plan_history([], []) and not prompts.format_solutions([])
     numbers = [1, 2, 3, 4, 10, 11, 12, 13, 21, 22, 23, 101, 111]
     expected = "1st 2nd 3rd 4th 10th 11th 12th 13th 21st 22nd 23rd 101st 111th"
-    assert " ".join(ordinal(number) for number in numbers) == expected
+    assert " ".join(prompts.ordinal(number) for number in numbers) == expected
 
 
 def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_time(tmp_path: Path) -> None:
@@ -174,7 +165,7 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
     for prompt in REGISTRY:
         values = {name: SAMPLES[name] for name in (*prompt.variables, *prompt.optional) if name in SAMPLES}
         text, again = (
-            facts_section(prompt.agent_type, prompt.variant, task, PipelineConfig(), values) for _ in range(2)
+            prompts.facts_section(prompt.agent_type, prompt.variant, task, PipelineConfig(), values) for _ in range(2)
         )
         assert text == again and len(text) < 1000
         facts = json.loads(text.splitlines()[3])

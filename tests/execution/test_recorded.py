@@ -9,20 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded
-from mle_star.execution import (
-    LocalExecutor,
-    debug_text,
-    evaluate_batch,
-    evaluate_solution,
-    evaluate_with_retry,
-    exception_line,
-    execute_in_run,
-    prepare_path_directory,
-    verify_submission,
-)
 from mle_star.execution.artifacts import STATE
 from mle_star.execution.environment import script_environment
 from mle_star.execution.outcome import HEADER
@@ -87,7 +77,7 @@ async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
             "solution": "script", "ablation": "ablation-script", "submission": "submission-script",
         }  # fmt: skip
         for purpose in leaves:
-            await execute_in_run(scored(0.5), purpose=purpose, timeout_seconds=7)
+            await ex.execute_in_run(scored(0.5), purpose=purpose, timeout_seconds=7)
             assert (work / STATE).is_dir() == (purpose == "submission" and not linked), "where fitted models are kept"
         expected = []
         for purpose, leaf in leaves.items():
@@ -143,7 +133,7 @@ async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], s
     executor, results = FixedExecutor(**fields), list[m.EvaluationResult]()
     for seconds in (1, 50):  # the second time it is only read back, with its own limit
         with open_run(CONFIG.model_copy(update={"script_timeout_seconds": seconds}), executor) as run:
-            results.append(await execute_in_run(scored(0.5)))
+            results.append(await ex.execute_in_run(scored(0.5)))
             (event,) = finished(run)
             assert event.result == results[-1] and (event.result.submission, event.result.answers) == (None, [])
             assert notices(run) == ([("", "warning", LOST)] if "reruns" in fields else [])
@@ -152,13 +142,13 @@ async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], s
     assert (fresh.stdout, fresh.score, fresh.timeout_seconds) == (stdout, 0.5 if stdout else None, 1)
     assert {name: getattr(fresh, name) for name in {**fields, "stdout": ""}} == {**fields, "stdout": stdout}
     assert (fresh.is_error, fresh.error_traceback) == (not stdout, fields.get("stderr") if not stdout else None)
-    assert fresh.timed_out == ("time limit of 1 seconds" in debug_text(replayed))
+    assert fresh.timed_out == ("time limit of 1 seconds" in ex.debug_text(replayed))
 
 
 async def test_a_script_that_is_refused_does_not_run_and_is_told_whole(open_run: OpenRun) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG, executor) as run:
-        refused = await execute_in_run(script("exit()"))
+        refused = await ex.execute_in_run(script("exit()"))
         assert finished(run)[0].result == refused
     text = f"{HEADER}\nValueError: {refused.stderr.partition('ValueError: ')[2]}"
     told: dict[str, Any] = {"stdout": "", "stderr": text, "error_traceback": text, "is_error": True, "refused": True}
@@ -171,40 +161,40 @@ async def test_a_replayed_script_s_submission_lies_where_it_was_left(open_run: O
     for _ in range(2):
         with open_run(CONFIG, executor) as run:
             (run.work_dir / "final" / "submission.csv").unlink(missing_ok=True)
-            await execute_in_run(submitting(0.5))
-            assert verify_submission(str(run.work_dir)) and len(executor.requests) == 1
+            await ex.execute_in_run(submitting(0.5))
+            assert ex.verify_submission(str(run.work_dir)) and len(executor.requests) == 1
             seen.append([best_score(run), kept_submission(run), len(list(run.journal.events))])
     kept = run.ledger.kept
     assert seen[0] == seen[1] and kept is not None and (run.run_dir / kept.source).read_text() == GOOD
     with open_run(CONFIG, executor) as run:
-        await execute_in_run(submitting(0.5))
-        await execute_in_run(submitting(0.4, ""))
-        assert not verify_submission(str(run.work_dir))
+        await ex.execute_in_run(submitting(0.5))
+        await ex.execute_in_run(submitting(0.4, ""))
+        assert not ex.verify_submission(str(run.work_dir))
         for file in (run.run_dir / "artifacts").iterdir():
             file.unlink()
     with open_run(CONFIG, executor) as run:  # what was lost is made again
-        await execute_in_run(submitting(0.5))
-        assert len(executor.requests) == 3 and verify_submission(str(run.work_dir))
+        await ex.execute_in_run(submitting(0.5))
+        assert len(executor.requests) == 3 and ex.verify_submission(str(run.work_dir))
 
 
 async def test_changed_data_packages_seed_or_purpose_is_other_work(open_run: OpenRun, task: m.TaskDescription) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG, executor):
-        await execute_in_run(scored(0.5))
-        await execute_in_run(scored(0.5), purpose="ablation")
+        await ex.execute_in_run(scored(0.5))
+        await ex.execute_in_run(scored(0.5), purpose="ablation")
     assert len(executor.requests) == 2
     with open_run(CONFIG.model_copy(update={"seed": 7}), executor):
-        await execute_in_run(scored(0.5))
+        await ex.execute_in_run(scored(0.5))
     assert len(executor.requests) == 3
     for version, runs in (("1.26", 4), ("1.26", 4), ("2.0", 5)):
         with open_run(CONFIG, executor) as run:
             python = ev.Interpreter(version="3.11.2", packages={"numpy": version})
             run.journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, interpreter=python))
-            await execute_in_run(scored(0.5))
+            await ex.execute_in_run(scored(0.5))
         assert len(executor.requests) == runs
     (Path(task.data_dir) / "train.csv").write_text("other data")
     with open_run(CONFIG, executor):
-        await execute_in_run(scored(0.5))
+        await ex.execute_in_run(scored(0.5))
     assert len(executor.requests) == 6
 
 
@@ -214,18 +204,18 @@ async def test_changed_data_packages_seed_or_purpose_is_other_work(open_run: Ope
 async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: OpenRun) -> None:
     executor = Submitting()
     with open_run(CONFIG, executor) as run:
-        first = await execute_in_run(submitting(0.5))
-        await execute_in_run(submitting(0.4, ""))
-        second = await execute_in_run(submitting(0.5))
+        first = await ex.execute_in_run(submitting(0.5))
+        await ex.execute_in_run(submitting(0.4, ""))
+        second = await ex.execute_in_run(submitting(0.5))
         assert len(executor.requests) == 2
         assert (first.cached, second.cached) == (False, True)
         assert (second.score, second.stdout, second.duration_seconds) == (0.5, first.stdout, 0.0)
-        assert verify_submission(str(run.work_dir))
+        assert ex.verify_submission(str(run.work_dir))
         assert [event.result.cached for event in finished(run)] == [False, False, True]
         assert sorted(finished(run), key=lambda event: event.at) == finished(run)  # taken over now, not back then
     with open_run(CONFIG, executor):  # an earlier process's work counts, too
         with scope("elsewhere"):
-            assert (await execute_in_run(submitting(0.4, ""))).cached
+            assert (await ex.execute_in_run(submitting(0.4, ""))).cached
         assert len(executor.requests) == 2
 
 
@@ -233,8 +223,8 @@ async def on_paths(run: RunContext, *scripts: m.SolutionScript) -> list[m.Evalua
     """Run each script on a path of its own, all at once."""
 
     async def on_path(index: int) -> m.EvaluationResult:
-        with path_context(index, Path(prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
-            return await execute_in_run(scripts[index])
+        with path_context(index, Path(ex.prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
+            return await ex.execute_in_run(scripts[index])
 
     return await asyncio.gather(*map(on_path, range(len(scripts))))
 
@@ -251,7 +241,7 @@ async def test_the_same_work_asked_for_at_once_is_done_once(open_run: OpenRun) -
 async def test_who_waits_for_the_same_work_does_it_when_the_first_is_cancelled(open_run: OpenRun) -> None:
     executor = FixedExecutor(seconds=0.2)
     with open_run(CONFIG, executor) as run:
-        first, second, third = (asyncio.create_task(execute_in_run(scored(0.5))) for _ in range(3))
+        first, second, third = (asyncio.create_task(ex.execute_in_run(scored(0.5))) for _ in range(3))
         while not executor.requests:
             await asyncio.sleep(0.01)
         first.cancel()
@@ -271,12 +261,12 @@ async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run
             return await super().run(request)
 
     with open_run(CONFIG, Slow()) as run:
-        await execute_in_run(submitting(0.5))
-        running = asyncio.create_task(execute_in_run(submitting(0.6)))
+        await ex.execute_in_run(submitting(0.5))
+        running = asyncio.create_task(ex.execute_in_run(submitting(0.6)))
         while not (run.work_dir / "mine").exists():
             await asyncio.sleep(0.01)
-        assert (await execute_in_run(submitting(0.5))).cached
-        assert (await running).score == 0.6 and verify_submission(str(run.work_dir))
+        assert (await ex.execute_in_run(submitting(0.5))).cached
+        assert (await running).score == 0.6 and ex.verify_submission(str(run.work_dir))
 
 
 @pytest.mark.req("REQ-EX-042")
@@ -284,7 +274,7 @@ async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run
 async def test_without_the_cache_or_after_a_kill_work_is_done_again(fields: dict[str, Any], open_run: OpenRun) -> None:
     executor = FixedExecutor(**fields)
     with open_run(CONFIG.model_copy(update={"use_cache": bool(fields)}), executor):
-        assert not any([(await execute_in_run(scored(0.5))).cached for _ in range(3)])
+        assert not any([(await ex.execute_in_run(scored(0.5))).cached for _ in range(3)])
     assert len(executor.requests) == 3
 
 
@@ -309,7 +299,7 @@ async def test_the_best_valid_submission_is_saved(direction: m.MetricDirection, 
         run.ledger.direction = direction  # which the event of a run's start tells it
         with enter_run(run):
             for score in (0.5, 0.7, 0.3, 0.6):
-                await execute_in_run(submitting(score))
+                await ex.execute_in_run(submitting(score))
         final = run.run_dir / "final"
         assert (final / "best_solution.py").read_text() == submitting(kept).content
         assert (final / "best_submission.csv").read_text() == GOOD
@@ -340,17 +330,18 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
     """A final script may train on everything: what it prints was not measured on unseen rows."""
     failing = Submitting(exit_code=1)
     with open_run(CONFIG, Submitting()) as run:
-        await execute_in_run(submitting(0.9, "id,wrong\n1,1\n"))
+        await ex.execute_in_run(submitting(0.9, "id,wrong\n1,1\n"))
         assert (best_score(run), kept_submission(run)) == (0.9, None)
-        await execute_in_run(submitting(0.5))
+        await ex.execute_in_run(submitting(0.5))
         kept: tuple[float | None, str] | None = kept_submission(run)
         assert kept is not None and kept[0] == 0.5
         with enter_run(dataclasses.replace(run, executor=failing)):
-            await execute_in_run(submitting(0.95))
-        await execute_in_run(submitting(0.99), purpose="ablation")
+            await ex.execute_in_run(submitting(0.95))
+        await ex.execute_in_run(submitting(0.99), purpose="ablation")
         assert finished(run)[-1].result.submission is None, "a study submits nothing"
         final = submitting(0.99).model_copy(update={"phase": m.SolutionPhase.final})
-        assert (await evaluate_solution(final, run.task, CONFIG)).score == 0.99 and verify_submission(str(run.work_dir))
+        assert (await ex.evaluate_solution(final, run.task, CONFIG)).score == 0.99
+        assert ex.verify_submission(str(run.work_dir))
         assert finished(run)[-1].purpose == "submission"
         assert (best_score(run), kept_submission(run)) == (0.9, kept)
 
@@ -380,10 +371,11 @@ async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
         assert all("hush" not in request.env.values() for request in executor.requests)
         request = executor.requests[0]
         assert (request.input_dir, request.env["MLE_STAR_SEED"]) == (str(Path(task.data_dir).resolve()), "42")
-        await evaluate_solution(scored(2), run.task, CONFIG, gpu_indices=[3, 1])
+        await ex.evaluate_solution(scored(2), run.task, CONFIG, gpu_indices=[3, 1])
         assert executor.requests[-1].env["CUDA_VISIBLE_DEVICES"] == "3,1", "the chosen ones"
         asks = script("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")
-        result = await evaluate_solution(asks, run.task, CONFIG, working_dir=str(tmp_path / "own"), gpu_indices=[2, 0])
+        own = str(tmp_path / "own")
+        result = await ex.evaluate_solution(asks, run.task, CONFIG, working_dir=own, gpu_indices=[2, 0])
         assert result.stdout == "2,0\n", result.stderr
     with open_run(CONFIG, alone) as run:  # with too few GPUs scripts take turns
         run.shared.scripts.gpus = ["0"]
@@ -392,9 +384,9 @@ async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
 
 
 async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) -> None:
-    with open_run(CONFIG, LocalExecutor(CONFIG, sandbox="none")) as run:
+    with open_run(CONFIG, ex.LocalExecutor(CONFIG, sandbox="none")) as run:
         for score in (0.1, 0.2):
-            await execute_in_run(scored(score))
+            await ex.execute_in_run(scored(score))
         ((step, level, message),) = notices(run)
     assert (step, level) == ("run", "warning")
     assert message.startswith("scripts run unconfined, without namespaces: ")
@@ -408,10 +400,10 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
 
     with open_run(CONFIG, Spoiler()) as run:
         data = Path(run.task.data_dir)
-        result = await execute_in_run(scored(0.5))
+        result = await ex.execute_in_run(scored(0.5))
         ((_, level, message),) = notices(run)
         assert result.is_error and best_score(run) is None
-    words = "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
+    words = "the script changed the files in ./input, which are read-only; write to ./final or the current folder"
     assert result.error_traceback == f"{HEADER}\nPermissionError: {words}"
     assert (level, message) == ("error", f"{words}; restore {data} before you trust this run")
 
@@ -436,16 +428,16 @@ async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: Open
     now = [0.0]
     config = CONFIG.model_copy(update={"time_limit_seconds": 100, "script_timeout_seconds": 40, "use_cache": False})
     with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])):
-        await execute_in_run(scored(0.1))
-        await execute_in_run(scored(0.1), timeout_seconds=20)
+        await ex.execute_in_run(scored(0.1))
+        await ex.execute_in_run(scored(0.1), timeout_seconds=20)
         now[0] = 90.0
-        await execute_in_run(scored(0.1), timeout_seconds=20)
+        await ex.execute_in_run(scored(0.1), timeout_seconds=20)
         assert [request.timeout_seconds for request in executor.requests] == [40, 20, 10]
         now[0] = 101.0
         with pytest.raises(BudgetExceeded):
-            await execute_in_run(scored(0.1))
+            await ex.execute_in_run(scored(0.1))
     with open_run(config, executor, budget=Budget(config, clock=lambda: 200.0, spent_seconds=150)):
-        await execute_in_run(scored(0.1))  # replaying costs no time
+        await ex.execute_in_run(scored(0.1))  # replaying costs no time
     assert len(executor.requests) == 3
 
 
@@ -539,9 +531,9 @@ async def test_the_given_script_is_unchanged(fields: dict[str, Any], known: dict
     given = scored(0.5).model_copy(update=known)
     before, works = given.model_copy(deep=True), not fields
     with open_run(CONFIG, FixedExecutor(**fields)) as run:
-        result = await evaluate_solution(given, run.task, CONFIG)
-        await evaluate_batch([given], run.task, CONFIG)
-        returned, _ = await evaluate_with_retry(given, run.task, CONFIG, Repairs(), 0)
+        result = await ex.evaluate_solution(given, run.task, CONFIG)
+        await ex.evaluate_batch([given], run.task, CONFIG)
+        returned, _ = await ex.evaluate_with_retry(given, run.task, CONFIG, Repairs(), 0)
     assert (result.score, result.is_error, given) == (0.5, not works, before)
     assert returned is not given and (returned.score, returned.is_executable) == (0.5 if works else None, works)
 
@@ -556,8 +548,8 @@ async def test_an_unusable_score_line_goes_to_the_debugger(line: str, problem: s
     odd = {"stdout": f"{far}\n{line}\n{far}\n"}
     repairs, final = Repairs(scored(0.5)), script("last", m.SolutionPhase.final)
     with open_run(CONFIG, Turns(odd, {}, odd)) as run:
-        fixed, _ = await evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
+        fixed, _ = await ex.evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
         assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None
-        await evaluate_with_retry(final, run.task, CONFIG, repairs)
-    assert problem in exception_line(repairs.told[0])
+        await ex.evaluate_with_retry(final, run.task, CONFIG, repairs)
+    assert problem in ex.exception_line(repairs.told[0])
     assert len(repairs.told) == 1, "a final script need not print any"

@@ -159,13 +159,13 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses", "--yes"]) == 0
     assert service.uploads == [submission.read_bytes()]
     said = capsys.readouterr().out
-    assert "houses 71: complete, public score 0.1234, expected 0.4 (0.3 to 0.5), self-reported" in said
+    assert "houses 71: complete, public score 0.1234, expected 0.40000 (0.30000 to 0.50000), self-reported" in said
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
-    assert sent.expected == "0.4 (0.3 to 0.5), self-reported"
+    assert sent.expected == "0.40000 (0.30000 to 0.50000), self-reported"
     expected(run_dir, 0.7)  # another script was submitted since
     assert main(["kaggle", "status", str(run_dir)]) == 0
-    assert "public score 0.1234, expected 0.4 (0.3 to 0.5)" in capsys.readouterr().out
+    assert "public score 0.1234, expected 0.40000 (0.30000 to 0.50000)" in capsys.readouterr().out
 
 
 def test_without_a_credential_a_line_says_where_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

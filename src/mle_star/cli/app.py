@@ -22,8 +22,8 @@ from mle_star.errors import ConfigError, CredentialError, JournalError, MleStarE
 
 # The modules and their commands, each the name of a function, in the order of the help. A module is loaded when one of
 # its commands is called. To add a command: write a typer function (`Annotated[..., Option(...)]` in its
-# signature, docstring = help, first line = summary, an "Examples:" paragraph behind `\b`, `@takes_settings(...)` for
-# options of settings), raise `MleStarError` for what the user can fix, `typer.Exit(code)` for the exit codes.
+# signature, docstring = help, first line = summary, an "Examples:" paragraph behind `\b`, `Annotated[Given, ...]`
+# for options of settings), raise `MleStarError` for what the user can fix, `typer.Exit(code)` for the exit codes.
 MODULES = {
     "task": "demo init",
     "run": "run resume",
@@ -148,7 +148,7 @@ def _fail(message: str, code: int, prefix: str = ERROR) -> int:
     return code
 
 
-def _show_version(wanted: bool) -> None:
+def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -157,9 +157,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def _options(
-    version: Annotated[
-        bool, Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, Option("--version", is_eager=True, callback=_version, help="Show the version.")] = False,
     debug: Annotated[bool, Option("--debug", help="Show the traceback of an error, after a command, too.")] = False,
 ) -> None:
     """Give it a task and a folder of data; get back a checked submission, a readable script and a report.

@@ -19,7 +19,7 @@ from typer import Option
 
 from mle_star import seccomp
 from mle_star.cli import EXIT_WRONG_INPUT
-from mle_star.cli.options import NO_SETTINGS, Given, takes_settings
+from mle_star.cli.options import NO_SETTINGS, Given
 from mle_star.data.guess import guess_task
 from mle_star.errors import AgentError, AgentFailure, ConfigError, CredentialError, MleStarError
 from mle_star.execution import detect_gpu, inspect_interpreter, sandbox
@@ -48,10 +48,9 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-@takes_settings("python", "model", "base_url")
 def doctor(
     call: Annotated[bool, Option("--call", help="Make one real call of each kind; say what works.")] = False,
-    given: Given = NO_SETTINGS,
+    given: Annotated[Given, "python", "model", "base_url"] = NO_SETTINGS,
 ) -> None:
     """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
 

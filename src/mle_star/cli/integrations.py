@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from mle_star.cli import EXIT_FAILED, EXIT_NO_SUBMISSION, note, tell
-from mle_star.cli.options import NO_SETTINGS, Given, Run, Shown, seconds_of, takes_settings
+from mle_star.cli import EXIT_FAILED, EXIT_NO_SUBMISSION, in_words, note, tell
+from mle_star.cli.options import NO_SETTINGS, Given, Run, Shown, seconds_of
 from mle_star.data.folder import load_medals
 from mle_star.errors import ConfigError
 from mle_star.run.folder import RunFolder, find_run, first_line
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     from mle_star.integrations.campaign import Campaign, Entry
 
 
-@takes_settings("executor", "model")
 def sweep(
-    folders: Annotated[
-        list[Path] | None, Argument(metavar="TASK...", help="Task folders, or data as `run` takes them.")
-    ] = None,
+    folders: Annotated[list[Path] | None, Argument(metavar="TASK...", help="Task folders or what `run` takes.")] = None,
     seeds: Annotated[int | None, Option("--seeds", min=1, help="Runs of each task. [default: 1]")] = None,
     at_once: Annotated[int | None, Option("--at-once", min=1, help="Runs side by side. [default: 1]")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="The campaign's folder.")] = None,
     resume: Annotated[Path | None, Option("--resume", help="Continue the campaign in this folder.")] = None,
     max_budget: Annotated[float | None, Option("--max-budget", help="US dollars for all runs.")] = None,
     time_limit: Annotated[str | None, Option("--time-limit", help="Start no run after this time.")] = None,
-    given: Given = NO_SETTINGS,
+    given: Annotated[Given, "executor", "model"] = NO_SETTINGS,
 ) -> None:
     """Run many tasks, each with several seeds, within one budget; `--resume` continues whatever stopped it.
 
@@ -143,13 +140,17 @@ def kaggle(
 
 
 def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool:
-    from mle_star.integrations.competitions import expected_score, refresh, submit
+    from mle_star.integrations.competitions import refresh, submit
+    from mle_star.results import read_result
 
     folder = RunFolder(run_dir)
     if not folder.submission.is_file():
         raise ConfigError(f"{run_dir}: there is no submission to send")
     name = competition or first_line(run_dir).task.competition_id
-    expected = expected_score(folder)
+    expected = "unknown"
+    with suppress(ConfigError):
+        if measure := read_result(run_dir).expected:
+            expected = f"{in_words(measure)}, {measure.measured}"
     if not yes and not typer.confirm(f"send {folder.submission} to {name}, with the expected score {expected}?"):
         typer.echo("nothing was sent")
         return False
@@ -159,7 +160,6 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool
     return True
 
 
-@takes_settings("time_limit_seconds", "model", "max_budget_usd")
 def mlebench(
     data_dir: Annotated[Path, Argument(metavar="DATA_DIR", help="The competition's data.")] = Path("/home/data"),
     competition: Annotated[str, Option(envvar="COMPETITION_ID", help="Its id; else the folder's name.")] = "",
@@ -167,7 +167,7 @@ def mlebench(
     validate_url: Annotated[str, Option(help="The benchmark's server that checks a submission's form.")] = (
         "http://localhost:5000/validate"
     ),
-    given: Given = NO_SETTINGS,
+    given: Annotated[Given, "time_limit_seconds", "model", "max_budget_usd"] = NO_SETTINGS,
 ) -> None:
     """Solve a competition of MLE-bench: task from its folders, submission where it is graded.
 

@@ -78,9 +78,7 @@ def export(run_folder: Run, target: Annotated[Path, Argument(metavar="DIR", help
 
 
 def leaderboard(
-    run_folders: Annotated[
-        list[str] | None, Argument(metavar="[RUN]...", help=RUN_HELP, autocompletion=complete_run)
-    ] = None,
+    named: Annotated[list[str] | None, Argument(metavar="[RUN]...", help=RUN_HELP, autocompletion=complete_run)] = None,
     as_json: AsList = False,
     top: Annotated[int, Option(min=1, help="So many lines of each task at most.")] = 20,
 ) -> None:
@@ -94,13 +92,13 @@ def leaderboard(
     """
     from mle_star.views.shelf import leaderboards
 
-    runs = [find_run(name) for name in run_folders] if run_folders else runs_in(runs_folder())
+    runs = [find_run(name) for name in named] if named else runs_in(runs_folder())
     if not runs:
         raise ConfigError(f"there is no run in {runs_folder()} yet")
     boards, unread = leaderboards(runs)
-    if run_folders and unread:
+    if named and unread:
         raise ConfigError(unread[0])
-    if run_folders and len(boards) > 1:
+    if named and len(boards) > 1:
         raise ConfigError(f"these runs are about {' and '.join(boards)}: no one scale")
     for problem in unread:
         note(f"left out: {problem}")

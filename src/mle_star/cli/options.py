@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
 import typer
 from typer import Argument, Option
@@ -17,7 +17,6 @@ from mle_star.errors import ConfigError, MleStarError
 if TYPE_CHECKING:
     from mle_star.models import PipelineConfig
 
-Function = TypeVar("Function", bound=Callable[..., None])
 FLAGS = {
     "model": "--model",
     "base_url": "--base-url",
@@ -98,26 +97,19 @@ class Shown(NamedTuple):
 NO_SETTINGS, NOTHING_WANTED, AS_USUAL = Given(), Wanted(), Shown()
 
 
-def takes_settings(*names: str) -> Callable[[Function], Function]:
-    """A command with an option for each of these settings, and `--config` and `--set`; it gets them as a `Given`."""
-
-    def marked(function: Function) -> Function:
-        function.__dict__["settings"] = names
-        return function
-
-    return marked
-
-
 def with_settings(function: Callable[..., None]) -> Callable[..., None]:
-    """The function that typer calls: `Given`, `Wanted` and `Shown` are replaced by their options."""
+    """The function that typer calls: `Given`, `Wanted` and `Shown` are replaced by their options.
+
+    `Annotated[Given, "model"]` has an option for this setting, a bare `Given` for all, and both `--config` and `--set`.
+    """
     bundles: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        kind = parameter.annotation
+        kind, *names = get_args(parameter.annotation) or (parameter.annotation,)
         if kind not in (Given, Wanted, Shown):
             parameters.append(parameter)
             continue
-        options = _settings_of(function) if kind is Given else get_type_hints(kind, include_extras=True)
+        options = _settings_of(names or FLAGS) if kind is Given else get_type_hints(kind, include_extras=True)
         bundles[name] = (Given.of if kind is Given else kind, list(options))
         parameters += [
             parameter.replace(name=option, annotation=hint, default=kind._field_defaults.get(option))
@@ -135,10 +127,10 @@ def with_settings(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _settings_of(function: Callable[..., None]) -> dict[str, Any]:
-    """The options that a command has for settings."""
+def _settings_of(names: Iterable[str]) -> dict[str, Any]:
+    """The options that a command has for these settings."""
     return {
-        **{name: _option(name) for name in function.__dict__["settings"]},
+        **{name: _option(name) for name in names},
         "config": Annotated[Path | None, Option("--config", help="A YAML file with settings.")],
         "assignments": Annotated[
             list[str] | None, Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")

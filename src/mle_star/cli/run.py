@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from mle_star.integrations.mlflow import MlflowMirror
 
 
-@options.takes_settings(*options.FLAGS)
 def run(
     folder: Annotated[
         Path | None, Argument(metavar="DATA", help="A table, a zip, a folder with data, or one with task.yaml.")
@@ -89,8 +88,11 @@ def run(
         start_run(task, settings, place, view, fork_from=parent)
 
 
-@options.takes_settings("time_limit_seconds", "max_budget_usd", "executor")
-def resume(run_folder: Run, given: Given = NO_SETTINGS, view: Shown = AS_USUAL) -> None:
+def resume(
+    run_folder: Run,
+    given: Annotated[Given, "time_limit_seconds", "max_budget_usd", "executor"] = NO_SETTINGS,
+    view: Shown = AS_USUAL,
+) -> None:
     """Resume a run where it was stopped; what is recorded costs nothing again.
 
     The run continues with its own settings. Those given here replace them, another preset (`--set preset=good`)
@@ -174,7 +176,10 @@ def start_run(
             if not folder.journal.is_file():
                 raise
             stopped = RunInterrupted(f"stopped by Ctrl-C; `mle-star resume {name}` continues from here")
-        _write_report(run_dir)
+        try:
+            write_report(run_dir)
+        except Exception as error:  # a run is worth more than its report
+            tell(f"mle-star: the report could not be written: {error}")
     if stopped is not None:  # last, below the summary
         raise stopped
     if result.has_test and not result.submission_path:
@@ -224,14 +229,6 @@ def _say_what_is_missing(mirror: MlflowMirror, run_dir: Path, uri: str) -> None:
         words = f" ({mirror.problem})" if mirror.problem else ""
         again = f"mle-star mlflow {run_dir} {without_password(uri)}"
         note(f"MLflow missed the end of the run{words}; send it with: {again}")
-
-
-def _write_report(run_dir: Path) -> None:
-    """The page for people; a run is worth more than its report."""
-    try:
-        write_report(run_dir)
-    except Exception as error:
-        tell(f"mle-star: the report could not be written: {error}")
 
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:

@@ -116,10 +116,8 @@ async def evaluate_solution(
     """
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
-        purpose = purpose or ("submission" if solution.phase is SolutionPhase.final else "solution")
-        return await execute_in_run(
-            solution, purpose=purpose, timeout_seconds=timeout_override, gpu_indices=gpu_indices
-        )
+        role = purpose or ("submission" if solution.phase is SolutionPhase.final else "solution")
+        return await execute_in_run(solution, purpose=role, timeout_seconds=timeout_override, gpu_indices=gpu_indices)
     default = min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
     limit = default if timeout_override is None else timeout_override
     if strategy is ExecutorStrategy.sdk_bash and limit * 1000 > SDK_BASH_MAX_MS:
@@ -127,18 +125,16 @@ async def evaluate_solution(
         strategy = ExecutorStrategy.subprocess
     with _working_directory(task, config, working_dir) as base:
         try:
-            script_path = workspace.write_script(solution, base)
+            path = workspace.write_script(solution, base)
         except ValueError as error:
             return rejected(error)
-        log_event(ScriptStarted(path=script_path, characters=len(solution.content), timeout_seconds=limit))
+        log_event(ScriptStarted(path=path, characters=len(solution.content), timeout_seconds=limit))
         if strategy is ExecutorStrategy.sdk_bash:
-            raw = await execute_script_via_sdk(script_path, base, int(limit * 1000), bash_tool=bash_tool)
+            raw = await execute_script_via_sdk(path, base, int(limit * 1000), bash_tool=bash_tool)
         else:
             data, env = DataFolder(task.data_dir, ours=base), script_environment(config, gpu_indices)
             shown = str(data.root) if working_dir is None and data.is_whole else None  # else links show the data
-            request = ScriptRequest(
-                script_path=script_path, working_dir=base, timeout_seconds=limit, env=env, input_dir=shown
-            )
+            request = ScriptRequest(script_path=path, working_dir=base, timeout_seconds=limit, env=env, input_dir=shown)
             raw = await LocalExecutor(config).run(request)
     result = build_evaluation_result(raw, task=task, timeout_seconds=limit, letter=config.letter)
     log_event(ScriptFinished(digest="", script="", result=result))

@@ -15,6 +15,7 @@ from mle_star.models.texts import TRACEBACK_HEADER, shorten
 from mle_star.run.events import ScriptPurpose
 
 HEADER = TRACEBACK_HEADER
+CHANGED_DATA = "the script changed the files in ./input, which are read-only; write to ./final or the current folder"
 GROUP_HEADER = f"  + Exception Group {HEADER}"
 SCRIPT_NAME = "solution.py"
 MAX_MESSAGE = 4000

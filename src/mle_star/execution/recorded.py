@@ -18,7 +18,7 @@ from mle_star.execution.artifacts import STATE, keep_best, keep_submission, rest
 from mle_star.execution.environment import script_environment
 from mle_star.execution.executors import announced, script_slot
 from mle_star.execution.limits import RESERVE_BYTES
-from mle_star.execution.outcome import build_evaluation_result, debug_text, failed, rejected
+from mle_star.execution.outcome import CHANGED_DATA, build_evaluation_result, debug_text, failed, rejected
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.execution.workspace import hidden_from, link_input_data, own_folder, reset_working_directory, write_script
 from mle_star.holdout.answers import Ungradable, read_answers, write_answers
@@ -37,9 +37,6 @@ KEPT_PROBLEM = 2000
 
 _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
 """How a script, a library or the quota says that there was no room."""
-_CHANGED_DATA = (
-    "the script changed the files in ./input, which are read-only; write to ./final or the current directory"
-)
 
 
 @dataclass(frozen=True)
@@ -273,11 +270,14 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
     result = build_evaluation_result(raw, job.purpose, run.task, limit, letter=config.letter)
     if await asyncio.to_thread(data.changed_since, before):  # possible only where nothing confines it
-        message = f"{_CHANGED_DATA}; restore {run.task.data_dir} before you trust this run"
+        message = f"{CHANGED_DATA}; restore {run.task.data_dir} before you trust this run"
         run.record(Notice(level="error", message=message))
-        result = failed(result, f"PermissionError: {_CHANGED_DATA}")
+        result = failed(result, f"PermissionError: {CHANGED_DATA}")
     if result.is_error and _NO_ROOM.search(debug_text(result)):
-        await _raise_if_full(run)
+        await _make_anew(run, scoring.data_of(run))
+        free = await asyncio.to_thread(lambda: shutil.disk_usage(run.work_dir).free)
+        if free < RESERVE_BYTES:  # without what it wrote itself there is no room either: no debugger can help it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.work_dir))
     return result
 
 
@@ -311,11 +311,3 @@ async def _make_anew(run: RunContext, data: DataFolder) -> None:
         run.record(Notice(level="warning", message=message))
     if data.root.is_dir():
         await asyncio.to_thread(link_input_data, str(data.root), str(run.work_dir), ours=run.run_dir)
-
-
-async def _raise_if_full(run: RunContext) -> None:
-    """A script found no room. If there is none without what it wrote itself either, no debugger can help it."""
-    await _make_anew(run, scoring.data_of(run))
-    free = await asyncio.to_thread(lambda: shutil.disk_usage(run.work_dir).free)
-    if free < RESERVE_BYTES:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.work_dir))

@@ -10,8 +10,8 @@ import logging
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -152,7 +152,11 @@ class Campaign:
                 self._write()
                 tell(entry)
 
-        with self._alone():
+        try:  # two processes would take each other's runs for failed ones, and each other's tables away
+            alone = FileLock(self.folder / f"{PLAN}.lock").acquire(timeout=0)
+        except Timeout:
+            raise ConfigError(f"another process works on the campaign in {self.folder}") from None
+        with alone:
             async with opened_executor(self.plan.config) as executor, self._placed(start, executor) as start:
                 runs = [asyncio.create_task(one(number)) for number in range(len(self.entries))]
                 try:
@@ -178,15 +182,6 @@ class Campaign:
         data = (task.data_dir for task in self.plan.tasks)
         async with hosted(start, executor, self.plan.config, self.folder, data) as placed:
             yield placed
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Two processes would take each other's runs for failed ones, and each other's tables away."""
-        try:
-            with FileLock(self.folder / f"{PLAN}.lock", timeout=0):
-                yield
-        except Timeout:
-            raise ConfigError(f"another process works on the campaign in {self.folder}") from None
 
     def _known(self, entry: Entry) -> Entry:
         """What an earlier process has left of a run."""

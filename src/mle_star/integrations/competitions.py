@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from mle_star.data.folder import TASK_FILE, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.errors import ConfigError
-from mle_star.models import FinalResult, Frozen
+from mle_star.models import Frozen
 from mle_star.run.folder import RunFolder, place_copy, write_whole
 
 KEPT_FILE = "kaggle.json"
@@ -72,17 +72,6 @@ def submit(run_dir: Path, competition: str, message: str, expected: str) -> Sent
     sent = Sent(competition=competition, ref=int(reply.ref), message=message, expected=expected)
     _keep(run_dir, [*kept(run_dir), sent])
     return sent
-
-
-def expected_score(folder: RunFolder) -> str:
-    """The expected score of a run's result, in words."""
-    expected = None
-    with suppress(OSError, ValueError):
-        expected = FinalResult.model_validate_json(folder.result.read_bytes()).expected
-    if expected is None:
-        return "unknown"
-    between = "" if expected.low is None else f" ({expected.low:.5g} to {expected.high:.5g})"
-    return f"{expected.score:.5g}{between}, {expected.measured}"
 
 
 def refresh(run_dir: Path, *, wait_seconds: float = 0.0) -> list[Sent]:

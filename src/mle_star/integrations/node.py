@@ -16,9 +16,10 @@ from mle_star.execution import workspace
 from mle_star.execution.artifacts import STATE
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.local import LocalExecutor
-from mle_star.execution.outcome import HEADER
+from mle_star.execution.outcome import CHANGED_DATA, HEADER
 from mle_star.execution.process import NOTE
 from mle_star.integrations.remote import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
+from mle_star.models.texts import digest_of
 from mle_star.run.context import ScriptRequest
 
 FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
@@ -26,7 +27,6 @@ FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
 PREFIX, IN_USE = "script-", "data-in-use"
 """How the folders of scripts at work are called, and the link in each to the data that its script reads."""
 LEFT_SECONDS = 60.0
-_SPOILED = "PermissionError: the script changed the files in ./input, which are read-only"
 _OWN_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 """Where programs and libraries lie is this machine's to say, not the sender's."""
 
@@ -68,7 +68,10 @@ class Node:
         _claim(folder)
         for name in ("files", "views", "work"):
             (folder / name).mkdir(exist_ok=True)
-        self._remove_stale()
+        for part in (folder / "files").glob(".*"):
+            if time.time() - _last_used(part) > 3600:  # its sender was lost on the way
+                workspace.remove_entry(part)
+        workspace.remove_left_behind(folder / "work", PREFIX, LEFT_SECONDS)
 
     # --- data -------------------------------------------------------------------------------------------------
 
@@ -113,7 +116,8 @@ class Node:
         return view
 
     def _view(self, parcel: Parcel) -> Path:
-        return self.folder / "views" / parcel.data_digest
+        """Where the data of a parcel are shown: under the name of their whole content."""
+        return self.folder / "views" / digest_of(*(f"{file.path}\0{file.digest}" for file in parcel.data))
 
     def _file(self, digest: str) -> Path:
         return self.folder / "files" / digest
@@ -137,13 +141,6 @@ class Node:
             with contextlib.suppress(OSError):  # that script has just ended
                 found.add(link.readlink())
         return found
-
-    def _remove_stale(self) -> None:
-        """Working folders of processes that died hard, and files whose sender was lost on the way."""
-        for part in (self.folder / "files").glob(".*"):
-            if time.time() - _last_used(part) > 3600:
-                workspace.remove_entry(part)
-        workspace.remove_left_behind(self.folder / "work", PREFIX, LEFT_SECONDS)
 
     # --- scripts ----------------------------------------------------------------------------------------------
 
@@ -174,7 +171,8 @@ class Node:
             files, left = collect(work / "final")
             fitted = whole(work / STATE) if STATE in parcel.folders else {}
             if raw.isolation.strength < 2 and not shared_data and not _is_intact(view, parcel):
-                raw = raw.model_copy(update={"stderr": f"{raw.stderr}\n{HEADER}\n{_SPOILED}\n", "exit_code": 1})
+                stderr = f"{raw.stderr}\n{HEADER}\nPermissionError: {CHANGED_DATA}\n"
+                raw = raw.model_copy(update={"stderr": stderr, "exit_code": 1})
                 files, fitted = {}, {}
                 for path in (self._view(parcel), *(self._file(file.digest) for file in parcel.data)):
                     workspace.remove_entry(path)

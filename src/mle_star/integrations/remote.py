@@ -26,7 +26,6 @@ from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.process import NOTE, SIGKILL, LogFile
 from mle_star.execution.workspace import clean_output_directory, entries_below, linked_places, remove_entry
 from mle_star.models import ExecutionRawResult, PipelineConfig
-from mle_star.models.texts import digest_of
 from mle_star.run.context import ScriptRequest
 
 logger = logging.getLogger("mle_star.execution")
@@ -66,11 +65,6 @@ class Parcel:
     folders: dict[str, Files] = field(default_factory=dict)  # what lies beside the script: members, a fitted state
     hidden: tuple[str, ...] = ()  # what no script may see, where machines share a disk ...
     readable: tuple[str, ...] = ()  # ... and where links among the data lead there
-
-    @property
-    def data_digest(self) -> str:
-        """Names the data as a whole."""
-        return digest_of(*(f"{file.path}\0{file.digest}" for file in self.data))
 
 
 @dataclass(frozen=True)

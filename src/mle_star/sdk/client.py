@@ -214,10 +214,10 @@ class AgentClient:
 
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
-        attempts, again = 0, ""
+        tries, again = 0, ""
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
         while True:
-            attempts += 1
+            tries += 1
             left = None if cap is None else cap - bill.usd
             if left is not None and left <= 0:
                 raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
@@ -236,9 +236,7 @@ class AgentClient:
                 continue
             waits = delays.get(outcome.reason)
             if not waits or self._pool.closed:
-                raise AgentError(
-                    outcome.message, agent=agent, reason=outcome.reason, attempts=attempts, cost_usd=bill.usd
-                )
+                raise AgentError(outcome.message, agent=agent, reason=outcome.reason, attempts=tries, cost_usd=bill.usd)
             what = "the service is busy" if outcome.reason == "rate_limit" else "the connection failed"
             message = f"{agent}: {what} ({outcome.message[:200]}); trying again in {waits[0]:g} s"
             logger.warning(message)

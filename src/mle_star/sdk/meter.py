@@ -87,9 +87,7 @@ class Meter:
 class Tariff:
     """Turns usage into US dollars: by the user's price of a name, else of the model asked for, else by list price."""
 
-    def __init__(
-        self, warn: Callable[[str], None] = lambda message: None, own: Mapping[str, Price] | None = None
-    ) -> None:
+    def __init__(self, warn: Callable[[str], None] = lambda _: None, own: Mapping[str, Price] | None = None) -> None:
         self._warn, self._own = warn, own or {}
 
     def as_the_cli_counts(self, usd: float | None, model: str) -> float | None:
