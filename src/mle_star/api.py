@@ -122,11 +122,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the score in a sentence, the best scripts, and where the report is."""
-        rows = leaderboard_rows(self.path)[:5]
         cells = "".join(
             f"<tr><td style='text-align:left'>{html.escape(row['step'])}</td><td>{text.score(row['score'])}</td>"
             f"<td>{'✓' if row['chosen'] else ''}</td></tr>"
-            for row in rows
+            for row in leaderboard_rows(self.path)[:5]
         )
         here, page = Path.cwd().resolve(), self.report.resolve()
         link = page.relative_to(here).as_posix() if page.is_relative_to(here) else page.as_uri()

@@ -257,7 +257,7 @@ class _Pipeline:
         results = await paths.run(seconds)
         ends: tuple[Outcome, ...] = ("completed", "cancelled")
         outcome: Outcome = next((end for end in ends if end in statuses), "failed")
-        best = final_result.best_of(results, self.task.metric_direction)
+        best = final_result.best_path(results, self.task.metric_direction)
         stage.ended(outcome, ", ".join(statuses), score=None if best is None else best.best_score)
         return results
 
@@ -283,7 +283,7 @@ class _Pipeline:
 
     def _choose(self, found: Found) -> SolutionScript:
         """What goes into finalization: the ensemble, else the best path, else the initial solution."""
-        best, phase3 = final_result.best_of(found.phase2, self.task.metric_direction), found.phase3
+        best, phase3 = final_result.best_path(found.phase2, self.task.metric_direction), found.phase3
         single = found.phase1.initial_solution if best is None else best.best_solution
         if phase3 is None:
             return single

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from mle_star.execution import verify_submission
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_first, best_of
 from mle_star.models import (
     AgentType,
     EnsembleAttempt,
@@ -115,9 +115,7 @@ def _take_over(attempts: list[EnsembleAttempt], r: int, checked: SolutionScript)
 
 def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:
     """r*: the last of the rounds with the best score; None when no round has one."""
-    scored = [r for r, attempt in enumerate(attempts) if attempt.score is not None]
-    ranked = best_first(reversed(scored), lambda r: attempts[r].score, direction)
-    return ranked[0] if ranked else None
+    return best_of(reversed(range(len(attempts))), lambda r: attempts[r].score, direction)
 
 
 def _result(

@@ -20,7 +20,7 @@ from mle_star.run.context import scope
 from mle_star.run.folder import RunFolder
 from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
-from mle_star.search.final_result import best_of, diagnostics_of
+from mle_star.search.final_result import best_path, diagnostics_of
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
 
@@ -152,8 +152,8 @@ async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun)
     clean = solution(script(0.6), score=0.6)
     empty: dict[str, Any] = {"ablation_summaries": [], "refined_blocks": [], "step_history": []}
     results = [Phase2Result(**empty, best_solution=one, best_score=one.score or 0.0) for one in (clean, leaking)]
-    assert best_of(results, MetricDirection.maximize) is results[0]
-    assert best_of(results[1:], MetricDirection.maximize) is results[1]
+    assert best_path(results, MetricDirection.maximize) is results[0]
+    assert best_path(results[1:], MetricDirection.maximize) is results[1]
     quick_run.agents.always("ensembler", "No.")
     fallback = await run_phase3([leaking, clean], quick_run.task, settings(R=1))
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6

@@ -29,7 +29,7 @@ from mle_star.models import (
 )
 from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
 from mle_star.run import events as ev
-from mle_star.search.final_result import best_of
+from mle_star.search.final_result import best_path
 from tests.method.loops import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, CalmRun, QuickRun, settings, story, submitted
 from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
@@ -195,7 +195,7 @@ async def test_the_worse_of_two_solutions_is_submitted_only_when_that_is_wanted(
     task = task.model_copy(update={"metric_direction": direction, "evaluation_metric": metric})
     result = await quick(task=task, agents=MindAgents(mind))
     assert result.phase3 is not None and result.phase3.best_ensemble_score == worse
-    path = best_of(result.phase2_results, direction)
+    path = best_path(result.phase2_results, direction)
     assert path is not None and result.final_solution.score == path.best_score != worse
     words = f"the best path ({path.best_score:g}) beats every ensemble ({worse:g}): the "
     assert any(warning.startswith(f"{words}path is ") for warning in result.warnings)

@@ -170,7 +170,7 @@ def test_a_later_event_takes_the_place_of_the_earlier_and_cancelled_work_ends_wi
     story = RunStory.from_events(ev.Notice(message=message) for message in ("waiting", "still waiting"))
     for accepted in (False, True):
         story.apply(ev.DebugAttempted(step="phase1/candidate-0/debugger", error="a", accepted=accepted))
-    assert [repair.accepted for repair in story.repairs.values()] == [True]
+    assert [repair.accepted for repair in story.ledger.repaired.values()] == [True]
     assert [message for _, message in story.notices] == ["waiting", "still waiting"]
     for path in (0, 1):
         story.apply(ev.PhaseStarted(step=f"phase2/path-{path}", phase="phase2", path=path))
@@ -206,7 +206,8 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_and_the_one_that_bro
         accepted |= {one.step} if one.accepted else set()
     assert line.ensemble is not None and line.ensemble == story.best_ensemble
     assert (line.source, line.submitted) == ("ensemble", line.ensemble.step)
-    assert line.candidate is not None and line.candidate.model_name in story.models
+    assert line.candidate is not None and story.ledger.retrieved is not None
+    assert line.candidate.model_name in story.ledger.retrieved.names
     assert list(line.paths) == [0, 1, 2]
     for gains in line.paths.values():
         assert all(gain.accepted for gain in gains) and len({gain.t for gain in gains}) == len(gains)

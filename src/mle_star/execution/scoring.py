@@ -17,7 +17,7 @@ from mle_star.execution.outcome import failed
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.views import write_sample
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_of
 from mle_star.models import EvaluationResult, Measure, SolutionScript, is_improvement
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
@@ -198,7 +198,7 @@ def incumbent(holdout: HoldOut, scored: Iterable[ScriptRun], views: int | None =
     scripts = [event for event in scored if event.score is not None]
     enough = max((len(event.result.answers) for event in scripts), default=0) if views is None else views
     able = [event for event in scripts if len(event.result.answers) >= enough]
-    return next(iter(best_first(able, lambda event: event.score, holdout.scorer.metric.direction)), None)
+    return best_of(able, lambda event: event.score, holdout.scorer.metric.direction)
 
 
 def compared(

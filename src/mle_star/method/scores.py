@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from functools import cmp_to_key
 from typing import NamedTuple, TypeVar
 
 from mle_star.models import SCORE_PATTERN, EvaluationResult, MetricDirection, SolutionScript, is_improvement
@@ -117,16 +116,13 @@ def is_better_solution(new_result: EvaluationResult, old_score: float, direction
 
 def best_first(items: Iterable[T], score: Callable[[T], float | None], direction: MetricDirection) -> list[T]:
     """The items by their scores; those without one come last, ties keep their order."""
+    sign = -1 if direction is MetricDirection.maximize else 1
+    return sorted(items, key=lambda item: (score(item) is None, sign * (score(item) or 0.0)))
 
-    def compare(left: T, right: T) -> int:
-        first, second = score(left), score(right)
-        if first is None or second is None:
-            return (first is None) - (second is None)
-        if is_improvement(first, second, direction):
-            return -1
-        return 1 if is_improvement(second, first, direction) else 0
 
-    return sorted(items, key=cmp_to_key(compare))
+def best_of(items: Iterable[T], score: Callable[[T], float | None], direction: MetricDirection) -> T | None:
+    """The item with the best score, the first one on ties; None where none has any."""
+    return next((item for item in best_first(items, score, direction) if score(item) is not None), None)
 
 
 def rank_solutions(

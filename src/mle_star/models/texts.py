@@ -86,3 +86,16 @@ def printable(text: str, *, keep: str = "") -> str:
         char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
         for char in text
     )
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{max(seconds, 0):.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

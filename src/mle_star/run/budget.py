@@ -154,13 +154,8 @@ class Budget:
     @property
     def spare_seconds(self) -> float:
         """Seconds until finalization's share of the whole time begins."""
-        return self.time_limit * (1 - self._shares.finalization) - self._extra_seconds - self.elapsed()
-
-    @property
-    def _extra_seconds(self) -> float:
-        """What running the solution again (`again_seconds`) takes beyond finalization's share of the time."""
-        wanted = min(self.again_seconds, MOST_AGAIN * self.time_limit)
-        return max(wanted - self._shares.finalization * self.time_limit, 0.0)
+        again = min(self.again_seconds, MOST_AGAIN * self.time_limit)  # which may take more than that share
+        return self.time_limit - max(self._shares.finalization * self.time_limit, again) - self.elapsed()
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
 
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_first, best_of
 from mle_star.models import EvaluationResult, MetricDirection, is_improvement
 from mle_star.models.phases import phase_of
 from mle_star.models.texts import digest_of
@@ -386,4 +386,4 @@ class Ledger:
 
 def best_score(scores: Iterable[float | None], direction: MetricDirection) -> float | None:
     """The best of some scores; None when there is none."""
-    return next(iter(best_first(scores, lambda score: score, direction)), None)
+    return best_of(scores, lambda score: score, direction)

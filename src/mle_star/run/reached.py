@@ -5,7 +5,7 @@ Only what this process has done, or taken over from the record, counts.
 
 from __future__ import annotations
 
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_of
 from mle_star.models import (
     CodeBlock,
     EnsembleAttempt,
@@ -34,7 +34,7 @@ def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScr
     ledger, direction = current_run().ledger, current_run().task.metric_direction
     scored = [run for run in ledger.runs_reached(place) if run.score is not None]
     clean = [run for run in scored if not ledger.leaks(run.script, phase_of(place))]  # what a later one finds is its
-    best = next(iter(best_first(clean or scored, lambda run: run.score, direction)), None)
+    best = best_of(clean or scored, lambda run: run.score, direction)
     if best is None or best.score is None:
         return known
     leaking = not clean
@@ -196,9 +196,8 @@ def partial_phase3(place: str, inputs: list[SolutionScript]) -> Phase3Result | N
         for node in current_run().ledger.reached(place)
         if isinstance(node.event, EnsembleTried)
     ]
-    scored = [attempt.solution for attempt in reversed(attempts) if attempt.score is not None]
-    ranked = best_first(scored, lambda script: script.score, current_run().task.metric_direction)
-    best = best_reached(place, ranked[0] if ranked else None)
+    last = best_of(reversed(attempts), lambda attempt: attempt.score, current_run().task.metric_direction)
+    best = best_reached(place, None if last is None else last.solution)
     return None if best is None or best.leaking else phase3_result(inputs, attempts, best)
 
 

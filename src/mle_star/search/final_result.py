@@ -19,7 +19,7 @@ from mle_star.holdout.answers import Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_of
 from mle_star.models import (
     FinalResult,
     Measure,
@@ -41,10 +41,10 @@ from mle_star.search.control import Stop
 logger = logging.getLogger("mle_star.orchestrator")
 
 
-def best_of(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
+def best_path(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
     """The path with the best score; a later one on ties. A leaking solution counts only where all leak."""
     counted = [result for result in results if not result.best_solution.leaking] or results
-    return next(iter(best_first(reversed(counted), lambda result: result.best_score, direction)), None)
+    return best_of(reversed(counted), lambda result: result.best_score, direction)
 
 
 def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, float]:
@@ -134,9 +134,8 @@ def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> 
 def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, Any] | None = None) -> dict[str, Any]:
     """How the final solution came about, phase by phase. `chosen` is what went into finalization, by `selection`."""
     direction, phase1, phase2 = result.task.metric_direction, result.phase1, result.phase2_results
-    scored = [script for script in phase1.candidate_solutions if script.score is not None]
-    first = next(iter(best_first(scored, lambda script: script.score, direction)), None)
-    best = best_of(phase2, direction)
+    first = best_of(phase1.candidate_solutions, lambda script: script.score, direction)
+    best = best_path(phase2, direction)
     return {
         "phase1": {
             "retrieved_models": [model.model_name for model in phase1.retrieved_models],

@@ -12,7 +12,7 @@ from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.explain import answer_charts
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
 from mle_star.holdout.intervals import moved, shifted
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_first, best_of
 from mle_star.models import (
     Measure,
     MetricDirection,
@@ -220,17 +220,11 @@ class _Selection:
     def _single_model(self, phase1: Phase1Result) -> Yardstick | None:
         """The best of the candidates, chosen by the rows of the search and measured on the others."""
         candidates = [one for one in phase1.candidate_solutions if one.content in self._clean]
-        best = _best_candidate(candidates, self._direction)
+        best = best_of(candidates, lambda one: one.score, self._direction)
         if best is None:
             return None
         answers, rows = self._clean[best.content], self._holdout.select_rows
         return _single(best, self._holdout.measure(answers, rows, reference=self._reference, ahead=True))
-
-
-def _best_candidate(candidates: list[SolutionScript], direction: MetricDirection) -> SolutionScript | None:
-    """The one with the best score; None where none has any."""
-    scored = [one for one in candidates if one.score is not None]
-    return next(iter(best_first(scored, lambda one: one.score, direction)), None)
 
 
 def _single(candidate: SolutionScript, measure: Measure) -> Yardstick:
@@ -245,7 +239,7 @@ def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> di
         baseline = None if dummy is None else Yardstick(name="dummy", measure=dummy)
         return {"baseline": baseline, "single_model": None if picked is None else picked.single_model}
     clean = [one for one in phase1.candidate_solutions if not one.leaking]
-    best = _best_candidate(clean, run.task.metric_direction)
+    best = best_of(clean, lambda one: one.score, run.task.metric_direction)
     known = None if best is None or best.score is None else _single(best, Measure(score=best.score))
     return {"baseline": None, "single_model": known}
 

@@ -13,7 +13,8 @@ from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 from mle_star.errors import BudgetExceeded
-from mle_star.models import MetricDirection, Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
+from mle_star.method.scores import best_first
+from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.phases import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
@@ -277,8 +278,7 @@ class Paths:
             return first.model_copy(deep=True)
         others = {s.content: s for s in self._phase1.candidate_solutions if s.score is not None and not s.leaking}
         others.pop(first.content, None)
-        sign = -1 if direction is MetricDirection.maximize else 1
-        ranked = sorted(others.values(), key=lambda script: sign * (script.score or 0.0))
+        ranked = best_first(others.values(), lambda script: script.score, direction)
         return (ranked[index - 1] if index <= len(ranked) else first).model_copy(deep=True)
 
     async def _checked(self, start: SolutionScript, index: int, label: str, seconds: float) -> SolutionScript:

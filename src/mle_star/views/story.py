@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mle_star.method.scores import best_first
+from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Isolation, Measure, MetricDirection, PipelineConfig, TaskDescription
 from mle_star.run import events
 from mle_star.run.folder import RunFolder
@@ -46,12 +46,10 @@ class RunStory:
         self.holdout: events.HoldOutPrepared | None = None
         self.shortlist: events.ShortlistScored | None = None
         self.examined: events.SolutionExamined | None = None
-        self.models: list[str] = []
         self.ledger = Ledger()
         self.scripts = self.ledger.runs
         """Every script that ran."""
         self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
-        self.repairs: dict[str, events.DebugAttempted] = {}
         self.leaks: dict[str, events.LeakageChecked] = {}
         self.calls: dict[tuple[str, str, datetime], Call] = {}
         self.working: dict[str, Work] = {}
@@ -114,12 +112,8 @@ class RunStory:
                 self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
             case events.ScriptFinished():
                 self.working.pop(event.step, None)
-            case events.ModelsRetrieved():
-                self.models = event.names
             case events.LeakageChecked() if event.found:
                 self.leaks[event.step] = event
-            case events.DebugAttempted():
-                self.repairs[event.step] = event
             case events.AblationFinished():
                 self._path(event.path).step(event.t).ablation = event
             case events.BlockChosen():
@@ -261,9 +255,8 @@ class RunStory:
 
     def _best_of(self, nodes: list[SearchNode], kind: type[E]) -> E | None:
         """The best attempt by the scores as they were scored; a later phase may have found a leak since then."""
-        ranked = best_first(nodes, lambda node: node.event.score, self.direction)
-        best = ranked[0].scored if ranked and ranked[0].event.score is not None else None
-        return best if isinstance(best, kind) else None
+        best = best_of(nodes, lambda node: node.event.score, self.direction)
+        return best.scored if best is not None and isinstance(best.scored, kind) else None
 
     @property
     def data_worked_in(self) -> SearchNode | None:

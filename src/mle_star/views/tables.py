@@ -131,7 +131,7 @@ def spending_charts(story: RunStory) -> dict[str, Markup]:
 def interventions(story: RunStory) -> list[Incident]:
     """Every repair and every leak, in order of time."""
     found = []
-    for step, one in story.repairs.items():
+    for step, one in story.ledger.repaired.items():
         refused = "" if one.accepted else f"repair refused: {one.reason}"
         found.append(Incident(one.at, "debugger", step, one.error, refused, one.accepted))
     for step, leak in story.leaks.items():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from mle_star.models.texts import duration as duration
 from mle_star.models.texts import score as score
 
 MAX_LINE = 2000
@@ -92,19 +93,6 @@ def money(usd: float | None) -> str:
     if usd == 0:
         return "$0"
     return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.4f}"
-
-
-def duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds is None:
-        return "unknown"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{max(seconds, 0):.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def clock(seconds: float) -> str:
