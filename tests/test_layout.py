@@ -14,7 +14,7 @@ import pytest
 
 import mle_star
 from mle_star import errors, models
-from mle_star.models.phases import PHASES, kind_of_script
+from mle_star.models.enums import PHASES, kind_of_script
 
 PACKAGE = Path(mle_star.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ def test_agents_and_phases_are_declared_once() -> None:
     assert tables_of({agent.value for agent in models.AgentType}) == {"engineer/brain.py"}
     # Formulas of a forecast, words of a verdict, the lineage by phase, and how often leaks are looked for.
     kept = {"run/timing.py", "views/verdict.py", "search/final_result.py", "agents/leakage/__init__.py"}
-    assert tables_of({phase.name for phase in PHASES}) == {"models/phases.py", *kept}
+    assert tables_of({phase.name for phase in PHASES}) == {"models/enums.py", *kept}
     assert set(models.PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
     scripts = "phase1/candidate-0/script phase1/merge-1/script phase1 phase2/path-0/t-1 phase3/r-0 finalization probe"
     kinds = "init merged merged refined ensemble final final"

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from mle_star.data.place import StrictLoader, read_mapping
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PhaseTimeBudget, PipelineConfig
-from mle_star.models.phases import PHASES
+from mle_star.models.enums import PHASES
 from mle_star.models.texts import did_you_mean, printable
 
 PREFIX = "MLE_STAR_"

@@ -39,7 +39,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.models.phases import kind_of_script
+from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import Ending, RunContext, Submission, current_run, scope
 from mle_star.run.folder import place_copy

@@ -18,7 +18,7 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT
 from mle_star.execution.scoring import surroundings_digest
-from mle_star.models.phases import PhaseName
+from mle_star.models.enums import PhaseName
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.budget import Budget

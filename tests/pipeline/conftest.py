@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from mle_star.models import FinalResult, MetricDirection, PhaseTimeBudget, PipelineConfig, TaskDescription, TaskType
-from mle_star.models.phases import PHASES
+from mle_star.models.enums import PHASES
 from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.events import AgentFinished, AnyEvent, Event, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import request_finish

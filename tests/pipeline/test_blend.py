@@ -23,7 +23,7 @@ from mle_star.holdout.holdout import blend_script
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import ExecutionRawResult, FinalResult, SolutionPhase, SolutionScript, TaskDescription
-from mle_star.models.phases import PHASES
+from mle_star.models.enums import PHASES
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.timing import SHARE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
-from mle_star.models.phases import PHASES, PhaseName
+from mle_star.models.enums import PHASES, PhaseName
 from mle_star.run.budget import LATE_SECONDS, Budget, Call
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mle_star.cli.app import main
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, Yardstick
-from mle_star.models.phases import phase_of
+from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent

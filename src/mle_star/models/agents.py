@@ -16,11 +16,11 @@ from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, model_validator
 
-from mle_star.models.enums import Frozen
+from mle_star.models.enums import Frozen, Sizes
 
 _FOLDER = Path(__file__).parents[1] / "agents"
 CAP = ("subsample_instruction", "subsample_limit")
@@ -124,16 +124,6 @@ class DataContaminationResult(Frozen):
     """Is the solution its own work, or a copy of a discussion?"""
 
     verdict: Literal["Novel", "Same"]
-
-
-class Sizes(NamedTuple):
-    """The numbers of the paper: retrieved models, outer and inner steps, paths, ensemble rounds."""
-
-    M: int
-    T: int
-    K: int
-    L: int
-    R: int
 
 
 @dataclass(frozen=True, kw_only=True)

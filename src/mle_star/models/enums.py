@@ -1,7 +1,8 @@
-"""The enums of the specification, the base of its models, and what is special about a language model."""
+"""The enums of the specification, the base of its models, its phases, and what is special about a language model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Literal, NamedTuple
 
@@ -78,6 +79,64 @@ class Frozen(BaseModel):
     """Base of every model but `SolutionScript`: change a copy, `model_copy(update=...)`."""
 
     model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+
+# --- the phases of a run, in their order: whoever needs their names, titles or kinds of scripts looks here ---------
+
+
+class Sizes(NamedTuple):
+    """The numbers of the paper: retrieved models, outer and inner steps, paths, ensemble rounds."""
+
+    M: int
+    T: int
+    K: int
+    L: int
+    R: int
+
+
+PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]
+
+
+class Phase(NamedTuple):
+    """One phase. Its share of the time is the setting of its name in `PhaseTimeBudget`."""
+
+    name: PhaseName
+    short: str
+    title: str
+    makes: SolutionPhase  # what its scripts are
+    scripts: Callable[[Sizes], int]  # how many run when all goes well
+
+    @property
+    def heading(self) -> str:
+        """Its full title."""
+        return f"{self.short}: {self.title}"
+
+
+PHASES = (
+    Phase("phase1", "Phase 1", "initial solution generation", SolutionPhase.merged, lambda n: 2 * n.M - 1),
+    Phase("phase2", "Phase 2", "refinement", SolutionPhase.refined, lambda n: n.L * n.T * (1 + n.K)),
+    Phase("phase3", "Phase 3", "ensemble", SolutionPhase.ensemble, lambda n: n.R),
+    Phase("finalization", "Finalization", "submission", SolutionPhase.final, lambda n: 1),
+)
+ORDER: dict[str, int] = {phase.name: number for number, phase in enumerate(PHASES)}
+
+
+def phase_of(step: str) -> str:
+    """The name of the phase that a step belongs to; empty for the run as a whole."""
+    name = step.partition("/")[0]
+    return name if name in ORDER else ""
+
+
+def phases_after(name: PhaseName) -> tuple[Phase, ...]:
+    """The phases that follow one."""
+    return PHASES[ORDER[name] + 1 :]
+
+
+def kind_of_script(step: str) -> SolutionPhase:
+    """What a script is, by the step that it ran in."""
+    if step.startswith("phase1/candidate"):
+        return SolutionPhase.init
+    return PHASES[ORDER.get(phase_of(step), -1)].makes
 
 
 # --- models: the one place that knows what `offline` means, others ask for a trait ---------------------------------

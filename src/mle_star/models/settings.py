@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from mle_star.models.agents import AGENTS, AgentType
-from mle_star.models.enums import Frozen, ToolProfile, Traits, traits_of
-from mle_star.models.phases import PHASES
+from mle_star.models.enums import PHASES, Frozen, ToolProfile, Traits, traits_of
 
 
 class PhaseTimeBudget(Frozen):

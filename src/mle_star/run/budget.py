@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from mle_star.data.place import read_mapping
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.models import PhaseTimeBudget, PipelineConfig
-from mle_star.models.enums import traits_of
-from mle_star.models.phases import ORDER, PHASES, PhaseName
+from mle_star.models.enums import ORDER, PHASES, PhaseName, traits_of
 from mle_star.run.events import BudgetWarning
 
 MOST_AGAIN = 1 / 3

@@ -23,7 +23,7 @@ from mle_star.models import (
     RetrievedModel,
     TaskDescription,
 )
-from mle_star.models.phases import PhaseName
+from mle_star.models.enums import PhaseName
 
 SCHEMA_VERSION = 4
 

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from mle_star.data.place import MARK, RUNS
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.models.phases import phase_of
+from mle_star.models.enums import phase_of
 from mle_star.models.texts import did_you_mean
 from mle_star.run import events
 from mle_star.run.journal import read_journal

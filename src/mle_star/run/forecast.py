@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.models.agents import AGENTS, Sizes
-from mle_star.models.phases import PHASES
+from mle_star.models.agents import AGENTS
+from mle_star.models.enums import PHASES, Sizes
 from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
 from mle_star.run import events

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from mle_star.errors import BudgetExceeded, JournalError
-from mle_star.models.phases import ORDER, PHASES
+from mle_star.models.enums import ORDER, PHASES
 from mle_star.run import events
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Decided, RunStarted, ScriptFinished
 from mle_star.run.log_lines import log_event

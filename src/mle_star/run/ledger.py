@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import EvaluationResult, MetricDirection, is_improvement
-from mle_star.models.phases import phase_of
+from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events
 from mle_star.run.events import LEAKS, AnyAttempt, AnyEvent, ScriptFinished

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mle_star.models import EvaluationResult
-from mle_star.models.phases import ORDER, PHASES
+from mle_star.models.enums import ORDER, PHASES
 from mle_star.models.texts import TRACEBACK_HEADER
 from mle_star.run import events
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig
 from mle_star.models.agents import AGENTS, Agent, Request, section
-from mle_star.models.phases import phase_of
+from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of, duration, plural, shorten
 from mle_star.prompts import fenced
 from mle_star.run import events

@@ -19,7 +19,7 @@ from mle_star.models import (
     SolutionScript,
     is_improvement,
 )
-from mle_star.models.phases import kind_of_script, phase_of
+from mle_star.models.enums import kind_of_script, phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried

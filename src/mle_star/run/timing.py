@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping
 
 from mle_star.models import PipelineConfig
-from mle_star.models.phases import PhaseName
+from mle_star.models.enums import PhaseName
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
 from mle_star.run.events import AgentFinished, ScriptPurpose

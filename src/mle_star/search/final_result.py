@@ -29,7 +29,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
-from mle_star.models.phases import PHASES, phase_of
+from mle_star.models.enums import PHASES, phase_of
 from mle_star.run import events
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext

@@ -23,7 +23,7 @@ from mle_star.models import (
     SolutionScript,
     Yardstick,
 )
-from mle_star.models.phases import kind_of_script
+from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from mle_star.errors import BudgetExceeded
 from mle_star.method.scores import best_first
 from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
-from mle_star.models.phases import PHASES, PhaseName, phases_after
+from mle_star.models.enums import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext, cancel_all, path_context, scope

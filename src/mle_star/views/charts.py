@@ -14,7 +14,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from mle_star.models import MetricDirection
-from mle_star.models.phases import phase_of
+from mle_star.models.enums import phase_of
 from mle_star.models.texts import plural
 from mle_star.run.ledger import best_score
 from mle_star.views import text

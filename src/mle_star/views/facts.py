@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mle_star.models.phases import PHASES, phase_of
+from mle_star.models.enums import PHASES, phase_of
 from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from mle_star.method.scores import BASELINE
 from mle_star.models import is_improvement
-from mle_star.models.phases import ORDER, phase_of
+from mle_star.models.enums import ORDER, phase_of
 from mle_star.models.texts import plural
 from mle_star.run.events import AgentFailed, PhaseFinished
 from mle_star.run.ledger import ScriptRun
