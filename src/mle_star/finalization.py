@@ -258,9 +258,7 @@ async def _run_and_verify(
     if not script.content:  # the debugger gets the script that was to be turned into one
         script = await repair(draft.full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
     while True:
-        script, result = await evaluate_with_retry(
-            script, task, config, repair, max_retries=repair.left, timeout_override=seconds
-        )
+        script, result = await evaluate_with_retry(script, task, config, repair, repair.left, timeout_override=seconds)
         if not result.is_error and verify_submission(str(current_run().work_dir)):
             break
         if repair.left <= 0:

@@ -132,9 +132,8 @@ async def run_pipeline(
                 result = result.model_copy(update={"task": task})
                 if holdout is not None and not result.has_test:
                     example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
-                return final_result.write_result(
-                    folder, journal, final_result.with_costs(result, budget), example or Path(task.data_dir)
-                )
+                result = final_result.with_costs(result, budget)
+                return final_result.write_result(folder, journal, result, example or Path(task.data_dir))
 
 
 def run_pipeline_sync(task: TaskDescription, config: PipelineConfig | None = None, **options: Any) -> FinalResult:
@@ -153,9 +152,8 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
 
     def close(state: events.RunState, message: str) -> None:
         folder.release_reserve()
-        journal.record(
-            events.RunFinished(state=state, message=message, cost_usd=budget.spent_usd, seconds=budget.elapsed())
-        )
+        spent = {"cost_usd": budget.spent_usd, "seconds": budget.elapsed()}
+        journal.record(events.RunFinished(state=state, message=message, **spent))
 
     try:
         yield
@@ -206,9 +204,8 @@ class _Pipeline:
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
         ahead = asyncio.create_task(surroundings_digest(self.context))  # scripts wait for it: begin while agents think
-        ahead.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # the script that needs it sees the error
+        # the script that needs it sees the error
+        ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             phase1 = await self._phase1()
         except PipelineError as error:

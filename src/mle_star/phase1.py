@@ -283,9 +283,8 @@ async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, c
             trials[index] = await _try_candidate(index, models[index], task, config)
 
     places = [replace(run, parts=(*run.parts, f"candidate-{index}")) for index in range(len(models))]
-    tasks = {
-        asyncio.create_task(in_turn(index)): place for index, place in enumerate(places) if not _was_passed_over(place)
-    }
+    left = [index for index, place in enumerate(places) if not _was_passed_over(place)]
+    tasks = {asyncio.create_task(in_turn(index)): places[index] for index in left}
     try:
         while waiting := [task for task in tasks if not task.done()]:
             scored = bool(_ranked(trials.values(), task))

@@ -149,9 +149,8 @@ async def _repair(
     if TRACEBACK_HEADER not in traceback:
         logger.warning("%s: the error for the debugger is no traceback", current_run().place)
     variant = None if kind == "solution" or config.letter else kind
-    code = await ask_for_code(
-        AgentType.debugger, variant, code=solution.content, bug=traceback, subsample_limit=config.subsample_limit
-    )
+    values = {"code": solution.content, "bug": traceback, "subsample_limit": config.subsample_limit}
+    code = await ask_for_code(AgentType.debugger, variant, **values)
     if code and kind == "solution":
         code = with_score_line(code)
     run = current_run()
@@ -401,9 +400,8 @@ async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer
     """
     blocks = [answer.code_block for answer in answers]
     final = solution.phase is SolutionPhase.final
-    code = await ask_for_code(
-        AgentType.leakage, "rewrite", code=solution.content, flagged_block=blocks, final_script=final
-    )
+    values = {"code": solution.content, "flagged_block": blocks, "final_script": final}
+    code = await ask_for_code(AgentType.leakage, "rewrite", **values)
     if code.strip() == solution.content.strip() and code:
         misquoted = all(locate_block(block, solution.content) is None for block in blocks)
         return solution if misquoted else None

@@ -134,14 +134,10 @@ class Budget:
     @property
     def finalize_now(self) -> bool:
         """Should loops end after the iteration they are in? (Money that is gone ends them at the next call.)"""
-        if self.finish_requested:
-            return True
-        if self.elapsed() >= self.share_end:
+        if self.finish_requested or self.elapsed() >= self.share_end:
             return True
         threshold = min(max(0.1 * self.time_limit, 300.0), 0.5 * self.time_limit)
-        if (
-            self._kept_for_later and not self._letter
-        ):  # deadlines keep the time of later phases, so a short run need not stop half way
+        if self._kept_for_later and not self._letter:  # deadlines keep the time of later phases: none stops half way
             threshold = min(threshold, self._kept_for_later)
         return self.time_limit - self.elapsed() < threshold
 

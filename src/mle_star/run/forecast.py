@@ -41,9 +41,8 @@ def planned_steps(config: PipelineConfig) -> Counter[Step]:
         config.num_parallel_solutions,
         config.ensemble_rounds,
     )
-    counts = {
-        (phase, agent.value): count(sizes) for agent, one in AGENTS.items() for phase, count in one.planned.items()
-    }
+    planned = {agent.value: one.planned.items() for agent, one in AGENTS.items()}
+    counts = {(phase, agent): count(sizes) for agent, counted in planned.items() for phase, count in counted}
     if config.leakage_checks == "promising":  # of what would be accepted: about one in `ACCEPTED_OF` attempts is
         checked = {step: math.ceil(n / ACCEPTED_OF) for step, n in counts.items() if step[1] == AgentType.leakage}
         counts.update(checked)
@@ -110,9 +109,8 @@ class Forecaster:
     def news(self, *, spent_usd: float, elapsed: float) -> events.Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""
         new, old = self.forecast(spent_usd=spent_usd, elapsed=elapsed), self._last
-        if old is not None and not any(
-            _differs(getattr(new, name), getattr(old, name)) for name in ("calls", "scripts", "cost_usd", "seconds")
-        ):
+        names = ("calls", "scripts", "cost_usd", "seconds")
+        if old is not None and not any(_differs(getattr(new, name), getattr(old, name)) for name in names):
             return None
         self._last = new
         return new

@@ -102,9 +102,7 @@ class Journal:
         self._phases: dict[str, str] = {}  # by step, how a phase or a path has ended, or that it has begun
         self._written: set[tuple[str, str, int]] = set()
         self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
-        self._offsets: list[
-            int
-        ] = []  # of all events: where their lines begin; below zero, their places in `_unwritten`
+        self._offsets: list[int] = []  # where the lines of all events begin; below zero, places in `_unwritten`
         self._unwritten: list[AnyEvent] = []
         self._held: list[bytes] = []  # lines that could not be written; tried again with every later one
         self._listeners: list[Callable[[AnyEvent], None]] = [log_event]

@@ -186,11 +186,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any], abou
         run.budget.give_up(reserved)
         raise
     run.budget.settle(reserved, reply.cost_usd, phase=run.phase, path=run.label)
-    wording = PromptRegistry().hash(agent, call["variant"])
-    run.record(
-        AgentFinished(
-            **call, template_hash=wording, model=run.config.role(agent).model or run.config.model, **reply.model_dump()
-        )
-    )
+    wording, model = PromptRegistry().hash(agent, call["variant"]), run.config.role(agent).model or run.config.model
+    run.record(AgentFinished(**call, template_hash=wording, model=model, **reply.model_dump()))
     run.budget.after_call()
     return reply

@@ -156,11 +156,9 @@ def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
     return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.budget.remaining_seconds()
 
 
-def stops_before(run: RunContext, *, calls: float, scripts: float = 1.0) -> bool:
-    """Should a loop end before an iteration of so many calls and runs? Asked only where there is more to do."""
-    if run.decide(
-        "go-on", lambda: not run.budget.finalize_now and fits(run, calls=calls, scripts=scripts), reopen=True
-    ):
+def stops_before(run: RunContext, *, calls: float) -> bool:
+    """Should a loop end before an iteration of so many calls and a run? Asked only where there is more to do."""
+    if run.decide("go-on", lambda: not run.budget.finalize_now and fits(run, calls=calls), reopen=True):
         return False
     run.shared.wound_down = True
     return True
@@ -180,9 +178,8 @@ def study_fits(run: RunContext) -> bool:
     place = "/".join(run.parts[:-1])
     others = [one for one in run.ledger.runs.values() if one.purpose != "solution" and one.step.startswith(place)]
     spent, study = sum(one.seconds for one in others), seconds_for(run, scripts=STUDY_RUNS)
-    return run.config.letter or (
-        spent + study <= STUDY_SHARE * run.budget.share_seconds and fits(run, calls=5, scripts=STUDY_RUNS + 1)
-    )
+    in_share = spent + study <= STUDY_SHARE * run.budget.share_seconds
+    return run.config.letter or (in_share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
 
 
 def too_late_for(run: RunContext, script: str) -> str:
@@ -191,9 +188,8 @@ def too_late_for(run: RunContext, script: str) -> str:
     A script that watches the clock would submit something worse than what was scored, and say nothing.
     """
     digest = digest_of(script)
-    took = max(
-        (one.seconds for one in run.ledger.runs.values() if one.script == digest and one.result.answers), default=0.0
-    )
+    scored = [one for one in run.ledger.runs.values() if one.script == digest and one.result.answers]
+    took = max((one.seconds for one in scored), default=0.0)
     left = run.budget.remaining_seconds()
     if run.decide("run-again", lambda: AGAIN * took <= left, reopen=True):
         return ""

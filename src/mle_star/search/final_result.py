@@ -110,9 +110,8 @@ def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:
 
 def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> dict[str, Any]:
     """How far a run came that has nothing to submit, by its journal."""
-    done = [
-        event.step for event in run.journal.events if isinstance(event, (events.AgentFinished, events.ScriptFinished))
-    ]
+    successes = (events.AgentFinished, events.ScriptFinished)
+    done = [event.step for event in run.journal.events if isinstance(event, successes)]
     candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, events.CandidateEvaluated)]
     best = run.ledger.best()
     return {
@@ -214,9 +213,7 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     recorded = list(read_journal(folder.journal))
     holdout = _holdout(recorded, task, folder.root)
     if holdout is None and answers is None:
-        raise ConfigError(
-            "the scores of this run are those that its scripts printed: give --answers FILE to check them"
-        )
+        raise ConfigError("the scores of this run are those that its scripts printed: --answers FILE checks them")
     ledger, truth = Ledger.of(recorded), None
     if answers is not None:
         truth = _Truth(holdout.scorer if holdout is not None else _scorer(task), answers)

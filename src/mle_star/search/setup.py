@@ -269,7 +269,6 @@ def gather_facts(
     config: PipelineConfig,
     hardware: dict[str, Any],
     python: Interpreter | None = None,
-    *,
     scored_by_answers: bool = False,
 ) -> EnvironmentFacts:
     """All that every agent is told of data, machine and packages; made once, the same for every call of a run.
@@ -327,9 +326,8 @@ async def connected(
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-        facts = await asyncio.to_thread(
-            gather_facts, task, config, hardware, journal.interpreter, scored_by_answers=scored_by_answers
-        )
+        known = task, config, hardware, journal.interpreter, scored_by_answers
+        facts = await asyncio.to_thread(gather_facts, *known)
         run_dir = journal.path.parent
         client = AgentClient(
             task,

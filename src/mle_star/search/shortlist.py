@@ -279,10 +279,9 @@ class Field:
         if not both:
             return False
         ahead, behind = (self.holdout.figure(answers, both) for answers in (first, second))
-        fewer = len(first.hidden) < len(second.hidden)
-        return (ahead > behind if scorer.metric.higher_is_better else ahead < behind) and (
-            not fewer or scorer.better(first.hidden, second.hidden, both) >= SURE
-        )
+        if not (ahead > behind if scorer.metric.higher_is_better else ahead < behind):
+            return False
+        return len(first.hidden) >= len(second.hidden) or scorer.better(first.hidden, second.hidden, both) >= SURE
 
     def measures(self) -> dict[str, Measure]:
         """Each solution of the shortlist on rows that the search never used, with an interval for the test."""

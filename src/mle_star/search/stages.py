@@ -144,9 +144,8 @@ class Stages:
     @property
     def limit_reached(self) -> bool:
         """Is the time or the money of the whole run used up, or can nothing be kept any more?"""
-        if self.cannot_write is not None:
-            return True
-        return self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
+        spent = self.budget.money_is_gone or self.budget.elapsed() >= self.budget.time_limit
+        return spent or self.cannot_write is not None
 
     async def attempt(
         self, seconds: float, work: Coroutine[Any, Any, T], *parts: str
