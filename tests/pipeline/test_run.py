@@ -359,6 +359,7 @@ async def test_scripts_of_the_past_take_no_memory_and_a_path_keeps_blocks_and_sc
     size, traced, alive = 200_000, dict[str, int](), list[int]()
 
     async def look(label: str, agent: str) -> None:
+        executor.ran.clear()  # which holds the text of each
         if agent in ("retriever", "extractor", "test"):
             gc.collect()
             traced.setdefault(agent, tracemalloc.get_traced_memory()[0])
@@ -367,10 +368,10 @@ async def test_scripts_of_the_past_take_no_memory_and_a_path_keeps_blocks_and_sc
             alive.append(sum(isinstance(thing, kinds) for thing in gc.get_objects()))
 
     mind = Mind(overrides={"data": fenced(script(0.55, note="x" * size))})
-    agents = MindAgents(mind, before=look)
+    agents, executor = MindAgents(mind, before=look), LevelExecutor()
     tracemalloc.start()
     try:
-        result = await quick(settings(M=1, T=1, K=12, L=1), agents=agents)
+        result = await quick(settings(M=1, T=1, K=12, L=1), agents=agents, executor=executor)
     finally:
         tracemalloc.stop()
     assert agents.count("coder") == 12
