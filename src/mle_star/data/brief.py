@@ -157,9 +157,8 @@ def _spread(column: Column, known: list[str]) -> str:
     numbers = sorted(float(value) for value in known if is_number(value))
     if not numbers:
         return f"{column.kind}, {column.distinct} values"
-    at = [
-        numbers[min(int(share * len(numbers)), len(numbers) - 1)] for share in (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-    ]
+    shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+    at = [numbers[min(int(share * len(numbers)), len(numbers) - 1)] for share in shares]
     told = ", ".join(f"{value:g}" for value in at)
     skew = "; strongly skewed, think of its logarithm" if column.skew > 2 and at[0] >= 0 else ""
     return f"numbers; minimum, 5 %, 25 %, median, 75 %, 95 %, maximum: {told}{skew}"

@@ -102,9 +102,8 @@ def task_text(guess: TaskGuess, folder: Path) -> str:
     lines += _comment("Relative to this file. Scripts see it as ./input, read-only.")
     lines += [_entry("data_dir", relative), ""]
     lines += _comment("What the agents read. The more they know of the data and of what matters, the better.")
-    return "\n".join(
-        [*lines, "description: |", textwrap.indent(printable(task.description, keep="\n"), "  ").rstrip(), ""]
-    )
+    description = textwrap.indent(printable(task.description, keep="\n"), "  ").rstrip()
+    return "\n".join([*lines, "description: |", description, ""])
 
 
 def _entry(name: str, value: Any) -> str:

@@ -243,9 +243,8 @@ def layout_of(found: Survey, description: str = "") -> Layout:
         found.others, found.labels = [found.labels, *found.others], None
     target = guess_target(found, description)
     key = _key(found.train, found, target)
-    return Layout(
-        **vars(found), labels_key=labels_key, target=target, key=key, answers=_answers(found.sample, target, key)
-    )
+    answers = _answers(found.sample, target, key)
+    return Layout(**vars(found), labels_key=labels_key, target=target, key=key, answers=answers)
 
 
 def _labels_key(train: Table, found: Survey) -> str | None:

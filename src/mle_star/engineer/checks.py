@@ -31,9 +31,8 @@ def leaks(code: str) -> list[str]:
     for node in tree.body:
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _name(n) in _LEARNING]
         early = split is not None and (node.end_lineno or 0) < split
-        mixed = any(
-            "test" in ast.unparse(a).lower() and "concat" in ast.unparse(a) for call in calls for a in call.args
-        )
+        given = [ast.unparse(argument) for call in calls for argument in call.args]
+        mixed = any("test" in words.lower() and "concat" in words for words in given)
         if calls and not isinstance(node, (ast.FunctionDef, ast.ClassDef)) and (early or mixed):
             found.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
     return found

@@ -226,9 +226,8 @@ async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult
         return result
     scored, leaking = scoring.scored_here(run), run.ledger.leaking
     try:
-        measure = await asyncio.to_thread(
-            scoring.compared, holdout, run.run_dir, scored, result.answers, result.score, leaking
-        )
+        known = holdout, run.run_dir, scored, result.answers, result.score, leaking
+        measure = await asyncio.to_thread(scoring.compared, *known)
     except Ungradable as error:
         return _unanswered(result, error)
     if overclaims(measure, run.task.metric_direction):  # a sign that labels leak into it

@@ -81,9 +81,8 @@ async def sample_for(run: RunContext) -> Sample | None:
         if not scripts.sampled:
             scripts.sampled = True
             try:
-                scripts.sample = await asyncio.to_thread(
-                    write_sample, data_of(run), run.run_dir / "views", run.task.description, run.config.seed
-                )
+                known = data_of(run), run.run_dir / "views", run.task.description, run.config.seed
+                scripts.sample = await asyncio.to_thread(write_sample, *known)
             except (Unsupported, ConfigError, OSError, ValueError) as error:
                 logger.info("no sample of the rows can be made: %s", error)
     sample = scripts.sample

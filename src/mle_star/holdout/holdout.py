@@ -56,9 +56,8 @@ class HoldOut:
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
         data = Data.read(layout, folder)
-        holdout = cls(
-            Scorer(data, metric), data.split(seed=config.seed, folds=config.score_views), [], run_dir, config.seed
-        )
+        split = data.split(seed=config.seed, folds=config.score_views)
+        holdout = cls(Scorer(data, metric), split, [], run_dir, config.seed)
         make = data.make_view if write else data.plan_view
         holdout.views = [
             make(f"view-{number}", hidden, run_dir / "views" / f"view-{number}", seed=config.seed + number)

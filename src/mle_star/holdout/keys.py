@@ -53,9 +53,8 @@ def fresh_keys(
     numbers = list(range(first, first + len(hidden)))
     random.Random(seed).shuffle(numbers)
     before, behind = like.pattern
-    return {
-        place: f"{before}{str(number).zfill(like.width)}{behind}" for place, number in zip(hidden, numbers, strict=True)
-    }
+    names = [f"{before}{str(number).zfill(like.width)}{behind}" for number in numbers]
+    return dict(zip(hidden, names, strict=True))
 
 
 @dataclass(frozen=True)

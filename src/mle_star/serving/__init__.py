@@ -123,9 +123,8 @@ def api_error(status: int, message: str, *, retry_after: float | None = None) ->
     """An error as the Messages API spells it."""
     kind = _ERROR_TYPES.get(status, "api_error")
     headers = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
-    return JSONResponse(
-        {"type": "error", "error": {"type": kind, "message": message}}, status_code=status, headers=headers
-    )
+    body = {"type": "error", "error": {"type": kind, "message": message}}
+    return JSONResponse(body, status_code=status, headers=headers)
 
 
 # --- pages, in a thread ----------------------------------------------------------------------------------
