@@ -20,15 +20,7 @@ from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.method.scores import best_of
-from mle_star.models import (
-    FinalResult,
-    Measure,
-    MetricDirection,
-    Phase2Result,
-    Phase3Result,
-    SolutionScript,
-    TaskDescription,
-)
+from mle_star.models import FinalResult, Measure, MetricDirection, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
 from mle_star.run import events
 from mle_star.run.budget import Budget
@@ -151,7 +143,7 @@ def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, An
                 {"score": one.best_score, "partial": one.partial, "improvements": _improvements(one)} for one in phase2
             ],
         },
-        "phase3": None if result.phase3 is None else _phase3(result.phase3),
+        "phase3": _phase3(result),
         "final_selection": selection,
         "finalization": _finalization(result, chosen, selection or {}),
     }
@@ -167,7 +159,10 @@ def _improvements(result: Phase2Result) -> list[dict[str, Any]]:
     ]
 
 
-def _phase3(phase3: Phase3Result) -> dict[str, Any]:
+def _phase3(result: FinalResult) -> dict[str, Any] | None:
+    phase3 = result.phase3
+    if phase3 is None:
+        return None
     won = phase3.best_ensemble.content, phase3.best_ensemble_score
     rounds = [r for r, attempt in enumerate(phase3.attempts) if (attempt.solution.content, attempt.score) == won]
     best = rounds[-1] if rounds else None
