@@ -50,6 +50,13 @@ def request_on(folder: Path, code: str = "print(open('input/a.csv').read())", **
     return request_for(folder / "work", code, **{"input_dir": str(folder / "data"), **fields})
 
 
+def write_files(folder: Path, *names: str, text: str = "x") -> None:
+    """Files with the same text, and the folders that they lie in."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 class FixedExecutor:
     """Answers after `seconds`, the first two when both are `together`; for what does not depend on processes."""
 

@@ -117,10 +117,10 @@ CASES = [
     fine("writes elsewhere", TRIES.replace("ATTEMPTS", "lambda: open('OUTSIDE/escaped', 'w'),"
          "lambda: os.rename('OUTSIDE/precious', 'final/submission.csv'), lambda: open('../escaped', 'w'),"
          "lambda: open(HOME / 'TOKEN', 'w'), lambda: open('input/train.csv', 'a').write('x')"),
-         says="tried all", confined=True),
+         says="tried all", confined=True, everywhere=True),
     fine("reads what others have", TRIES.replace("ATTEMPTS", "lambda: os.listdir(HOME),"
          "*(pathlib.Path(place).read_bytes for place in (HOME / 'HOMEFILE', '/etc/shadow', '/etc/gshadow',"
-         "*glob.glob('/proc/[0-9]*/environ')))"), says="tried all", confined=True),
+         "*glob.glob('/proc/[0-9]*/environ')))"), says="tried all", confined=True, everywhere=True),
     fine("writes to what it takes for home", "import pathlib\n(pathlib.Path.home() / 'TOKEN').write_text('x')"),
     fine("replaces the data by its own, of the same size and time", "import os\nold = os.stat('input/train.csv')\n"
          "os.remove('input/train.csv')\nopen('input/train.csv', 'wb').write(bytes(old.st_size))\n"

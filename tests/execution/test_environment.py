@@ -15,6 +15,7 @@ from mle_star.errors import ConfigError
 from mle_star.execution.environment import cache_places, threads_per_script, usable_cores, weights_at_hand
 from mle_star.execution.executors import find_opener, gpus_for_slot, opened_executor, script_slots, visible_gpus
 from mle_star.models import PipelineConfig, TaskDescription
+from tests.execution.conftest import write_files
 
 NOTHING = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
 
@@ -148,12 +149,9 @@ def test_weights_are_found_as_scripts_ask_for_them_at_once(monkeypatch: pytest.M
     for name in ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME"):
         monkeypatch.delenv(name, raising=False)
     hub, torch = tmp_path / "hub", tmp_path / "torch"
-    (hub / "models--org--name" / "snapshots" / "abc").mkdir(parents=True)
-    (hub / "models--org--name" / "snapshots" / "abc" / "model.safetensors").write_text("x")
+    write_files(hub, "models--org--name/snapshots/abc/model.safetensors")
     (hub / "models--org--empty" / "snapshots").mkdir(parents=True)
-    (torch / "hub" / "checkpoints").mkdir(parents=True)
-    (torch / "hub" / "checkpoints" / "resnet18.pth").write_text("x")
-    (torch / "hub" / "checkpoints" / "readme.txt").write_text("x")
+    write_files(torch / "hub" / "checkpoints", "resnet18.pth", "readme.txt")
     config = PipelineConfig(model_caches=(str(hub), str(torch)))
     assert weights_at_hand(config) == [str(torch / "hub" / "checkpoints" / "resnet18.pth"), "org/name"]
     env = ex.script_environment(config)
@@ -178,11 +176,10 @@ async def test_scripts_run_here_unless_settings_say_otherwise(tmp_path: Path, mo
     async with opened_executor(PipelineConfig(executor="ray"), executor) as given:
         assert given is executor
     opens = "import contextlib\ndef opened(config, address):\n    return contextlib.nullcontext(address or 'bare')"
-    (tmp_path / "elsewhere.py").write_text(opens)
     info = tmp_path / "elsewhere-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[mle_star.executors]\nelsewhere = elsewhere:opened\n")
+    write_files(tmp_path, "elsewhere.py", text=opens)
+    write_files(info, "METADATA", text="Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    write_files(info, "entry_points.txt", text="[mle_star.executors]\nelsewhere = elsewhere:opened\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     for setting, seen in (("elsewhere", "bare"), ("elsewhere://there:9", "elsewhere://there:9")):
         async with opened_executor(PipelineConfig(executor=setting)) as executor:

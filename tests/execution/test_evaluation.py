@@ -21,7 +21,7 @@ from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.harness import SDK_BASH_MAX_MS
-from tests.execution.conftest import Repairs, scored, script
+from tests.execution.conftest import Repairs, scored, script, write_files
 
 QUICK = m.PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
 BROKEN = script("import json\njson.loads('{')")
@@ -100,12 +100,8 @@ async def test_an_evaluation_is_clean(task: m.TaskDescription, work: Path, monke
 async def test_nothing_of_the_user_s_is_touched_by_chance(task: m.TaskDescription, work: Path, tmp_path: Path) -> None:
     data, own = Path(task.data_dir), tmp_path / "own"
     for folder in (data, work.parent, own):
-        for name in ("input", "final"):
-            (folder / name).mkdir(parents=True)
-            (folder / name / "submission.csv").write_text("the user's own")
-        (folder / "solution.py").write_text("the user's own")
-    work.mkdir()
-    (work / "notes.txt").write_text("the user's own")
+        write_files(folder, "input/submission.csv", "final/submission.csv", "solution.py", text="the user's own")
+    write_files(work, "notes.txt", text="the user's own")
 
     def files() -> dict[Path, bytes]:
         found = [*data.rglob("*"), *work.parent.rglob("*")]

@@ -20,7 +20,7 @@ from mle_star.execution.workspace import remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import ExecutorContract
-from tests.execution.conftest import OpenRun, request_for, scored, script
+from tests.execution.conftest import OpenRun, request_for, scored, script, write_files
 from tests.execution.users import printed_by_user
 
 LIMITS = dataclasses.replace(ex.Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9, grace_seconds=1.0)
@@ -65,8 +65,7 @@ async def test_thousands_of_files_beside_another_show(sandbox: Literal["auto", "
     data, run = tmp_path / "data", tmp_path / "data" / "runs" / "one"
     work = Path(ex.prepare_path_directory(run / "work", "main"))
     secrets = [data / ".DS_Store", run / "journal.jsonl"]
-    for path in (*secrets, *(data / str(number) for number in range(3000))):
-        path.write_text("1", encoding="utf-8")
+    write_files(data, *map(str, (*secrets, *range(3000))), text="1")
     ex.link_input_data(str(data), str(work), ours=run)
     code = (
         "import os\nprint(sum(int(open(f'input/{name}').read()) for name in os.listdir('input')))\n"

@@ -26,7 +26,7 @@ from mle_star.execution.process import Report, parse_report
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig
 from mle_star.testing.executor import PLAIN_ENV, gone, living
-from tests.execution.conftest import request_for
+from tests.execution.conftest import request_for, write_files
 from tests.execution.users import SCRIPT, driver
 
 
@@ -162,11 +162,8 @@ async def test_of_folders_that_modules_and_weights_come_from_labels_records_secr
     request.addfinalizer(lambda: shutil.rmtree(in_home))
     project, env, cache = in_home / "project", in_home / "env", in_home / "hf"
     work = project / "runs" / "first" / "work" / "main"
-    for place in (work, project / "runs" / "second", project / "data", project / "package", cache / "hub"):
-        place.mkdir(parents=True)
     hidden = (".env", "data/train.csv", "runs/second/journal.jsonl", "../hf/token", "../secret.txt")
-    for name in (*hidden, "package/__init__.py", "module.py", "../hf/hub/model.bin"):
-        (project / name).write_text("x = 1")
+    write_files(project, *hidden, "package/__init__.py", "module.py", "../hf/hub/model.bin", text="x = 1")
     (project / "alias.py").symlink_to("module.py")
     (in_home / "door").symlink_to("project")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
@@ -193,8 +190,7 @@ def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_cover
     data = tmp_path / "data"
     (data / ".cache").mkdir(parents=True)
     paths = [str(data / str(number)) for number in range(box.MANY + 1)]
-    for path in (*paths, str(data / ".env")):
-        Path(path).touch()
+    write_files(data, *paths, ".env")
     few, mounts = (
         box.mounts_of(request_for(tmp_path / "work", "", readable=tuple(shown)), tmp_path / "own")
         for shown in (paths[1:], paths)

@@ -19,7 +19,7 @@ from mle_star.execution.workspace import make_harmless, remove_entry, reset_work
 from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
-from tests.execution.conftest import OpenRun, scored, script
+from tests.execution.conftest import OpenRun, scored, script, write_files
 from tests.execution.users import printed_by_user
 
 
@@ -40,10 +40,8 @@ def test_final_is_emptied_without_following_links(tmp_path: Path) -> None:
     precious, final = tmp_path / "precious", tmp_path / "work" / "final"
     precious.mkdir(0o755)
     (precious / "file").write_text("mine")
-    (final / "nested" / "deep").mkdir(parents=True)
+    write_files(final, "nested/deep/old.csv", "submission.csv", ".hidden")
     (final / ".folder").mkdir()
-    for name in ("nested/deep/old.csv", "submission.csv", ".hidden"):
-        (final / name).write_text("old")
     for name in ("link", "nested/deep/link"):
         (final / name).symlink_to(precious)
     (final / "nested" / "loop").symlink_to(final)
@@ -64,10 +62,7 @@ def test_a_link_in_place_of_a_directory_of_ours_goes_and_what_it_leads_to_stays(
     sweep: Callable[[str], object], tmp_path: Path
 ) -> None:
     victim = tmp_path / "victim"
-    for folder in ("input", "final"):
-        (victim / folder).mkdir(parents=True)
-        (victim / folder / "file").write_text("mine")
-    (victim / "file").write_text("mine")
+    write_files(victim, "input/file", "final/file", "file")
     victim.chmod(0o500)
     before = sorted(victim.rglob("*"))
     work = Path(ex.prepare_path_directory(tmp_path, "main"))
@@ -140,16 +135,15 @@ def test_the_data_are_linked_and_what_is_in_their_place_goes_where_the_directory
     assert (ours / "input" / "train.csv").is_symlink() and (ours / "input" / "images").is_symlink()
     (ours / "input" / "train.csv").unlink()
     ex.setup_working_directory(str(users))
-    for name in ("input/train.csv", "input/planted.csv", "notes.txt"):
-        (ours / name).write_text("forged")
-        (users / name).write_text("the user's own")
+    names = ("input/train.csv", "input/planted.csv", "notes.txt")
+    write_files(ours, *names, text="forged")
+    write_files(users, *names, text="the user's own")
     for work in (ours, users):
         ex.link_input_data(str(data), str(work))
     assert (ours / "input" / "train.csv").read_text() == "new"
     assert sorted(entry.name for entry in (ours / "input").iterdir()) == ["images", "train.csv"]
     reset_working_directory(str(users))
-    for name in ("input/train.csv", "input/planted.csv", "notes.txt"):
-        assert (users / name).read_text() == "the user's own"
+    assert {(users / name).read_text() for name in names} == {"the user's own"}
     with pytest.raises(ExecutionError, match="gone"):
         ex.link_input_data(str(tmp_path / "nowhere"), str(users))
     (tmp_path / "by link").symlink_to(users)
@@ -160,10 +154,7 @@ def test_the_data_are_linked_and_what_is_in_their_place_goes_where_the_directory
 def test_between_two_scripts_our_directory_is_made_anew(tmp_path: Path) -> None:
     """Attributes, modes, times and access lists are of a folder: only another folder has none of them."""
     work = Path(ex.prepare_path_directory(str(tmp_path), "path-1"))
-    (work / "catboost_info").mkdir()
-    (work / "catboost_info" / "log").write_text("x")
-    (work / "model.bin").write_text("x")
-    (work / "final" / "submission.csv").write_text("x")
+    write_files(work, "catboost_info/log", "model.bin", "final/submission.csv")
     places = [work, work / "input", work / "final"]
     held = [os.open(place, os.O_RDONLY) for place in places]  # so long their numbers are not given to others
     for place in places[::-1]:
