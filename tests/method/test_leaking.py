@@ -32,13 +32,13 @@ from .test_phase1 import stage
 def leaking(run: ScriptedRun, fixes: dict[float, str], other: str = "I cannot.") -> None:
     """The checker flags scripts with these levels, and this is what comes back for each."""
 
-    def level(call: ScriptedCall) -> list[float]:
-        return [level for level in fixes if f"level = {level}\n" in call.prompt]
+    blocks = {f"level = {level}": fix for level, fix in fixes.items()}
 
-    run.agents.always(
-        "leakage-detection", lambda call: leaky(f"level = {level(call)[0]}") if level(call) else NO_LEAKAGE
-    )
-    run.agents.always("leakage-correction", lambda call: fixes[level(call)[0]])
+    def found(call: ScriptedCall) -> list[str]:
+        return [block for block in blocks if f"{block}\n" in call.prompt]
+
+    run.agents.always("leakage-detection", lambda call: leaky(*found(call)) if found(call) else NO_LEAKAGE)
+    run.agents.always("leakage-correction", lambda call: blocks[found(call)[0]])
     run.agents.always("leakage-rewrite", other)
 
 
@@ -66,11 +66,8 @@ async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_has
     result = await run_phase1(quick_run.task, stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,)))
     assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
     assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
-    assert {event.index: event.error for event in quick_run.events(ev.CandidateEvaluated)} == {
-        0: "",
-        1: ev.LEAKS,
-        2: "",
-    }
+    errors = {event.index: event.error for event in quick_run.events(ev.CandidateEvaluated)}
+    assert errors == {0: "", 1: ev.LEAKS, 2: ""}
     assert result.merge_attempts[0]["accepted"] is False and best_score(quick_run.context) == 0.6
     assert quick_run.events(ev.Notice) == []
     result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
@@ -159,10 +156,7 @@ async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun)
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
 
 
-CANNOT = "no code"
-
-
-BEFORE, LATER = "all", "promising"
+CANNOT, BEFORE, LATER = "no code", "all", "promising"
 
 
 @pytest.mark.req("REQ-P2I-030")

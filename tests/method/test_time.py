@@ -21,7 +21,7 @@ from mle_star.run.reached import partial_phase1
 from mle_star.run.timing import keep_time_to_run_again, seconds_for, study_fits
 from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran
-from tests.pipeline.clock import in_its_own_time
+from tests.pipeline.clock import Clock, in_its_own_time
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, script, solution
@@ -29,13 +29,6 @@ from .test_phase1 import TIMES, candidates
 
 CALL, SHARE = 10.0, 100.0
 THREE = [script(0.5, note="m0"), script(0.6, note="m1"), script(0.4, note="m2")]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def slow(clock: Clock, seconds: float) -> ScriptedExecutor:
@@ -58,17 +51,16 @@ def timed(root: Path, *, left: float, seconds: float = 100.0, **changes: Any) ->
         yield run
 
 
-def begun(run: ScriptedRun) -> list[str]:
-    return [e.step for e in run.events(ev.Decided) if e.name == "go-on" and e.value]
-
-
 async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_scored(quick_path: Path) -> None:
     """A script takes 100 s: with 250 s left there is time for two attempts and no third."""
     with timed(quick_path / "inner", left=250) as run:
         run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(4)])
+        assert seconds_for(run.context, calls=2, scripts=3) == 300, "nothing is known of calls yet"
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=4))
         assert len(run.executor.scripts) == 2 and run.agents.names.count("coder") == 2, "no call for a third"
-        assert len(begun(run)) == 2 and run.context.shared.wound_down
+        begun = [event for event in run.events(ev.Decided) if event.name == "go-on" and event.value]
+        assert len(begun) == 2 and run.context.shared.wound_down
+        assert seconds_for(run.context, calls=2, scripts=3) == 320
     with timed(quick_path / "outer", left=90) as run:
         result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, settings(T=3))
         assert run.agents.log == [] and result.best_score == 0.5
@@ -79,13 +71,6 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
     with timed(quick_path / "letter", left=90, preset="letter", K=1) as run:
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
         assert run.agents.names[0] == "coder", "to the letter the loop tries"
-
-
-async def test_what_calls_and_scripts_take_is_measured(quick_path: Path) -> None:
-    with timed(quick_path, left=1000) as run:
-        assert seconds_for(run.context, calls=2, scripts=3) == 300, "nothing is known of calls yet"
-        await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=2))
-        assert seconds_for(run.context, calls=2, scripts=3) == 320
 
 
 @pytest.mark.parametrize(("left", "runs"), [(99.0, 0), (101.0, 1)])

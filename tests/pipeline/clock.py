@@ -11,6 +11,16 @@ from typing import Any, ParamSpec
 P = ParamSpec("P")
 
 
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class _Leaps(selectors.DefaultSelector):
     """Where nothing is ready and nobody is at work in a thread, the next moment comes at once."""
 

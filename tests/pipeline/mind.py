@@ -23,6 +23,7 @@ from mle_star.errors import AgentError
 from mle_star.models import AgentConfig, ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentReply
+from tests.method.replies import NO_LEAKAGE, leaky
 
 Answer = str | dict[str, Any]
 Rule = Answer | Callable[[str], Answer]
@@ -99,7 +100,7 @@ class Mind:
             "retriever": {"models": [{"model_name": name, "example_code": f"use('{name}')"} for name in names]},
             "init": lambda prompt: self.script(0.50 + 0.01 * model_of(prompt), f"model {model_of(prompt)}"),
             "merger": lambda prompt: self.script(max(levels(prompt)) + 0.005, f"merged of {len(levels(prompt))}"),
-            "leakage": {"answers": [{"leakage_status": "No Data Leakage", "code_block": "level"}]},
+            "leakage": NO_LEAKAGE,
             "leakage-correction": lambda prompt: self.script(max(levels(prompt)), "corrected"),
             "data": "All the provided information is used.",
             "debugger": lambda prompt: self.script(max([*levels(prompt), 0.4]), "repaired"),
@@ -124,15 +125,9 @@ def leaking(code: str, corrected: str = "I cannot.") -> dict[str, Any]:
     """Finds a leak in every script with this code; `corrected` is all that it can do about it."""
 
     def detection(prompt: str) -> Answer:
-        found = code in prompt
-        status = "Yes Data Leakage" if found else "No Data Leakage"
-        return {"answers": [{"leakage_status": status, "code_block": code if found else "level"}]}
+        return leaky(code) if code in prompt else NO_LEAKAGE
 
-    return {
-        "leakage-detection": detection,
-        "leakage-correction": lambda _: corrected,
-        "leakage-rewrite": lambda _: "Nor can I.",
-    }
+    return {"leakage-detection": detection, "leakage-correction": corrected, "leakage-rewrite": "Nor can I."}
 
 
 class Crash(BaseException):

@@ -18,17 +18,11 @@ from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed
 from mle_star.run.folder import spent_by
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
 from tests.ledgers import script_finished
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.pipeline.clock import Clock
 
 
 def ledger(spent_seconds: float = 0.0, phase: PhaseName | None = None, **settings: Any) -> tuple[Budget, Clock]:
-    clock = Clock()
+    clock = Clock(1000.0)
     budget = Budget(PipelineConfig(**settings), spent_seconds=spent_seconds, clock=clock)
     if phase is not None:
         budget.open_phase(phase)
@@ -147,26 +141,17 @@ def test_a_limit_leaves_a_part_of_its_phase_unless_the_solution_takes_so_long_an
         assert longer >= limit, "a slower solution never means a shorter limit"
 
 
-@pytest.mark.parametrize(
-    ("run", "limits"),
-    [
-        ("of a minute", [(54, None, 3, 40.5), (36, 4, 18, 18), (6, 4, 18, 6), (3, 4, 18, 3)]),
-        ("of an hour", [(3_240, None, 180, 648)]),
-        (
-            "of a day",
-            [
-                (77_760, None, 4_320, 4_320),
-                (77_760, None, 60, 1_800),
-                (56_000, 5, 2_800, 2_800),
-                (56_000, 600, 2_800, 6_000),
-            ],
-        ),
-        ("near its end", [(100, 5, 2_800, 50), (3_000, 5, 60, 120), (3_000, 30, 60, 300)]),
-    ],
-)
-def test_limits_in_runs(run: str, limits: list[tuple[float, float | None, float, float]]) -> None:
-    for left, measured, share, limit in limits:
-        assert script_limit(left=left, measured=measured, even_share=share) == limit, run
+LIMITS = [  # what is left, what was measured, the even share; the limit
+    (54, None, 3, 40.5), (36, 4, 18, 18), (6, 4, 18, 6), (3, 4, 18, 3),  # in a run of a minute
+    (3_240, None, 180, 648),  # of an hour
+    (77_760, None, 4_320, 4_320), (77_760, None, 60, 1_800), (56_000, 5, 2_800, 2_800), (56_000, 600, 2_800, 6_000),
+    (100, 5, 2_800, 50), (3_000, 5, 60, 120), (3_000, 30, 60, 300),  # near the end of a day
+]  # fmt: skip
+
+
+def test_limits_in_runs() -> None:
+    for left, measured, share, limit in LIMITS:
+        assert script_limit(left=left, measured=measured, even_share=share) == limit, (left, measured, share)
     budget, _ = ledger(time_limit_seconds=1000)
     assert budget.even_share(4) == 0, "nothing between phases"
     budget.open_phase("phase1")

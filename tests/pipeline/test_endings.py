@@ -212,7 +212,7 @@ async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: Q
 
 @pytest.mark.req("REQ-OR-038")
 async def test_durations_are_those_of_all_processes_and_settings_those_of_the_last(quick: QuickRun) -> None:
-    config = settings(M=1, L=1)
+    config = settings(L=1)
     first = (await quick(config, agents=MindAgents(before=hang("ablation", seconds=0.5)))).duration_breakdown
     ended = {event.step: event.at for event in quick.events(ev.PhaseFinished)}
     spans = {begun.step: (ended[begun.step] - begun.at).total_seconds() for begun in quick.events(ev.PhaseStarted)}
@@ -223,9 +223,13 @@ async def test_durations_are_those_of_all_processes_and_settings_those_of_the_la
     assert again["phase2_duration_seconds"] >= 0.5
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
     assert quick.events(ev.RunResumed)[-1].config is None
-    for steps in (2, 1):
-        await quick(config.model_copy(update={"outer_loop_steps": steps}), resume=True)
-        assert quick.events(ev.RunResumed)[-1].config is not None and last_config(quick.dir).outer_loop_steps == steps
+    for steps, asked in ((2, [0, 0, 0, 1, 2]), (1, [0] * 5)):  # more steps cost only the new ones
+        agents, more = MindAgents(), config.model_copy(update={"outer_loop_steps": steps})
+        result = await quick(more, agents=agents, resume=True)
+        assert [agents.count(name) for name in ("retriever", "init", "merger", "ablation", "coder")] == asked
+        assert len(result.phase2_results[0].step_history) == steps == last_config(quick.dir).outer_loop_steps
+        resumed = quick.events(ev.RunResumed)[-1]
+        assert resumed.config == last_config(quick.dir) and resumed.spent_cost_usd > 0
 
 
 @in_its_own_time
@@ -272,9 +276,9 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: Qui
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRun) -> None:
-    agents, state = MindAgents(), PipelineState()
-    result = await quick(settings(max_budget_usd=0.2, T=4), agents=agents, state=state)  # no path can end
+async def test_out_of_money_two_calls_are_left_for_the_submission_and_with_more_it_goes_on(quick: QuickRun) -> None:
+    agents, state, poor = MindAgents(), PipelineState(), settings(max_budget_usd=0.2, T=4)
+    result = await quick(poor, agents=agents, state=state)  # no path can end
     assert state.phase2_path_statuses == ["cancelled", "cancelled"] and result.phases_skipped == ["phase3"]
     assert result.stopped_by == "money" and "stopped by the money limit" in result.warnings[0]
     assert "--max-budget" in result.warnings[0] and submitted(result)
@@ -282,6 +286,11 @@ async def test_out_of_money_two_calls_are_left_for_the_submission(quick: QuickRu
     assert agents.count("test") == 1 and agents.caps[-1] == pytest.approx(0.05 * 0.2)
     (warned,) = quick.events(ev.BudgetWarning)
     assert (warned.limit, warned.allowed) == ("money", 0.2) and 0.16 <= warned.used < 0.2
+    again = await quick(poor, agents=(idle := MindAgents()), resume=True)
+    assert idle.calls == [] and submitted(again) and again.final_solution.score == result.final_solution.score
+    rich = await quick(settings(max_budget_usd=5), agents=idle, resume=True)
+    assert rich.phases_completed == ALL_PHASES and idle.count("init") == 0
+    assert rich.total_cost_usd is not None and rich.total_cost_usd > 0.25
 
 
 class Stuck(LevelExecutor):

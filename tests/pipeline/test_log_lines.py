@@ -10,6 +10,7 @@ import pytest
 from mle_star.models import AgentType, EvaluationResult
 from mle_star.run import events as ev
 from mle_star.run.log_lines import log_event
+from tests.method.replies import NO_LEAKAGE, leaky
 from tests.pipeline.conftest import CalmRun, QuickRun, settings
 from tests.pipeline.mind import Answer, Mind, MindAgents, broken, extracted, fenced, levels, model_of, script
 
@@ -126,10 +127,7 @@ def rough_mind() -> Mind:
     blocks = iter(["foreign = 1", None, *["foreign = 1"] * 99])
 
     def leaks(prompt: str) -> Answer:
-        level = levels(prompt)[0]
-        found = [f"level = {level:.4f}", "gone"] if "revised" in prompt else []
-        yes = [{"leakage_status": "Yes Data Leakage", "code_block": block} for block in found]
-        return {"answers": yes or [{"leakage_status": "No Data Leakage", "code_block": "level"}]}
+        return leaky(f"level = {levels(prompt)[0]:.4f}", "gone") if "revised" in prompt else NO_LEAKAGE
 
     def extractor(prompt: str) -> Answer:
         return extracted(next(blocks) or f"level = {levels(prompt)[0]:.4f}", "raise the level")

@@ -278,10 +278,8 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
 
 @pytest.mark.req("REQ-OR-004", "REQ-OR-050")
 def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(calm: CalmRun) -> None:
-    state, phases, counts, costs, scores, statuses = (
-        calm.state,
-        *(list(column) for column in zip(*calm.seen, strict=True)),
-    )
+    phases, counts, costs, scores, statuses = (list(column) for column in zip(*calm.seen, strict=True))
+    state = calm.state
     assert list(dict.fromkeys(phases)) == ALL_PHASES and counts == sorted(counts)
     assert costs == pytest.approx([0.5 * count for count in counts])
     known = [score for score in scores if score is not None]

@@ -132,21 +132,18 @@ async def test_paths_begin_with_different_clean_scripts_unless_the_specification
     assert found == ["phase2/path-1/leakage-detection"]
 
 
-def slow_on_model_0(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
-    """What stems from model 0 takes three minutes, all else five seconds; it is stopped where it takes too long."""
-    seconds = 170.0 if "# model 0" in Path(request.script_path).read_text(encoding="utf-8") else 5.0
-    if seconds > request.timeout_seconds:
-        stopped = {"stdout": "", "exit_code": -1, "duration_seconds": request.timeout_seconds, "timed_out": True}
-        return done.model_copy(update=stopped)
-    return done.model_copy(update={"duration_seconds": seconds})
-
-
 async def test_a_path_has_time_for_its_slow_start_and_the_last_script_knows_its_limit(quick: QuickRun) -> None:
-    agents, executor = (
-        MindAgents(Mind(overrides=dict.fromkeys(("merger", "debugger"), "No idea."))),
-        LevelExecutor(after=slow_on_model_0),
-    )
-    await quick(settings(T=4, K=4, R=1, diversity=("starts",)), agents=agents, executor=executor)
+    """What stems from model 0 takes three minutes, all else five seconds; it is stopped where it takes too long."""
+
+    def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        seconds = 170.0 if "# model 0" in executor.ran[-1][1] else 5.0
+        if seconds > request.timeout_seconds:
+            stopped = {"stdout": "", "exit_code": -1, "duration_seconds": request.timeout_seconds, "timed_out": True}
+            return done.model_copy(update=stopped)
+        return done.model_copy(update={"duration_seconds": seconds})
+
+    mind, executor = Mind(overrides=dict.fromkeys(("merger", "debugger"), "No idea.")), LevelExecutor(after=slow)
+    await quick(settings(T=4, K=4, R=1, diversity=("starts",)), agents=MindAgents(mind), executor=executor)
     tried = [event.score for event in quick.events(ev.RefinementTried) if event.path == 1]
     assert len(tried) == 16 and None not in tried
     prompts = {event.step: event.prompt for event in quick.events(ev.AgentFinished)}
