@@ -32,13 +32,14 @@ from mle_star.run.events import AgentFinished, AgentReply, LeakageChecked, Scrip
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
 from tests.prompt_samples import NAMES
 
-from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedAgents, ScriptedExecutor, ScriptedRun, scripted_run, settings
+from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .loops import measured
 from .replies import (
     BOTH,
     GARBAGE,
     INPUTS,
     NO_LEAKAGE,
+    Reply,
     ScriptedCall,
     base_solution,
     block,
@@ -64,14 +65,14 @@ class Play:
     """A way through a phase, and what it comes to: as it is, without one reply, without one script, without any, and
     when a limit ends it at a call whose step begins so."""
 
-    stage: Callable[[ScriptedAgents], None]
+    stage: dict[str, Reply]
     run: Callable[[ScriptedRun], Awaitable[Outcome]]
     outcome: Outcome
     calls: dict[str, Outcome]
     scripts: dict[str, Outcome]
     nothing: Outcome
     cut: dict[str, Outcome]
-    partial: Callable[[ScriptedRun], Outcome] = lambda run: None
+    partial: Callable[[], Outcome] = lambda: None
 
 
 def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
@@ -81,21 +82,10 @@ def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
 # --- Phase 1 ---------------------------------------------------------------------------------------------
 
 
-def stage_phase1(agents: ScriptedAgents) -> None:
-    """One of everything: a repair, a leak, a merge that needs repair, a data revision, a leak in the final script."""
-
-    def flags(call: ScriptedCall) -> Any:
-        leaks = {"candidate-1": "level = 0.6", "leakage": "level = 0.8"}
-        found = [line for place, line in leaks.items() if place in call.step.split("/") and f"{line}\n" in call.prompt]
-        return leaky(*found) if found else NO_LEAKAGE
-
-    agents.always("retriever", models("m0", "m1"))
-    agents.always("init", by_step(candidate_0=fenced(broken_script("m0")), candidate_1=fenced(script(0.6))))
-    agents.always("debugger", by_step(candidate_0=fenced(script(0.5)), merge_1=fenced(script(0.7)), otherwise=GARBAGE))
-    agents.always("leakage-detection", flags)
-    agents.always("leakage-correction", by_step(candidate_1=fenced("level = 0.55"), leakage=fenced("level = 0.75")))
-    agents.always("merger", fenced(broken_script("merge")))
-    agents.always("data", fenced(script(0.8)))
+def leaks_of_phase1(call: ScriptedCall) -> Any:
+    leaks = {"candidate-1": "level = 0.6", "leakage": "level = 0.8"}
+    found = [line for place, line in leaks.items() if place in call.step.split("/") and f"{line}\n" in call.prompt]
+    return leaky(*found) if found else NO_LEAKAGE
 
 
 async def play_phase1(run: ScriptedRun) -> Outcome:
@@ -110,17 +100,20 @@ async def play_phase1(run: ScriptedRun) -> Outcome:
     return (*result.candidate_scores, [merge["score"] for merge in result.merge_attempts], result.initial_score)
 
 
-def cut_phase1(run: ScriptedRun) -> Outcome:
-    found = partial_phase1()
-    return None if found is None else (*found.candidate_scores, found.initial_score)
-
-
 WHOLE = (0.5, 0.55, [0.7], 0.75)
 ONE: Outcome = (None, 0.55, [], 0.75)
 OTHER: Outcome = (0.5, None, [], 0.75)
 UNMERGED = (0.5, 0.55, [None], 0.75)
 PHASE1 = Play(
-    stage_phase1,
+    {  # one of everything: a repair, a leak, a merge that needs repair, a data revision, a leak in the final script
+        "retriever": models("m0", "m1"),
+        "init": by_step(candidate_0=fenced(broken_script("m0")), candidate_1=fenced(script(0.6))),
+        "debugger": by_step(candidate_0=fenced(script(0.5)), merge_1=fenced(script(0.7)), otherwise=GARBAGE),
+        "leakage-detection": leaks_of_phase1,
+        "leakage-correction": by_step(candidate_1=fenced("level = 0.55"), leakage=fenced("level = 0.75")),
+        "merger": fenced(broken_script("merge")),
+        "data": fenced(script(0.8)),
+    },
     play_phase1,
     WHOLE,
     each(WHOLE, "retriever merge-1/leakage-detection merge-1/leakage-detection-2 data-use/leakage-detection", "phase1/")
@@ -151,19 +144,20 @@ PHASE1 = Play(
         "phase1/leakage/leakage-correction": (0.5, 0.55, 0.7),  # what leaks gives way to what is clean
         "phase1/leakage": (0.5, 0.55, 0.8),
     },
-    cut_phase1,
+    lambda: (found := partial_phase1()) and (*found.candidate_scores, found.initial_score),
 )
 
 
 # --- Phase 2 ---------------------------------------------------------------------------------------------
 
 
-def stage_attempts(agents: ScriptedAgents) -> None:
-    """Two attempts that call every agent: the first crashes and is repaired, the second leaks and is corrected."""
-    agents.always("coder", by_step(k_0=fenced("raise RuntimeError('first')"), k_1=fenced("level = 0.9")))
-    agents.always("debugger", by_step(k_0=fenced(base_solution(0.6, blocks=2).content), otherwise="I cannot."))
-    agents.always("leakage-detection", lambda call: leaky("level = 0.9") if "= 0.9" in call.prompt else NO_LEAKAGE)
-    agents.always("leakage-correction", fenced("level = 0.8"))
+CRASHES, REPAIRED, LEAKS = (
+    fenced("raise RuntimeError('first')"), fenced(base_solution(0.6, blocks=2).content), fenced("level = 0.9"),
+)  # fmt: skip
+CHECKS: dict[str, Reply] = {
+    "leakage-detection": lambda call: leaky("level = 0.9") if "= 0.9" in call.prompt else NO_LEAKAGE,
+    "leakage-correction": fenced("level = 0.8"),
+}
 
 
 async def play_inner(run: ScriptedRun) -> Outcome:
@@ -175,13 +169,12 @@ async def play_inner(run: ScriptedRun) -> Outcome:
     return [SKIPPED if attempt.plan == SKIPPED else attempt.score for attempt in result.attempts]
 
 
-def cut_inner(run: ScriptedRun) -> Outcome:
-    best = best_reached("", base_solution(blocks=2))
-    return None if best is None else best.score
-
-
 INNER = Play(
-    stage_attempts,
+    {  # two attempts that call every agent: the first crashes and is repaired, the second leaks and is corrected
+        "coder": by_step(k_0=CRASHES, k_1=LEAKS),
+        "debugger": by_step(k_0=REPAIRED, otherwise="I cannot."),
+        **CHECKS,
+    },
     play_inner,
     [0.6, 0.8],
     each([0.6, 0.8], "leakage-detection leakage-detection-2", "k-0/")
@@ -191,19 +184,8 @@ INNER = Play(
     {"raise RuntimeError('first')": [0.6, 0.8], "level = 0.6\n": [None, 0.8], "level = 0.8\n": [0.6, None]},
     [None, None],
     {"k-0": 0.5, "k-1": 0.6},
-    cut_inner,
+    lambda: (best := best_reached("", base_solution(blocks=2))) and best.score,
 )
-
-
-def stage_path(agents: ScriptedAgents) -> None:
-    """Two steps: a study to repair, a wrong block; then as in the inner loop, an attempt each."""
-    agents.always("ablation", by_step(t_0=fenced("raise RuntimeError('study')"), otherwise=fenced("print('1')")))
-    agents.always("debugger-ablation", fenced("print('Ablation baseline: 0.5')"))
-    wrong, right = plans(("not there", "p")), plans((part(0), "p0"))
-    agents.always("extractor", by_step(t_1=plans((part(1), "p1")), extractor=wrong, otherwise=right))
-    stage_attempts(agents)
-    agents.always("coder", by_step(t_0=fenced("raise RuntimeError('first')"), t_1=fenced("level = 0.9")))
-    agents.always("debugger", by_step(t_0=fenced(base_solution(0.6, blocks=2).content), otherwise="I cannot."))
 
 
 async def play_outer(run: ScriptedRun) -> Outcome:
@@ -224,14 +206,22 @@ def outcome_of_path(result: Phase2Result) -> Outcome:
     return [f"{r['best_score_after_step']}{mark}" for r, mark in zip(result.step_history, marks, strict=True)]
 
 
-def cut_outer(run: ScriptedRun) -> Outcome:
+def cut_outer() -> Outcome:
     path = partial_path("", base_solution(blocks=2))
     assert path.partial and path.best_score == path.best_solution.score
     return outcome_of_path(path)
 
 
+WRONG, RIGHT, LATER = plans(("not there", "p")), plans((part(0), "p0")), plans((part(1), "p1"))
 OUTER = Play(
-    stage_path,
+    {  # two steps: a study to repair, a wrong block; then as in the inner loop, an attempt each
+        "ablation": by_step(t_0=fenced("raise RuntimeError('study')"), otherwise=fenced("print('1')")),
+        "debugger-ablation": fenced("print('Ablation baseline: 0.5')"),
+        "extractor": by_step(t_1=LATER, extractor=WRONG, otherwise=RIGHT),
+        "coder": by_step(t_0=CRASHES, t_1=LEAKS),
+        "debugger": by_step(t_0=REPAIRED, otherwise="I cannot."),
+        **CHECKS,
+    },
     play_outer,
     ["0.6", "0.8"],
     each(["0.6", "0.8"], "ablation debugger-ablation summarize extractor extractor-2", "t-0/")  # asked again
@@ -263,14 +253,6 @@ OUTER = Play(
 # --- Phase 3 ---------------------------------------------------------------------------------------------
 
 
-def stage_phase3(agents: ScriptedAgents) -> None:
-    """Two rounds that call every agent: the first crashes and is repaired, the second leaks and is corrected."""
-    agents.always("ensembler", by_step(r_0=fenced(broken_script()), r_1=fenced(script(0.9))))
-    agents.always("debugger", by_step(r_0=fenced(script(0.7)), otherwise="I cannot."))
-    agents.always("leakage-detection", lambda call: leaky("level = 0.9") if "= 0.9\n" in call.prompt else NO_LEAKAGE)
-    agents.always("leakage-correction", fenced("level = 0.8"))
-
-
 async def play_phase3(run: ScriptedRun) -> Outcome:
     result = await run_phase3([run.given(one) for one in INPUTS], run.task, run.config)
     assert len(result.ensemble_plans) == len(result.ensemble_scores) == len(result.attempts)
@@ -288,13 +270,12 @@ async def play_phase3(run: ScriptedRun) -> Outcome:
     return [SKIPPED if attempt.plan == SKIPPED else attempt.score for attempt in result.attempts]
 
 
-def cut_phase3(run: ScriptedRun) -> Outcome:
-    found = partial_phase3("", INPUTS)
-    return None if found is None else found.ensemble_scores
-
-
 PHASE3 = Play(
-    stage_phase3,
+    {  # two rounds that call every agent: the first crashes and is repaired, the second leaks and is corrected
+        "ensembler": by_step(r_0=fenced(broken_script()), r_1=fenced(script(0.9))),
+        "debugger": by_step(r_0=fenced(script(0.7)), otherwise="I cannot."),
+        **CHECKS,
+    },
     play_phase3,
     [0.7, 0.8],
     each([0.7, 0.8], "leakage-detection leakage-detection-2", "r-0/")
@@ -304,7 +285,7 @@ PHASE3 = Play(
     {"raise RuntimeError('broken')": [0.7, 0.8], "level = 0.7\n": [None, 0.8], "level = 0.8\n": [0.7, None]},
     [None, None],
     {"r-0": None, "r-1": [0.7]},
-    cut_phase3,
+    lambda: (found := partial_phase3("", INPUTS)) and found.ensemble_scores,
 )
 
 
@@ -313,16 +294,6 @@ PHASE3 = Play(
 CUT = "rows = list(range(9))\nrows = rows[:5]\nlevel = 0.7\nprint(f'Final Validation Performance: {level}')"
 BEST = solution(CUT, score=0.7, phase=SolutionPhase.refined)
 FIXED = "scale = 2\n" + script(0.9)
-
-
-def stage_finalization(agents: ScriptedAgents) -> None:
-    """One of everything: subsampling, a leak in the test script, a crash of it, a repair, a reference."""
-    agents.always("test-subsampling_extract", fenced("rows = rows[:5]"))
-    agents.always("test-subsampling_remove", fenced("rows = rows[:]"))
-    agents.always("test", fenced("scale = 1\nlevel = 0.8\nraise ValueError('no such column')"))
-    agents.always("leakage-detection", lambda call: leaky("scale = 1") if "scale = 1\n" in call.prompt else NO_LEAKAGE)
-    agents.always("leakage-correction", fenced("scale = 3"))
-    agents.always("debugger", fenced(FIXED))
 
 
 async def play_finalization(run: ScriptedRun) -> Outcome:
@@ -342,7 +313,14 @@ async def play_finalization(run: ScriptedRun) -> Outcome:
 
 
 FINALIZATION = Play(
-    stage_finalization,
+    {  # one of everything: subsampling, a leak in the test script, a crash of it, a repair, a reference
+        "test-subsampling_extract": fenced("rows = rows[:5]"),
+        "test-subsampling_remove": fenced("rows = rows[:]"),
+        "test": fenced("scale = 1\nlevel = 0.8\nraise ValueError('no such column')"),
+        "leakage-detection": lambda call: leaky("scale = 1") if "scale = 1\n" in call.prompt else NO_LEAKAGE,
+        "leakage-correction": fenced("scale = 3"),
+        "debugger": fenced(FIXED),
+    },
     play_finalization,
     (0.7, "Novel"),
     each((0.7, "Novel"), "test-subsampling_extract test-subsampling_remove test leakage-detection", "finalization/")
@@ -382,7 +360,8 @@ def staged(root: Path, name: str, *, briefed: bool = True, **task: Any) -> Itera
     if not briefed:
         config = config.model_copy(update={"briefing": (), "task_in_prompts": True})
     with scripted_run(root, config=config, executor=ScriptedExecutor(), **task) as run:
-        PLAYS[name].stage(run.agents)
+        for agent, reply in PLAYS[name].stage.items():
+            run.agents.always(agent, reply)
         yield PLAYS[name], run
 
 
@@ -550,7 +529,7 @@ async def test_the_end_comes_at_once_with_what_a_phase_has_reached(
         else:
             with pytest.raises(type(end)):
                 await play.run(run)
-            outcome = play.partial(run)
+            outcome = play.partial()
             assert run.agents.log[-1].step == step or name == "Phase 1", "nobody else is asked"
         reached = [reached for begins, reached in play.cut.items() if step.startswith(begins)]
         chance = "/candidate-" in step  # which candidate is ready by then

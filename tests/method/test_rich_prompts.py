@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,18 +169,6 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
     tell(ev.DebugAttempted(step=f"{place}/debugger", error='KeyError: "area"', accepted=True))
 
 
-@contextmanager
-def _at(run: ScriptedRun, *places: str) -> Iterator[None]:
-    """In a place of the run: `phase2` is the third step of its second path."""
-    first, *more = places
-    with scope(first):
-        if first != "phase2":
-            yield
-        else:
-            with path_context(1, run.work_dir), scope("t-2", *more):
-                yield
-
-
 async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, final: bool = False) -> None:
     repair = make_debug_callback(run.task, run.config, purpose=purpose)
     too_slow = synthetic_traceback("TimeoutError: the script was stopped after 120 s")
@@ -236,8 +224,11 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
 
 
 async def asked(run: ScriptedRun, name: str) -> str:
-    places, ask = ASKING[name]
-    with _at(run, *places):
+    (phase, *more), ask = ASKING[name]
+    path: AbstractContextManager[Any] = nullcontext()
+    if phase == "phase2":  # the third step of the second path
+        path, more = path_context(1, run.work_dir), ["t-2", *more]
+    with scope(phase), path, scope(*more):
         await ask(run)
     return [call.prompt for call in run.agents.log if call.name.replace("-", "_") == name][-1]
 

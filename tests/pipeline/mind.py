@@ -174,6 +174,14 @@ def once(agent: str, act: Callable[[], Awaitable[None] | None], wait: float = 0.
     return before
 
 
+def both(first: Hook, second: Hook) -> Hook:
+    async def before(label: str, agent: str) -> None:
+        await first(label, agent)
+        await second(label, agent)
+
+    return before
+
+
 def no_room(request: ScriptRequest | None = None) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -258,11 +266,11 @@ class LevelExecutor:
     """Scores scripts by their words instead of running them: `raise` crashes, `level = x` scores x.
 
     `before` may wait, raise or say how a script ended; `after` changes what is said; `seconds` is how long they take;
-    `ran` holds the data folder and the text of each.
+    `ran` holds the data folder of each, and whether it raises.
     """
 
     delay: float = 0.0
-    ran: list[tuple[str, str]] = field(default_factory=list)
+    ran: list[tuple[str, bool]] = field(default_factory=list)
     directories: set[str] = field(default_factory=set)
     before: Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]] | None = None
     after: Callable[[ScriptRequest, ExecutionRawResult], ExecutionRawResult] | None = None
@@ -270,17 +278,17 @@ class LevelExecutor:
     answers: Answers = lambda text, rows: [(row["id"], levels(text)[-1]) for row in rows]
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        self.ran.append((str(request.input_dir), Path(request.script_path).read_text(encoding="utf-8")))
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        self.ran.append((str(request.input_dir), "raise " in text))
         self.directories.add(Path(request.working_dir).name)
         started = time.monotonic()
         done = None if self.before is None else await self.before(request)
         await asyncio.sleep(self.delay)
         seconds = time.monotonic() - started if self.seconds is None else self.seconds
-        done = done or self._run(request).model_copy(update={"duration_seconds": seconds})
+        done = done or self._run(Path(request.working_dir), text).model_copy(update={"duration_seconds": seconds})
         return done if self.after is None else self.after(request, done)
 
-    def _run(self, request: ScriptRequest) -> ExecutionRawResult:
-        folder, text = Path(request.working_dir), Path(request.script_path).read_text(encoding="utf-8")
+    def _run(self, folder: Path, text: str) -> ExecutionRawResult:
         raised = re.search(r"^raise (\w+)\(['\"](.*)['\"]\)", text, re.MULTILINE)
         if raised is not None:
             return crash(f"{raised[1]}: {raised[2]}")

@@ -64,7 +64,8 @@ class Erring(LevelExecutor):
         self.shares.append(float(request.env[SHARE]))
         never_ran = SolutionScript(content="print('fixed')", phase=SolutionPhase.final)
         self.unknown.append(searched_submission(current_run(), never_ran))
-        return crash("KeyError: no such column") if f"factor = {self.crashes}\n" in self.ran[-1][1] else None
+        text = Path(request.script_path).read_text(encoding="utf-8")
+        return crash("KeyError: no such column") if f"factor = {self.crashes}\n" in text else None
 
     def leave_a_model(self, request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         text, model = Path(request.script_path).read_text(encoding="utf-8"), Path(request.working_dir, "model")

@@ -39,6 +39,7 @@ from tests.pipeline.mind import (
     LevelExecutor,
     Mind,
     MindAgents,
+    both,
     crash,
     failing,
     fenced,
@@ -131,13 +132,7 @@ async def test_without_a_solution_the_error_says_what_to_do_about_the_end(
 
 
 async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_again_on_resume(quick: QuickRun) -> None:
-    no_retriever, dead = outage(agent="retriever"), outage(after=12)
-
-    async def before(label: str, agent: str) -> None:
-        await no_retriever(label, agent)
-        await dead(label, agent)
-
-    first = await quick(agents=MindAgents(before=before))
+    first = await quick(agents=MindAgents(before=both(outage(agent="retriever"), outage(after=12))))
     assert first.submission_path and first.stopped_by == "outage"
     assert "the retriever gave nothing usable" in quick.events(ev.Notice)[0].message
     agents = MindAgents()
@@ -146,24 +141,14 @@ async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_ag
     assert agents.calls and agents.count("retriever") == 0
 
 
-a_second = hang("retriever", seconds=1.1)
-"""Lets more than a second pass in Phase 1."""
-
-
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-034")
 @pytest.mark.parametrize("died", [False, True])
 async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: QuickRun, died: bool) -> None:
     """A run that is taken up with its time used up: it had died in Phase 2, or there is more to do than before."""
     config = settings(M=1, L=2 if died else 1)
-    dies = failing("ablation", error=Crash())
-
-    async def before(label: str, agent: str) -> None:
-        await a_second(label, agent)
-        if died:
-            await dies(label, agent)
-
+    dies, a_second = failing("ablation" if died else "nobody", error=Crash()), hang("retriever", seconds=1.1)
     with pytest.raises(Crash) if died else nullcontext():
-        await quick(config, agents=MindAgents(before=before))
+        await quick(config, agents=MindAgents(before=both(a_second, dies)))
     agents, late = MindAgents(), config.model_copy(update={"time_limit_seconds": 1, "outer_loop_steps": 2})
     result = await quick(late, agents=agents, resume=True)
     assert agents.calls == [] and result.submission_path

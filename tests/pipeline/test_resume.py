@@ -38,7 +38,7 @@ async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used
     idle, executor, state = MindAgents(), LevelExecutor(), PipelineState()
     late = config.model_copy(update={"time_limit_seconds": 1})
     again = await quick(late, agents=idle, executor=executor, resume=True, state=state)
-    assert idle.calls == executor.ran == []
+    assert (idle.calls, executor.ran) == ([], [])
     assert state.phase2_path_statuses == ["completed"] * config.num_parallel_solutions
     assert {**story(again), "config": None} == {**story(first), "config": None}
     assert again.total_cost_usd == first.total_cost_usd, "what failed calls cost counts, once"

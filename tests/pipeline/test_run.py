@@ -103,8 +103,11 @@ async def test_wrong_inputs_are_refused_before_credentials_are_looked_for(
             PipelineConfig(**setting)
 
 
-@pytest.mark.req("REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-020")
-def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_order(calm: CalmRun) -> None:
+@pytest.mark.req("REQ-OR-003", "REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-018")
+@pytest.mark.req("REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
+def test_phases_come_in_turn_and_paths_side_by_side_in_their_own_directories_and_listeners_hear_all(
+    calm: CalmRun,
+) -> None:
     begins = {str(event.phase): event.at for event in calm.run.events(ev.PhaseStarted) if event.path is None}
     over = {str(event.phase): event.at for event in calm.run.events(ev.PhaseFinished) if event.path is None}
     assert list(begins) == ALL_PHASES
@@ -130,10 +133,6 @@ def test_the_phases_come_one_after_another_and_listeners_hear_everything_in_orde
     assert kinds.count("script_started") == len(calm.run.events(ev.ScriptStarted))
     steps = {event.step for event in calm.run.events(ev.AgentFinished)}
     assert {event.step for event in calm.heard if isinstance(event, ev.AgentFinished)} == steps != set()
-
-
-@pytest.mark.req("REQ-OR-003", "REQ-OR-018", "REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
-def test_paths_run_side_by_side_in_their_own_directories_from_one_first_phase(calm: CalmRun) -> None:
     assert calm.agents.count("retriever") == 1 and calm.agents.count("ablation") == 2, "they have met"
     assert {"main", "path-0", "path-1"} <= calm.executor.directories
     for name in ("main", "path-0", "path-1"):
