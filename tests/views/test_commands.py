@@ -32,7 +32,7 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Invented(seed=11).write(folder / "good")
     Invented(seed=2, outcome="failed").write(folder / "bad")
     Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(folder / LONG)
-    write_journal(folder / "broken-off", list(Invented(seed=3).events())[:120])
+    write_journal(folder / "broken-off", Invented(seed=3).events()[:120])
     with (folder / "broken-off" / "journal.jsonl").open("a") as journal:
         journal.write('{"torn')
     for name in ("damaged", "no-run"):

@@ -72,7 +72,7 @@ def test_the_screen_fits_the_terminal_at_every_moment_and_no_name_styles_it_or_d
 
 
 def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spent() -> None:
-    events = list(Invented(seed=11).events())
+    events = Invented(seed=11).events()
     at = next(i for i, event in enumerate(events) if event.step == "phase2/path-0/t-2/k-2/planner")
     story = RunStory.from_events(events[: at + 1])
     picture = "\n".join(shown(story, 100, 40))
@@ -195,7 +195,7 @@ def test_a_line_tells_of_a_study_without_what_is_for_programs() -> None:
 
 
 def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_event(tmp_path: Path) -> None:
-    run_dir, events = tmp_path / "run", list(Invented(seed=11).events())
+    run_dir, events = tmp_path / "run", Invented(seed=11).events()
     write_journal(run_dir, events[:150])
     out, err = io.StringIO(), io.StringIO()
     with contextlib.suppress(RuntimeError), make_display("plain", run_dir=run_dir, out=out, err=err):

@@ -154,7 +154,7 @@ def ask(server: GuardedServer, method: str, path: str, **headers: str) -> tuple[
 def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with Journal(run_dir / "journal.jsonl") as journal, served(LiveServer(run_dir)) as server:
-        for event in list(Invented().events())[:40]:
+        for event in Invented().events()[:40]:
             journal.record(event)
         page, own = f"/?token={server.token}", f"http://127.0.0.1:{server.port}"
         key, control = {"X_MLE_Star_Token": server.token}, RunFolder(run_dir).control
@@ -241,7 +241,7 @@ def test_a_follower_reads_whole_lines_only_survives_damage_and_sees_that_a_proce
     assert any("line 31" in message for _, message in follower.story.notices)
     died = Follower(tmp_path / "died")
     with Journal(tmp_path / "died" / "journal.jsonl") as begun:
-        for event in list(Invented().events())[:20]:
+        for event in Invented().events()[:20]:
             begun.record(event)
         died.refresh()
         assert died.working

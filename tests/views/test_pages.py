@@ -213,7 +213,7 @@ def test_a_thousand_attempts_stay_small_and_quick_and_long_texts_are_cut(tmp_pat
 
 
 def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch: Watch) -> None:
-    events = list(Invented(seed=11, T=1).events())
+    events = Invented(seed=11, T=1).events()
     for count in (1, 40, len(events) // 2):
         write_journal(tmp_path / "run", events[:count])
         with (tmp_path / "run" / "journal.jsonl").open("a") as journal:
@@ -280,7 +280,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     Invented(seed=4, T=1, outcome="failed").write(shelf / FAILED)
     with ExitStack() as stack:
         going = stack.enter_context(Journal(shelf / LIVE / "journal.jsonl"))
-        for event in list(Invented(seed=5, T=1).events())[:90]:
+        for event in Invented(seed=5, T=1).events()[:90]:
             going.record(event)
         live, index = LiveServer(shelf / LIVE), IndexServer(shelf)
         stack.enter_context(served(live))

@@ -73,7 +73,7 @@ def counts(story: RunStory) -> tuple[object, ...]:
 def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt_in_order_of_time(
     tmp_path: Path,
 ) -> None:
-    events = list(Invented(M=4, T=3, K=3, L=2, R=3).events())
+    events = Invented(M=4, T=3, K=3, L=2, R=3).events()
     with Journal(tmp_path / "run" / "journal.jsonl") as journal:
         for event in events:
             journal.record(event)
@@ -98,7 +98,7 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt_
 def test_hearing_what_an_earlier_process_said_once_more_changes_nothing_and_every_moment_can_be_read(
     seed: int, at: int, direction: MetricDirection
 ) -> None:
-    events = list(Invented(seed=seed, T=2, K=2, direction=direction).events())
+    events = Invented(seed=seed, T=2, K=2, direction=direction).events()
     again = RunStory.from_events([*events[: at + 1], *events[: at + 1]])
     counts(again)
     for event in events[at + 1 :]:
@@ -108,7 +108,7 @@ def test_hearing_what_an_earlier_process_said_once_more_changes_nothing_and_ever
 
 @pytest.mark.parametrize("direction", list(MetricDirection))
 def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(direction: MetricDirection) -> None:
-    events = list(Invented(direction=direction).events())
+    events = Invented(direction=direction).events()
     story, pick = RunStory.from_events(events), max if direction is MetricDirection.maximize else min
     bests, known = ([one.score for one in some if one.score is not None] for some in (story.bests, story.attempts))
     assert bests == sorted(bests, reverse=pick is min) and len(bests) > 2
@@ -124,7 +124,7 @@ def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(dire
 def test_what_a_leaking_script_scored_counts_no_longer_and_a_fixed_one_has_its_new_score(
     seed: int, direction: MetricDirection
 ) -> None:
-    events = list(Invented(seed=seed, direction=direction).events())[:-1]
+    events = Invented(seed=seed, direction=direction).events()[:-1]
     leader = RunStory.from_events(events).bests[-1]
     ran = next(event for event in events if isinstance(event, ev.ScriptFinished) and event.step == leader.step)
     check = f"{phase_of(leader.place)}/check"
@@ -150,7 +150,7 @@ def test_what_a_leaking_script_scored_counts_no_longer_and_a_fixed_one_has_its_n
 
 @pytest.mark.parametrize("kind", ["candidate", "merge", "refinement", "ensemble"])
 def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_run_went_on_from(kind: str) -> None:
-    events = list(Invented(seed=3).events())
+    events = Invented(seed=3).events()
     whole = RunStory.from_events(events)
     before = lineage_of(whole)
     on_the_line = {node.step for node in before.nodes}
@@ -185,7 +185,7 @@ def test_a_later_event_takes_the_place_of_the_earlier_and_cancelled_work_ends_wi
 
 
 def test_the_time_between_two_processes_does_not_count() -> None:
-    events = list(Invented(seed=1).events())
+    events = Invented(seed=1).events()
     half = len(events) // 2
     later = changed(events[half:], ev.Event, lambda one: {"at": one.at + timedelta(days=29)})
     resumed = ev.RunResumed(at=later[0].at, spent_cost_usd=0, spent_seconds=0)
@@ -249,13 +249,12 @@ def test_a_leaderboard_and_the_summary_give_one_script_the_same_score(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The list ranks by the rows of the search; of the final solution it also tells the score of the summary."""
-    expected = Measure(score=0.6125, low=0.5, high=0.7, rows=41, measured="harness")
-    *before, end = Invented(seed=11, M=2, T=2, K=2).ended("phase1/candidate-0/script", expected=expected)
-    write_journal(tmp_path, [*before, end.model_copy(update={"score": 0.6125})])
-    assert [row["final_score"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == [0.6125]
+    *before, end = Invented(seed=11, M=2, T=2, K=2).ended("phase1/candidate-0/script", expected=EXPECTED)
+    write_journal(tmp_path, [*before, end.model_copy(update={"score": EXPECTED.score})])
+    assert [row["final_score"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == [EXPECTED.score]
     assert main(["leaderboard", str(tmp_path)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "candidate-0" in line]
-    assert line.rstrip().endswith("final solution: 0.61250 on 41 rows kept for the end")
+    assert line.rstrip().endswith("final solution: 0.85000 on 1,200 rows kept for the end")
 
 
 def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
@@ -269,17 +268,17 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     events = changed(events, ev.PhaseStarted, lambda one: begun if one.path == 1 else {})
     grown = {"parents": [other.digest]}
     events = changed(events, ev.RefinementTried, lambda one: grown if (one.path, one.t) == (1, 0) else {})
-    line = lineage_of(story_of(events, chosen="path 1"))
+    begun_elsewhere = story_of(events, chosen="path 1")
+    line = lineage_of(begun_elsewhere)
     assert line.candidate == other and not line.merges and not line.data_use
-    assert why(story_of(events, chosen="path 1")).startswith(f"{other.model_name} won, refined on path 1")
+    assert why(begun_elsewhere).startswith(f"{other.model_name} won, refined on path 1")
     assert why(story_of(events, chosen="path 0")).startswith(best.model_name)
     assert f" and {other.model_name}." in why(story_of(events, chosen="ensemble 0"))
     alone = Verdict(story_of(events, chosen=f"{best.step}/script"))
     assert alone.gain[0] == "a single model: nothing that was built on it was surely better"
     assert "single" not in [row.kind for row in alone.yardsticks], "it would be compared with itself"
-    for path in (0, 1):
-        first = next(one for one in story_of(events, chosen="path 1").attempts if one.path == path)
-        assert (first.parents == (other.step,)) == (path == 1)
+    first = [next(one for one in begun_elsewhere.attempts if one.path == path) for path in (0, 1)]
+    assert [one.parents == (other.step,) for one in first] == [False, True]
 
 
 # --- why it won, beside what, how sure --------------------------------------------------------------------------
@@ -287,7 +286,7 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
 
 @pytest.mark.parametrize("direction", list(MetricDirection))
 def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direction: MetricDirection) -> None:
-    events = list(Invented(seed=11, direction=direction, R=1).events())
+    events = Invented(seed=11, direction=direction, R=1).events()
     for kind in (ev.RefinementTried, ev.MergeTried):
         events = changed(events, kind, lambda one: {"accepted": False})
     so_far = (ev.EnsembleTried, ev.RunFinished)  # at its end a candidate would be the result
@@ -296,9 +295,8 @@ def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direc
     verdict, single = Verdict(story), story.chosen_candidate
     assert single is not None
     assert f"the best single model ({single.model_name}, {text.score(single.score)})" in verdict.gain[0]
-    assert [stage.what for stage in verdict.stages[1:3]] == [
-        "best candidate, nothing merged in", "no attempt was better",
-    ]  # fmt: skip
+    stages = [stage.what for stage in verdict.stages[1:3]]
+    assert stages == ["best candidate, nothing merged in", "no attempt was better"]
 
 
 def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_where_the_rows_are_the_same() -> None:

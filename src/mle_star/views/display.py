@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from mle_star.errors import ConfigError, JournalError
@@ -278,10 +278,8 @@ def sparkline(best: list[float], width: int = SPARK_WIDTH) -> str:
 def _progress(story: RunStory) -> Table:
     """Phase, bar and count on one line."""
     done, planned = story.progress
-    line = Table.grid(padding=(0, 2, 0, 0), expand=True)
-    line.add_column(no_wrap=True)
-    line.add_column(ratio=1)
-    line.add_column(no_wrap=True, justify="right")
+    columns = Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True, justify="right")
+    line = Table.grid(*columns, padding=(0, 2, 0, 0), expand=True)
     bar = ProgressBar(total=planned or 1, completed=done, complete_style="magenta", finished_style="magenta")
     line.add_row(Text(PHASE_TITLES.get(story.phase, "starting"), style="bold"), bar, Text(f"{done}/{planned} steps"))
     return line
@@ -307,11 +305,9 @@ def _facts(story: RunStory, verdict: Verdict, now: datetime) -> Text:
 
 def _workers(story: RunStory, now: datetime, width: int) -> Table:
     """Per path, and for all that is on none, who is at work and for how long."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=max(20, width - 44))
-    grid.add_column(no_wrap=True, justify="right")
-    grid.add_column(no_wrap=True, justify="right", style="dim")
+    what = Column(no_wrap=True, overflow="ellipsis", max_width=max(20, width - 44))
+    passed, best = Column(no_wrap=True, justify="right"), Column(no_wrap=True, justify="right", style="dim")
+    grid = Table.grid(Column(no_wrap=True), what, passed, best, padding=(0, 2, 0, 0))
     for work in story.work_of(None):
         grid.add_row(*map(Text, _work_cells(work, now)))
     if story.phase == "phase2":
@@ -342,9 +338,8 @@ def _news(story: RunStory, lines: int, width: int) -> Text:
 def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     """What a run came to, as a table of plain texts: scores, what improved them, cost, and where the files are."""
     verdict = Verdict(story, run_dir, alive=False)
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    columns = Column(style="dim", no_wrap=True), Column(overflow="fold")
+    table = Table(*columns, show_header=False, box=None, padding=(0, 2, 0, 0))
     gain, level = verdict.gain
     score = Text(text.score(story.score), style="bold").append(f" {verdict.metric}", style="not bold")
     rows: list[tuple[str, Text | str]] = [("", verdict.detail)]
