@@ -126,7 +126,7 @@ def _solution(call: _Call) -> Slots:
         return None
     tail = known.result.stdout.strip()[-MAX_PRINTED:]
     printed = f" Its last words:\n\n{fenced(tail, 'text')}" if tail else ""
-    return {"score": _score(known.score), "seconds": duration(known.seconds), "printed": printed}
+    return {"score": _score(known.score), "seconds": words_of(known.seconds), "printed": printed}
 
 
 # --- what was found out ----------------------------------------------------------------------------------
@@ -170,10 +170,10 @@ def _limits(call: _Call) -> Slots:
     if run.phase == "finalization":  # a final script has all the time, and is no longer what was measured
         limit, takes = limit_in_run(run, "submission", run.config.time_limit_seconds), None
     what = "The whole study, with all its runs," if study else "A script"
-    lines = [f"- {what} is stopped after {duration(limit)}."]
+    lines = [f"- {what} is stopped after {words_of(limit)}."]
     if takes is not None:
         whose = "The solutions above together take" if run.phase == "phase3" else "The current solution takes"
-        lines.append(f"- {whose} {duration(takes)}.")
+        lines.append(f"- {whose} {words_of(takes)}.")
     if takes is not None and study:
         room = int(limit / max(1.3 * takes, 0.1)) - 1
         count = max(1, min(ABLATION_RUNS - 1, room))
@@ -185,7 +185,7 @@ def _limits(call: _Call) -> Slots:
         first = f"- A new script may first run on a sample of {sample.rows} of the {sample.of} training rows"
         lines.append(f"{first}, and must work there; all rows give its score.")
     left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
-    lines.append(f"- {duration(left)} of this phase are left, {duration(whole)} of the run.")
+    lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study and (not repair or run.phase == "finalization"):
         lines.append(section(run.phase if phase_of(run.phase) else "phase2"))
     if repair and "TimeoutError" in str(call.values.get("bug", "")):
@@ -253,6 +253,11 @@ def _outer_step(run: RunContext) -> int | None:
 
 def _score(score: float | None) -> str:
     return "nothing yet" if score is None else f"{score:.6g}"
+
+
+def words_of(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 30 min`: above two minutes no seconds, of which a resumed run would have others."""
+    return duration(seconds if seconds < 120 else 60 * round(seconds / 60))
 
 
 # --- what was tried ----------------------------------------------------------------------------------------
