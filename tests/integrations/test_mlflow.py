@@ -98,9 +98,7 @@ def parents(uri: str, events: list[AnyEvent]) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.long
-def test_a_run_is_mirrored_late_once_and_without_password(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_mirrored_late_but_once(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from mlflow import MlflowClient
 
     server.stop()

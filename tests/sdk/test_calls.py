@@ -136,9 +136,7 @@ async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench
 
 
 @pytest.mark.req("REQ-OR-006", "REQ-SF-038", "REQ-P2O-034")
-async def test_an_unreadable_structured_reply_is_asked_for_again(
-    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "mle_star.sdk")
 
     def logged(level: int) -> str:
@@ -169,9 +167,7 @@ async def test_an_unreadable_structured_reply_is_asked_for_again(
 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-032")
-async def test_cost_is_counted_once_per_call_by_path_and_total(
-    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_cost_is_counted_once_by_path_and_total(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="mle_star.sdk")
     budget = Budget(PipelineConfig(max_budget_usd=0.04))
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:

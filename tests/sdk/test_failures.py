@@ -58,9 +58,7 @@ async def test_a_lost_connection_is_tried_again_three_times_on_a_fresh_client(op
 
 @pytest.mark.req("REQ-OR-052")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])  # Ctrl-C in a terminal reaches the CLI, too
-async def test_a_cli_that_dies_costs_a_retry_and_what_was_answered(
-    open_bench: OpenBench, number: signal.Signals
-) -> None:
+async def test_a_cli_that_dies_costs_a_retry_and_its_answers(open_bench: OpenBench, number: signal.Signals) -> None:
     async with open_bench() as bench:
         bench.brain.reply_with("extractor", read_first(100_000, 300), HANG, PLANS)
         call = asyncio.create_task(bench.ask(EXTRACTOR))
@@ -99,9 +97,7 @@ async def test_a_reply_that_the_cli_could_not_report_is_counted(open_bench: Open
 @pytest.mark.parametrize(
     ("reply", "reason", "attempts"), [(SERVER_ERROR, "transport", 2), (BUSY, "rate_limit", 3)], ids=["500", "429"]
 )
-async def test_after_the_last_of_its_delays_a_call_fails(
-    open_bench: OpenBench, reply: BrainReply, reason: str, attempts: int
-) -> None:
+async def test_a_call_fails_after_delays(open_bench: OpenBench, reply: BrainReply, reason: str, attempts: int) -> None:
     assert CallPolicy().retry_delays == (1.0, 2.0, 4.0)
     async with open_bench(policy=replace(QUICK, retry_delays=(0.01,)), client_reuse="clear") as bench:
         bench.brain.always("coder", reply)
@@ -215,7 +211,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.req("REQ-OR-011")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_signal_in_a_call_leaves_no_process_or_folder(
+def test_a_signal_in_a_call_leaves_nothing_behind(
     number: signal.Signals, task: TaskDescription, tmp_path: Path
 ) -> None:
     words = [sys.executable, "-c", SCRIPT, task.model_dump_json(), str(tmp_path / "work")]
@@ -249,9 +245,7 @@ async def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next_one(op
 
 @pytest.mark.req("REQ-OR-011")
 @pytest.mark.parametrize("ending", [ZeroDivisionError, asyncio.CancelledError])
-async def test_whatever_ends_a_run_in_a_call_leaves_no_process(
-    open_bench: OpenBench, ending: type[BaseException]
-) -> None:
+async def test_whatever_ends_a_run_leaves_no_process(open_bench: OpenBench, ending: type[BaseException]) -> None:
     benches: list[Bench] = []
 
     async def run() -> None:
@@ -277,9 +271,7 @@ async def test_whatever_ends_a_run_in_a_call_leaves_no_process(
 
 
 @pytest.mark.req("REQ-OR-011")
-async def test_trouble_while_closing_hides_neither_result_nor_error(
-    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_closing_hides_neither_result_nor_error(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
     class Stuck(Pool):
         """A pool that cannot be closed."""
 

@@ -96,7 +96,9 @@ async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_wh
 
 
 async def test_the_other_endpoints_answer_and_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
-    async with MessagesServer(ScriptedBrain(), models=("one", "two")) as server:
+    """And without the token, or under another name, there is no answer."""
+    brain = ScriptedBrain()
+    async with MessagesServer(brain, models=("one", "two")) as server:
         assert (await ask(server.base_url, "HEAD", "/")).status == 200
         models = (await ask(server.base_url, "GET", "/v1/models")).json()["data"]
         assert [model["id"] for model in models] == ["one", "two"]
@@ -108,11 +110,7 @@ async def test_the_other_endpoints_answer_and_a_brain_that_fails_is_an_api_error
         reply = await post(server.base_url)
         assert reply.status == 500 and "no reply was scripted for 'coder'" in reply.json()["error"]["message"]
         assert isinstance(server.errors[0], LookupError)
-
-
-async def test_without_the_token_or_under_another_name_there_is_no_answer() -> None:
-    brain = ScriptedBrain("fine")
-    async with MessagesServer(brain) as server:
+        brain.requests.clear()
         url = urlsplit(server.base_url)
         refused = [(path, url.netloc, 401) for path in ("", "/wrong", url.path[:-1])]
         for path, host, status in (*refused, (url.path, "evil.example", 403), (url.path, "127.0.0.1", 403)):

@@ -39,22 +39,23 @@ COMMANDS = {name: module for module, names in MODULES.items() for name in names.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-def _flags_without_type(params: Sequence[Any]) -> list[Any]:
+class _PlainFlags:
     """A flag takes no value: its help says no `<bool>`."""
-    for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = " "
-    return list(params)
 
-
-class _Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        return _flags_without_type(super().get_params(ctx))
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = " "
+        return params
 
 
-class _Group(TyperGroup):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _flags_without_type(super().get_params(ctx))
+class _Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class _Group(_PlainFlags, TyperGroup):
+    """All commands."""
 
 
 def build_app(called: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
