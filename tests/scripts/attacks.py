@@ -141,13 +141,6 @@ def signal_program(w, name):
     return has_canary(w, f"/proc/{w[name]}/cmdline")
 
 
-def slow_down(w):
-    if not has_canary(w, f"/proc/{w['neighbour']}/cmdline"):
-        return None
-    os.sched_setaffinity(w["neighbour"], os.sched_getaffinity(w["neighbour"]))
-    return True
-
-
 def supervisor_pipes(w):
     found = those(lambda pid: b"child.supervisor" in read(f"/proc/{pid}/cmdline", -1), pids())
     paths = [f"/proc/{pid}/fd/{number}" for pid in found for number in range(3, 30)]
@@ -221,9 +214,8 @@ def marked(place):
 def leave(w):
     """All that a script could leave for the next one in the same folder, and what would spoil that folder for it."""
     inner = f"/dev/shm/left-{w['harness']}/folder"
-    for place in (*OWN, *elsewhere(w)):
-        quietly(os.setxattr, place, "user.left", b"1")
     for place in (*elsewhere(w), *OWN):
+        quietly(os.setxattr, place, "user.left", b"1")
         quietly(os.utime, place, (LEFT_TIME, LEFT_TIME))
     quietly(os.makedirs, inner)
     quietly(os.mknod, os.path.join(inner, "file"))
@@ -330,7 +322,10 @@ ATTACKS = {
     "signal the harness": lambda w: signal_program(w, "harness"),
     "signal another program of the user": lambda w: signal_program(w, "neighbour"),
     "take away the harness's limits (prlimit)": lambda w: resource.prlimit(w["harness"], resource.RLIMIT_CORE, (0, 0)),
-    "slow another program down (scheduling)": slow_down,
+    "slow another program down (scheduling)": lambda w: (
+        has_canary(w, f"/proc/{w['neighbour']}/cmdline")
+        and [os.sched_setaffinity(w["neighbour"], os.sched_getaffinity(w["neighbour"]))]
+    ),
     "trace another program (ptrace)": lambda w: call(101, 117, 0x4206, w["neighbour"], 0, 0),
     "read another program's memory by call (process_vm_readv)": lambda w: call(310, 270, w["neighbour"], 0, 0, 0, 0, 0),
     "take another program's open files (pidfd_getfd)": lambda w: call(438, 438, -1, 0, 0),
