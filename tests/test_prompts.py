@@ -164,9 +164,8 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
     task = TaskDescription(**known, **metric, description="x" * 9000, data_dir=str(tmp_path))
     for prompt in REGISTRY:
         values = {name: SAMPLES[name] for name in (*prompt.variables, *prompt.optional) if name in SAMPLES}
-        text, again = (
-            prompts.facts_section(prompt.agent_type, prompt.variant, task, PipelineConfig(), values) for _ in range(2)
-        )
+        about = (prompt.agent_type, prompt.variant, task, PipelineConfig(), values)
+        text, again = (prompts.facts_section(*about) for _ in range(2))
         assert text == again and len(text) < 1000
         facts = json.loads(text.splitlines()[3])
         assert (facts["agent"], facts["metric"], facts["direction"]) == (prompt.agent_type.value, "rmse", "minimize")

@@ -213,9 +213,7 @@ async def test_what_cannot_be_scored_goes_to_the_debugger_with_the_reason_in_a_l
     direction = MetricDirection.maximize if metric.endswith("hits") else known_metric(metric).direction
     own = task.model_copy(update={"evaluation_metric": metric, "metric_direction": direction})
     holdout = HoldOut.prepare(own, CONFIG, tmp_path / "run")
-    answering = Answering(
-        lambda number, size: odd if odd and number == 3 else right(number, size), duration_seconds=12.5
-    )
+    answering = Answering(lambda row, size: odd if odd and row == 3 else right(row, size), duration_seconds=12.5)
     executor = FixedExecutor("done\n", duration_seconds=12.5) if odd is None else answering
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
         result = await execute_in_run(scored(0.1))

@@ -128,15 +128,13 @@ def test_the_agent_folder_is_as_the_benchmark_wants_it_whatever_conda_does(tmp_p
 def test_a_run_without_a_submission_hands_in_what_it_has_and_is_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ends_without_submission(
-        task: TaskDescription, config: PipelineConfig, run_dir: Path, *_: Any, **__: Any
-    ) -> Path:
+    def without_submission(task: TaskDescription, config: PipelineConfig, run_dir: Path, *_: Any, **__: Any) -> Path:
         run_dir.mkdir(parents=True)
         for name in ("solution.py", "report.html"):
             (run_dir / name).write_text(name, encoding="utf-8")
         raise typer.Exit(2)
 
-    monkeypatch.setattr("mle_star.cli.run.start_run", ends_without_submission)
+    monkeypatch.setattr("mle_star.cli.run.start_run", without_submission)
     data = tmp_path / "data"
     assert main(["mlebench", str(data), "--home", str(tmp_path)]) == 1
     assert "MLE-bench mounts the data" in capsys.readouterr().err

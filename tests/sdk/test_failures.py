@@ -211,9 +211,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.req("REQ-OR-011")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_signal_in_a_call_leaves_nothing_behind(
-    number: signal.Signals, task: TaskDescription, tmp_path: Path
-) -> None:
+def test_a_signal_in_a_call_leaves_nothing_back(number: signal.Signals, task: TaskDescription, tmp_path: Path) -> None:
     words = [sys.executable, "-c", SCRIPT, task.model_dump_json(), str(tmp_path / "work")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPO) as child:
         try:
