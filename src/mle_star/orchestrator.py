@@ -221,7 +221,7 @@ class _Pipeline:
         solution = self._choose(found) if picked is None else picked.chosen.solution
         self.stages.warnings += await probe(solution)
         await examine_columns(solution)
-        result = await self._finalization(stage, solution, found, picked)
+        result = await self._finalize(stage, solution, found, picked)
         if (other := self.context.shared.ending.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
         return self._complete(result, solution, picked)
@@ -294,9 +294,7 @@ class _Pipeline:
         self.stages.warnings.append(f"{words}: the {'path' if kept else 'ensemble'} is submitted")
         return single if kept else phase3.best_ensemble
 
-    async def _finalization(
-        self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None
-    ) -> FinalResult:
+    async def _finalize(self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None) -> FinalResult:
         seconds = self.budget.open_finalization()
         members = picked.chosen.scripts if picked is not None and len(picked.chosen.scripts) > 1 else None
         others = None if picked is None else picked.stand_ins(self.task.metric_direction)

@@ -134,12 +134,10 @@ def _result(
     return phase3_result(solutions, attempts, chosen)
 
 
-async def _evaluate(
-    plan: str, ensemble: SolutionScript, task: TaskDescription, config: PipelineConfig
-) -> SolutionScript:
+async def _evaluate(plan: str, script: SolutionScript, task: TaskDescription, config: PipelineConfig) -> SolutionScript:
     """The script that was really run, with its score; a missing submission is worth a warning, not the round."""
     run = current_run()
-    trial = await check_and_evaluate(ensemble, task, config)
+    trial = await check_and_evaluate(script, task, config)
     if trial.result.is_error:
         logger.warning("%s: round failed: %s; plan %r", run.place, trial.summary, plan[:200])
     elif not verify_submission(str(run.work_dir)):

@@ -140,16 +140,14 @@ def synthetic_traceback(exception: str) -> str:
     return f"{TRACEBACK_HEADER}\n{exception}"
 
 
-async def _repair(
-    solution: SolutionScript, traceback: str, config: PipelineConfig, kind: ScriptPurpose
-) -> SolutionScript:
+async def _repair(solution: SolutionScript, error: str, config: PipelineConfig, kind: ScriptPurpose) -> SolutionScript:
     """Ask once for a fix; without a usable one the script itself comes back. To the letter there is one prompt."""
-    if not traceback:
+    if not error:
         raise ValueError("No traceback provided for debugging")
-    if TRACEBACK_HEADER not in traceback:
+    if TRACEBACK_HEADER not in error:
         logger.warning("%s: the error for the debugger is no traceback", current_run().place)
     variant = None if kind == "solution" or config.letter else kind
-    values = {"code": solution.content, "bug": traceback, "subsample_limit": config.subsample_limit}
+    values = {"code": solution.content, "bug": error, "subsample_limit": config.subsample_limit}
     code = await ask_for_code(AgentType.debugger, variant, **values)
     if code and kind == "solution":
         code = with_score_line(code)
@@ -157,7 +155,7 @@ async def _repair(
     run.record(
         DebugAttempted(
             step=run.latest_step("debugger" if variant is None else f"debugger-{variant}"),
-            error=exception_line(traceback),
+            error=exception_line(error),
             accepted=bool(code),
             reason="" if code else NO_CODE,
             parent=digest_of(solution.content),

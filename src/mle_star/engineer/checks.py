@@ -47,11 +47,9 @@ def preparation(code: str) -> str:
     return sections_of(code).get("features") or "\n".join(code.splitlines()[:20])
 
 
-def verdict(discussion: str, code: str) -> str:
+def verdict(text: str, code: str) -> str:
     """`Same` when most of the code that a discussion shows stands in the script, else `Novel`."""
-    shown = {
-        _squeezed(line) for line in discussion.splitlines() if ("=" in line or "(" in line) and len(line.strip()) > 12
-    }
+    shown = {_squeezed(line) for line in text.splitlines() if ("=" in line or "(" in line) and len(line.strip()) > 12}
     ours = {_squeezed(line) for line in code.splitlines()}
     return "Same" if len(shown) >= 5 and len(shown & ours) > 0.6 * len(shown) else "Novel"
 

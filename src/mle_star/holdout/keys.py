@@ -116,11 +116,9 @@ class KeyFiles:
         return (self.test_folder or file.parent) / f"{name}{file.name[len(key) :]}"
 
 
-def find_key_files(
-    folder: Path, train: Sequence[str], asked: Sequence[str], tables: Collection[str]
-) -> KeyFiles | None:
+def find_key_files(root: Path, train: Sequence[str], asked: Sequence[str], tables: Collection[str]) -> KeyFiles | None:
     """The files named by the keys of both kinds of rows; None where most keys have none."""
-    others = [Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names]
+    others = [Path(place, name).relative_to(root) for place, _, names in os.walk(root) for name in names]
     others = [file for file in others if file.as_posix() not in tables]
     if len(others) < FILES_SHARE * len(train):
         return None

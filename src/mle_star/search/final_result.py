@@ -139,9 +139,7 @@ def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, An
         "phase2": {
             "best_path": None if best is None else next(i for i, one in enumerate(phase2) if one is best),
             "best_score": best and best.best_score,
-            "paths": [
-                {"score": one.best_score, "partial": one.partial, "improvements": _improvements(one)} for one in phase2
-            ],
+            "paths": [{"score": p.best_score, "partial": p.partial, "improvements": _improvements(p)} for p in phase2],
         },
         "phase3": _phase3(result),
         "final_selection": selection,

@@ -114,9 +114,7 @@ class ExecutorContract:
         assert not Path(temporary).exists() and not (Path(home) / "x").exists()
         assert "MINE" in names and "HARNESS_ONLY" not in names
 
-    async def test_the_data_are_shown_as_input_cannot_be_changed_and_outputs_stay(
-        self, run: Run, tmp_path: Path
-    ) -> None:
+    async def test_data_are_shown_as_input_cannot_be_changed_and_outputs_stay(self, run: Run, tmp_path: Path) -> None:
         data, work = tmp_path / "data", tmp_path / "work"
         (data / "more").mkdir(parents=True)
         (data / "train.csv").write_text("a\n1\n")
@@ -144,7 +142,7 @@ class ExecutorContract:
             raw = await run("print(open('./input/train.csv').read())", input_dir=str(data))
             assert raw.stdout.strip() == "a\n2"
 
-    async def test_what_a_script_has_fitted_comes_back_and_goes_with_it_the_next_time(
+    async def test_what_a_script_fitted_comes_back_and_goes_with_it_the_next_time(
         self, run: Run, tmp_path: Path
     ) -> None:
         work = tmp_path / "work"

@@ -38,9 +38,7 @@ def clean(text: str, *, max_line: int = MAX_LINE, max_text: int = MAX_TEXT) -> s
     text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     text = _HIDDEN.sub(_spelt_out, text)
     if len(text) > max_line:
-        text = re.sub(
-            rf"(?m)^(.{{{max_line}}})(.+)$", lambda line: f"{line[1]}[… {len(line[2]):,} more characters]", text
-        )
+        text = re.sub(rf"(?m)^(.{{{max_line}}})(.+)$", lambda m: f"{m[1]}[… {len(m[2]):,} more characters]", text)
     return text
 
 
