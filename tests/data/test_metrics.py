@@ -143,9 +143,7 @@ def test_rows_of_one_class_have_no_area(name: str, label: int, classes: int) -> 
         ("f1", ["9", "10"], ["9", "10", "10"], ["10", "10", "10"], 0.8), ("accuracy", "abc", "aabb", "abcb", 1 / 2),
     ],
 )  # fmt: skip
-def test_the_classes_of_the_task_decide_what_is_looked_at(
-    name: str, classes: Any, truth: Any, answer: Any, value: float
-) -> None:
+def test_the_classes_of_the_task_decide(name: str, classes: Any, truth: Any, answer: Any, value: float) -> None:
     pair = np.array(list(truth)), np.array(list(answer))
     assert known_metric(name).compute(*pair, [list(classes)]) == pytest.approx(value)
     first, second = (np.column_stack([column, column]) for column in pair)
@@ -257,11 +255,7 @@ def test_a_function_of_the_users_own_is_a_metric(tmp_path: Path) -> None:
         ("BLEU", None, "bleu can only be computed by a script"),
     ],
 )  # fmt: skip
-def test_a_wrong_function_gets_a_clear_line(
-    tmp_path: Path, name: str, direction: MetricDirection | None, words: str
-) -> None:
-    (tmp_path / "score.py").write_text(
-        "def profit(truth, answer):\n    return 1\n\ndef broken(t, a):\n    return 1 / 0\n"
-    )
+def test_a_wrong_function_is_a_line(tmp_path: Path, name: str, direction: MetricDirection | None, words: str) -> None:
+    (tmp_path / "score.py").write_text("def profit(t, a):\n    return 1\n\ndef broken(t, a):\n    return 1 / 0\n")
     with pytest.raises(ConfigError, match=words):
         known_metric(name, folder=tmp_path, direction=direction).compute(None, None)

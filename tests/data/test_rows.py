@@ -79,9 +79,7 @@ def test_columns_are_those_that_a_reader_of_every_cell_finds(form: Written, rows
 
 
 @given(FORMS, ROWS, ROWS, st.randoms(use_true_random=False))
-def test_rows_that_move_into_another_file_look_as_if_they_had_always_been_there(
-    form: Written, train: list[tuple[str, ...]], test: list[tuple[str, ...]], dice: Any
-) -> None:
+def test_moved_rows_fit_in(form: Written, train: list[tuple[str, ...]], test: list[tuple[str, ...]], dice: Any) -> None:
     """What stays is the same to the byte; what moves is written as the file's own writer writes it."""
     asked = [(x, key, note) for key, note, _, x in test]  # columns in another order, and none for the target
     asked[0] = ("0.5", "7", "first")  # shows whether the file quotes what need not be quoted
@@ -106,9 +104,7 @@ def test_rows_that_move_into_another_file_look_as_if_they_had_always_been_there(
 
 
 @given(FORMS, FORMS, ROWS, ROWS)
-def test_rows_move_between_files_that_are_written_in_other_ways(
-    one: Written, other: Written, train: list[tuple[str, ...]], test: list[tuple[str, ...]]
-) -> None:
+def test_forms_may_mix(one: Written, other: Written, train: list[tuple[str, ...]], test: list[tuple[str, ...]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         known = one.read(Path(place), "train", COLUMNS, train)
         into = other.read(Path(place), "test", ("x", "id"), [(x, key) for key, _, _, x in test])

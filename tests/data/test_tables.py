@@ -39,9 +39,7 @@ def as_scripts_read(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_tables_are_read_as_they_are_written(
-    encoding: str, separator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_encoding_is_read(encoding: str, separator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [["Größe", "n"], ["groß", "1.5"], ["klein", "2.5"]]
     (tmp_path / "table.csv").write_text("\n".join(map(separator.join, rows)) + "\n", encoding=encoding)
     table = look(tmp_path / "table.csv")
@@ -50,9 +48,7 @@ def test_tables_are_read_as_they_are_written(
     assert frame.to_dict("list") == {"Größe": ["groß", "klein"], "n": [1.5, 2.5]}
 
 
-def test_a_mark_of_utf_8_before_another_encoding_is_read_as_that_encoding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_of_utf_8_does_not_hide_another_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "table.csv").write_bytes(b"\xef\xbb\xbfname,n\ngro\xdf,1.5\nklein,2.5\n")
     table = look(tmp_path / "table.csv")
     assert (table.form.encoding, table.sample["n"]) == ("cp1252", ["1.5", "2.5"])
@@ -74,9 +70,7 @@ def test_a_mark_of_utf_8_before_another_encoding_is_read_as_that_encoding(
         ("a;b\n1,234;x\n7,500;y\n", [1.234, 7.5]),
     ],
 )
-def test_decimal_commas_are_numbers_and_thousands_are_not_taken_for_them(
-    content: str, values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commas_in_decimals(content: str, values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "table.csv").write_text(content)
     table = look(tmp_path / "table.csv")
     seen = [

@@ -124,15 +124,11 @@ def test_a_submission_with_a_column_per_class_names_the_column_that_holds_the_cl
         ({"whatever": "a b weight"}, "whatever - -", "weight"), ({"whatever": "a id"}, "whatever - -", "a"),
     ],
 )  # fmt: skip
-def test_names_of_files_and_columns_tell_the_roles_and_the_target(
-    tables: dict[str, str], roles: str, target: str, tmp_path: Path
-) -> None:
+def test_names_tell_the_roles_and_the_target(tables: dict[str, str], roles: str, target: str, tmp_path: Path) -> None:
     """The rows to learn from are the fewer ones where other names say nothing."""
-    for name, columns in tables.items():
-        cells = [
-            [i * (n + 1) % 37 + i for n in range(len(columns.split()))] for i in range(20 if name == "two" else 60)
-        ]
-        write_csv(tmp_path / f"{name}.csv", columns.split(), cells)
+    for name, head in tables.items():
+        cells = [[i * (n + 1) % 37 + i for n in range(len(head.split()))] for i in range(20 if name == "two" else 60)]
+        write_csv(tmp_path / f"{name}.csv", head.split(), cells)
     found, guess = survey(tmp_path), guess_task(tmp_path)
     given = (table.name.removesuffix(".csv") if table else "-" for table in (found.train, found.test, found.sample))
     assert (" ".join(given), guess.targets) == (roles, (target,))
@@ -205,9 +201,7 @@ def test_odd_encodings_and_headers_are_read_and_noted(
 
 
 @pytest.mark.parametrize("header", ["label 0 1 2 3", "country 2000 2010 2020 target", "inf x NaN Infinity y"])
-def test_columns_may_be_named_by_numbers_in_a_row_by_years_and_by_words_that_are_read_as_numbers(
-    tmp_path: Path, header: str
-) -> None:
+def test_columns_may_be_named_by_numbers_years_and_words_read_as_numbers(tmp_path: Path, header: str) -> None:
     names, first = header.split(), "c" if header.startswith("country") else ""
     write_csv(tmp_path / "train.csv", names, ([f"{first}{i % 3}", i / 3, i / 4, i, i % 2] for i in range(40)))
     table = read_table(tmp_path / "train.csv")
@@ -235,9 +229,7 @@ def _put(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_cannot_be_used_gets_one_clear_line_and_beside_good_files_a_note_at_most(
-    tmp_path: Path, what: str
-) -> None:
+def test_what_cannot_be_used_is_one_clear_line_or_beside_good_files_a_note(tmp_path: Path, what: str) -> None:
     BROKEN[what](tmp_path)
     with pytest.raises(ConfigError) as refusal:
         guess_task(tmp_path)
@@ -286,9 +278,7 @@ def test_ragged_and_odd_tables_are_read_as_far_as_they_go(tmp_path: Path, conten
     content=st.one_of(st.binary(max_size=400), st.text(max_size=400).map(lambda text: text.encode("utf-8", "replace"))),
     suffix=st.sampled_from(["csv", "tsv", "txt", "json", "jsonl", "parquet", "csv.gz", "csv.zip"]),
 )
-def test_no_content_makes_it_crash_and_what_it_writes_can_be_read_back(
-    tmp_path: Path, content: bytes, suffix: str
-) -> None:
+def test_no_content_makes_it_crash_and_its_task_is_read_back(tmp_path: Path, content: bytes, suffix: str) -> None:
     for path in tmp_path.iterdir():
         path.unlink()
     (tmp_path / f"train.{suffix}").write_bytes(content)
@@ -378,9 +368,7 @@ def test_description_and_target_are_put_together(tmp_path: Path) -> None:
         (["x1", *(f"t{i}" for i in range(45)), "x2"], None, ",".join(f"t{i}" for i in range(45))),
     ],
 )  # fmt: skip
-def test_the_target_that_is_asked_for_is_the_one_that_is_predicted(
-    header: list[str], test: list[str] | None, target: str, tmp_path: Path
-) -> None:
+def test_the_target_asked_for_is_used(header: list[str], test: list[str] | None, target: str, tmp_path: Path) -> None:
     """Whatever a column is called, and whatever else could be guessed: all read it from the description."""
     rows = [[(i * 37 + n * 11) % 997 / 8 for n in range(len(header))] for i in range(60)]
     write_csv(tmp_path / "train.csv", header, rows)
@@ -435,9 +423,7 @@ def test_amounts_as_a_target_are_refused_and_not_taken_for_classes(cell: str, tm
         ({"metric_dircetion": "minimize"}, ["unknown field 'metric_dircetion'", "did you mean metric_direction?"]),
     ],
 )
-def test_a_wrong_task_file_is_refused_with_file_field_and_what_is_allowed(
-    tmp_path: Path, changes: dict[str, Any], words: list[str]
-) -> None:
+def test_a_wrong_task_file_is_refused_with_the_field(tmp_path: Path, changes: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigError) as refusal:
         load_task(task_folder(tmp_path, **changes))
     message = str(refusal.value)

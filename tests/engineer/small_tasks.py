@@ -306,9 +306,7 @@ def kept(task: MadeTask) -> MadeTask:
 @kept
 def with_extra_table(folder: Path) -> SmallTask:
     names = [f"shop {random.Random(n).randrange(30)}" for n in range(400)]
-    rows = [
-        {**r, "shop": shop, "y": round(r["n0"] + SHOPS[shop], 3)} for r, shop in zip(table(400), names, strict=True)
-    ]
+    rows = [{**r, "shop": s, "y": round(r["n0"] + SHOPS[s], 3)} for r, s in zip(table(400), names, strict=True)]
     about = [{"shop": s, "size": round(v, 3), "type": "big" if v > 0 else "small"} for s, v in SHOPS.items()]
     task = write(folder, rows, metric="rmse")
     _table(folder, "shops", about)

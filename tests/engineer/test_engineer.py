@@ -83,9 +83,7 @@ def table_desk(tmp_path: Path) -> Desk:
     return Desk(TASKS["auc"](tmp_path / "input"))
 
 
-async def test_first_scripts_are_built_around_the_models_that_are_named_and_merged_on_the_folds_of_the_base(
-    desk: Desk,
-) -> None:
+async def test_first_scripts_have_the_models_that_are_named_and_merge_on_the_folds_of_the_base(desk: Desk) -> None:
     reply = RetrieverOutput.model_validate(await desk.ask(AgentType.retriever, task_description="x", M=3))
     assert len({model.model_name for model in reply.models}) == 3
     for model in reply.models:
@@ -221,9 +219,7 @@ def test_models_of_an_ensemble_see_the_features_of_their_own_solution(table_desk
     assert "Final Validation Performance" in run_script(assemble(pooled))
 
 
-async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_found_verbatim_and_taken_away(
-    table_desk: Desk,
-) -> None:
+async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_taken_away(table_desk: Desk) -> None:
     solution = table_desk.merged().changed(rows=100)
     capped = assemble(solution)
     final = recover(await table_desk.code(AgentType.test, task_description="x", final_solution=capped))
@@ -236,9 +232,7 @@ async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_found_ve
     assert await table_desk.ask(AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
 
 
-async def test_a_script_of_ours_is_clean_and_one_that_is_copied_or_fits_before_the_split_is_not(
-    table_desk: Desk,
-) -> None:
+async def test_a_script_of_ours_is_clean_and_one_copied_or_fitted_before_the_split_is_not(table_desk: Desk) -> None:
     solution = assemble(table_desk.merged())
     for discussion, verdict in ((solution, "Same"), ("I would try boosting with folds.", "Novel")):
         values = {"reference_discussion": discussion, "final_solution": solution}
@@ -267,9 +261,7 @@ async def test_a_repair_takes_away_what_failed(error: str, kept: list[str], tabl
     assert repaired is not None and list(repaired.models) == kept and repaired != solution
 
 
-async def test_scripts_of_others_are_left_alone_and_without_a_table_it_says_what_it_is_for(
-    table_desk: Desk, tmp_path: Path
-) -> None:
+async def test_scripts_of_others_are_left_alone_and_it_says_what_it_is_for(table_desk: Desk, tmp_path: Path) -> None:
     code = 'import os\nprint("Final Validation Performance: 0.5")\n'
     assert await table_desk.code(AgentType.debugger, code=code, bug="KeyError: 'x'") == code.strip()
     assert (await table_desk.blocks(code))[0][0] in code

@@ -29,9 +29,7 @@ def answers(folder: Path) -> dict[str, float]:
         ("text", ("nbsvm", "linear", "lightgbm")),
     ],
 )
-def test_other_rows_are_answered_without_fitting_as_they_were_by_the_models_that_were_fitted(
-    name: str, families: tuple[str, ...], tmp_path: Path, run_script: Run
-) -> None:
+def test_other_rows_need_no_new_fitting(name: str, families: tuple[str, ...], tmp_path: Path, run_script: Run) -> None:
     design = quick(profile_of(TASKS[name](tmp_path / "input")), *families)
     if name == "text":
         design = design.changed(features={**design.features, "reading": {"alpha": 2.0}, "topics": {"count": 5}})
@@ -49,9 +47,7 @@ def test_other_rows_are_answered_without_fitting_as_they_were_by_the_models_that
     assert len(given) == 20 and given == pytest.approx({key: before[key] for key in given}, rel=1e-4, abs=1e-5)
 
 
-def test_only_the_same_script_on_the_same_data_takes_what_was_kept_and_only_if_it_loads_and_a_forecast_keeps_nothing(
-    tmp_path: Path, run_script: Run
-) -> None:
+def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(tmp_path: Path, run_script: Run) -> None:
     design = quick(profile_of(TASKS["auc"](tmp_path / "input")), "linear")
     code, kept = assemble(design), tmp_path / "model"
     run_script(code)

@@ -64,9 +64,7 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_pa
         ("rmse", {"train.csv": b"id,y\n1,2\n2,3\n", "test.csv": b"id\n3\n"}, "says something"),
     ],
 )
-def test_what_it_cannot_do_is_said_in_one_line_before_anything_runs(
-    metric: str, files: dict[str, bytes], why: str, tmp_path: Path
-) -> None:
+def test_what_it_cannot_do_is_said_in_a_line(metric: str, files: dict[str, bytes], why: str, tmp_path: Path) -> None:
     for name, content in (files or {"train.csv": b"id,x,y\n1,2,3\n", "test.csv": b"id,x\n2,3\n"}).items():
         (tmp_path / name).write_bytes(content)
     said = serve.refusal(metric, tmp_path, "Predict `y`.")

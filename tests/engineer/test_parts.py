@@ -212,9 +212,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
     assert ". " in blend.choice.plan and ". " not in blend.choice.title
     for kind in ("binary",) if key in ("ranks", "geometric") else ("binary", "regression"):
         y = DICE.integers(0, 2, 300) if kind == "binary" else DICE.normal(size=300)
-        known = {
-            name: y + DICE.normal(size=300) * noise for name, noise in (("good", 0.2), ("fair", 0.6), ("bad", 1.5))
-        }
+        known = {name: y + DICE.normal(size=300) * wide for name, wide in (("good", 0.2), ("fair", 0.6), ("bad", 1.5))}
         if kind == "binary":
             chances = {name: 1 / (1 + np.exp(-4 * (value - 0.5))) for name, value in known.items()}
             known = {name: np.column_stack([1 - chance, chance]) for name, chance in chances.items()}
@@ -366,9 +364,7 @@ def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(l
         ({"kind": "plain", "count": 1}, False, [48, 60], 1),
     ],
 )
-def test_all_rows_are_learned_from_once_every_row_is_scored_or_at_the_end(
-    settings: dict[str, Any], refit: bool, sizes: list[int], once: int
-) -> None:
+def test_all_rows_are_learned_from_at_last(settings: dict[str, Any], refit: bool, sizes: list[int], once: int) -> None:
     frame, y = pd.DataFrame({"n0": np.arange(60)}), np.zeros(60)
     rounds, found = rounds_of(make_folds(frame, y, settings, 1), 60, refit)
     assert ([len(fit) for fit, _ in rounds], found) == (sizes, once)

@@ -48,9 +48,7 @@ class TestRayExecutor(ExecutorContract):
         yield from ray_executor(request.getfixturevalue("cluster"))
 
 
-async def test_scripts_have_their_share_of_a_machine_elsewhere_and_a_cancelled_one_gives_it_back(
-    executor: RemoteExecutor, tmp_path: Path
-) -> None:
+async def test_scripts_have_a_share_elsewhere_and_give_it_back(executor: RemoteExecutor, tmp_path: Path) -> None:
     assert executor.announce().slots == 2
     log = tmp_path / "out.log"
     request = request_on(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(600)", output_file=str(log))
@@ -165,9 +163,7 @@ Machines = list[dict[str, float]]
         ([{"CPU": 8, "memory": 10e9}], {"script_memory_gb": 4, "script_cpus": 1}, 1, 0.0, 2),
     ],
 )
-def test_a_script_takes_its_share_of_the_cluster(
-    machines: Machines, settings: dict[str, Any], cpus: int, gpus: float, slots: int
-) -> None:
+def test_scripts_take_a_share(machines: Machines, settings: dict[str, Any], cpus: int, gpus: float, slots: int) -> None:
     shares = Shares.among(PipelineConfig(num_parallel_solutions=2, **settings), machines)
     assert (shares.cpus, shares.gpus, shares.slots) == (cpus, gpus, slots)
     assert shares.hardware["gpu_count"] == (1 if gpus else 0)
@@ -181,11 +177,9 @@ def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> N
     least = {"cpu_cores": 16, "memory_gb": 64, "script_memory_gb": 30}
     shares.learn([{**least, "cards": []}])
     assert shares.hardware == {**begun, **least}, "GPUs that are only said to be there have no memory"
-    cards = [("A100", "81920 MiB")] * 2
+    two = [("A100", "81920 MiB")] * 2
     least = {"cpu_cores": 8, "memory_gb": 32, "script_memory_gb": 7}
-    shares.learn(
-        [{**least, "cpu_cores": 9, "cards": cards}, {**least, "memory_gb": 99, "cards": [("T4", "15360 MiB")]}]
-    )
+    shares.learn([{**least, "cpu_cores": 9, "cards": two}, {**least, "memory_gb": 99, "cards": [("T4", "15360 MiB")]}])
     assert shares.hardware == {**begun, **least, "gpu_names": ["T4"], "gpu_memory": ["15360 MiB"]}
 
 
@@ -197,9 +191,7 @@ def test_what_no_machine_could_run_is_refused(settings: dict[str, Any]) -> None:
         Shares.among(PipelineConfig(), [{"CPU": 0}])
 
 
-async def test_an_open_connection_is_left_open_and_of_gpus_that_a_machine_only_claims_nothing_is_told(
-    cluster: dict[str, Any],
-) -> None:
+async def test_an_open_connection_stays_and_of_gpus_only_claimed_nothing_is_told(cluster: dict[str, Any]) -> None:
     open_it: Callable[..., Any] = open_executor
     async with open_it(CONFIG, "") as executor:
         assert isinstance(executor, RemoteExecutor)

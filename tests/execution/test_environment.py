@@ -117,9 +117,7 @@ def test_only_names_of_the_allow_list_reach_a_script(allowed: bool, monkeypatch:
         ("01", {"max_concurrent_scripts": 4, "script_gpus": 0.0}, 4, [[], [], [], []]),
     ],
 )
-def test_gpus_are_divided_as_the_settings_say_and_scripts_take_turns_where_there_are_too_few(
-    gpus: str, settings: dict[str, Any], slots: int, seen: list[list[str] | None]
-) -> None:
+def test_gpus_are_divided_as_set(gpus: str, settings: dict[str, Any], slots: int, seen: list[list[str] | None]) -> None:
     config = PipelineConfig(**settings)
     assert script_slots(list(gpus), config) == slots
     assert [gpus_for_slot(list(gpus), slot, config) for slot in range(slots)] == seen

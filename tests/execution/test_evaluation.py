@@ -160,9 +160,7 @@ async def test_a_call_costs_little_beyond_the_script(task: m.TaskDescription) ->
     [[scored(0.5)], [None, AgentError("gone", agent="debugger"), scored(0.5)], [BROKEN.model_copy(), scored(0.5)]],
     ids=["at once", "no answer uses up a try", "nor is what comes back unchanged run again"],
 )
-async def test_one_repair_is_enough_when_it_works(
-    answers: list[Any], task: m.TaskDescription, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
     repairs, calls = Repairs(*answers), len(answers)
     fixed, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs)

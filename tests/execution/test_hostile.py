@@ -160,9 +160,7 @@ CAUSES = {
     ("what", "how"),
     [*((what, how) for what in CAUSES for how in ("bubblewrap", "alone")), ("children that sleep", "outside")],
 )
-async def test_where_there_is_no_control_group_or_it_cannot_be_joined_the_supervisor_counts(
-    what: str, how: str, open_small: OpenRun, tmp_path: Path
-) -> None:
+async def test_without_a_group_the_supervisor_counts(what: str, how: str, open_small: OpenRun, tmp_path: Path) -> None:
     executor = ex.LocalExecutor(limits=SMALL, sandbox="none" if how == "alone" else "auto", use_cgroups=False)
     if how == "outside":
         executor._means = dataclasses.replace(executor.probe(), cgroups=tmp_path)
@@ -216,9 +214,7 @@ FEW = ("prints the score twice", "children that sleep", "memory hog", "ignores S
 
 
 @pytest.mark.parametrize(("kind", "user"), [*((kind, "ordinary") for kind in NAMES), ("auto", "alone")])
-def test_scripts_of_ordinary_users_and_in_containers_are_contained_as_well(
-    kind: Kind, user: str, open_folder: Path
-) -> None:
+def test_scripts_of_users_and_in_containers_are_contained(kind: Kind, user: str, open_folder: Path) -> None:
     """A few of them; in the soak, all that need no more than a folder."""
     names = () if os.environ.get("MLE_STAR_SOAK") else FEW
     seen = harness("cases", kind, str(open_folder), ";".join(names), user=user)

@@ -278,16 +278,14 @@ def test_of_a_script_that_was_stopped_the_debugger_sees_how_far_it_came() -> Non
 MAX, MIN = m.MetricDirection.maximize, m.MetricDirection.minimize
 
 
-def ended(score: float | None, error: bool = False) -> m.EvaluationResult:
-    return m.EvaluationResult(
-        score=score, stdout="", stderr="", exit_code=int(error), duration_seconds=0.0, is_error=error
-    )
+def ended(score: float | None, bad: bool = False) -> m.EvaluationResult:
+    return m.EvaluationResult(score=score, stdout="", stderr="", exit_code=int(bad), duration_seconds=0.0, is_error=bad)
 
 
 @pytest.mark.req("REQ-EX-027")
 @pytest.mark.parametrize(("direction", "order"), [(MAX, [0.9, 0.8]), (MIN, [0.8, 0.9])])
 def test_scored_before_unscored_before_failed(direction: m.MetricDirection, order: list[float]) -> None:
-    results = [ended(None), ended(0.99, error=True), ended(0.8), ended(0.9), ended(None, error=True)]
+    results = [ended(None), ended(0.99, bad=True), ended(0.8), ended(0.9), ended(None, bad=True)]
     scripts = [script(f"x = {i}") for i in range(5)]
     ranked = ex.rank_solutions(scripts, results, direction)
     assert [(entry.score, entry.is_error) for _, entry in ranked] == [
@@ -319,5 +317,5 @@ def test_better_is_strict_and_without_error() -> None:
     for new, old in itertools.product((0.8, 0.9), repeat=2):
         assert ex.is_better_solution(ended(new), old, MAX) is (new > old)
         assert ex.is_better_solution(ended(new), old, MIN) is (new < old)
-    for result in (ended(None), ended(0.9, error=True)):
+    for result in (ended(None), ended(0.9, bad=True)):
         assert not ex.is_better_solution(result, 0.1, MAX)

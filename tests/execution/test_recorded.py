@@ -57,9 +57,7 @@ def notices(run: RunContext) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-async def test_a_run_of_a_script_is_asked_for_recorded_and_told_whole(
-    linked: bool, open_run: OpenRun, task: m.TaskDescription, tmp_path: Path
-) -> None:
+async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.TaskDescription, tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"allow_outside_links": linked, "briefing": () if linked else CONFIG.briefing})
     outside = tmp_path / "elsewhere"
     outside.mkdir()

@@ -48,9 +48,7 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
         ("", "apt install bubblewrap"),
     ],
 )
-def test_a_bubblewrap_that_works_is_used_and_it_is_tried_without_the_credentials_of_the_environment(
-    body: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_bwrap_is_used(body: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, options, reason = box.find_bubblewrap()
     assert path and "--unshare-net" in options, reason
     seen = tmp_path / "seen"
@@ -154,10 +152,8 @@ def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
-async def test_of_folders_that_modules_and_weights_come_from_labels_records_secrets_and_logins_are_hidden(
-    sandbox: Literal["auto", "namespaces"], request: pytest.FixtureRequest
-) -> None:
-    """Also where they lie in the home directory, as virtual environments do. The rest of it is not shown."""
+async def test_secrets_are_hidden(sandbox: Literal["auto", "namespaces"], request: pytest.FixtureRequest) -> None:
+    """Also in folders that modules and weights come from, and in the home directory. The rest of it is not shown."""
     in_home = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
     request.addfinalizer(lambda: shutil.rmtree(in_home))
     project, env, cache = in_home / "project", in_home / "env", in_home / "hf"
@@ -205,9 +201,7 @@ def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_cover
 
 def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> None:
     home = pwd.getpwuid(os.getuid()).pw_dir
-    assert [holds_homes(Path(place)) for place in ("/", home, str(Path(home).parent), f"{home}/.venv")] == [
-        True
-    ] * 3 + [False]
+    assert [holds_homes(Path(p)) for p in ("/", home, str(Path(home).parent), f"{home}/.venv")] == [True] * 3 + [False]
     (tmp_path / "a" / "b").mkdir(parents=True)
     inside, link = str(tmp_path / "a"), tmp_path / "link"
     link.symlink_to("a")
@@ -226,9 +220,7 @@ def test_an_interpreter_describes_itself_and_what_is_none_is_refused_in_one_line
     assert "\n" not in str(refused.value)
 
 
-def test_control_groups_are_made_where_memory_and_tasks_are_handed_down_and_those_of_the_dead_are_removed(
-    tmp_path: Path,
-) -> None:
+def test_control_groups_are_made_where_they_can_be_and_those_of_the_dead_are_removed(tmp_path: Path) -> None:
     """In folders that look as the kernel's do: few machines let their users make groups."""
     root, process = tmp_path / "groups", tmp_path / "self"
     (root / "job" / "step").mkdir(parents=True)

@@ -146,10 +146,8 @@ async def test_a_scored_script_is_recorded_with_answers_and_score(open_run: Open
 @pytest.mark.parametrize(
     ("name", "counts"), [("sample_submission_2.csv", False), ("sample.csv", True), ("old/sample_submission.csv", True)]
 )
-async def test_of_several_sample_submissions_none_is_compared_with(
-    open_run: OpenRun, task: TaskDescription, tmp_path: Path, name: str, counts: bool
-) -> None:
-    """One whose name does not say so, or that lies deeper among the data, leaves no doubt which one counts."""
+async def test_which_sample(open_run: OpenRun, task: TaskDescription, tmp_path: Path, name: str, counts: bool) -> None:
+    """Of several none. One whose name does not say so, or that lies deeper among the data, leaves no doubt."""
     folder = Path(task.data_dir).resolve()
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("id,guess\n400,0\n")

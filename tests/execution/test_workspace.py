@@ -24,9 +24,7 @@ from tests.execution.users import printed_by_user
 
 
 @pytest.mark.req("REQ-EX-001")
-def test_a_fresh_directory_gets_input_and_final_and_a_used_one_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fresh_directory_is_filled_and_a_used_one_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     base = tmp_path / "deep" / "base"
     assert ex.setup_working_directory("deep/base") == str(base)
@@ -58,9 +56,7 @@ def test_final_is_emptied_without_following_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sweep", [ex.setup_working_directory, reset_working_directory])
-def test_a_link_in_place_of_a_directory_of_ours_goes_and_what_it_leads_to_stays(
-    sweep: Callable[[str], object], tmp_path: Path
-) -> None:
+def test_a_link_in_place_of_a_directory_goes_its_target_stays(sweep: Callable[[str], object], tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     write_files(victim, "input/file", "final/file", "file")
     victim.chmod(0o500)

@@ -65,16 +65,14 @@ def coverage(world: World, count: int, *, shortlist: int = 1, asked: int = 0, re
         try:
             chosen = _best(metric, truth, said, rows)
             worth = metric.compute(truth[known:], said[chosen][known:])
-            low, high = _expected(metric, truth[:known], [one[:known] for one in said], chosen, count, asked)
+            low, high = _ends(metric, truth[:known], [one[:known] for one in said], chosen, count, asked)
         except ValueError:  # one class only
             continue
         kept, tried = kept + (low <= worth <= high), tried + 1
     return kept / tried
 
 
-def _expected(
-    metric: Metric, truth: Any, said: Sequence[Any], chosen: int, count: int, asked: int
-) -> tuple[float, float]:
+def _ends(metric: Metric, truth: Any, said: Sequence[Any], chosen: int, count: int, asked: int) -> tuple[float, float]:
     mine, answers = truth[:count], said[chosen][:count]
     score, shift = metric.compute(mine, answers), 0.0
     figures = drawn_figures(metric, mine, answers, None, seed=1)

@@ -26,10 +26,8 @@ from tests.method.conftest import make_task
 
 def write_rows(folder: Path, count: int, asked: int, groups: int = 0) -> Path:
     """Coins: no feature says anything, so that scripts differ by chance only."""
-    dice = random.Random(5)
-    rows: list[dict[str, object]] = [
-        {"id": i, "x": dice.random(), "y": dice.randint(0, 1)} for i in range(count + asked)
-    ]
+    die = random.Random(5)
+    rows: list[dict[str, object]] = [{"id": i, "x": die.random(), "y": die.randint(0, 1)} for i in range(count + asked)]
     if groups:
         for i, row in enumerate(rows):
             row["who"] = f"w{i % groups}" if i < count else f"t{i % 7}"
@@ -143,9 +141,7 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
         assert [[scorer.score(said, rows) for said in predictions] for rows in choices] == plain
         assert scorer.reads == [200, 200], "once for each"
         assert scorer.grade(predictions[0], choices[1])[0] == plain[1][0]
-    assert scorer.score(predictions[0], choices[0]) == plain[0][0] and len(scorer.reads) == 3, (
-        "nothing is held any longer"
-    )
+    assert scorer.score(predictions[0], choices[0]) == plain[0][0] and len(scorer.reads) == 3, "nothing is held now"
 
 
 def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path) -> None:

@@ -20,9 +20,7 @@ from .coverage import World, coverage
         (World("log_loss", rare=True), 40, 1), (World("rmse"), 100, 6), (World("quadratic_weighted_kappa"), 40, 6),
     ],
 )  # fmt: skip
-def test_nineteen_of_twenty_intervals_hold_the_truth_however_few_rows_there_are(
-    world: World, count: int, shortlist: int
-) -> None:
+def test_nineteen_of_twenty_intervals_hold_the_truth(world: World, count: int, shortlist: int) -> None:
     assert coverage(world, count, shortlist=shortlist, asked=400 if shortlist > 1 else 0, repeats=100) >= 0.92
 
 
@@ -42,9 +40,7 @@ def around(middle: float, spread: float, draws: int = 200) -> list[float]:
         ("accuracy", 0.9, [0.9], 1, (0.0, 1.0)),  # too few rows say nothing
     ],
 )
-def test_the_ends_of_an_interval(
-    name: str, score: float, figures: list[float], rows: int, ends: tuple[float, float]
-) -> None:
+def test_ends_of_intervals(name: str, score: float, figures: list[float], rows: int, ends: tuple[float, float]) -> None:
     assert interval(known_metric(name), score, figures, telling=rows, units=rows) == pytest.approx(ends, abs=4e-4)
 
 
@@ -55,13 +51,9 @@ def test_the_ends_of_an_interval(
         (4, 4, 200, 0.0, 3.56), (4, 100, 200, 0.0, 3.56), (100, 4, 200, 0.0, 3.56),
     ],
 )  # fmt: skip
-def test_few_rows_groups_or_draws_and_the_noise_of_the_test_itself_make_a_wide_interval(
-    telling: int, units: int, draws: int, beside: float, times: float
-) -> None:
-    low, high = interval(
-        known_metric("rmse"), 1.0, around(1.0, 0.01, draws), telling=telling, units=units, beside=beside
-    )
-    assert math.log(high) == pytest.approx(-math.log(low)) == pytest.approx(times * 0.01, rel=0.01)
+def test_few_rows_or_draws_or_noise_widen_it(telling: int, units: int, draws: int, beside: float, times: float) -> None:
+    low, up = interval(known_metric("rmse"), 1.0, around(1.0, 0.01, draws), telling=telling, units=units, beside=beside)
+    assert math.log(up) == pytest.approx(-math.log(low)) == pytest.approx(times * 0.01, rel=0.01)
 
 
 def test_noise_beyond_all_measure_leaves_an_interval() -> None:
@@ -106,12 +98,10 @@ def test_draws_without_a_positive_row_find_none() -> None:
 
 
 def test_rows_of_few_groups_are_few_observations_but_no_coins() -> None:
-    alone, grouped = (
+    each, grouped = (
         interval(known_metric("accuracy"), 0.9, around(0.9, 0.01), telling=4000, units=units) for units in (4000, 8)
     )
-    assert 1.15 < (grouped[1] - grouped[0]) / (alone[1] - alone[0]) < 1.4, (
-        "by Student's t for eight, not for eight rows"
-    )
+    assert 1.15 < (grouped[1] - grouped[0]) / (each[1] - each[0]) < 1.4, "by Student's t for eight, not for eight rows"
 
 
 def test_a_score_that_was_moved_far_is_less_sure() -> None:

@@ -215,9 +215,7 @@ def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header:
     ("metric", "targets"), [("mae", ("1.5", "2.5", "9")), ("roc_auc", ("0", "1")), ("f1", ("a", "b"))]
 )
 @pytest.mark.parametrize("blank", ["", "nan"])
-def test_a_sample_without_answers_only_says_where_they_belong(
-    tmp_path: Path, metric: str, targets: tuple[str, ...], blank: str
-) -> None:
+def test_a_sample_may_be_without_answers(tmp_path: Path, metric: str, targets: tuple[str, ...], blank: str) -> None:
     folder = write(tmp_path / "data", spread(*targets), blank)
     assert prepared(folder, metric, tmp_path / "run").views
 
@@ -262,9 +260,7 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metric", "scaled", "shifted"), [("roc_auc", 1.0, 1.0), ("gini", 1.0, 1.0), ("rmse", 0.1, 0.1), ("mae", 0.1, 0.1)]
 )
-def test_the_order_of_answers_is_enough_only_where_nothing_else_counts(
-    tmp_path: Path, metric: str, scaled: float, shifted: float
-) -> None:
+def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, scaled: float, shifted: float) -> None:
     scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
     chances = [0.9 * row / ASKED + 0.01 for row in range(ASKED)]
     nearly = [chance + 0.001 * (chance > 0.5) for chance in chances]

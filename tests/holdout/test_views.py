@@ -197,9 +197,7 @@ def test_answers_that_cannot_be_scored_say_why(tmp_path: Path, change: Any, word
         (b"id,y\nr1000,1\n", b"z,", 2_000_000, "differ in length"),
     ],
 )
-def test_what_a_script_submits_does_not_fill_the_memory(
-    tmp_path: Path, head: bytes, piece: bytes, times: int, words: str
-) -> None:
+def test_a_submission_does_not_fill_memory(tmp_path: Path, head: bytes, piece: bytes, times: int, words: str) -> None:
     data, view, _ = viewed(write(tmp_path / "data", "csv"))
     (tmp_path / "s.csv").write_bytes(head + piece * times)
     begun = time.thread_time()
@@ -246,9 +244,7 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     with_goal = [f"{line};{goal}" for line, goal in zip(lines, goals, strict=True)]
     (folder / "train.csv").write_text("\n".join(["x;n;goal", *with_goal[:ROWS]]) + "\n")
     (folder / "test.csv").write_text("\n".join(["x;n", *lines[ROWS:]]) + "\n")
-    (folder / "sample_submission.csv").write_text(
-        "\n".join(["goal;x;n", *(f"0,5;{line}" for line in lines[ROWS:])]) + "\n"
-    )
+    (folder / "sample_submission.csv").write_text("\n".join(["goal;x;n", *(f"0,5;{r}" for r in lines[ROWS:])]) + "\n")
     data = Data.read(find_layout(folder), folder)
     assert data.layout.key is None
     hidden = data.split(seed=1).views[0]
@@ -452,9 +448,7 @@ def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any], name: st
         ("year", [2019] * 3 + [2020] * 387, "classes"),
     ],
 )  # fmt: skip
-def test_a_later_test_is_seen_in_dates_of_any_usual_form_and_in_numbers(
-    tmp_path: Path, name: str, values: list[Any], kind: str
-) -> None:
+def test_a_later_test_is_seen_in_dates_and_numbers(tmp_path: Path, name: str, values: list[Any], kind: str) -> None:
     data = opened(later_task(tmp_path / "data", values[:300], values[300:], name))
     assert data.rule.kind == kind
     if kind == "time":
@@ -539,9 +533,7 @@ def test_a_dummy_knows_the_frequencies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("classes", "likely"), [("01", "1"), ("12", "2"), (["5", "10"], "10"), (["-1", "1"], "1"), (["no", "yes"], "yes")]
 )
-def test_a_single_probability_is_that_of_the_larger_number_as_every_script_writes_it(
-    classes: Sequence[str], likely: str, tmp_path: Path
-) -> None:
+def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str], likely: str, tmp_path: Path) -> None:
     """A script writes `predict_proba[:, 1]`; the metric of a near-perfect one is near-perfect."""
     folder = write(tmp_path / "data", "csv")
     change(folder, "train", y=[classes[y] for y in pandas.read_csv(folder / "train.csv")["y"]])
@@ -645,9 +637,7 @@ def test_folders_that_tell_the_label_of_a_file_are_no_place_to_hide_it(tmp_path:
     told = keyed_files(tmp_path / "told", lambda number, label: f"images/{label}/{number}.png")
     with pytest.raises(Unsupported, match="tell their labels"):
         opened(told).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
-    evenly = keyed_files(
-        tmp_path / "evenly", lambda number, label: f"images/{number % 3}/{number}.png images/{number}.txt"
-    )
+    evenly = keyed_files(tmp_path / "evenly", lambda row, label: f"images/{row % 3}/{row}.png images/{row}.txt")
     view = opened(evenly).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
     assert len(list(view.folder.rglob("*.png"))) == 100
     assert len(list(view.folder.rglob("*.txt"))) == 97, "annotations of hidden rows are left out"

@@ -23,11 +23,9 @@ from tests.pipeline.test_cli_run import Cli
 
 AGENT = Path(__file__).parents[2] / "integrations" / "mle-bench" / "mle-star"
 SMALLEST = [
-    f"--set={name}=1"
-    for name in (
-        "num_retrieved_models", "outer_loop_steps", "inner_loop_steps", "num_parallel_solutions", "score_views",
-    )
-]  # fmt: skip
+    f"--set={key}=1"
+    for key in ("num_retrieved_models", "outer_loop_steps", "inner_loop_steps", "num_parallel_solutions", "score_views")
+]
 
 SOLUTION = """\
 import csv
@@ -78,9 +76,7 @@ def validator() -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.long
-async def test_a_competition_is_solved_where_the_benchmark_looks(
-    home: Path, validator: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_whole_run(home: Path, validator: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
     data = home / "data"
     data.mkdir()
     for name, text in DATA.items():
