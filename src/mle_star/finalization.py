@@ -11,16 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mle_star import execution, safety
 from mle_star.errors import BudgetExceeded
-from mle_star.execution import (
-    check_submission_format,
-    debug_text,
-    evaluate_with_retry,
-    exception_line,
-    find_sample_submission,
-    get_submission_info,
-    verify_submission,
-)
 from mle_star.execution.artifacts import STATE, fitted_digest, save_fitted
 from mle_star.execution.harness import answer_together, keep_members
 from mle_star.execution.scoring import disagreement, final_data_of, holdout_of, searched_submission
@@ -47,23 +39,12 @@ from mle_star.run.ledger import ScriptRun
 from mle_star.run.log_lines import yes_no
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.timing import too_late_for
-from mle_star.safety import (
-    DebugCallback,
-    check_before_running,
-    checks_later,
-    clean_at_last,
-    make_debug_callback,
-    remarks_of,
-    synthetic_traceback,
-    warn_of_masking,
-    with_block,
-)
 
 logger = logging.getLogger(__name__)
 
 PhaseResults = tuple[Phase1Result, list[Phase2Result], Phase3Result | None]
 
-NO_SUBMISSION = synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
+NO_SUBMISSION = safety.synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
 UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be fixed: its score may be too good"
 _CUTS_ROWS = re.compile(
@@ -100,7 +81,7 @@ async def run_finalization(
         about = solution.phase.value, len(solution.content), task.competition_id
         logger.info("finalization start: phase %s, %d characters, %s", *about)
         others = _solutions_of_the_search(run) if others is None else others
-        solution, remarks = await clean_at_last(solution, config, members, others)
+        solution, remarks = await safety.clean_at_last(solution, config, members, others)
         ending.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
@@ -147,7 +128,7 @@ async def result_of_the_search(
     elif script.phase is not SolutionPhase.final and script.content != solution.content:
         remarks = []  # another one stands in
     elif remarks is None:
-        remarks = remarks_of(members or [solution.content], run.config)
+        remarks = safety.remarks_of(members or [solution.content], run.config)
     return _result(submission, remarks, run.task, run.config, found)
 
 
@@ -217,13 +198,13 @@ async def _submit(draft: _Draft, task: TaskDescription, config: PipelineConfig) 
     if draft.test_script is None or not draft.test_script.content:
         draft.test_script = await generate_test_submission(task, draft.full)
     if not poor:
-        draft.test_script = await check_before_running(draft.test_script, config)
-    callback = make_debug_callback(task, config, purpose="submission", leakage_check=not poor)
+        draft.test_script = await safety.check_before_running(draft.test_script, config)
+    callback = safety.make_debug_callback(task, config, purpose="submission", leakage_check=not poor)
     repair = _Repairs(callback, 1 if poor else config.max_debug_attempts, draft.solution)
     submission = await _run_and_verify(draft.test_script, draft, repair, task, config)
     made = submission.script.phase is SolutionPhase.final
-    unchecked = made and not checks_later(config) and not run.ledger.is_checked(digest_of(submission.script.content))
-    if poor and unchecked:
+    checked = safety.checks_later(config) or run.ledger.is_checked(digest_of(submission.script.content))
+    if poor and made and not checked:
         submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
     return submission
 
@@ -234,7 +215,7 @@ async def _submit(draft: _Draft, task: TaskDescription, config: PipelineConfig) 
 class _Repairs:
     """A debug callback that counts: crashes and missing files share one limit. What repairs cost in time is gone."""
 
-    def __init__(self, callback: DebugCallback, limit: int, scored: SolutionScript) -> None:
+    def __init__(self, callback: safety.DebugCallback, limit: int, scored: SolutionScript) -> None:
         self.callback, self.limit, self.left, self.scored = callback, limit, limit, scored
 
     async def __call__(self, script: SolutionScript, traceback: str) -> SolutionScript:
@@ -242,10 +223,10 @@ class _Repairs:
             raise BudgetExceeded(limit="time", message=late)
         self.left -= 1
         attempt = self.limit - self.left
-        logger.warning("repair: attempt %d of %d, %s", attempt, self.limit, exception_line(traceback))
+        logger.warning("repair: attempt %d of %d, %s", attempt, self.limit, execution.exception_line(traceback))
         repaired = await self.callback(script, traceback)
         if repaired.content != script.content:
-            warn_of_masking(repaired)
+            safety.warn_of_masking(repaired)
         return repaired
 
 
@@ -254,15 +235,17 @@ async def _run_and_verify(
 ) -> Submission:
     """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
     validated, seconds = draft.solution, config.time_limit_seconds
-    warn_of_masking(script)
+    safety.warn_of_masking(script)
     if not script.content:  # the debugger gets the script that was to be turned into one
         script = await repair(draft.full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
     while True:
-        script, result = await evaluate_with_retry(script, task, config, repair, repair.left, timeout_override=seconds)
-        if not result.is_error and verify_submission(str(current_run().work_dir)):
+        known = (task, config, repair, repair.left)
+        script, result = await execution.evaluate_with_retry(script, *known, timeout_override=seconds)
+        if not result.is_error and execution.verify_submission(str(current_run().work_dir)):
             break
         if repair.left <= 0:
-            reason = exception_line(debug_text(result)) if result.is_error else "no submission was written"
+            error = execution.exception_line(execution.debug_text(result))
+            reason = error if result.is_error else "no submission was written"
             return await use_kept_submission(validated, reason=reason, failed=True)
         script = await repair(script, NO_SUBMISSION)
     run = current_run()
@@ -279,14 +262,14 @@ async def _submit_file(script: SolutionScript, validated: SolutionScript, *, sub
     run = current_run()
     if reason := await asyncio.to_thread(disagreement, run, validated, run.work_dir / SUBMISSION):
         return await use_kept_submission(validated, reason=reason)
-    info = await asyncio.to_thread(get_submission_info, str(run.work_dir))
+    info = await asyncio.to_thread(execution.get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])
     holdout = holdout_of(run)
     sample = None if holdout is None else holdout.sample
-    warnings = await asyncio.to_thread(check_submission_format, str(run.work_dir), sample=sample)
+    warnings = await asyncio.to_thread(execution.check_submission_format, str(run.work_dir), sample=sample)
     final = script.model_copy(update={"score": validated.score, "is_executable": True})
     path = await asyncio.to_thread(_publish, run.work_dir / SUBMISSION)
-    beside = sample or await asyncio.to_thread(find_sample_submission, str(run.work_dir))
+    beside = sample or await asyncio.to_thread(execution.find_sample_submission, str(run.work_dir))
     facts = {"rows": info["row_count"], "problems": len(warnings)}
     if beside is not None and not warnings:
         facts["sample"] = beside.name
@@ -365,7 +348,7 @@ async def remove_subsampling(solution: SolutionScript) -> SolutionScript:
     if not code and not has_code_fence(reply.text):
         warn_unusable(AgentType.test, reply.text)
         return solution
-    return with_block(solution, block, code) or solution
+    return safety.with_block(solution, block, code) or solution
 
 
 async def _find_subsampling(solution: SolutionScript) -> str:

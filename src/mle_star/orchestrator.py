@@ -250,7 +250,7 @@ class _Pipeline:
         seconds = self.stages.open("phase2")
         limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
         at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
-        paths = Paths(self.stages, phase1, statuses, at_once=at_once, refine=run_phase2_outer_loop)
+        paths = Paths(self.stages, phase1, statuses, slots=at_once, refine=run_phase2_outer_loop)
         results = await paths.run(seconds)
         ends: tuple[Outcome, ...] = ("completed", "cancelled")
         outcome: Outcome = next((end for end in ends if end in statuses), "failed")

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from mle_star import safety
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.knowledge import known_models
@@ -38,17 +39,7 @@ from mle_star.run.events import OUT_OF_TIME, CandidateEvaluated, DataUsageChecke
 from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.timing import fits
-from mle_star.safety import (
-    Trial,
-    check_and_evaluate,
-    check_and_fix_leakage,
-    check_before_running,
-    check_data_usage,
-    checks_later,
-    evaluate_checked,
-    fall_back,
-    record_fixed,
-)
+from mle_star.safety import Trial
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +118,7 @@ async def _try_merge(
     """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted. None: it was not."""
     h_best, name = score_of(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
-    trial = await check_and_evaluate(await merge_solutions(s_0, reference, config), task, config)
+    trial = await safety.check_and_evaluate(await merge_solutions(s_0, reference, config), task, config)
     score = trial.script.score
     accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
     current_run().record(
@@ -319,7 +310,7 @@ async def _try_candidate(index: int, model: RetrievedModel, task: TaskDescriptio
     place = f"candidate-{index}"
     work_dir = Path(prepare_path_directory(current_run().run_dir / "work", place))
     with scope(place) as inner, enter_run(replace(inner, work_dir=work_dir)) as run:
-        trial = await check_and_evaluate(await generate_candidate(task, model, config), task, config)
+        trial = await safety.check_and_evaluate(await generate_candidate(task, model, config), task, config)
         outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
         run.record(CandidateEvaluated(index=index, model_name=model.model_name, **outcome))
     if trial.script.score is not None and not config.letter:  # there is something to go on with
@@ -370,9 +361,9 @@ async def merge_solutions(base: SolutionScript, reference: SolutionScript, confi
 
 async def _use_all_data(s_0: SolutionScript, task: TaskDescription, config: PipelineConfig) -> SolutionScript:
     """The one data-use check of a run: a revision that runs replaces s_0 even when it scores worse."""
-    revised = await check_data_usage(s_0, task)
+    revised = await safety.check_data_usage(s_0, task)
     if revised.content != s_0.content:
-        revised = await _evaluated_or(s_0, await check_before_running(revised, config), task, config)
+        revised = await _evaluated_or(s_0, await safety.check_before_running(revised, config), task, config)
     changed = revised.content != s_0.content
     parents = [digest_of(s_0.content)] if changed else []
     digest = digest_of(revised.content) if changed else ""
@@ -384,13 +375,13 @@ async def _remove_leakage(
     s_0: SolutionScript, others: list[SolutionScript], task: TaskDescription, config: PipelineConfig
 ) -> SolutionScript:
     """The last leakage check; a script that leaks gives way to its correction or, if that does not run, to another."""
-    corrected = await check_and_fix_leakage(s_0)
+    corrected = await safety.check_and_fix_leakage(s_0)
     if corrected.content == s_0.content and not corrected.leaking:
         return corrected  # found clean, whatever an earlier check has said of it
     fixed = s_0 if corrected.leaking else await _evaluated_or(s_0, corrected, task, config)
     if fixed is s_0 and not config.letter:
         return await _instead_of(s_0, others, config)
-    record_fixed(s_0, fixed)
+    safety.record_fixed(s_0, fixed)
     return fixed
 
 
@@ -412,10 +403,10 @@ async def _instead_of(s_0: SolutionScript, others: list[SolutionScript], config:
 
 async def _still_clean(scripts: list[SolutionScript], config: PipelineConfig) -> list[SolutionScript]:
     """Those that may take the place of a leaking one; where nothing was checked before, the first that is clean."""
-    if not checks_later(config):
+    if not safety.checks_later(config):
         return scripts
     for script in scripts:
-        checked = await check_and_fix_leakage(script)
+        checked = await safety.check_and_fix_leakage(script)
         if not checked.leaking and checked.content == script.content:
             return [script]
     return []
@@ -429,10 +420,10 @@ async def _evaluated_or(
     s_0: SolutionScript, revised: SolutionScript, task: TaskDescription, config: PipelineConfig
 ) -> SolutionScript:
     """The revised script with its own score, or s_0 when it has none."""
-    trial = await evaluate_checked(revised, task, config)
+    trial = await safety.evaluate_checked(revised, task, config)
     if trial.script.score is None:
         logger.warning("the revised script is dropped: %s", trial.error)
-        return fall_back(trial.script, [s_0], attempts=config.max_debug_attempts)
+        return safety.fall_back(trial.script, [s_0], attempts=config.max_debug_attempts)
     if is_improvement(score_of(s_0), trial.script.score, task.metric_direction):
         logger.warning("the revised script scores worse: %s instead of %s", trial.script.score, s_0.score)
     return trial.script

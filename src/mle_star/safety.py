@@ -49,9 +49,7 @@ NO_CODE = "no code in the reply"
 UNCHECKED = "the solution was not checked for data leakage: the run ended before"
 UNANSWERED = "the solution was not checked for data leakage: the checker gave no usable answer"
 FIXED_AT_LAST = "data leakage was fixed in the solution at the very end: its score is that of the leaking script"
-LEAK_REPLACED = (
-    "data leakage was found in the best solution and could not be fixed: the next best one is submitted in its place"
-)
+LEAK_REPLACED = "data leakage in the best solution could not be fixed: the next best one is submitted in its place"
 MOST_CHECKS = 3
 """So many further solutions are checked for leakage where the best one leaks; of the rest, those checked before."""
 

@@ -20,7 +20,7 @@ import yaml
 from mle_star.data.guess import TaskGuess
 from mle_star.data.layout import survey, with_target
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
-from mle_star.data.place import read_mapping, refuse_place
+from mle_star.data.place import read_mapping, read_text, refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType
 from mle_star.models.texts import did_you_mean, printable
@@ -156,14 +156,7 @@ def _description(folder: Path, content: dict[str, Any]) -> str:
 def described_beside(folder: Path) -> str:
     """What `description.md` of a folder says, if there is one."""
     path = folder / DESCRIPTION_FILE
-    if not path.is_file():
-        return ""
-    try:
-        return path.read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    return read_text(path).strip() if path.is_file() else ""
 
 
 def _with_target(content: dict[str, Any], description: str, data: Path) -> str:

@@ -390,16 +390,21 @@ def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 # --- YAML --------------------------------------------------------------------------------------------------
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The top level of a YAML file, or one line that says what is wrong with it."""
+def read_text(path: Path) -> str:
+    """The text of a file, or one line that says what is wrong with it."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The top level of a YAML file, or one line that says what is wrong with it."""
+    text = read_text(path)
     try:
         content = yaml.load(text, Loader=StrictLoader)
     except yaml.MarkedYAMLError as error:

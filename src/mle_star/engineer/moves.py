@@ -21,9 +21,7 @@ SCALES = {
 ANCHOR = "median of 28 days"
 """The column of the lags against which the change can be learned."""
 READINGS = (
-    Move(
-        "Read pieces of words, too. Pieces of words see endings, typing errors and other languages.", {"pieces": 5}, 0.9
-    ),
+    Move("Read pieces of words, too. They see endings, typing errors and other languages.", {"pieces": 5}, 0.9),
     Move("Read short pieces of words. Short pieces are quick and see style.", {"pieces": 3}, 0.5),
     Move("Read single words only. Fewer columns are quicker and overfit less.", {"words": 1}, 0.2),
     Move("Read longer phrases. Phrases of three words are more particular.", {"words": 3}, 0.25),

@@ -217,9 +217,7 @@ def choose_blocks(
     found.sort(key=lambda entry: entry[:3])
     given.update(title for _, _, title, _, _ in found[:1])
     score = [] if baseline is None else [f"The script scores {baseline:.10g} now."]
-    return [
-        (block, plan_text([options[min(times, len(options) - 1)]], *score)) for times, _, _, block, options in found[:3]
-    ]
+    return [(block, plan_text([options[min(n, len(options) - 1)]], *score)) for n, _, _, block, options in found[:3]]
 
 
 def _possible(

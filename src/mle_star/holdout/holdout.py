@@ -161,14 +161,12 @@ class HoldOut:
         score = self.scorer.score(answers.hidden, covered)
         return score + (self._shift(reference, rows, covered, score) or 0.0)
 
-    def _shift(
-        self, reference: Answers | None, wanted: Sequence[int], covered: Sequence[int], score: float
-    ) -> float | None:
-        """How much harder all rows are than those that are covered, by another script that was measured on more."""
-        known = [] if reference is None else [row for row in wanted if row in reference.hidden]
-        if reference is None or len(known) <= len(covered) or not {*covered} <= {*known}:
+    def _shift(self, other: Answers | None, wanted: Sequence[int], seen: Sequence[int], score: float) -> float | None:
+        """How much harder all rows are than those that are seen, by another script that was measured on more."""
+        known = [] if other is None else [row for row in wanted if row in other.hidden]
+        if other is None or len(known) <= len(seen) or not {*seen} <= {*known}:
             return None
-        before, after = (self.scorer.score(reference.hidden, some) for some in (covered, known))
+        before, after = (self.scorer.score(other.hidden, some) for some in (seen, known))
         return moved(self.scorer.metric, score, before, after)
 
     def baseline(self) -> Measure | None:

@@ -294,12 +294,10 @@ class Journal:
         elif isinstance(event, events.PhaseFinished) and event.outcome != "skipped":
             self._phases[event.step] = event.outcome
         elif getattr(event, "result", None) is not None or getattr(event, "config", None) is not None:
-            self._reopen()  # the run has ended with a result, or goes on under other settings
-
-    def _reopen(self) -> None:
-        """What was left undone for want of time or money may be done from here on."""
-        self._decisions = {key: one for key, one in self._decisions.items() if one.value or not one.reopen}
-        self._phases = dict.fromkeys(self._phases, "begun")
+            # The run has ended with a result, or goes on under other settings: what was left undone for want of time
+            # or money may be done from here on.
+            self._decisions = {key: one for key, one in self._decisions.items() if one.value or not one.reopen}
+            self._phases = dict.fromkeys(self._phases, "begun")
 
 
 def _may_follow(later: str, step: str) -> bool:

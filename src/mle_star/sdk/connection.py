@@ -17,16 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import claude_agent_sdk as agent_sdk
 import psutil
-from claude_agent_sdk import (
-    AssistantMessage,
-    ClaudeSDKClient,
-    ResultMessage,
-    StreamEvent,
-    SystemMessage,
-    TextBlock,
-    ToolUseBlock,
-)
 
 from mle_star.method.codeblocks import joined
 from mle_star.models import AgentConfig
@@ -76,7 +68,7 @@ class Worker:
         self._options = options
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
         self._free = asyncio.Event()
-        self._client: ClaudeSDKClient | None = None
+        self._client: agent_sdk.ClaudeSDKClient | None = None
         self._current: _Job | None = None
         self._tariff, self._proxy, self._api_key = tariff, proxy, options.env.get("ANTHROPIC_API_KEY", "")
         self._task = asyncio.create_task(self._own(), name=f"agent-client-{site.agent}")
@@ -132,7 +124,7 @@ class Worker:
         kill_marked(self._options.env[MARKER])
 
     async def _own(self) -> None:
-        client = ClaudeSDKClient(self._options)
+        client = agent_sdk.ClaudeSDKClient(self._options)
         try:
             await client.connect()
         except Exception as error:  # the SDK raises plain exceptions, too, when the CLI dies while connecting
@@ -152,7 +144,7 @@ class Worker:
             with suppress(Exception):
                 await client.disconnect()
 
-    async def _turn(self, client: ClaudeSDKClient, job: _Job) -> None:
+    async def _turn(self, client: agent_sdk.ClaudeSDKClient, job: _Job) -> None:
         try:
             await client.query(_message(job.prompt, verbatim=True))
             async for message in client.receive_response():
@@ -161,24 +153,24 @@ class Worker:
             job.turn.error = error
 
     def _take(self, message: object, turn: Turn, on_wait: OnWait) -> None:
-        if isinstance(message, StreamEvent):
+        if isinstance(message, agent_sdk.StreamEvent):
             turn.meter.stream(message.event, message.parent_tool_use_id)
             if message.parent_tool_use_id is None:
                 _follow(message.event, turn)
-        elif isinstance(message, AssistantMessage):
+        elif isinstance(message, agent_sdk.AssistantMessage):
             turn.meter.message(message.message_id, message.model, message.usage)
-        if isinstance(message, AssistantMessage) and message.parent_tool_use_id is None:
-            texts = [block.text for block in message.content if isinstance(block, TextBlock)]
-            calls = {block.name: block.input for block in message.content if isinstance(block, ToolUseBlock)}
+        if isinstance(message, agent_sdk.AssistantMessage) and message.parent_tool_use_id is None:
+            texts = [block.text for block in message.content if isinstance(block, agent_sdk.TextBlock)]
+            calls = {block.name: block.input for block in message.content if isinstance(block, agent_sdk.ToolUseBlock)}
             turn.written = "".join(texts) or turn.written
             turn.text = joined(turn.begun, turn.written) if turn.written else turn.text
             turn.api_error = message.error
             turn.structured = calls.get(STRUCTURED_TOOL, turn.structured)
-        elif isinstance(message, SystemMessage) and message.subtype == "api_retry":
+        elif isinstance(message, agent_sdk.SystemMessage) and message.subtype == "api_retry":
             on_wait(message.data)
-        elif isinstance(message, SystemMessage) and message.subtype.startswith("model_refusal"):
+        elif isinstance(message, agent_sdk.SystemMessage) and message.subtype.startswith("model_refusal"):
             turn.refused = True
-        elif isinstance(message, ResultMessage):
+        elif isinstance(message, agent_sdk.ResultMessage):
             turn.result = message
 
     async def _priced(self, turn: Turn) -> Turn:
@@ -198,7 +190,7 @@ class Worker:
             turn.cost_usd = reported
         return turn
 
-    async def _clear(self, client: ClaudeSDKClient) -> None:
+    async def _clear(self, client: agent_sdk.ClaudeSDKClient) -> None:
         try:
             await client.query(_message("/clear", verbatim=False))
             await asyncio.wait_for(_drain(client), CLEAR_SECONDS)
@@ -220,9 +212,9 @@ def _follow(event: dict[str, Any], turn: Turn) -> None:
         turn.begun = ""
 
 
-async def _drain(client: ClaudeSDKClient) -> None:
+async def _drain(client: agent_sdk.ClaudeSDKClient) -> None:
     async for message in client.receive_response():
-        if isinstance(message, ResultMessage) and message.is_error:
+        if isinstance(message, agent_sdk.ResultMessage) and message.is_error:
             raise RuntimeError(f"/clear failed: {message.subtype}")
 
 

@@ -204,15 +204,13 @@ Refine = Callable[[SolutionScript, float, TaskDescription, PipelineConfig], Coro
 
 
 class Paths:
-    """The paths of one run. `statuses` belongs to the caller, who may look at it while they run."""
+    """The paths of one run. `states` belongs to the caller, who may look at it while they run."""
 
-    def __init__(
-        self, stages: Stages, phase1: Phase1Result, statuses: list[str], *, at_once: int, refine: Refine
-    ) -> None:
-        self._stages, self._phase1, self._statuses, self._refine_solution = stages, phase1, statuses, refine
+    def __init__(self, stages: Stages, phase1: Phase1Result, states: list[str], *, slots: int, refine: Refine) -> None:
+        self._stages, self._phase1, self._statuses, self._refine_solution = stages, phase1, states, refine
         self._context = stages.context
         self._count = self._context.config.num_parallel_solutions
-        self._at_once = max(1, min(at_once, self._count))
+        self._at_once = max(1, min(slots, self._count))
         self._slots = asyncio.Semaphore(self._at_once)
         self._tasks: list[asyncio.Task[Phase2Result]] = []
 

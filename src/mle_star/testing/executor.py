@@ -99,9 +99,7 @@ class ExecutorContract:
         assert stderr in (None, raw.stderr) and 0 < raw.duration_seconds < 120
         assert set((stdout + (stderr or "")).split()) == set(log.read_text(errors="replace").split())
 
-    async def test_environment_home_and_temporary_folder_are_the_script_s_own(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_environment_and_home_are_the_script_s_own(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HARNESS_ONLY", "1")
         code = (
             "import os, pathlib, tempfile\nhome = pathlib.Path.home()\n(home / 'x').write_text('1')\n"
@@ -180,7 +178,7 @@ class ExecutorContract:
         assert (raw.exit_code, raw.stdout) == (-1, "begun\ntold\n")
 
     @pytest.mark.parametrize("times", [1, 2])
-    async def test_cancellation_ends_the_tree_and_a_second_one_lets_nothing_escape(
+    async def test_cancellation_ends_the_tree_and_lets_nothing_escape(
         self, run: Run, tmp_path: Path, times: int
     ) -> None:
         token, log = uuid.uuid4().hex, tmp_path / "out.log"
