@@ -115,9 +115,7 @@ async def test_a_block_or_a_plan_that_cannot_be_used_fails_an_attempt_but_not_th
 BEST = "Best block so far"
 
 
-async def test_planner_and_coder_are_told_the_script_and_the_best_block_as_it_was_scored(
-    quick_run: ScriptedRun,
-) -> None:
+async def test_planner_and_coder_are_told_the_script_and_the_best_block_as_scored(quick_run: ScriptedRun) -> None:
     """Repaired and without its leak, not as the coder wrote it."""
     start, repaired = base_solution(), "level = 0.9\n# without what took too long"
     codes = ["level = 0.3", "raise TimeoutError('too long')", "", "level = 0.99", "level = 0.1"]
@@ -160,9 +158,7 @@ async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -
     "REQ-P3-023", "REQ-P3-024", "REQ-P3-030", "REQ-P3-031", "REQ-P3-032", "REQ-P3-033", "REQ-P3-034", "REQ-P3-042",
     "REQ-P3-043", "REQ-P3-044",
 )  # fmt: skip
-async def test_each_round_plans_with_the_whole_history_and_is_recorded_however_it_ends(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     """The fifth round leaves no submission: that is a warning, and the round counts."""
     play_rounds(run.agents, [0.7, "crash", "planner", "ensembler"])
     run.agents.reply("ens_planner", "plan 4", "plan 5")

@@ -493,9 +493,7 @@ async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fau
                  "REQ-FN-025")  # fmt: skip
 @pytest.mark.parametrize("fault", SCRIPT_FAULTS)
 @pytest.mark.parametrize(("name", "words"), SCRIPTS)
-async def test_a_script_that_fails_costs_no_more_than_it_must(
-    name: str, words: str, fault: Any, quick_path: Path
-) -> None:
+async def test_a_failing_script_costs_no_more_than_it_must(name: str, words: str, fault: Any, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         run.executor.faults, run.executor.fault = {words}, fault
         assert await play.run(run) == play.scripts[words]
@@ -519,9 +517,7 @@ ENDS += [(*call, asyncio.CancelledError()) for call in CALLS if "/candidate-" no
 
 @pytest.mark.req("REQ-P2I-041", "REQ-OR-043")
 @pytest.mark.parametrize(("name", "step", "end"), ENDS, ids=repr)
-async def test_the_end_comes_at_once_with_what_a_phase_has_reached(
-    name: str, step: str, end: BaseException, quick_path: Path
-) -> None:
+async def test_the_end_is_at_once_and_keeps_results(name: str, step: str, end: BaseException, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         run.agents.faults[step] = end
         if end is LIMIT and step.startswith("finalization"):
@@ -539,7 +535,7 @@ async def test_the_end_comes_at_once_with_what_a_phase_has_reached(
 @BOTH
 @pytest.mark.req("REQ-OR-034", "REQ-P2I-029", "REQ-P2O-030", "REQ-P3-033")
 @pytest.mark.parametrize(
-    ("name", "step", "expected", "rest"),
+    ("name", "step", "done", "rest"),
     [
         ("Phase 1", "phase1/candidate-1/leakage-correction", (0.5, 0.55, [], 0.75), ()),  # what makes it honest is done
         ("inner loop", "k-0/coder", [0.6], [SKIPPED]), ("outer loop", "t-0/k-0/coder", ["0.6"], ["0.6 skipped"]),
@@ -548,12 +544,10 @@ async def test_the_end_comes_at_once_with_what_a_phase_has_reached(
         ("Phase 3", "", [], [SKIPPED] * 2),
     ],
 )  # fmt: skip
-async def test_a_run_that_is_told_to_finish_ends_what_it_is_in_and_begins_nothing(
-    name: str, step: str, expected: Outcome, rest: Outcome, quick_path: Path
-) -> None:
+async def test_finishing_begins_nothing(name: str, step: str, done: Outcome, rest: Outcome, quick_path: Path) -> None:
     """To the letter the rest is in the history as skipped."""
     with staged(quick_path, name) as (play, run):
         run.agents.faults[step] = lambda: setattr(run.context.budget, "finish_requested", True)
         run.context.budget.finish_requested = not step
-        assert await play.run(run) == (expected + rest if run.config.letter else expected)
+        assert await play.run(run) == (done + rest if run.config.letter else done)
         assert step or run.agents.log == []

@@ -137,12 +137,8 @@ async def test_the_steps_follow_one_another_and_the_result_holds_everything(run:
 
 @BOTH
 @pytest.mark.req("REQ-FN-020", "REQ-FN-023", "REQ-FN-024", "REQ-FN-025", "REQ-FN-036", "REQ-FN-040")
-@pytest.mark.parametrize(
-    ("test", "limit", "scripts"), [(fenced(NO_FILE), 1, 2), (fenced(NO_FILE), 4, 5), (GARBAGE, 2, 2)]
-)
-async def test_crashes_missing_files_and_scripts_share_one_limit_and_none_that_works_leaves_the_validated_one(
-    run: ScriptedRun, test: str, limit: int, scripts: int
-) -> None:
+@pytest.mark.parametrize(("test", "limit", "runs"), [(fenced(NO_FILE), 1, 2), (fenced(NO_FILE), 4, 5), (GARBAGE, 2, 2)])
+async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, test: str, limit: int, runs: int) -> None:
     """Each runs at full length, in a folder without what an earlier script or process has left."""
     (run.run_dir / "final").mkdir()
     for folder in (run.work_dir, run.run_dir):
@@ -153,8 +149,8 @@ async def test_crashes_missing_files_and_scripts_share_one_limit_and_none_that_w
     result = await finalize(run, config=settings(time_limit_seconds=1234, max_debug_attempts=limit, **more))
     asked = [call.step for call in run.agents.log if call.agent == "debugger"]
     assert len(asked) == limit == len(run.events(DebugAttempted))
-    assert [(e.timeout_seconds, e.purpose) for e in run.events(ScriptStarted)] == [(1234, "submission")] * scripts
-    assert [request.timeout_seconds for request in run.executor.requests] == [1234] * scripts
+    assert [(e.timeout_seconds, e.purpose) for e in run.events(ScriptStarted)] == [(1234, "submission")] * runs
+    assert [request.timeout_seconds for request in run.executor.requests] == [1234] * runs
     assert result.final_solution == BEST and result.final_solution.phase == SolutionPhase.refined
     assert result.submission_path == "" and not (run.run_dir / "final" / "submission.csv").exists()
     last = "no submission was written" if limit % 2 == 0 else f"RuntimeError: {limit - 1}"
@@ -178,9 +174,7 @@ EXITS = ("quit()", "exit()", "import sys; sys.exit(0)", "import os; os._exit(0)"
         *((reply, [FULL, MISSING], 1) for reply in (GARBAGE, "", AgentError("down", agent="test"))),
     ],
 )
-async def test_a_test_script_that_is_missing_or_leaves_no_file_goes_to_the_debugger(
-    reply: object, words: list[str], runs: int, run: ScriptedRun
-) -> None:
+async def test_a_missing_submission_is_debugged(reply: object, words: list[str], runs: int, run: ScriptedRun) -> None:
     run.agents.reply("test-subsampling_extract", fenced(BLOCK))
     run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
     run.agents.reply("test", reply)
@@ -213,9 +207,7 @@ async def keep(run: ScriptedRun, content: str, *place: str) -> None:
         await evaluate_solution(solution(content), run.task, run.config)
 
 
-async def test_what_test_scripts_print_is_no_score_of_the_run_and_a_kept_submission_of_the_solution_leaves_it(
-    quick_run: ScriptedRun,
-) -> None:
+async def test_what_test_scripts_print_is_no_score_and_a_kept_submission_is_used(quick_run: ScriptedRun) -> None:
     best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
     await keep(quick_run, best.content, "phase2", "path-0")
     quick_run.agents.reply("test", fenced(script(0.999)), fenced(broken_script()))
@@ -366,9 +358,7 @@ async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
 @pytest.mark.parametrize(
     ("fixed", "remarks"), [("", []), ("", [LEAKING_SOLUTION]), (SAMPLED.replace(BLOCK, "level = 0"), [FIXED_AT_LAST])]
 )
-async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_is_submitted(
-    quick_run: ScriptedRun, fixed: str, remarks: list[str]
-) -> None:
+async def test_an_unchecked_solution_is_checked_at_last(quick_run: ScriptedRun, fixed: str, remarks: list[str]) -> None:
     agents, config = quick_run.agents, settings(leakage_checks="promising")
     agents.reply("leakage-detection", leaky("not in it") if remarks else NO_LEAKAGE)
     agents.reply("leakage-rewrite", fenced(fixed) if fixed else "no")
@@ -381,9 +371,7 @@ async def test_a_solution_that_the_end_came_upon_unchecked_is_checked_before_it_
         assert agents.names.count("leakage-detection") == 1 and not again.warnings
 
 
-async def test_what_is_submitted_without_finalization_comes_with_all_that_was_said_of_it(
-    quick_run: ScriptedRun,
-) -> None:
+async def test_what_is_submitted_without_finalization_has_all_that_was_said_of_it(quick_run: ScriptedRun) -> None:
     run, config = current_run(), quick_run.config
 
     async def said_of(solution: SolutionScript) -> list[str]:

@@ -59,9 +59,7 @@ async def refined(run: ScriptedRun, start: SolutionScript, *levels: object) -> I
     return await run_phase2_inner_loop(start, block(f"level = {level}"), "plan", level, run.task, config)
 
 
-async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_has_a_score(
-    quick_run: ScriptedRun,
-) -> None:
+async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_is_scored(quick_run: ScriptedRun) -> None:
     unfixed(quick_run, 0.98, 0.99)
     result = await run_phase1(quick_run.task, stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,)))
     assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
@@ -117,9 +115,7 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
 
 
 @pytest.mark.req("REQ-OR-043")
-async def test_what_is_submitted_after_a_cut_never_leaks_where_something_clean_has_a_score(
-    quick_run: ScriptedRun,
-) -> None:
+async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_scored(quick_run: ScriptedRun) -> None:
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
     unfixed(quick_run, 0.99)
     run = quick_run.context
@@ -279,9 +275,7 @@ async def test_a_leak_is_one_although_the_end_comes_before_it_is_fixed(cut: str,
 
 
 @pytest.mark.parametrize("phase", ["phase 2", "phase 3"])
-async def test_a_phase_that_is_cut_off_while_its_winner_is_checked_goes_on_without_what_leaks(
-    phase: str, quick_path: Path
-) -> None:
+async def test_a_phase_cut_off_while_its_winner_is_checked_drops_what_leaks(phase: str, quick_path: Path) -> None:
     with quick(quick_path, R=2, leakage_checks="promising") as run:
         run.executor.faults, run.executor.fault = {"level = 0.98\n"}, STOP
         run.agents.reply("leakage-detection", leaky("level = 0.99"))

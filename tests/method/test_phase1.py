@@ -57,9 +57,7 @@ REASONS = [reason for reason in get_args(AgentFailure) if reason != "auth"]
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_retriever_that_gives_nothing_usable_twice_is_replaced_by_what_everybody_knows(
-    quick_run: ScriptedRun, reply: Any, message: str
-) -> None:
+async def test_a_poor_retriever_is_replaced_by_usual_models(quick_run: ScriptedRun, reply: Any, message: str) -> None:
     quick_run.agents.always("retriever", reply)
     found = await find_models(quick_run.task, settings(M=2))
     assert len(found) == 2 == len(quick_run.agents.log) and all("sklearn" in model.example_code for model in found)
@@ -83,9 +81,7 @@ async def test_a_retriever_that_gives_nothing_usable_twice_is_replaced_by_what_e
         ("alpha _ gamma_ ALPHA delta", 2, "alpha delta"),  # without a name, without code, the same again
     ],
 )
-async def test_of_the_models_those_with_name_and_code_are_taken_as_many_as_wanted(
-    entries: str, wanted: int, found: str, quick_run: ScriptedRun
-) -> None:
+async def test_wanted_models_have_name_and_code(entries: str, wanted: int, found: str, quick_run: ScriptedRun) -> None:
     reply = [{"model_name": n.strip("_"), "example_code": "\n" if n.endswith("_") else "x()"} for n in entries.split()]
     quick_run.agents.reply("retriever", {"models": reply, "notes": " Winners took ratios (a post).\n"})
     models = await retrieve_models(quick_run.task, settings(M=wanted))
@@ -135,9 +131,7 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
         pytest.param(script(0.3, note="uses all"), 0.3, marks=LETTER),
     ],
 )  # fmt: skip
-async def test_a_data_revision_counts_even_when_it_scores_worse_unless_it_never_has_a_score(
-    run: ScriptedRun, revision: str, score: float | None
-) -> None:
+async def test_a_data_revision_counts_if_it_has_a_score(run: ScriptedRun, revision: str, score: float | None) -> None:
     config = stage(run, 0.5)
     if revision:
         run.agents.reply("data", fenced(revision))
@@ -157,9 +151,7 @@ async def test_a_data_revision_counts_even_when_it_scores_worse_unless_it_never_
 
 @BOTH
 @pytest.mark.req("REQ-P1-042", "REQ-SF-022")
-async def test_where_only_promising_scripts_are_checked_the_final_one_and_its_repairs_are(
-    quick_run: ScriptedRun,
-) -> None:
+async def test_where_only_promising_scripts_are_checked_the_final_one_and_repairs_are(quick_run: ScriptedRun) -> None:
     run, config = quick_run, stage(quick_run, 0.7).model_copy(update={"leakage_checks": "promising"})
     run.agents.reply("leakage-detection", leaky("level = 0.7"))
     run.agents.reply("leakage-correction", fenced("raise RuntimeError('corrected')"))

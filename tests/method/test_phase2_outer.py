@@ -176,9 +176,7 @@ STUDY = SolutionScript(content="print('Ablation baseline: 0.5')", phase=Solution
 
 @pytest.mark.req("REQ-P2O-010", "REQ-P2O-020", "REQ-P2O-021")
 @pytest.mark.parametrize(("words", "crashes"), [("without the encoder 0.79 instead of 0.82", 0), ("", 3)])
-async def test_a_study_runs_in_the_paths_directory_and_is_summarised_in_its_own_words(
-    words: str, crashes: int, run: ScriptedRun, tmp_path: Path
-) -> None:
+async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: ScriptedRun, tmp_path: Path) -> None:
     """The lines that charts can read are welcome, but nothing is repaired for want of them."""
     own = f"import os\nprint(sorted(os.listdir('input')), {words!r}, 'Final Validation Performance: 0.99')"
     first, *repairs = fenced(*(f"level = 1 / 0\nprint({n})" for n in range(crashes)), own, "print('one too many')")
@@ -226,9 +224,7 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
 
-async def test_where_the_time_left_would_not_do_for_the_baseline_there_is_no_study_and_no_repair_of_one(
-    quick_path: Path,
-) -> None:
+async def test_with_too_little_time_for_the_baseline_there_is_no_study_or_repair(quick_path: Path) -> None:
     endless, config = (0.5, 1e6), settings(T=1, K=1)  # score and seconds of the solution
     with quick(quick_path) as short:
         ran(short.context, 0.5, 1000.0)

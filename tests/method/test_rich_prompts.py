@@ -298,9 +298,7 @@ def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
     assert around(script, "no such block") == script == around(script, " ")
 
 
-async def test_what_a_step_repeats_comes_first_and_what_is_added_decides_nothing_about_taking_over_a_reply(
-    quick_path: Path,
-) -> None:
+async def test_what_a_step_repeats_comes_first_and_additions_do_not_decide_about_reuse(quick_path: Path) -> None:
     heads = []
     with quick(quick_path) as run:
         for plan in ("a plan", "another plan"):
@@ -334,7 +332,5 @@ async def test_the_description_stands_in_the_system_prompt_or_in_each(repeat: bo
         ("something", "x = 1", "", []),
     ],
 )  # fmt: skip
-def test_a_candidate_is_known_by_its_family_and_by_what_it_makes_use_of(
-    name: str, code: str, family: str, built: list[str]
-) -> None:
+def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
     assert (family_of(name, built_in(code)), built_in(code)) == (family, built)

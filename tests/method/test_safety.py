@@ -106,18 +106,14 @@ UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
         ("n = (\nprint('Final Validation Performance: 1')", None),
     ],
 )  # fmt: skip
-def test_the_score_line_goes_to_the_end_or_before_the_main_part(
-    code: str, expected: str | None, quick_run: ScriptedRun
-) -> None:
+def test_the_score_line_goes_to_the_end_or_before_main(code: str, expected: str | None, quick_run: ScriptedRun) -> None:
     assert with_score_line(code) == (expected or code)
 
 
 @BOTH
 @pytest.mark.req("REQ-SF-002", "REQ-SF-006", "REQ-SF-007", "REQ-SF-010")
 @pytest.mark.parametrize("purpose", ["solution", "ablation", "submission"])
-async def test_a_repair_is_one_call_and_one_event_and_only_solutions_need_a_score(
-    purpose: ScriptPurpose, quick_run: ScriptedRun
-) -> None:
+async def test_a_repair_is_one_call_and_solutions_need_a_score(purpose: ScriptPurpose, quick_run: ScriptedRun) -> None:
     agents, plain = quick_run.agents, purpose == "solution" or quick_run.config.letter
     name = "debugger" if plain else f"debugger-{purpose}"
     fixes = [HONEST.replace("read_csv", "read_fwf"), HONEST.replace("fit", "fine_tune"), "x = 1"]
@@ -246,9 +242,7 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
 @pytest.mark.parametrize(
     "reply", [NO_LEAKAGE, "{oops", "", GARBAGE, {"answers": []}, {"answers": [{"leakage_status": "Maybe"}]}]
 )
-async def test_a_clean_verdict_and_an_unreadable_one_leave_the_script_as_it_is(
-    reply: Any, quick_run: ScriptedRun
-) -> None:
+async def test_a_clean_or_unreadable_verdict_leaves_the_script_as_it_is(reply: Any, quick_run: ScriptedRun) -> None:
     for blank in ("", "  \n"):
         nothing = solution(blank)
         assert await check_and_fix_leakage(nothing) is nothing and quick_run.agents.log == []

@@ -209,9 +209,7 @@ READ: dict[str, Asked] = {
     "REQ-P2I-005", "REQ-P2I-012", "REQ-P2I-013", "REQ-P3-006", "REQ-P3-009", "REQ-P3-013", "REQ-P3-016", "REQ-FN-013",
 )  # fmt: skip
 @pytest.mark.parametrize("name", READ)
-async def test_of_a_reply_the_code_counts_or_all_of_it_and_a_script_has_its_phase_and_no_score(
-    name: str, quick_run: ScriptedRun
-) -> None:
+async def test_of_a_reply_the_code_counts_and_a_script_has_its_phase(name: str, quick_run: ScriptedRun) -> None:
     ask, replies, phase, source = READ[name]
     for reply, expected in (replies if name == "summarize" else {**replies, "": None}).items():
         quick_run.agents.reply(name, reply)

@@ -109,9 +109,7 @@ def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("takes", "share"), [(10.0, 6.5 / 8), (1000.0, 1.0)])
-def test_where_no_ensemble_could_be_scored_phase_2_has_the_time_of_phase_3(
-    quick_path: Path, takes: float, share: float
-) -> None:
+def test_with_no_scored_ensemble_phase_2_has_the_time_of_phase_3(quick_path: Path, takes: float, share: float) -> None:
     with timed(quick_path, left=10_000, seconds=takes) as run:
         keep_time_to_run_again(run.context, "phase2")
         seconds = run.context.budget.open_phase("phase2")
@@ -141,9 +139,7 @@ async def never() -> str:
 
 @pytest.mark.req("REQ-OR-025")
 @pytest.mark.parametrize("first", [0.5, None])
-async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_and_so_does_a_resumed_run(
-    quick_path: Path, first: float | None
-) -> None:
+async def test_a_used_up_share_leaves_what_is_there_also_when_resumed(quick_path: Path, first: float | None) -> None:
     """The second candidate runs when the share ends, and is kept; the third is not begun. As long as no candidate has a
     score the phase goes on. A resumed run has time again, but what was paid for later was built on these."""
     clock = Clock()
@@ -176,21 +172,17 @@ async def test_when_the_share_is_used_up_the_method_goes_on_with_what_is_there_a
     assert again.model_dump(exclude=TIMES) == result.model_dump(exclude=TIMES)
 
 
-@pytest.mark.parametrize(
-    ("agent", "unit"), [("merger", "merge-1"), ("data", "data-use"), ("leakage-detection", "leakage")]
-)
+@pytest.mark.parametrize(("who", "at"), [("merger", "merge-1"), ("data", "data-use"), ("leakage-detection", "leakage")])
 @in_its_own_time
-async def test_what_is_under_way_after_the_candidates_is_cut_off_with_s_0_as_it_was(
-    quick_path: Path, agent: str, unit: str
-) -> None:
+async def test_what_follows_the_candidates_is_cut_off_and_s_0_stays(quick_path: Path, who: str, at: str) -> None:
     with opened(quick_path, asyncio.get_running_loop().time) as run:
         candidates(run, *THREE)
         run.agents.always("merger", fenced(script(0.1)))
-        usual = run.agents._standing[agent]
-        run.agents.always(agent, by_step(**{unit.replace("-", "_"): lambda call: never(), "otherwise": usual}))
+        usual = run.agents._standing[who]
+        run.agents.always(who, by_step(**{at.replace("-", "_"): lambda call: never(), "otherwise": usual}))
         result = await run_phase1(run.task, run.config)
-        assert result.initial_score == 0.6 and len(result.merge_attempts) == (unit != "merge-1")
-        assert passed(run)[0] == f"phase1/{unit}"
+        assert result.initial_score == 0.6 and len(result.merge_attempts) == (at != "merge-1")
+        assert passed(run)[0] == f"phase1/{at}"
 
 
 @in_its_own_time

@@ -108,9 +108,7 @@ class Mind:
             "summarize": "The level matters most.",
             "extractor": lambda prompt: extracted(f"level = {levels(prompt)[0]:.4f}", "raise the level, idea 0"),
             "planner": lambda prompt: f"raise the level, idea {len(set(ideas(prompt)))}",
-            "coder": lambda prompt: fenced(
-                f"level = {levels(prompt)[0] + (-0.005 if ideas(prompt)[-1] % 2 else 0.01):.4f}"
-            ),
+            "coder": lambda text: fenced(f"level = {levels(text)[0] + (-0.005 if ideas(text)[-1] % 2 else 0.01):.4f}"),
             "ens_planner": lambda prompt: f"average them, idea {len(set(ideas(prompt)))}",
             "ensembler": lambda prompt: self.script(
                 max(levels(prompt)) + 0.01 * (ideas(prompt)[-1] + 1), f"ensemble {ideas(prompt)[-1]}"
@@ -205,10 +203,8 @@ class MindBrain:
     async def reply(self, request: BrainRequest) -> BrainReply:
         self.calls[request.agent] += 1
         answer = self.mind.answer(request.agent, request.variant, request.prompt)
-        text, structured = (answer, None) if isinstance(answer, str) else ("", answer)
-        return BrainReply(
-            text=text, structured=structured, input_tokens=1000, output_tokens=100, delay_seconds=self.delay
-        )
+        text, data = (answer, None) if isinstance(answer, str) else ("", answer)
+        return BrainReply(text=text, structured=data, input_tokens=1000, output_tokens=100, delay_seconds=self.delay)
 
 
 @dataclass

@@ -250,9 +250,7 @@ ANSWERS = "id,label\n400,1.0\n401,2.0\n"
     ],
     ids=["in another order", "decimal commas", "rows without a key", "a member without it", "no test"],
 )
-def test_the_program_of_a_blend_does_what_the_blend_did(
-    tmp_path: Path, form: Form, key: str, bodies: list[str]
-) -> None:
+def test_the_program_of_a_blend_does_as_the_blend_did(tmp_path: Path, form: Form, key: str, bodies: list[str]) -> None:
     mark, files = form.separator, {"train.csv": "".join(f"{i},{i % 9},{i % 5}.5\n" for i in range(90))}
     files["train.csv"] = f"id,size,label\n{files['train.csv']}"
     if key != "no test":

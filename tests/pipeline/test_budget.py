@@ -116,28 +116,26 @@ def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
 
 
 LEFT = st.floats(0.001, 100_000)
-MEASURED = st.none() | st.floats(0, 50_000)
+TOOK = st.none() | st.floats(0, 50_000)
 
 
-@given(LEFT, MEASURED, st.floats(0, 100_000), st.none() | st.floats(0.5, 100_000))
-def test_a_limit_leaves_a_part_of_its_phase_unless_the_solution_takes_so_long_and_an_explicit_one_wins(
-    left: float, measured: float | None, share: float, explicit: float | None
-) -> None:
+@given(LEFT, TOOK, st.floats(0, 100_000), st.none() | st.floats(0.5, 100_000))
+def test_a_limit_leaves_a_part_of_its_phase(left: float, took: float | None, share: float, own: float | None) -> None:
     config = PipelineConfig(script_timeout_seconds=None)
     for limit in (
-        script_limit(left=left, measured=measured, even_share=share, explicit=explicit),
-        ablation_limit(config, left=left, measured=measured, explicit=explicit),
+        script_limit(left=left, measured=took, even_share=share, explicit=own),
+        ablation_limit(config, left=left, measured=took, explicit=own),
     ):
         assert 0 < limit <= left
-        if explicit is not None:
-            assert limit == min(explicit, left)
-    limit = script_limit(left=left, measured=measured, even_share=share)
-    known, part = measured or 0.0, 0.75 if measured is None else 0.5
+        if own is not None:
+            assert limit == min(own, left)
+    limit = script_limit(left=left, measured=took, even_share=share)
+    known, part = took or 0.0, 0.75 if took is None else 0.5
     assert limit <= max(left * part, 2 * known)
     assert limit >= min(2 * known, left), "what the solution takes twice is always allowed, as long as the phase lasts"
     assert limit >= min(max(10 * known, share, SHORTEST_LIMIT), left * part)
-    if measured is not None:
-        longer = script_limit(left=left, measured=measured + 1, even_share=share)
+    if took is not None:
+        longer = script_limit(left=left, measured=took + 1, even_share=share)
         assert longer >= limit, "a slower solution never means a shorter limit"
 
 
@@ -163,13 +161,9 @@ def test_limits_in_runs() -> None:
     assert ablation_limit(config, left=1000.0, measured=1.0) == 150.0, "a study of a quick solution has half of one"
 
 
-@given(
-    st.integers(10, 100_000), st.lists(st.tuples(MEASURED, st.floats(0, 3)), min_size=3, max_size=3), st.integers(1, 20)
-)
-def test_scripts_that_all_run_into_their_limits_leave_finalization_its_share(
-    time_limit: int, phases: list[tuple[float | None, float]], scripts: int
-) -> None:
-    budget, clock = ledger(time_limit_seconds=time_limit)
+@given(st.integers(10, 100_000), st.lists(st.tuples(TOOK, st.floats(0, 3)), min_size=3, max_size=3), st.integers(1, 20))
+def test_limits_leave_finalization_a_share(total: int, phases: list[tuple[float | None, float]], scripts: int) -> None:
+    budget, clock = ledger(time_limit_seconds=total)
     for phase, (measured, pause) in zip(PHASES, phases, strict=False):
         if budget.only_finalization_left:
             break
@@ -180,8 +174,8 @@ def test_scripts_that_all_run_into_their_limits_leave_finalization_its_share(
                 break
             clock.now += script_limit(left=left, measured=measured, even_share=budget.even_share(scripts))
             clock.now += min(pause, max(budget.remaining_seconds(), 0))
-    assert time_limit - budget.elapsed() >= 0.1 * time_limit - 1e-6
-    assert budget.open_phase("finalization") == pytest.approx(time_limit - budget.elapsed())
+    assert total - budget.elapsed() >= 0.1 * total - 1e-6
+    assert budget.open_phase("finalization") == pytest.approx(total - budget.elapsed())
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")

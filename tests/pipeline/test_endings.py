@@ -116,15 +116,11 @@ async def test_out_of_reach_of_the_model_the_best_is_submitted_and_the_run_goes_
     assert later.phase2_results[0].best_score > result.phase2_results[0].best_score
 
 
-@pytest.mark.parametrize(
-    ("trouble", "cause"), [("a full disk", "; free some space, then"), ("an outage", ".*the CLI died")]
-)
-async def test_without_a_solution_the_error_says_what_to_do_about_the_end(
-    quick: QuickRun, trouble: str, cause: str
-) -> None:
-    config, room = settings(M=4), 0 if trouble == "a full disk" else 99
+@pytest.mark.parametrize(("end", "why"), [("a full disk", "; free some space, then"), ("an outage", ".*the CLI died")])
+async def test_without_a_solution_the_error_says_what_to_do(quick: QuickRun, end: str, why: str) -> None:
+    config, room = settings(M=4), 0 if end == "a full disk" else 99
     agents = MindAgents(before=outage(after=1) if room else None)
-    with pytest.raises(PipelineError, match=rf"stopped by {trouble} .*{cause}.*`mle-star resume"):
+    with pytest.raises(PipelineError, match=rf"stopped by {end} .*{why}.*`mle-star resume"):
         await quick(config, agents=agents, executor=full_disk(room))
     assert quick.last.state == "failed"
     result = await quick(config, resume=True)
@@ -169,9 +165,7 @@ async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: Qu
 @pytest.mark.req("REQ-OR-043", "REQ-P2I-030")
 @pytest.mark.parametrize(("first", "clean"), [(0.4, 0.515), (0.6, 0.6)])
 @in_its_own_time
-async def test_a_leak_found_after_a_cut_gives_way_to_a_clean_script(
-    quick: QuickRun, first: float, clean: float
-) -> None:
+async def test_a_leak_found_after_a_cut_yields_to_a_clean_script(quick: QuickRun, first: float, clean: float) -> None:
     """Of promising scripts the winner of a loop is checked, and the end comes before: the second attempt leaks."""
     coded = iter((first, 0.99))
     overrides = {"coder": lambda _: fenced(f"level = {next(coded):.4f}"), **leaking("level = 0.9900")}

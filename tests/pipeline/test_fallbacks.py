@@ -103,10 +103,8 @@ def short(agent: str, without: str, seconds: float, *paths: float, after: int = 
     return Row(config, hang(agent, after=after), paths, warnings=missing, seconds=seconds, **end)
 
 
-def late(
-    seconds: float, config: PipelineConfig, before: Hook | None, *paths: float | tuple[str, float], **end: Any
-) -> Row:
-    return Row(config, before, paths or (0.525, 0.527), seconds=seconds, stopped="time", **end)
+def late(took: float, config: PipelineConfig, hook: Hook | None, *paths: float | tuple[str, float], **end: Any) -> Row:
+    return Row(config, hook, paths or (0.525, 0.527), seconds=took, stopped="time", **end)
 
 
 def poor(usd: float, **end: Any) -> Row:
@@ -146,9 +144,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     ),
     "time for the merger": lambda: short("merger", "merge-1", 2.4, 0.52, 0.522, initial=0.51),
     "time for the data": lambda: short("data", "data-use, leakage", 4.8, 0.525, 0.527),
-    "time for a first attempt": lambda: late(
-        5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN
-    ),
+    "time for a first try": lambda: late(5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN),
     "all time, which nearly all belongs to Phase 2": lambda: late(
         5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001), hang("coder", after=1), *CUT_LATER, **NO_TIME
     ),

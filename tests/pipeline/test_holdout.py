@@ -288,9 +288,7 @@ async def test_an_extra_run_that_fails_in_an_odd_way_ends_no_run(quick: QuickRun
     assert failed == [extra] and "finalization" in result.phases_completed and submitted(result)
 
 
-def on_all_rows(
-    act: Callable[[], ExecutionRawResult],
-) -> Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]]:
+def on_all(act: Callable[[], ExecutionRawResult]) -> Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]]:
     async def before(request: ScriptRequest) -> ExecutionRawResult | None:
         return None if "views" in Path(str(request.input_dir)).parts else act()
 
@@ -302,7 +300,7 @@ async def test_where_the_final_script_fails_the_answers_of_the_search_count(quic
     assert any("agree with those of the scored script by" in warning for warning in result.warnings)
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
     (data_dir / "sample_submission.csv").unlink()
-    fails = answering(before=on_all_rows(lambda: crash("KeyError: no such column")))
+    fails = answering(before=on_all(lambda: crash("KeyError: no such column")))
     result = await scored(quick, fails, name="no sample")
     assert quick.events(ev.HoldOutPrepared, "no sample")[0].why_not == ""
     assert quick.events(ev.SubmissionKept, "no sample")
@@ -322,7 +320,7 @@ async def test_without_as_much_time_as_before_the_solution_is_neither_run_again_
     runs = {  # of one hour: 1.25 times as much is left, or is not
         "in time": (answering(seconds=2800.0), [False]),
         "late": (answering(seconds=3000.0), []),
-        "too late for a repair": (answering(seconds=1500.0, before=on_all_rows(fail_late)), [True]),
+        "too late for a repair": (answering(seconds=1500.0, before=on_all(fail_late)), [True]),
     }
     for name, (executor, errors) in runs.items():
         result = await scored(quick, executor, name=name, **ONE)
@@ -343,9 +341,7 @@ async def test_the_question_about_subsampling_is_asked_only_where_rows_may_have_
         assert result.submission_path and ("subsampling_extract" in variants) is (name != "all"), name
 
 
-async def test_another_run_on_the_same_data_is_no_script_that_changed_them(
-    quick: QuickRun, task: TaskDescription, data_dir: Path
-) -> None:
+async def test_a_second_run_on_the_data_is_no_change(quick: QuickRun, task: TaskDescription, data_dir: Path) -> None:
     """Views link to what they do not change: a second run adds a link while a script of the first is at work."""
     second = data_dir.with_name("second")
 
@@ -379,9 +375,7 @@ async def test_many_rows_have_one_view_and_others_to_pick_by(quick: QuickRun, ta
     assert column == "size" and worse == pytest.approx(0.45, abs=0.1)
 
 
-async def test_the_sample_of_many_rows_holds_no_label_that_a_script_is_scored_by(
-    quick: QuickRun, task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_the_sample_holds_no_label_that_is_scored(quick: QuickRun, task: TaskDescription, tmp_path: Path) -> None:
     await scored(quick, task=task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))}), **ONE)
     assert {run.purpose for run in quick.events(ev.ScriptFinished)} >= {"sample", "solution"}
     (sample,), (view,) = ((quick.dir / "views").glob(f"{name}-*") for name in ("sample", "view"))
@@ -401,9 +395,7 @@ async def test_one_table_alone_ends_with_an_expected_score_and_no_submission(qui
 
 
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
-async def test_what_cannot_be_scored_stays_self_reported_and_is_probed(
-    quick: QuickRun, data_dir: Path, why: str
-) -> None:
+async def test_what_cannot_be_scored_is_self_reported_and_probed(quick: QuickRun, data_dir: Path, why: str) -> None:
     if why == "more than once":
         repeat_a_key(data_dir)
     else:

@@ -121,10 +121,8 @@ def test_what_the_clock_cut_off_is_no_verdict_on_an_idea() -> None:
     slow = script("phase2/path-0/t-0/k-0/script", None, seconds=120)
     slow = slow.model_copy(update={"result": slow.result.model_copy(update={"timed_out": True})})
     missing = {"index": 1, "model_name": "kNN", "score": None, "error": ev.OUT_OF_TIME}
-    late = ev.CandidateEvaluated(step="phase1/candidate-1", **missing)
-    assert tried_table(
-        ledger_of(slow, attempt(0, 0, 0, "twice the folds", None, 0.6, ok=False), late)
-    ).splitlines() == [
+    knn = ev.CandidateEvaluated(step="phase1/candidate-1", **missing)
+    assert tried_table(ledger_of(slow, attempt(0, 0, 0, "twice the folds", None, 0.6, ok=False), knn)).splitlines() == [
         "- path 1, step 1, try 1: twice the folds -> not scored: stopped at its time limit, which says nothing of the "
         "idea, 120 s",
         "- candidate: kNN -> not scored: Phase 1's share of the time is used up, which says nothing of the idea",

@@ -134,9 +134,7 @@ def rough_mind() -> Mind:
 
     return Mind(
         overrides={
-            "init": lambda prompt: (
-                Mind().answer("init", None, prompt) if model_of(prompt) else fenced(broken("model 0"))
-            ),
+            "init": lambda text: Mind().answer("init", None, text) if model_of(text) else fenced(broken("model 0")),
             "merger": fenced(script(0.1)),
             "debugger": "I cannot.",
             "data": fenced(script(0.53, note="revised")),

@@ -140,9 +140,7 @@ async def test_a_run_whose_folder_lies_in_the_data_works(where: str, data_dir: P
     assert not [file for file in list_data_files(data_dir)["files"] if "journal" in file["path"]]
 
 
-async def test_scripts_see_neither_runs_nor_hidden_files_among_the_data_and_all_that_lies_around_them(
-    data_dir: Path, task: TaskDescription, config: ConfigFactory
-) -> None:
+async def test_scripts_see_no_run_or_hidden_file(data_dir: Path, task: TaskDescription, config: ConfigFactory) -> None:
     (data_dir / "runs" / "old").mkdir(parents=True)
     (data_dir / "runs" / "old" / place.MARK).touch()
     (data_dir / ".env").write_text("KEY=secret\n")
@@ -328,9 +326,7 @@ def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packag
     return first.model_copy(update={"interpreter": interpreter, "versions": {"mle-star": version}})
 
 
-async def test_a_resumed_run_keeps_its_packages_and_says_what_has_changed(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_a_resumed_run_keeps_its_packages_and_names_changes(task: TaskDescription, tmp_path: Path) -> None:
     config, path = PipelineConfig(), tmp_path / "journal.jsonl"
 
     def opened(first: RunStarted, *, resume: bool) -> tuple[Interpreter | None, list[str]]:

@@ -23,9 +23,7 @@ from tests.pipeline.mind import Answer, Crash, LevelExecutor, Mind, MindAgents, 
 
 
 @pytest.mark.parametrize("failures", [0, 2])
-async def test_a_finished_run_is_replayed_for_nothing_even_when_its_time_is_used_up(
-    quick: QuickRun, failures: int
-) -> None:
+async def test_a_finished_run_is_replayed_for_nothing_even_out_of_time(quick: QuickRun, failures: int) -> None:
     def uneven(prompt: str) -> Answer:  # one path is done long before the others
         return {"plans": []} if agents.count("extractor") % 3 else Mind().answer("extractor", None, prompt)
 
@@ -101,9 +99,7 @@ async def test_a_phase_that_a_finished_run_had_ended_with_the_same_words_stays_e
 
 
 @pytest.mark.parametrize("left", [0.0, 0.015], ids=["nothing", "a call or two"])
-async def test_a_step_that_a_limit_refuses_costs_nothing_of_what_is_recorded_later(
-    quick: QuickRun, left: float
-) -> None:
+async def test_a_step_that_a_limit_refuses_loses_nothing_recorded_later(quick: QuickRun, left: float) -> None:
     """More rounds are asked for and hardly any money is left: Phase 3 and the last script rest on what is there."""
     first = await quick(settings())
     agents, executor = MindAgents(), LevelExecutor()
@@ -118,9 +114,7 @@ async def test_a_step_that_a_limit_refuses_costs_nothing_of_what_is_recorded_lat
 
 
 @pytest.mark.parametrize("place", ["", "titanic", "data"])
-def test_a_fork_takes_over_what_its_results_rest_on_and_data_of_an_archive(
-    place: str, tmp_path: Path, task: TaskDescription
-) -> None:
+def test_a_fork_takes_over_what_its_results_rest_on(place: str, tmp_path: Path, task: TaskDescription) -> None:
     run = RunFolder(tmp_path / "data" / "run").create()
     (run.data / place).mkdir(parents=True)
     (run.data / place / "train.csv").write_text("id,y\n1,2\n")

@@ -72,9 +72,7 @@ def test_there_is_a_way_without_an_event_loop_and_with_texts_to_compare(task: Ta
 
 
 @pytest.mark.req("REQ-OR-002")
-async def test_wrong_inputs_are_refused_before_credentials_are_looked_for(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_wrong_inputs_are_refused_before_credentials_are_read(task: TaskDescription, tmp_path: Path) -> None:
     (tmp_path / "folders" / "of" / "nothing").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "thesis.txt").write_text("mine", encoding="utf-8")
@@ -105,9 +103,7 @@ async def test_wrong_inputs_are_refused_before_credentials_are_looked_for(
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-018")
 @pytest.mark.req("REQ-OR-019", "REQ-OR-020", "REQ-OR-021")
-def test_phases_come_in_turn_and_paths_side_by_side_in_their_own_directories_and_listeners_hear_all(
-    calm: CalmRun,
-) -> None:
+def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_listeners_hear_all(calm: CalmRun) -> None:
     begins = {str(event.phase): event.at for event in calm.run.events(ev.PhaseStarted) if event.path is None}
     over = {str(event.phase): event.at for event in calm.run.events(ev.PhaseFinished) if event.path is None}
     assert list(begins) == ALL_PHASES
@@ -164,9 +160,7 @@ async def test_paths_that_may_not_run_at_once_wait_their_turn(
 
 
 @pytest.mark.req("REQ-OR-042")
-async def test_without_a_solution_the_error_says_how_far_the_run_came_and_why_each_candidate_failed(
-    quick: QuickRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_with_no_solution_the_error_says_what_failed(quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(Crash):  # what is no failure of a path ends the run
         await quick(agents=MindAgents(before=failing("ablation", "path-0", error=Crash())), name="ended")
     mind = Mind(overrides={"init": lambda prompt: fenced(broken()), "debugger": lambda prompt: fenced(broken("again"))})
@@ -185,16 +179,14 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came_and_why_ea
 
 
 @pytest.mark.req("REQ-OR-016")
-@pytest.mark.parametrize("direction", list(MetricDirection))
-async def test_the_worse_of_two_solutions_is_submitted_only_when_that_is_wanted(
-    quick: QuickRun, task: TaskDescription, direction: MetricDirection
-) -> None:
-    worse, metric = (0.2, "accuracy") if direction is MetricDirection.maximize else (0.9, "rmse")
+@pytest.mark.parametrize("goal", list(MetricDirection))
+async def test_the_worse_is_submitted_if_wanted(quick: QuickRun, task: TaskDescription, goal: MetricDirection) -> None:
+    worse, metric = (0.2, "accuracy") if goal is MetricDirection.maximize else (0.9, "rmse")
     mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(worse, note=str(len(prompt))))})
-    task = task.model_copy(update={"metric_direction": direction, "evaluation_metric": metric})
+    task = task.model_copy(update={"metric_direction": goal, "evaluation_metric": metric})
     result = await quick(task=task, agents=MindAgents(mind))
     assert result.phase3 is not None and result.phase3.best_ensemble_score == worse
-    path = best_path(result.phase2_results, direction)
+    path = best_path(result.phase2_results, goal)
     assert path is not None and result.final_solution.score == path.best_score != worse
     words = f"the best path ({path.best_score:g}) beats every ensemble ({worse:g}): the "
     assert any(warning.startswith(f"{words}path is ") for warning in result.warnings)
@@ -291,9 +283,7 @@ def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(calm: Calm
 
 
 @pytest.mark.req("REQ-OR-051", "REQ-OR-004")
-async def test_a_second_run_knows_nothing_of_the_first_and_its_failed_calls_count(
-    quick: QuickRun, tmp_path: Path
-) -> None:
+async def test_a_second_run_knows_nothing_of_the_first_and_failed_calls_count(quick: QuickRun, tmp_path: Path) -> None:
     with pytest.raises(PipelineError):
         await quick(agents=MindAgents(Mind(overrides={"init": "no code today"})), name="first")
     state, seen, results = PipelineState(), list[tuple[object, ...]](), list[FinalResult]()
@@ -317,9 +307,7 @@ async def test_a_second_run_knows_nothing_of_the_first_and_its_failed_calls_coun
 
 
 @pytest.mark.req("REQ-OR-047")
-async def test_the_log_marks_phases_and_at_debug_level_holds_prompts_and_replies(
-    quick: QuickRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_log_has_phases_and_prompts(quick: QuickRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "logs" / "run.log"
     await quick(settings(log_level="DEBUG", log_file=str(log)), console=True)
     text = log.read_text(encoding="utf-8")
