@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mle_star import models as m
 from mle_star.engineer import planning
 from mle_star.engineer.brain import ALL_USED, NO_SUBSAMPLING, EngineerBrain
 from mle_star.engineer.design import Design, assemble, fitting_families, recover, sections_of
@@ -17,16 +18,6 @@ from mle_star.engineer.moves import actions, named_in
 from mle_star.engineer.server import BrainRequest
 from mle_star.method.codeblocks import extract_code_block
 from mle_star.method.scores import parse_ablation_lines
-from mle_star.models import (
-    AgentType,
-    DataContaminationResult,
-    ExtractorOutput,
-    LeakageDetectionOutput,
-    PipelineConfig,
-    RetrieverOutput,
-    TaskDescription,
-    agent_config,
-)
 from mle_star.prompts import facts_section, render
 from tests.engineer.conftest import Run, profile_of, quick
 from tests.engineer.small_tasks import TASKS, SmallTask
@@ -37,7 +28,7 @@ class Desk:
 
     def __init__(self, task: SmallTask) -> None:
         self.task, self.brain, self.profile = task, EngineerBrain(), profile_of(task)
-        self.given = TaskDescription.model_validate(
+        self.given = m.TaskDescription.model_validate(
             {
                 "competition_id": "small", "task_type": "tabular", "data_modality": "tabular", "description": "small",
                 "evaluation_metric": self.profile.recipe.metric.name, "data_dir": str(task.folder),
@@ -45,22 +36,22 @@ class Desk:
             }
         )  # fmt: skip
 
-    async def ask(self, agent: AgentType, variant: str | None = None, **values: Any) -> Any:
+    async def ask(self, agent: m.AgentType, variant: str | None = None, **values: Any) -> Any:
         """The reply to an agent's prompt: its text, or its value when the agent answers in JSON."""
-        config = PipelineConfig(subsample_limit=values.get("subsample_limit", 30_000))
+        config = m.PipelineConfig(subsample_limit=values.get("subsample_limit", 30_000))
         prompt = f"{render(agent, variant, **values)}\n\n{facts_section(agent, variant, self.given, config, values)}"
         reply = await self.brain.reply(BrainRequest(agent.value, variant, self.task.system, prompt))
-        assert (reply.structured is None) == (agent_config(agent, variant).output_schema is None)
+        assert (reply.structured is None) == (m.agent_config(agent, variant).output_schema is None)
         return reply.text if reply.structured is None else reply.structured
 
-    async def code(self, agent: AgentType, variant: str | None = None, **values: Any) -> str:
+    async def code(self, agent: m.AgentType, variant: str | None = None, **values: Any) -> str:
         return extract_code_block(await self.ask(agent, variant, **values))
 
     async def blocks(self, script: str, summary: str = "x", refined: Sequence[str] = ()) -> list[tuple[str, str]]:
         """The blocks that the extractor chooses, with their plans."""
         values = {"solution_script": script, "ablation_summary": summary}
-        reply = await self.ask(AgentType.extractor, None, **values, previous_code_blocks=list(refined))
-        return [(one.code_block, one.plan) for one in ExtractorOutput.model_validate(reply).plans]
+        reply = await self.ask(m.AgentType.extractor, None, **values, previous_code_blocks=list(refined))
+        return [(one.code_block, one.plan) for one in m.ExtractorOutput.model_validate(reply).plans]
 
     def first(self, number: int = 0) -> Design:
         return planning.first_design(self.profile, fitting_families(self.profile)[number], 30_000)
@@ -84,17 +75,17 @@ def table_desk(tmp_path: Path) -> Desk:
 
 
 async def test_first_scripts_have_the_models_that_are_named_and_merge_on_the_folds_of_the_base(desk: Desk) -> None:
-    reply = RetrieverOutput.model_validate(await desk.ask(AgentType.retriever, task_description="x", M=3))
+    reply = m.RetrieverOutput.model_validate(await desk.ask(m.AgentType.retriever, task_description="x", M=3))
     assert len({model.model_name for model in reply.models}) == 3
     for model in reply.models:
         ast.parse(model.example_code)
     for family in fitting_families(desk.profile)[:4]:
         values = {"model_name": family.name, "example_code": "x = 1", "task_description": "x"}
-        design = recover(await desk.code(AgentType.init, **values, subsample_limit=100))
+        design = recover(await desk.code(m.AgentType.init, **values, subsample_limit=100))
         assert design is not None and list(design.models) == [family.name]
         assert design.rows == 100
     base, reference = desk.first(0), desk.first(1)
-    code = await desk.code(AgentType.merger, base_code=assemble(base), reference_code=assemble(reference))
+    code = await desk.code(m.AgentType.merger, base_code=assemble(base), reference_code=assemble(reference))
     merged = recover(code)
     assert merged is not None
     assert list(merged.models) == [*base.models, *reference.models] and merged.folds == base.folds
@@ -102,7 +93,7 @@ async def test_first_scripts_have_the_models_that_are_named_and_merge_on_the_fol
 
 async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: Desk, run_script: Run) -> None:
     solution = quick(table_desk.profile, "linear", "extra_trees")
-    code = await table_desk.code(AgentType.ablation, solution_script=assemble(solution), previous_ablations=[])
+    code = await table_desk.code(m.AgentType.ablation, solution_script=assemble(solution), previous_ablations=[])
     study = recover(code)
     assert study is not None and len(study.variants) in (2, 3)
     assert "test.csv" not in code and "sample_submission.csv" not in code
@@ -110,14 +101,14 @@ async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: 
     assert set(parse_ablation_lines(printed)) == {"baseline", *study.variants}
     said = " ".join(f"`{name}`" for name in study.variants)
     values: dict[str, Any] = {"solution_script": assemble(solution), "previous_ablations": [said]}
-    again = recover(await table_desk.code(AgentType.ablation, **values))
+    again = recover(await table_desk.code(m.AgentType.ablation, **values))
     assert again is not None and not set(again.variants) & set(study.variants)
 
 
 @pytest.mark.req("REQ-P2O-011")
 async def test_a_summary_names_the_most_and_the_least_important_part(table_desk: Desk) -> None:
     async def summary(printed: str) -> str:
-        return str(await table_desk.ask(AgentType.summarize, ablation_code="x = 1", raw_result=printed))
+        return str(await table_desk.ask(m.AgentType.summarize, ablation_code="x = 1", raw_result=printed))
 
     said = await summary("Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196")
     most, least = said.split("has the most impact")[0], said.split("has the least impact")[0]
@@ -159,7 +150,7 @@ async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None
     better, worse = (0.9, 0.1) if desk.profile.recipe.metric.higher_is_better else (0.1, 0.9)
     plans, scores = [first.plan], [better]
     for step in range(3):
-        plan = await desk.ask(AgentType.planner, code_block=block, plans=plans, scores=scores)
+        plan = await desk.ask(m.AgentType.planner, code_block=block, plans=plans, scores=scores)
         named = [action.title for action in named_in(plan, block, desk.profile)]
         assert named and named[-1] not in [a.title for old in plans for a in named_in(old, block, desk.profile)]
         assert step or named[0] == first.title
@@ -177,7 +168,7 @@ async def test_no_plan_adds_a_model_that_the_script_trains_already(table_desk: D
     for block in blocks:
         tried, scores = ["nothing that it knows"], list[float | None]([None])
         for _ in range(8):
-            plan = await desk.ask(AgentType.planner, code_block=block, plans=tried, scores=scores)
+            plan = await desk.ask(m.AgentType.planner, code_block=block, plans=tried, scores=scores)
             assert not any(f"Train {name} beside" in plan for name in design.models), plan
             tried, scores = [*tried, plan], [*scores, 0.7]
 
@@ -185,26 +176,26 @@ async def test_no_plan_adds_a_model_that_the_script_trains_already(table_desk: D
 async def test_what_an_earlier_step_tried_is_not_planned_again_and_the_coder_does_what_is(table_desk: Desk) -> None:
     desk, block = table_desk, table_desk.model_block()
     known: dict[str, Any] = {"code_block": block, "plans": ["nothing that it knows"], "scores": [None]}
-    plan = await desk.ask(AgentType.planner, **known)
+    plan = await desk.ask(m.AgentType.planner, **known)
     (first,) = named_in(plan, block, desk.profile)
-    other = await desk.ask(AgentType.planner, **known, tried=[plan])
+    other = await desk.ask(m.AgentType.planner, **known, tried=[plan])
     assert [a.title for a in named_in(other, block, desk.profile)] != [first.title]
     everything = [f"{action.title}." for action in actions(block, desk.profile)]
-    assert await desk.ask(AgentType.planner, **known, tried=everything) == plan
+    assert await desk.ask(m.AgentType.planner, **known, tried=everything) == plan
     design = desk.merged()
     block = sections_of(assemble(design))["features"]
     first = actions(block, desk.profile)[0]
-    code = await desk.code(AgentType.coder, code_block=block, plan=first.plan)
+    code = await desk.code(m.AgentType.coder, code_block=block, plan=first.plan)
     assert recover(assemble(design).replace(block, code)) == design.changed(features=first.change(design.features))
 
 
 async def test_ensemble_plans_differ_and_each_becomes_a_script_of_all_models(desk: Desk) -> None:
     solutions, plans, blends = [assemble(desk.merged()), assemble(desk.first(2))], list[str](), set[str]()
     for _ in range(3):
-        plan = await desk.ask(AgentType.ens_planner, L=2, solutions=solutions, plans=plans, scores=[0.5] * len(plans))
+        plan = await desk.ask(m.AgentType.ens_planner, L=2, solutions=solutions, plans=plans, scores=[0.5] * len(plans))
         assert plan not in plans
         plans.append(plan)
-        pooled = recover(await desk.code(AgentType.ensembler, L=2, solutions=solutions, plan=plan))
+        pooled = recover(await desk.code(m.AgentType.ensembler, L=2, solutions=solutions, plan=plan))
         assert pooled is not None and len(pooled.models) == 3 and pooled.rows is None
         blends.add(pooled.blend)
     assert len(blends) == 3
@@ -222,27 +213,29 @@ def test_models_of_an_ensemble_see_the_features_of_their_own_solution(table_desk
 async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_taken_away(table_desk: Desk) -> None:
     solution = table_desk.merged().changed(rows=100)
     capped = assemble(solution)
-    final = recover(await table_desk.code(AgentType.test, task_description="x", final_solution=capped))
+    final = recover(await table_desk.code(m.AgentType.test, task_description="x", final_solution=capped))
     assert final is not None and final.models == solution.models and final.rows is None
-    found = await table_desk.code(AgentType.test, "subsampling_extract", final_solution=capped)
+    found = await table_desk.code(m.AgentType.test, "subsampling_extract", final_solution=capped)
     assert found == "ROWS = 100" and capped.count(found) == 1
-    left = await table_desk.code(AgentType.test, "subsampling_remove", code_block_with_subsampling=found)
+    left = await table_desk.code(m.AgentType.test, "subsampling_remove", code_block_with_subsampling=found)
     free = capped.replace(found, left)
     assert recover(free) == solution.changed(rows=None)
-    assert await table_desk.ask(AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
+    assert await table_desk.ask(m.AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
 
 
 async def test_a_script_of_ours_is_clean_and_one_copied_or_fitted_before_the_split_is_not(table_desk: Desk) -> None:
     solution = assemble(table_desk.merged())
     for discussion, verdict in ((solution, "Same"), ("I would try boosting with folds.", "Novel")):
         values = {"reference_discussion": discussion, "final_solution": solution}
-        reply = await table_desk.ask(AgentType.test, "contamination", **values)
-        assert DataContaminationResult.model_validate(reply).verdict == verdict
+        reply = await table_desk.ask(m.AgentType.test, "contamination", **values)
+        assert m.DataContaminationResult.model_validate(reply).verdict == verdict
     leaky = "scaler = StandardScaler()\nX = scaler.fit_transform(X)\nX_a, X_b = train_test_split(X)\nprint(X_a)\n"
     for code, status in ((solution, "No Data Leakage"), (leaky, "Yes Data Leakage")):
-        reply = LeakageDetectionOutput.model_validate(await table_desk.ask(AgentType.leakage, "detection", code=code))
+        reply = m.LeakageDetectionOutput.model_validate(
+            await table_desk.ask(m.AgentType.leakage, "detection", code=code)
+        )
         assert reply.answers[0].leakage_status == status and reply.answers[0].code_block in code
-        assert await table_desk.ask(AgentType.data, task_description="x", initial_solution=code) == ALL_USED
+        assert await table_desk.ask(m.AgentType.data, task_description="x", initial_solution=code) == ALL_USED
 
 
 @pytest.mark.parametrize(
@@ -257,17 +250,17 @@ async def test_a_script_of_ours_is_clean_and_one_copied_or_fitted_before_the_spl
 )
 async def test_a_repair_takes_away_what_failed(error: str, kept: list[str], table_desk: Desk) -> None:
     solution = quick(table_desk.profile, "lightgbm", "catboost")
-    repaired = recover(await table_desk.code(AgentType.debugger, code=assemble(solution), bug=error))
+    repaired = recover(await table_desk.code(m.AgentType.debugger, code=assemble(solution), bug=error))
     assert repaired is not None and list(repaired.models) == kept and repaired != solution
 
 
 async def test_scripts_of_others_are_left_alone_and_it_says_what_it_is_for(table_desk: Desk, tmp_path: Path) -> None:
     code = 'import os\nprint("Final Validation Performance: 0.5")\n'
-    assert await table_desk.code(AgentType.debugger, code=code, bug="KeyError: 'x'") == code.strip()
+    assert await table_desk.code(m.AgentType.debugger, code=code, bug="KeyError: 'x'") == code.strip()
     assert (await table_desk.blocks(code))[0][0] in code
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures/picture.png").write_bytes(b"not a table")
     system = table_desk.task.system.replace(str(tmp_path / "input"), str(tmp_path / "pictures"))
-    prompt = render(AgentType.retriever, task_description="x", M=2)
+    prompt = render(m.AgentType.retriever, task_description="x", M=2)
     reply = await EngineerBrain().reply(BrainRequest("retriever", None, system, prompt))
     assert reply.text is not None and "works on tables and texts" in reply.text

@@ -17,18 +17,9 @@ from typing import Any, Literal, TypeVar
 import pytest
 from pydantic import BaseModel
 
+from mle_star import models as m
 from mle_star.errors import AgentError
 from mle_star.execution import LocalExecutor, link_input_data, setup_working_directory
-from mle_star.models import (
-    AgentConfig,
-    DataModality,
-    ExecutionRawResult,
-    MetricDirection,
-    PipelineConfig,
-    SolutionScript,
-    TaskDescription,
-    TaskType,
-)
 from mle_star.run.budget import Budget
 from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, Scripts, current_run, enter_run
 from mle_star.run.events import AgentReply, AgentStarted, Event
@@ -97,10 +88,10 @@ class ScriptedAgents:
     def names(self) -> list[str]:
         return [call.name for call in self.log]
 
-    def fingerprint(self, config: AgentConfig) -> str:
+    def fingerprint(self, config: m.AgentConfig) -> str:
         return f"{config.agent_type.value}:{config.tools}:{config.output_schema}"
 
-    async def ask(self, config: AgentConfig, prompt: str, *, max_cost_usd: float | None, **more: Any) -> AgentReply:
+    async def ask(self, config: m.AgentConfig, prompt: str, *, max_cost_usd: float | None, **more: Any) -> AgentReply:
         started = _announced()
         call = ScriptedCall(config.agent_type, started.variant, started.step, config, prompt, max_cost_usd)
         self.log.append(call)
@@ -151,7 +142,7 @@ class RecordingExecutor:
     running: int = 0
     most_at_once: int = 0
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+    async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
         self.requests.append(request)
         self.scripts.append(Path(request.script_path).read_text(encoding="utf-8"))
         if any(words in self.scripts[-1] for words in self.faults):
@@ -176,13 +167,13 @@ class ScriptedExecutor(LevelExecutor):
     answers: Answers = lambda text, rows: [("1", 0), ("2", 1)]
 
 
-def settings(**changes: Any) -> PipelineConfig:
+def settings(**changes: Any) -> m.PipelineConfig:
     """Small numbers, so that each loop shows what it does; fields by name or by the paper's letter (`K=3`)."""
     values: dict[str, Any] = {
         "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
         "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 2, **mode_settings(),
     }  # fmt: skip
-    return PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
+    return m.PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
 
 
 class ScriptedRun:
@@ -193,7 +184,7 @@ class ScriptedRun:
         self.task, self.config, self.journal = context.task, context.config, context.journal
         self.run_dir, self.work_dir, self.prefix = context.run_dir, context.work_dir, ""
 
-    def given(self, solution: SolutionScript) -> SolutionScript:
+    def given(self, solution: m.SolutionScript) -> m.SolutionScript:
         """A solution to begin with; all begin with the same words."""
         return solution.model_copy(update={"content": self.prefix + solution.content})
 
@@ -201,14 +192,14 @@ class ScriptedRun:
         return [event for event in self.journal.events if isinstance(event, kind)]
 
 
-def make_task(data_dir: Path | str, **changes: Any) -> TaskDescription:
+def make_task(data_dir: Path | str, **changes: Any) -> m.TaskDescription:
     """A small task on two rows of test data."""
     values: dict[str, Any] = {
-        "competition_id": "tiny-task", "task_type": TaskType.classification, "data_modality": DataModality.tabular,
-        "evaluation_metric": "accuracy", "metric_direction": MetricDirection.maximize,
+        "competition_id": "tiny-task", "task_type": m.TaskType.classification, "data_modality": m.DataModality.tabular,
+        "evaluation_metric": "accuracy", "metric_direction": m.MetricDirection.maximize,
         "description": "Predict the target of each sample in test.csv.", "data_dir": str(data_dir),
     }  # fmt: skip
-    return TaskDescription(**{**values, **changes})
+    return m.TaskDescription(**{**values, **changes})
 
 
 def write_data(folder: Path) -> Path:
@@ -224,7 +215,7 @@ def write_data(folder: Path) -> Path:
 def scripted_run(
     root: Path,
     *,
-    config: PipelineConfig | None = None,
+    config: m.PipelineConfig | None = None,
     executor: Executor | None = None,
     clock: Callable[[], float] | None = None,
     **task: Any,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mle_star import models as m
 from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.execution import evaluate_solution
 from mle_star.finalization import (
@@ -20,14 +21,6 @@ from mle_star.finalization import (
     result_of_the_search,
     run_finalization,
     use_kept_submission,
-)
-from mle_star.models import (
-    DataContaminationResult,
-    FinalResult,
-    Phase2Result,
-    Phase3Result,
-    SolutionPhase,
-    SolutionScript,
 )
 from mle_star.run.context import current_run, enter_run, scope
 from mle_star.run.events import AgentFinished, AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
@@ -43,7 +36,7 @@ SAMPLED = "rows = list(range(9))\nrows = rows[:5]  # subsample\nlevel = len(rows
 BLOCK = "rows = rows[:5]  # subsample\nlevel = len(rows)"
 FULL = SAMPLED.replace(BLOCK, "level = len(rows)")
 OUT_OF_TIME = BudgetExceeded(limit="time", message="out of time")
-BEST = solution(SAMPLED, score=0.8, phase=SolutionPhase.refined)
+BEST = solution(SAMPLED, score=0.8, phase=m.SolutionPhase.refined)
 NO_FILE = "print('Final Validation Performance: 0.9')"
 
 
@@ -54,7 +47,7 @@ def writer(text: str, *, note: str = "") -> str:
 GOOD = writer("id,target\n1,0\n2,1\n", note="good")
 
 
-async def finalize(run: ScriptedRun, best: SolutionScript = BEST, **more: Any) -> FinalResult:
+async def finalize(run: ScriptedRun, best: m.SolutionScript = BEST, **more: Any) -> m.FinalResult:
     config = more.pop("config", run.config)
     references = more.pop("references", None)
     return await run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
@@ -108,9 +101,9 @@ async def test_the_steps_follow_one_another_and_the_result_holds_everything(run:
     run.agents.reply("test-subsampling_remove", fenced("level = len(rows)"))
     run.agents.reply("test", fenced(GOOD))
     best: dict[str, Any] = {"best_solution": BEST, "best_score": 0.8}
-    phase2 = [Phase2Result(ablation_summaries=["s"], refined_blocks=[], step_history=[], **best)]
+    phase2 = [m.Phase2Result(ablation_summaries=["s"], refined_blocks=[], step_history=[], **best)]
     plans: dict[str, Any] = {"ensemble_plans": ["p"], "ensemble_scores": [0.8]}
-    phase3 = Phase3Result(input_solutions=[BEST], best_ensemble=BEST, best_ensemble_score=0.8, **plans)
+    phase3 = m.Phase3Result(input_solutions=[BEST], best_ensemble=BEST, best_ensemble_score=0.8, **plans)
     phase1, began = phase1_of(BEST), time.monotonic() - 100
     known: dict[str, Any] = {"started_at": began, "total_cost_usd": 1.25}
     result = await run_finalization(BEST, run.task, run.config, phase1, phase2, phase3, ["a post"], **known)
@@ -129,10 +122,10 @@ async def test_the_steps_follow_one_another_and_the_result_holds_everything(run:
     assert path.read_text() == "id,target\n1,0\n2,1\n"
     assert (result.task, result.config, result.phase1) == (run.task, run.config, phase1)
     assert (result.phase2_results, result.phase3) == (phase2, phase3)
-    assert (result.final_solution.content, result.final_solution.phase) == (GOOD, SolutionPhase.final)
+    assert (result.final_solution.content, result.final_solution.phase) == (GOOD, m.SolutionPhase.final)
     assert result.final_solution.score == 0.8, "the score that was validated"
     assert 100 <= result.total_duration_seconds < 340 and result.total_cost_usd == 1.25
-    assert result.contamination == DataContaminationResult(verdict="Novel") and result.warnings == []
+    assert result.contamination == m.DataContaminationResult(verdict="Novel") and result.warnings == []
 
 
 @BOTH
@@ -151,7 +144,7 @@ async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, test:
     assert len(asked) == limit == len(run.events(DebugAttempted))
     assert [(e.timeout_seconds, e.purpose) for e in run.events(ScriptStarted)] == [(1234, "submission")] * runs
     assert [request.timeout_seconds for request in run.executor.requests] == [1234] * runs
-    assert result.final_solution == BEST and result.final_solution.phase == SolutionPhase.refined
+    assert result.final_solution == BEST and result.final_solution.phase == m.SolutionPhase.refined
     assert result.submission_path == "" and not (run.run_dir / "final" / "submission.csv").exists()
     last = "no submission was written" if limit % 2 == 0 else f"RuntimeError: {limit - 1}"
     assert result.warnings == [f"no submission by a script of its own: {last}"]
@@ -208,7 +201,7 @@ async def keep(run: ScriptedRun, content: str, *place: str) -> None:
 
 
 async def test_what_test_scripts_print_is_no_score_and_a_kept_submission_is_used(quick_run: ScriptedRun) -> None:
-    best = solution(script(0.7), score=0.7, phase=SolutionPhase.refined)
+    best = solution(script(0.7), score=0.7, phase=m.SolutionPhase.refined)
     await keep(quick_run, best.content, "phase2", "path-0")
     quick_run.agents.reply("test", fenced(script(0.999)), fenced(broken_script()))
     quick_run.agents.always("debugger", GARBAGE)
@@ -288,7 +281,7 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
     assert submitted.script.content == GOOD and Path(submitted.path).read_text() == "id,target\n1,0\n2,1\n"
     found: PhaseResults = (phase1_of(BEST), [], None)
     result = await result_of_the_search(BEST, found, OUT_OF_TIME, None)
-    assert result.final_solution.content == GOOD and result.contamination == DataContaminationResult(verdict="Same")
+    assert result.final_solution.content == GOOD and result.contamination == m.DataContaminationResult(verdict="Same")
 
 
 async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run: ScriptedRun) -> None:
@@ -374,7 +367,7 @@ async def test_an_unchecked_solution_is_checked_at_last(quick_run: ScriptedRun, 
 async def test_what_is_submitted_without_finalization_has_all_that_was_said_of_it(quick_run: ScriptedRun) -> None:
     run, config = current_run(), quick_run.config
 
-    async def said_of(solution: SolutionScript) -> list[str]:
+    async def said_of(solution: m.SolutionScript) -> list[str]:
         found: PhaseResults = (phase1_of(BEST), [], None)
         with enter_run(replace(run, config=config)):
             return (await result_of_the_search(solution, found, OUT_OF_TIME, None)).warnings[:-1]

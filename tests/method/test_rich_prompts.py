@@ -15,22 +15,12 @@ from typing import Any
 
 import pytest
 
+from mle_star import models as m
 from mle_star.data.brief import data_brief
 from mle_star.data.place import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
 from mle_star.method.codeblocks import built_in, family_of
-from mle_star.models import (
-    AgentType,
-    Isolation,
-    Measure,
-    MetricDirection,
-    PipelineConfig,
-    RetrievedModel,
-    SolutionPhase,
-    SolutionScript,
-    TaskType,
-)
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
@@ -79,17 +69,19 @@ PHASE1, PHASE2, INNER = ("phase1",), ("phase2",), ("phase2", "k-2")
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 9, in <module>\nKeyError: "rooms"'
 
 
-def solution(content: str, score: float | None = None, phase: SolutionPhase = SolutionPhase.refined) -> SolutionScript:
-    return SolutionScript(content=content, phase=phase, score=score)
+def solution(
+    content: str, score: float | None = None, phase: m.SolutionPhase = m.SolutionPhase.refined
+) -> m.SolutionScript:
+    return m.SolutionScript(content=content, phase=phase, score=score)
 
 
 def ran(step: str, script: str, score: float | None, *, error: str | None = None) -> ev.ScriptFinished:
-    interval = None if score is None else Measure(
+    interval = None if score is None else m.Measure(
         score=score, low=score - 1.5, high=score + 1.5, rows=400, measured="harness"
     )  # fmt: skip
     return script_finished(
         step=step, digest="d", script=script, stdout="fold 1: 21.1\nfold 2: 21.9\n", stderr="", seconds=12.0,
-        exit_code=int(bool(error)), is_error=bool(error), score=score, isolation=Isolation(), measure=interval,
+        exit_code=int(bool(error)), is_error=bool(error), score=score, isolation=m.Isolation(), measure=interval,
         surroundings="scripted",
         traceback=error,
     )  # fmt: skip
@@ -110,15 +102,15 @@ def houses(folder: Path) -> Path:
 ANALYSIS = "area above 150: 0.7 of the squared error"
 LOOP: dict[str, Any] = {"around": SCRIPT, "best": (BETTER_BLOCK, 20.9)}
 TASK: dict[str, Any] = {
-    "competition_id": "houses", "task_type": TaskType.regression, "evaluation_metric": "rmse",
-    "metric_direction": MetricDirection.minimize, "description": "Predict the `price` of each house in test.csv.",
+    "competition_id": "houses", "task_type": m.TaskType.regression, "evaluation_metric": "rmse",
+    "metric_direction": m.MetricDirection.minimize, "description": "Predict the `price` of each house in test.csv.",
 }  # fmt: skip
 
 
 @pytest.fixture
 def rich(quick_path: Path) -> Iterator[ScriptedRun]:
     """A run in its third step, two of which gained nothing, whose harness measures with intervals."""
-    config = settings(M=3, L=2, diversity=PipelineConfig().diversity, task_in_prompts=False)
+    config = settings(M=3, L=2, diversity=m.PipelineConfig().diversity, task_in_prompts=False)
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config, clock=lambda: 0.0, **TASK) as run:
         shared = run.context.shared
         scored = run.task.model_copy(update={"data_dir": str(houses(quick_path / "houses"))})
@@ -129,7 +121,7 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
         with scope("phase2", "path-0"):
             note_run(current_run(), 20.4, 12.0, script=OTHER)
         codes = {"Ridge": "Ridge()", "LightGBM": "x", "kNN": "KNeighborsRegressor()", "odd": "y"}
-        found = [RetrievedModel(model_name=name, example_code=code) for name, code in codes.items()]
+        found = [m.RetrievedModel(model_name=name, example_code=code) for name, code in codes.items()]
         notes = "Winners of a similar task took ratios of areas (a post of 2019)."
         run.journal.record(ev.ModelsRetrieved(models=found, notes=notes))
         yield run
@@ -173,7 +165,7 @@ async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, f
     repair = make_debug_callback(run.task, run.config, purpose=purpose)
     too_slow = synthetic_traceback("TimeoutError: the script was stopped after 120 s")
     error = too_slow if purpose == "ablation" else TRACEBACK
-    await repair(solution(SCRIPT, phase=SolutionPhase.final if final else SolutionPhase.refined), error)
+    await repair(solution(SCRIPT, phase=m.SolutionPhase.final if final else m.SolutionPhase.refined), error)
 
 
 async def _write_candidate(run: ScriptedRun) -> None:
@@ -183,7 +175,7 @@ async def _write_candidate(run: ScriptedRun) -> None:
     run.journal.record(ev.CandidateEvaluated(step="phase1/candidate-1", **known))
     failed: dict[str, Any] = {"index": 3, "model_name": "odd", "score": None, "error": "E" * 999}
     run.journal.record(ev.CandidateEvaluated(step="phase1/candidate-3", **failed))
-    await generate_candidate(run.task, RetrievedModel(model_name="Ridge", example_code="Ridge()"), run.config)
+    await generate_candidate(run.task, m.RetrievedModel(model_name="Ridge", example_code="Ridge()"), run.config)
 
 
 async def _leak(run: ScriptedRun) -> None:
@@ -282,7 +274,7 @@ async def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part:
     for name in FACTS[part].split():
         texts = []
         for briefing in ((part,), ()):
-            config = PipelineConfig(**{**rich.config.model_dump(), "briefing": briefing, "diversity": ()})
+            config = m.PipelineConfig(**{**rich.config.model_dump(), "briefing": briefing, "diversity": ()})
             with enter_run(replace(current_run(), config=config)):
                 texts.append(await asked(rich, name))
         with_it, without = (set(parts(text)) for text in texts)
@@ -302,7 +294,7 @@ async def test_what_a_step_repeats_comes_first_and_additions_do_not_decide_about
     heads = []
     with quick(quick_path) as run:
         for plan in ("a plan", "another plan"):
-            await ask_agent(AgentType.coder, code_block=BLOCK, around=SCRIPT, plan=plan)
+            await ask_agent(m.AgentType.coder, code_block=BLOCK, around=SCRIPT, plan=plan)
             prompt = run.agents.calls()[-1].prompt
             assert isinstance(prompt, Prompt) and "# Limits" in prompt
             heads.append(prompt[: prompt.steady])
@@ -311,14 +303,14 @@ async def test_what_a_step_repeats_comes_first_and_additions_do_not_decide_about
         assert [event.prompt for event in run.events(ev.AgentFinished)] == [call.prompt for call in run.agents.log]
     with quick(quick_path) as second:
         second.journal.record(ran("phase1/script", SCRIPT, 0.5))
-        await ask_agent(AgentType.coder, code_block=BLOCK, around="another = 1", plan="a plan")
+        await ask_agent(m.AgentType.coder, code_block=BLOCK, around="another = 1", plan="a plan")
         assert second.agents.calls() == []
 
 
 @pytest.mark.parametrize("repeat", [False, True])
 async def test_the_description_stands_in_the_system_prompt_or_in_each(repeat: bool, quick_path: Path) -> None:
     with quick(quick_path, task_in_prompts=repeat) as run:
-        await ask_agent(AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
+        await ask_agent(m.AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
         assert run.agents.log[0].prompt.count(run.task.description) == repeat
 
 

@@ -8,28 +8,12 @@ from typing import Any
 
 import pytest
 
+from mle_star import safety
 from mle_star.execution import evaluate_with_retry
 from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
-from mle_star.safety import (
-    ALL_USED,
-    FIXED_AT_LAST,
-    SCORE_LINE,
-    UNANSWERED,
-    UNCHECKED,
-    Trial,
-    check_and_evaluate,
-    check_and_fix_leakage,
-    check_at_last,
-    check_data_usage,
-    debug_solution,
-    fall_back,
-    make_debug_callback,
-    parse_data_agent_response,
-    with_score_line,
-)
 from tests.ledgers import check
 
 from .conftest import ScriptedRun, settings
@@ -49,11 +33,11 @@ async def test_a_first_fix_that_runs_takes_one_call_needs_no_score_and_keeps_pha
     before = broken.model_dump()
     run.agents.reply("debugger", *fenced(script(0.7), silent, script(0.6)))
     for code, score, stdout in ((script(0.7), 0.7, "Final Validation Performance: 0.7\n"), (silent, None, "done\n")):
-        fixed, result = await debug_solution(broken, TRACEBACK, run.task, run.config)
+        fixed, result = await safety.debug_solution(broken, TRACEBACK, run.task, run.config)
         assert (fixed.content, fixed.score, fixed.is_executable) == (code, score, True)
         assert (result.is_error, result.score, result.stdout) == (False, score, stdout), "left to whoever asked"
         assert (fixed.phase, fixed.source_model) == ("merged", "alpha") and fixed is not broken
-    fixed = await make_debug_callback(run.task, run.config)(broken, "it was killed")
+    fixed = await safety.make_debug_callback(run.task, run.config)(broken, "it was killed")
     assert (fixed.content, fixed.score, fixed.is_executable) == (script(0.6), None, True)
     assert "it was killed" in run.agents.calls("debugger")[-1].prompt and broken.model_dump() == before
     assert len(run.agents.calls("debugger")) == 3 and len(run.executor.scripts) == 2
@@ -65,7 +49,7 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
     agents, config = quick_run.agents, settings(max_debug_attempts=3)
     agents.reply("debugger", *fenced(*(broken_script(f"still {n}", note=f"v{n}") for n in range(9))))
     before = solution(broken_script("first", note="v"), score=0.9)
-    failed, result = await debug_solution(before, TRACEBACK, quick_run.task, config)
+    failed, result = await safety.debug_solution(before, TRACEBACK, quick_run.task, config)
     prompts = [call.prompt for call in agents.calls("debugger")]
     assert len(prompts) == 3 and "# v\n" in prompts[0] and TRACEBACK in prompts[0]
     for n, prompt in enumerate(prompts[1:]):
@@ -81,8 +65,8 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
 def test_the_last_script_that_worked_comes_back(run: ScriptedRun) -> None:
     first, working = solution("a = 1", score=0.5), solution("a = 2", score=0.6)
     broken = solution("a = 3", score=0.9).model_copy(update={"is_executable": False})
-    assert fall_back(broken, [first, working, broken], attempts=3) is working
-    alone = fall_back(solution("a = 3", score=0.9), [broken, solution("a = 4")], attempts=3)
+    assert safety.fall_back(broken, [first, working, broken], attempts=3) is working
+    alone = safety.fall_back(solution("a = 3", score=0.9), [broken, solution("a = 4")], attempts=3)
     assert (alone.content, alone.is_executable, alone.score) == ("a = 3", False, None)
 
 
@@ -93,21 +77,21 @@ UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("\nx = 1\n\n\n", f"\nx = 1\n{SCORE_LINE}\n"),
-        ("x = 1\nif __name__ == 'x':\n    run()\n", f"x = 1\n{SCORE_LINE}\n\nif __name__ == 'x':\n    run()\n"),
+        ("\nx = 1\n\n\n", f"\nx = 1\n{safety.SCORE_LINE}\n"),
+        ("x = 1\nif __name__ == 'x':\n    run()\n", f"x = 1\n{safety.SCORE_LINE}\n\nif __name__ == 'x':\n    run()\n"),
         ("def f():\n    if __name__ == 'x':\n        run()\n",
-         f"def f():\n    if __name__ == 'x':\n        run()\n{SCORE_LINE}\n"),
+         f"def f():\n    if __name__ == 'x':\n        run()\n{safety.SCORE_LINE}\n"),
         ("def f():\n    if __name__:\n        pass\nif __name__ == 'x':\n    f()\n",
-         f"def f():\n    if __name__:\n        pass\n{SCORE_LINE}\n\nif __name__ == 'x':\n    f()\n"),
+         f"def f():\n    if __name__:\n        pass\n{safety.SCORE_LINE}\n\nif __name__ == 'x':\n    f()\n"),
         ("print('Final Validation Performance: 1')", None),
         ("say = 'Final Validation Performance'; n = 1; b = b'Final Validation Performance'", None),
-        (UNSAID, f"{UNSAID}\n{SCORE_LINE}\n"),
-        ("n = (  # Final Validation Performance\n", f"n = (  # Final Validation Performance\n{SCORE_LINE}\n"),
+        (UNSAID, f"{UNSAID}\n{safety.SCORE_LINE}\n"),
+        ("n = (  # Final Validation Performance\n", f"n = (  # Final Validation Performance\n{safety.SCORE_LINE}\n"),
         ("n = (\nprint('Final Validation Performance: 1')", None),
     ],
 )  # fmt: skip
 def test_the_score_line_goes_to_the_end_or_before_main(code: str, expected: str | None, quick_run: ScriptedRun) -> None:
-    assert with_score_line(code) == (expected or code)
+    assert safety.with_score_line(code) == (expected or code)
 
 
 @BOTH
@@ -119,11 +103,11 @@ async def test_a_repair_is_one_call_and_solutions_need_a_score(purpose: ScriptPu
     fixes = [HONEST.replace("read_csv", "read_fwf"), HONEST.replace("fit", "fine_tune"), "x = 1"]
     agents.reply("debugger", *fenced(*fixes))
     phase = SolutionPhase.final if purpose == "submission" else SolutionPhase.refined
-    repair = make_debug_callback(quick_run.task, quick_run.config, purpose="ablation" if purpose == "ablation" else
-                                 "solution")  # fmt: skip
+    kind: ScriptPurpose = "ablation" if purpose == "ablation" else "solution"
+    repair = safety.make_debug_callback(quick_run.task, quick_run.config, purpose=kind)
     with scope("here"):
         fixed = [(await repair(solution(HONEST, phase=phase), TRACEBACK)).content for _ in fixes]
-    assert fixed == [with_score_line(fix) if purpose == "solution" else fix for fix in fixes]
+    assert fixed == [safety.with_score_line(fix) if purpose == "solution" else fix for fix in fixes]
     steps = [f"here/{name}", f"here/{name}-2", f"here/{name}-3"]
     assert [call.step for call in agents.log if call.agent is AgentType.debugger] == steps
     assert [event.step for event in quick_run.events(DebugAttempted)] == steps
@@ -137,7 +121,7 @@ async def test_a_reply_without_code_uses_up_an_attempt(quick_run: ScriptedRun, r
     agents = quick_run.agents
     agents.always("debugger", reply)
     broken = solution(broken_script())
-    failed, result = await debug_solution(broken, TRACEBACK, quick_run.task, settings(max_debug_attempts=3))
+    failed, result = await safety.debug_solution(broken, TRACEBACK, quick_run.task, settings(max_debug_attempts=3))
     assert len(agents.calls("debugger")) == 3 and agents.calls("leakage-detection") == []
     assert failed.content == broken.content and result.is_error
     refused = [(event.accepted, event.reason) for event in quick_run.events(DebugAttempted)]
@@ -189,9 +173,9 @@ IN_TURN: list[tuple[Any, ...]] = [
         (LEAKY, ["nowhere"], [], fenced(LEAKY), LEAKY, 1),  # misquoted: it came back as it was, and never leaked
         (LEAKY, [ONE], [CANNOT], fenced(LEAKY), LEAKY, 0),
         (LEAKY, [ONE], [CANNOT], fenced("level = ("), LEAKY, 0),
-        (LEAKY, [ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{SCORE_LINE}\n", 1),
+        (LEAKY, [ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{safety.SCORE_LINE}\n", 1),
         # a script that does not compile may be rewritten to one that does not either
-        ("level = ((0.9", ["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{SCORE_LINE}\n", 1),
+        ("level = ((0.9", ["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{safety.SCORE_LINE}\n", 1),
     ],
 )
 async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_block_can_fix(
@@ -207,9 +191,9 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     agents.reply("leakage-detection", forms[len(flagged) - 1])
     agents.reply("leakage-correction", *corrections)
     agents.reply("leakage-rewrite", rewrite)
-    checked = await check_and_fix_leakage(before)
+    checked = await safety.check_and_fix_leakage(before)
     assert (checked.content, checked.leaking) == (fixed, leaking) and before.model_dump() == given
-    assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or SCORE_LINE in fixed else 0.9)
+    assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or safety.SCORE_LINE in fixed else 0.9)
     event = quick_run.events(LeakageChecked)[-1]
     assert (event.found, event.fixed, event.blocks) == (len(flagged), count, flagged)
     detection, corrected, rewritten = map(agents.calls, ("leakage-detection", "leakage-correction", "leakage-rewrite"))
@@ -229,12 +213,14 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
     agents, ledger = run.agents, run.context.ledger
     agents.reply("leakage-detection", leaky("level = 0.99"), GARBAGE, NO_LEAKAGE)
     agents.reply("leakage-correction", CANNOT)
-    leaking = await check_and_fix_leakage(solution(script(0.99)))
-    scored, result = await evaluate_with_retry(leaking, run.task, run.config, make_debug_callback(run.task, run.config))
+    leaking = await safety.check_and_fix_leakage(solution(script(0.99)))
+    scored, result = await evaluate_with_retry(
+        leaking, run.task, run.config, safety.make_debug_callback(run.task, run.config)
+    )
     assert (scored.leaking, scored.score, result.score, scored.is_executable) == (True, None, 0.99, True)
     assert (ledger.best(), ledger.kept) == (None, None)
-    assert (await check_and_fix_leakage(scored)).leaking, "a check that failed clears no script that leaks"
-    assert ledger.leaks(digest_of(script(0.99))) and not (await check_and_fix_leakage(scored)).leaking
+    assert (await safety.check_and_fix_leakage(scored)).leaking, "a check that failed clears no script that leaks"
+    assert ledger.leaks(digest_of(script(0.99))) and not (await safety.check_and_fix_leakage(scored)).leaking
 
 
 @BOTH
@@ -245,10 +231,10 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
 async def test_a_clean_or_unreadable_verdict_leaves_the_script_as_it_is(reply: Any, quick_run: ScriptedRun) -> None:
     for blank in ("", "  \n"):
         nothing = solution(blank)
-        assert await check_and_fix_leakage(nothing) is nothing and quick_run.agents.log == []
+        assert await safety.check_and_fix_leakage(nothing) is nothing and quick_run.agents.log == []
     quick_run.agents.reply("leakage-detection", reply)
     checked = solution(LEAKY)
-    assert await check_and_fix_leakage(checked) is checked
+    assert await safety.check_and_fix_leakage(checked) is checked
     assert quick_run.agents.names == ["leakage-detection"], "it is not asked again"
     assert quick_run.context.ledger.is_checked(digest_of(LEAKY)) == (reply is NO_LEAKAGE)
     assert [event.found for event in quick_run.events(LeakageChecked)] == [0]
@@ -258,8 +244,8 @@ async def test_a_clean_or_unreadable_verdict_leaves_the_script_as_it_is(reply: A
 async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: ScriptedRun) -> None:
     quick_run.agents.always("leakage-detection", leaky("not in it"))
     quick_run.agents.always("leakage-rewrite", fenced("fixed = 1"))
-    final = await check_and_fix_leakage(solution(LEAKY, phase=SolutionPhase.final))
-    searched = await check_and_fix_leakage(solution(LEAKY))
+    final = await safety.check_and_fix_leakage(solution(LEAKY, phase=SolutionPhase.final))
+    searched = await safety.check_and_fix_leakage(solution(LEAKY))
     assert final.content == "fixed = 1" and "Final Validation Performance" in searched.content
     asked = [call.prompt.replace(LEAKY, "") for call in quick_run.agents.calls("leakage-rewrite")]
     assert ["Final Validation Performance" in prompt for prompt in asked] == [False, True]
@@ -269,37 +255,37 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     agents, run = quick_run.agents, quick_run.context
     later, best = settings(leakage_checks="promising"), solution(script(0.9), score=0.9)
     leaking = best.model_copy(update={"leaking": True})
-    assert await check_at_last(best, settings()) == (best, [])
-    assert await check_at_last(leaking, later) == (leaking, [])
-    assert await check_at_last(best, later, {script(0.9): 0.5}) == (best, [UNCHECKED])
+    assert await safety.check_at_last(best, settings()) == (best, [])
+    assert await safety.check_at_last(leaking, later) == (leaking, [])
+    assert await safety.check_at_last(best, later, {script(0.9): 0.5}) == (best, [safety.UNCHECKED])
     check(run, script(0.9), script(0.8))
-    assert await check_at_last(best, later, {script(0.8): 0.5, script(0.9): 0.5}) == (best, [])
-    assert await check_at_last(best, later, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [UNCHECKED])
-    assert await check_at_last(best, later) == (best, []) and agents.log == []
+    assert await safety.check_at_last(best, later, {script(0.8): 0.5, script(0.9): 0.5}) == (best, [])
+    assert await safety.check_at_last(best, later, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [safety.UNCHECKED])
+    assert await safety.check_at_last(best, later) == (best, []) and agents.log == []
     best, leaking = (one.model_copy(update={"content": script(0.95)}) for one in (best, leaking))
     agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.96"), leaky("level = 0.97"))
     agents.always("leakage-correction", CANNOT)
     agents.reply("leakage-rewrite", "Nor can I.", fenced(script(0.7)))
-    assert await check_at_last(best, later) == (best, [])
+    assert await safety.check_at_last(best, later) == (best, [])
     assert run.ledger.is_checked(digest_of(best.content)) and len(agents.log) == 1
     best, leaking = (one.model_copy(update={"content": script(0.96)}) for one in (best, leaking))
-    assert await check_at_last(best, later) == (leaking, [])
+    assert await safety.check_at_last(best, later) == (leaking, [])
     best, leaking = (one.model_copy(update={"content": script(0.97)}) for one in (best, leaking))
     fixed = best.model_copy(update={"content": script(0.7)})
-    assert await check_at_last(best, later) == (fixed, [FIXED_AT_LAST])
-    assert await check_at_last(best, settings()) == (leaking, []), "what was found once is known"
+    assert await safety.check_at_last(best, later) == (fixed, [safety.FIXED_AT_LAST])
+    assert await safety.check_at_last(best, settings()) == (leaking, []), "what was found once is known"
     best = best.model_copy(update={"content": script(0.98)})
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
-    assert await check_at_last(best, later) == (best, [UNANSWERED])
-    await check_and_fix_leakage(best)
-    assert await check_at_last(best, settings()) == (best, [UNANSWERED])
-    assert await check_at_last(best, settings(), {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
-    await check_and_fix_leakage(best)
-    assert await check_at_last(best, settings()) == (best, [])
+    assert await safety.check_at_last(best, later) == (best, [safety.UNANSWERED])
+    await safety.check_and_fix_leakage(best)
+    assert await safety.check_at_last(best, settings()) == (best, [safety.UNANSWERED])
+    assert await safety.check_at_last(best, settings(), {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
+    await safety.check_and_fix_leakage(best)
+    assert await safety.check_at_last(best, settings()) == (best, [])
     best = best.model_copy(update={"content": script(0.99)})
     asked = len(agents.log)
     quick_run.context.budget.time_limit = 0.0
-    assert await check_at_last(best, later) == (best, [UNCHECKED])
+    assert await safety.check_at_last(best, later) == (best, [safety.UNCHECKED])
     assert len(agents.log) == asked
 
 
@@ -322,13 +308,13 @@ async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     agents.always("leakage-detection", lambda call: leaky("level = 0.9") if "= 0.9" in call.prompt else NO_LEAKAGE)
     agents.always("leakage-correction", lambda call: fenced("level = 0.65") if "= 0.95" in call.prompt else CANNOT)
     agents.always("leakage-rewrite", fenced(becomes) if becomes else CANNOT)
-    trial = await check_and_evaluate(solution(content, score=0.1), quick_run.task, config)
+    trial = await safety.check_and_evaluate(solution(content, score=0.1), quick_run.task, config)
     found = (trial.script.content, trial.script.score, trial.script.is_executable, trial.error, trial.script.leaking)
     assert found == (becomes or content, score, score is not None, error, error == LEAKS)
     nothing = solution("")
     never_ran = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
-    trial = await check_and_evaluate(nothing, quick_run.task, config)
-    assert trial == Trial(nothing, never_ran, "no code in the reply")
+    trial = await safety.check_and_evaluate(nothing, quick_run.task, config)
+    assert trial == safety.Trial(nothing, never_ran, "no code in the reply")
 
 
 REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Performance: 0.8')"
@@ -339,8 +325,8 @@ REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Perf
 @pytest.mark.parametrize(
     ("reply", "content"),
     [
-        (fenced(REVISED), REVISED), (ALL_USED, ""), (f"{ALL_USED.upper()}\n{fenced('b = 1')}", ""), ("", ""),
-        (f"Not {ALL_USED.lower()} Here it is:\n{fenced('b = 1')}", "b = 1"),  # to the letter the sentence wins
+        (fenced(REVISED), REVISED), (safety.ALL_USED, ""), (f"{safety.ALL_USED.upper()}\n{fenced('b')}", ""), ("", ""),
+        (f"Not {safety.ALL_USED.lower()} Here it is:\n{fenced('b = 1')}", "b = 1"),  # to the letter this wins
         (f"I do not know. {'x' * 300}", ""), (fenced("def f(:\n  pass"), ""), (GARBAGE, ""),
     ],
 )  # fmt: skip
@@ -352,11 +338,11 @@ async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(
     before, letter = original.model_dump(), quick_run.config.letter
     for given, description in ((solution(" "), "Predict."), (original, " ")):
         task = quick_run.task.model_copy(update={"description": description})
-        assert await check_data_usage(given, task) is given and quick_run.agents.log == []
+        assert await safety.check_data_usage(given, task) is given and quick_run.agents.log == []
     quick_run.agents.reply("data", reply)
-    changed = await check_data_usage(original, quick_run.task)
+    changed = await safety.check_data_usage(original, quick_run.task)
     stays = not content or (letter and reply.startswith("Not"))
-    assert (changed is original) == stays and changed == parse_data_agent_response(reply, original)
+    assert (changed is original) == stays and changed == safety.parse_data_agent_response(reply, original)
     assert stays or changed == original.model_copy(update={"content": content}), "all but the content stays"
     assert original.model_dump() == before and original.content in quick_run.agents.log[0].prompt
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -13,20 +13,8 @@ from typing import Any
 import pytest
 
 from mle_star import finalization, phase1, phase2_inner, phase2_outer, phase3, safety
+from mle_star import models as m
 from mle_star.finalization import generate_test_submission
-from mle_star.models import (
-    AgentConfig,
-    AgentType,
-    DataContaminationResult,
-    ExtractorOutput,
-    LeakageDetectionOutput,
-    RetrievedModel,
-    RetrieverOutput,
-    SolutionPhase,
-    SolutionScript,
-    agent_config,
-    build_default_agent_configs,
-)
 from mle_star.phase1 import generate_candidate, merge_solutions, parse_retriever_output
 from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import invoke_ablation, invoke_extractor, invoke_summarize
@@ -37,15 +25,15 @@ from .conftest import ScriptedRun
 from .replies import BLOCK, BOTH, GARBAGE, INPUTS, base_solution, broken_script, fenced, models, script
 from .replies import solution as scripted
 
-MODEL = RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
+MODEL = m.RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
 
 
 READERS = ("init", "merger", "ablation", "ensembler", "leakage-correction", "data", "test", "test-subsampling_extract")
 AGENTS: dict[str, tuple[list[str] | None, Any]] = {
-    "retriever": (["WebSearch", "WebFetch"], RetrieverOutput),
-    "extractor": (["Read"], ExtractorOutput),
-    "leakage": (["Read"], LeakageDetectionOutput),
-    "test-contamination": (None, DataContaminationResult),
+    "retriever": (["WebSearch", "WebFetch"], m.RetrieverOutput),
+    "extractor": (["Read"], m.ExtractorOutput),
+    "leakage": (["Read"], m.LeakageDetectionOutput),
+    "test-contamination": (None, m.DataContaminationResult),
     "debugger": (["Read", "Bash"], None),
     **dict.fromkeys(READERS, (["Read"], None)),
     **dict.fromkeys(("summarize", "coder", "planner", "ens_planner"), (None, None)),
@@ -62,13 +50,13 @@ AGENTS: dict[str, tuple[list[str] | None, Any]] = {
 def test_an_agent_is_set_up_as_specified(name: str) -> None:
     agent, _, variant = name.partition("-")
     tools, schema = AGENTS[name]
-    config = agent_config(AgentType(agent), variant or None)
+    config = m.agent_config(m.AgentType(agent), variant or None)
     assert (config.agent_type.value, config.tools, config.output_schema, config.model) == (agent, tools, schema, None)
     if schema is not None:
         assert config.to_output_format() == {"type": "json_schema", "schema": schema.model_json_schema()}
     if not variant:
-        assert build_default_agent_configs()[AgentType(agent)] == config, "no variant has changed it"
-        definition = AgentConfig(agent_type=AgentType(agent)).to_agent_definition()
+        assert m.build_default_agent_configs()[m.AgentType(agent)] == config, "no variant has changed it"
+        definition = m.AgentConfig(agent_type=m.AgentType(agent)).to_agent_definition()
         assert set(definition) == {"description", "prompt", "tools", "model"}
         assert definition["description"] and definition["prompt"] and definition["tools"] == (tools or [])
 
@@ -189,13 +177,13 @@ INDENTED = "Sure!\n```\n    level = 0.9\n```\nDone."
 CODE = {TWO: script(0.5), script(0.6): script(0.6), INDENTED: "    level = 0.9", GARBAGE: None, "```python\n```": None}
 PLAN = {TEXT: TEXT.strip(), " \n\t": None}
 NAMED = [one.model_copy(update={"source_model": "Ridge", "is_executable": False}) for one in INPUTS]
-Asked = tuple[Callable[[ScriptedRun], Awaitable[Any]], dict[str, Any], SolutionPhase | None, str | None]
+Asked = tuple[Callable[[ScriptedRun], Awaitable[Any]], dict[str, Any], m.SolutionPhase | None, str | None]
 READ: dict[str, Asked] = {
-    "init": (lambda run: generate_candidate(run.task, MODEL, run.config), CODE, SolutionPhase.init, MODEL.model_name),
-    "merger": (lambda run: merge_solutions(NAMED[0], NAMED[1], run.config), CODE, SolutionPhase.merged, None),
-    "ablation": (lambda run: invoke_ablation(base_solution(), []), CODE, SolutionPhase.refined, None),
-    "ensembler": (lambda run: invoke_ensembler("average", NAMED), CODE, SolutionPhase.ensemble, None),
-    "test": (lambda run: generate_test_submission(run.task, NAMED[0]), CODE, SolutionPhase.final, "Ridge"),
+    "init": (lambda run: generate_candidate(run.task, MODEL, run.config), CODE, m.SolutionPhase.init, MODEL.model_name),
+    "merger": (lambda run: merge_solutions(NAMED[0], NAMED[1], run.config), CODE, m.SolutionPhase.merged, None),
+    "ablation": (lambda run: invoke_ablation(base_solution(), []), CODE, m.SolutionPhase.refined, None),
+    "ensembler": (lambda run: invoke_ensembler("average", NAMED), CODE, m.SolutionPhase.ensemble, None),
+    "test": (lambda run: generate_test_submission(run.task, NAMED[0]), CODE, m.SolutionPhase.final, "Ridge"),
     "coder": (lambda run: invoke_coder(BLOCK, "raise the level"), CODE, None, None),
     "planner": (lambda run: invoke_planner(BLOCK, ["a"], [0.1]), PLAN, None, None),
     "ens_planner": (lambda run: invoke_ens_planner(INPUTS, [], []), PLAN, None, None),
@@ -214,7 +202,7 @@ async def test_of_a_reply_the_code_counts_and_a_script_has_its_phase(name: str, 
     for reply, expected in (replies if name == "summarize" else {**replies, "": None}).items():
         quick_run.agents.reply(name, reply)
         answer = await ask(quick_run)
-        if isinstance(answer, SolutionScript):
+        if isinstance(answer, m.SolutionScript):
             assert (answer.phase, answer.score, answer.source_model) == (phase, None, source)
             assert answer.is_executable == (expected is not None or name == "test"), "that one is repaired in any case"
             answer = answer.content or None

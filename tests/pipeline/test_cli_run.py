@@ -17,18 +17,9 @@ import pytest
 from claude_agent_sdk import PermissionResultDeny
 from pydantic import BaseModel
 
+from mle_star import models as m
 from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
-from mle_star.models import (
-    AgentType,
-    ExtractorOutput,
-    Isolation,
-    LeakageDetectionOutput,
-    PipelineConfig,
-    RetrieverNotes,
-    RoleSettings,
-    TaskDescription,
-)
 from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run import events as ev
 from mle_star.run.budget import price_of
@@ -99,8 +90,8 @@ def leaks(run_dir: Path) -> list[str]:
 def check_requests(brain: Curious) -> None:
     """What each agent was sent: its tools, and the form of its reply."""
     schemas = {agent: set(request.schema["properties"]) for agent, request in brain.first.items() if request.schema}
-    wanted: dict[str, type[BaseModel]] = {"retriever": RetrieverNotes, "extractor": ExtractorOutput}
-    wanted["leakage/detection"] = LeakageDetectionOutput
+    wanted: dict[str, type[BaseModel]] = {"retriever": m.RetrieverNotes, "extractor": m.ExtractorOutput}
+    wanted["leakage/detection"] = m.LeakageDetectionOutput
     assert schemas == {agent: set(model.model_json_schema()["properties"]) for agent, model in wanted.items()}
     assert {"models", "notes"} == schemas["retriever"]
     assert {"WebSearch", "WebFetch"} <= set(brain.first["retriever"].tools)
@@ -113,7 +104,7 @@ def check_requests(brain: Curious) -> None:
 @pytest.mark.req("REQ-P2O-014", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040")
 @pytest.mark.parametrize(("paths", "calm"), RUNS)
 async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trouble(
-    task: TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: int, calm: bool
+    task: m.TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: int, calm: bool
 ) -> None:
     for name, value in CANARIES.items():
         monkeypatch.setenv(name, value)
@@ -183,12 +174,14 @@ def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
 
 
 def test_another_run_is_continued_with_its_settings_and_those_given_now(
-    data_dir: Path, tmp_path: Path, task: TaskDescription, capfd: pytest.CaptureFixture[str]
+    data_dir: Path, tmp_path: Path, task: m.TaskDescription, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "old").mkdir()
-    roles = {AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")}
-    config = PipelineConfig(model="offline", seed=5, outer_loop_steps=9, agents=roles)
-    first = ev.RunStarted(run_id="one", task=task, config=config, model="offline", isolation=Isolation(sandbox="none"))
+    roles = {m.AgentType.planner: m.RoleSettings(model="opus"), m.AgentType.coder: m.RoleSettings(model="haiku")}
+    config = m.PipelineConfig(model="offline", seed=5, outer_loop_steps=9, agents=roles)
+    first = ev.RunStarted(
+        run_id="one", task=task, config=config, model="offline", isolation=m.Isolation(sandbox="none")
+    )
     (tmp_path / "old" / "journal.jsonl").write_text(f"{first.model_dump_json()}\n", encoding="utf-8")
     words = ["--set", "agents.planner.effort=high", "--preset", "quick", "--dry-run", "--json"]
     assert main(["run", "--from", str(tmp_path / "old"), *words]) == 0

@@ -17,21 +17,13 @@ from typing import Any
 
 import pytest
 
+from mle_star import execution as ex
 from mle_star.cli.app import main
 from mle_star.data import place
 from mle_star.data.folder import load_task
 from mle_star.data.guess import guess_task
 from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError, CredentialError
-from mle_star.execution import (
-    LocalExecutor,
-    detect_gpu,
-    evaluate_solution,
-    execute_in_run,
-    inspect_interpreter,
-    link_input_data,
-    prepare_path_directory,
-)
 from mle_star.execution.environment import find_program
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunStarted, ScriptFinished
@@ -100,7 +92,7 @@ async def test_links_that_leave_the_data_are_refused_by_name_unless_allowed_and_
     assert any("allow_outside_links" in note for note in guess_task(data_dir).notes)
     path = "input/sub/shared" + ("" if inside.endswith(".csv") else "/notes.csv")
     with open_run(PipelineConfig(allow_outside_links=True)):
-        result = await execute_in_run(script(f"print('Final Validation Performance:', open({path!r}).read())"))
+        result = await ex.execute_in_run(script(f"print('Final Validation Performance:', open({path!r}).read())"))
     assert result.score == 0.75, result.stderr
 
 
@@ -126,7 +118,7 @@ async def test_a_run_whose_folder_lies_in_the_data_works(where: str, data_dir: P
         (data_dir / "deep").mkdir()
         (data_dir / "deep" / "more.csv").write_text("x\n")
     config, quick = settings(T=1, K=1, L=1, M=1), QuickRun(task, data_dir / where)
-    result = await quick(config, executor=LocalExecutor(config))
+    result = await quick(config, executor=ex.LocalExecutor(config))
     finished = quick.events(ScriptFinished)
     assert finished and not any(event.result.is_error for event in finished)
     assert Path(result.submission_path).is_file()
@@ -148,7 +140,7 @@ async def test_scripts_see_no_run_or_hidden_file(data_dir: Path, task: TaskDescr
     (data_dir / "deep" / "sub" / "more.csv").write_text("0.25")
     looking = "import os\nprint('seen', sorted(os.listdir('input')))\n"
     reading = "print('Final Validation Performance:', open('input/deep/sub/more.csv').read())"
-    result = await evaluate_solution(script(looking + reading), task, config(work_dir=str(data_dir / "deep")))
+    result = await ex.evaluate_solution(script(looking + reading), task, config(work_dir=str(data_dir / "deep")))
     assert str(["deep", *NAMES]) in result.stdout, result.stdout + result.stderr
     assert result.score == 0.25, result.stderr
     prompt = build_system_prompt(task, FACTS)
@@ -156,15 +148,15 @@ async def test_scripts_see_no_run_or_hidden_file(data_dir: Path, task: TaskDescr
 
 
 def test_a_forged_copy_of_the_data_is_replaced_before_the_next_script(data_dir: Path, tmp_path: Path) -> None:
-    work = Path(prepare_path_directory(tmp_path / "work", "main"))
-    link_input_data(str(data_dir), str(work))
+    work = Path(ex.prepare_path_directory(tmp_path / "work", "main"))
+    ex.link_input_data(str(data_dir), str(work))
     train, shown = data_dir / "train.csv", work / "input" / "train.csv"
     text, status = train.read_text(), train.stat()
     shown.unlink()
     shown.write_text(text.replace("1", "2"))
     os.utime(shown, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert shown.stat().st_size == status.st_size and shown.stat().st_mtime_ns == status.st_mtime_ns
-    link_input_data(str(data_dir), str(work))
+    ex.link_input_data(str(data_dir), str(work))
     assert shown.read_text() == text
 
 
@@ -235,13 +227,13 @@ def test_no_command_runs_what_is_planted_in_the_current_folder(
 ) -> None:
     main(["doctor", "--model", "offline"])
     assert main(["init", "."]) == 0
-    LocalExecutor().probe()
+    ex.LocalExecutor().probe()
     asyncio.run(quick())
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert "script Python" in capsys.readouterr().out
     assert find_program("nvidia-smi") != str(planted / "nvidia-smi"), "programs are looked for in absolute places only"
     assert find_program("./nvidia-smi") == str(planted / "nvidia-smi")
-    assert detect_gpu()["gpu_names"] != ["nvidia-smi"]
+    assert ex.detect_gpu()["gpu_names"] != ["nvidia-smi"]
 
 
 def test_libraries_are_looked_for_by_no_program_of_the_current_folder(planted: Path, tmp_path: Path) -> None:
@@ -266,7 +258,7 @@ def test_the_probes_see_the_users_packages_and_nothing_else(tmp_path: Path, monk
         f'HOME={tmp_path} exec {python} "$@"\n'
     )
     curious.chmod(0o755)
-    seen = inspect_interpreter(str(curious))
+    seen = ex.inspect_interpreter(str(curious))
     assert "sk-ant-secret" not in (tmp_path / "env").read_text()
     assert (tmp_path / "ls").read_text() == ""
     assert (tmp_path / "pwd").read_text().strip() != str(Path.cwd())

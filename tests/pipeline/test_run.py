@@ -16,17 +16,9 @@ from typing import Any
 import pytest
 
 import mle_star.orchestrator
+from mle_star import models as m
 from mle_star.config import effective_config
 from mle_star.errors import ConfigError, CredentialError, PipelineError
-from mle_star.models import (
-    FinalResult,
-    Measure,
-    MetricDirection,
-    PhaseTimeBudget,
-    PipelineConfig,
-    SolutionPhase,
-    TaskDescription,
-)
 from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
 from mle_star.run import events as ev
 from mle_star.search.final_result import best_path
@@ -37,11 +29,11 @@ from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, br
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
 @pytest.mark.modes("self_reported")
-async def test_a_task_alone_is_enough(task: TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_alone_is_enough(task: m.TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = inspect.signature(run_pipeline).parameters.values()
     positional = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     assert positional == ["task", "config"] and inspect.iscoroutinefunction(run_pipeline)
-    config = PipelineConfig()
+    config = m.PipelineConfig()
     assert (config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps) == (4, 4, 4)
     assert (config.num_parallel_solutions, config.ensemble_rounds, config.time_limit_seconds) == (2, 5, 86400)
     assert (config.max_budget_usd, config.max_debug_attempts, config.model) == (None, 3, "sonnet")
@@ -57,11 +49,13 @@ async def test_a_task_alone_is_enough(task: TaskDescription, tmp_path: Path, mon
 
 
 @pytest.mark.req("REQ-OR-053", "REQ-FN-030")
-def test_there_is_a_way_without_an_event_loop_and_with_texts_to_compare(task: TaskDescription, tmp_path: Path) -> None:
+def test_there_is_a_way_without_an_event_loop_and_with_texts_to_compare(
+    task: m.TaskDescription, tmp_path: Path
+) -> None:
     (tmp_path / "talk.md").write_text("use a forest of stumps", encoding="utf-8")
     config = settings(L=1, work_dir=str(tmp_path), reference_files=(str(tmp_path / "talk.md"),))
     result = run_pipeline_sync(task, config, agents=MindAgents(), executor=LevelExecutor(), console=False)
-    assert isinstance(result, FinalResult) and result.submission_path and result.config.num_parallel_solutions == 1
+    assert isinstance(result, m.FinalResult) and result.submission_path and result.config.num_parallel_solutions == 1
     assert result.contamination is not None and result.contamination.verdict == "Novel"
 
     async def inside() -> None:
@@ -72,7 +66,7 @@ def test_there_is_a_way_without_an_event_loop_and_with_texts_to_compare(task: Ta
 
 
 @pytest.mark.req("REQ-OR-002")
-async def test_wrong_inputs_are_refused_before_credentials_are_read(task: TaskDescription, tmp_path: Path) -> None:
+async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.TaskDescription, tmp_path: Path) -> None:
     (tmp_path / "folders" / "of" / "nothing").mkdir(parents=True)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "thesis.txt").write_text("mine", encoding="utf-8")
@@ -98,7 +92,7 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: TaskDe
     assert (tmp_path / "own" / "thesis.txt").read_text(encoding="utf-8") == "mine"
     for setting in ({"outer_loop_steps": 0}, {"max_budget_usd": -1}):
         with pytest.raises(ValueError):
-            PipelineConfig(**setting)
+            m.PipelineConfig(**setting)
 
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-018")
@@ -122,7 +116,7 @@ def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_lis
         ("finalization", "completed", "", 0.562),
     ]
     assert result.phase3 is not None and result.phase3.input_solutions[0].score == 0.54
-    assert result.final_solution.phase is SolutionPhase.final
+    assert result.final_solution.phase is m.SolutionPhase.final
     assert result.final_solution.score == result.phase3.best_ensemble_score
     kinds = [event.kind for event in calm.heard]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
@@ -179,9 +173,11 @@ async def test_with_no_solution_the_error_says_what_failed(quick: QuickRun, capl
 
 
 @pytest.mark.req("REQ-OR-016")
-@pytest.mark.parametrize("goal", list(MetricDirection))
-async def test_the_worse_is_submitted_if_wanted(quick: QuickRun, task: TaskDescription, goal: MetricDirection) -> None:
-    worse, metric = (0.2, "accuracy") if goal is MetricDirection.maximize else (0.9, "rmse")
+@pytest.mark.parametrize("goal", list(m.MetricDirection))
+async def test_the_worse_is_submitted_if_wanted(
+    quick: QuickRun, task: m.TaskDescription, goal: m.MetricDirection
+) -> None:
+    worse, metric = (0.2, "accuracy") if goal is m.MetricDirection.maximize else (0.9, "rmse")
     mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(worse, note=str(len(prompt))))})
     task = task.model_copy(update={"metric_direction": goal, "evaluation_metric": metric})
     result = await quick(task=task, agents=MindAgents(mind))
@@ -208,11 +204,11 @@ def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
     assert sum(spent) <= times["total_duration_seconds"] == result.total_duration_seconds
     words = {"duration": times, "lineage": origin, "cost": costs}
     assert calm.log[-3:] == [f"INFO run: {name}: {json.dumps(value)}" for name, value in words.items()]
-    assert result.expected == Measure(score=result.final_solution.score)
+    assert result.expected == m.Measure(score=result.final_solution.score)
     assert (result.stopped_by, result.warnings, result.phases_skipped) == (None, [], [])
     assert submitted(result).startswith("id,label\n")
     whole, last = result.model_dump(mode="json"), calm.run.last
-    written = FinalResult.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
+    written = m.FinalResult.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
     assert written.model_dump(mode="json") == whole
     assert (folder / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
     assert last.message == "" and last.result is not None and last.result.model_dump(mode="json") == whole
@@ -229,7 +225,7 @@ def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
 
 
 @pytest.mark.req("REQ-OR-039")
-async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task: TaskDescription) -> None:
+async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task: m.TaskDescription) -> None:
     """The first candidate, the first path, the first try and the first round are the best ones."""
     rounds, tries = iter([0.1, 0.45]), iter([0.3, 0.4, 0.45, 0.35])
     overrides: dict[str, Rule] = {
@@ -286,7 +282,7 @@ def test_a_run_can_be_watched_while_it_goes_on_and_knows_the_hardware(calm: Calm
 async def test_a_second_run_knows_nothing_of_the_first_and_failed_calls_count(quick: QuickRun, tmp_path: Path) -> None:
     with pytest.raises(PipelineError):
         await quick(agents=MindAgents(Mind(overrides={"init": "no code today"})), name="first")
-    state, seen, results = PipelineState(), list[tuple[object, ...]](), list[FinalResult]()
+    state, seen, results = PipelineState(), list[tuple[object, ...]](), list[m.FinalResult]()
 
     async def look(label: str, agent: str) -> None:
         if agent == "retriever":
@@ -373,5 +369,5 @@ def test_the_flow_of_the_pipeline_is_one_module() -> None:
     source = inspect.getsource(mle_star.orchestrator)
     for function in ("run_phase1(", "Paths(", "run_phase3(", "run_finalization("):
         assert function in source
-    assert mle_star.orchestrator.PhaseTimeBudget is PhaseTimeBudget
+    assert mle_star.orchestrator.PhaseTimeBudget is m.PhaseTimeBudget
     assert len(source.splitlines()) < 450
