@@ -17,6 +17,9 @@ from hypothesis import settings as hypothesis_settings
 from mle_star.models import DataModality, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from tests.execution.machines import cluster as cluster
 
+Captured = pytest.CaptureFixture[str]
+Logs = pytest.LogCaptureFixture
+Patch = pytest.MonkeyPatch
 SECRET = re.compile(
     r"(ANTHROPIC|CLAUDE|AWS|AZURE|GOOGLE|OPENAI|KAGGLE|HF|WANDB|MLE_STAR)_"
     r"|.*_(API_KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PROXY)$"

@@ -24,6 +24,7 @@ from mle_star.run.events import RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from mle_star.testing.executor import gone
+from tests.conftest import Captured, Logs, Patch
 from tests.execution.machines import two_machines
 from tests.pipeline.conftest import events
 from tests.views.journals import Invented
@@ -87,7 +88,7 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-async def test_every_task_runs_with_every_seed_come_what_may(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_task_runs_with_every_seed_come_what_may(tmp_path: Path, caplog: Logs) -> None:
     medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
     campaign = made(tmp_path, "a", "b", "odd", seeds=2, medals=medals, at_once=3)
     runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
@@ -209,9 +210,7 @@ async def test_a_campaign_is_neither_begun_twice_nor_made_up_nor_shared(tmp_path
     assert runs.calls == [] and (await campaign.run(runs))[0].state == "finished"
 
 
-def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_become_tasks_and_a_refusal_leaves_no_trace(tmp_path: Path, capsys: Captured, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = "size,kind,price\n" + "".join(f"{i},{'ab'[i % 2]},{i * 1.5}\n" for i in range(60))
     (tmp_path / "cars").mkdir()
@@ -233,7 +232,7 @@ def test_data_become_the_tasks_of_a_campaign_and_leave_no_trace_when_it_is_refus
     assert "holds a campaign already" in capsys.readouterr().err
 
 
-def test_a_campaign_goes_on_with_other_valid_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_campaign_goes_on_with_other_valid_settings(tmp_path: Path, capsys: Captured) -> None:
     folder = tmp_path / "c"
     Campaign.create(folder, [task("a", tmp_path)], 0, CONFIG)
     assert main(["sweep", "--resume", str(folder), "--executor", "slurm"]) == 1

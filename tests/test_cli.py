@@ -16,6 +16,7 @@ from mle_star import errors
 from mle_star.cli.app import COMMANDS, build_app, exit_code, main
 from mle_star.cli.options import FLAGS
 from mle_star.models import PipelineConfig
+from tests.conftest import Captured, Patch
 
 HEAVY = ("claude_agent_sdk", "pydantic", "pandas", "numpy", "sklearn", "starlette", "uvicorn", "yaml", "jinja2")
 
@@ -52,9 +53,7 @@ GIVEN = {
 }
 
 
-def test_an_option_is_made_from_its_setting_and_sets_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
     (tmp_path / "notes").mkdir()
@@ -74,7 +73,7 @@ def test_an_option_is_made_from_its_setting_and_sets_it(
     assert [name for name in FLAGS if str(PipelineConfig.model_fields[name].description).lower() not in shown] == []
 
 
-def test_version_help_and_a_name_that_would_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_help_and_a_name_that_would_drive_the_terminal(capsys: Captured) -> None:
     from importlib.metadata import version
 
     assert main(["--version"]) == 0
@@ -85,7 +84,7 @@ def test_version_help_and_a_name_that_would_drive_the_terminal(capsys: pytest.Ca
     assert capsys.readouterr().err == "mle-star: error: /no/ [31mred line: no such folder\n"
 
 
-def test_debug_shows_the_traceback_and_the_line_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_the_traceback_and_the_line_wherever_it_stands(capsys: Captured) -> None:
     for words in ("--debug init /none", "init /none --debug"):
         assert main(words.split()) == 1
         err = capsys.readouterr().err

@@ -187,9 +187,7 @@ def test_a_block_is_found_in_spite_of_trailing_blanks(block: str, found: str) ->
     lines=st.lists(st.tuples(st.sampled_from(["a", "  b = 1", "c()", ""]), st.sampled_from(["", " ", "\t ", "\r"]))),
     window=st.tuples(st.integers(0, 8), st.integers(1, 6)),
 )
-def test_what_is_found_is_a_slice_of_the_script_that_reads_the_same(
-    lines: list[tuple[str, str]], window: tuple[int, int]
-) -> None:
+def test_what_is_found_is_a_slice_that_reads_the_same(lines: list[tuple[str, str]], window: tuple[int, int]) -> None:
     script = "\n".join(text + blanks for text, blanks in lines)
     block = "\n".join(text for text, _ in lines[window[0] : window[0] + window[1]])
     assume(block.strip())
@@ -205,9 +203,7 @@ def test_what_is_found_is_a_slice_of_the_script_that_reads_the_same(
     tail=st.lists(st.sampled_from(["print(7)", ""]), max_size=2),
     depth=st.integers(0, 2),
 )
-def test_replacing_and_replacing_back_restores_the_script(
-    head: list[str], old: list[str], new: list[str], tail: list[str], depth: int
-) -> None:
+def test_replacing_back_restores(head: list[str], old: list[str], new: list[str], tail: list[str], depth: int) -> None:
     body, changed, indent = "\n".join(old), cut("\n".join(new)), "    " * depth
     assume(changed)
     wrap = "".join("    " * level + f"if {level}:\n" for level in range(depth))
@@ -286,9 +282,7 @@ INSIDE = "    x = 1\n    y = 2"
         ("    y = 2\n", "    y = 3\n    z = 4\n", "    y = 3\n    z = 4", True),
     ],
 )
-def test_the_block_of_a_changed_script_is_what_stands_in_its_place(
-    block: str, new: str, found: str, around: bool
-) -> None:
+def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str, found: str, around: bool) -> None:
     script = START.replace(block, new, 1)
     assert block_in(f"import b\n{script}end()\n" if around else script, START, block) == found
     assert block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"

@@ -73,9 +73,7 @@ def test_every_setting_can_be_given_on_its_own_by_variable_and_by_assignment(nam
         ({"seed": 3}, "SEED=none-of-your-business", {"seed": 3}),  # a bad value that nothing uses is no error
     ],
 )
-def test_the_environment_replaces_defaults_and_nothing_that_was_chosen(
-    chosen: dict[str, Any], environ: str, expected: dict[str, Any]
-) -> None:
+def test_the_environment_replaces_only_defaults(chosen: dict[str, Any], environ: str, expected: dict[str, Any]) -> None:
     variables = {f"MLE_STAR_{name}": text for name, text in (pair.split("=") for pair in environ.split())}
     config = PipelineConfig(**chosen)
     for found in (effective_config(config, variables), load_config(chosen, environ={**variables, "SEED": "9"})):
@@ -221,9 +219,7 @@ def logger() -> Iterator[logging.Logger]:
 
 
 @pytest.mark.req("REQ-OR-047")
-def test_the_log_goes_to_console_and_file_with_time_level_and_name_once_and_without_escape_codes(
-    logger: logging.Logger, tmp_path: Path
-) -> None:
+def test_the_log_goes_once_to_console_and_file_without_escape_codes(logger: logging.Logger, tmp_path: Path) -> None:
     stream, file, before = io.StringIO(), tmp_path / "run.log", list(logger.handlers)
     logger.addHandler(foreign := logging.NullHandler())
     file.write_text("earlier\n")

@@ -130,9 +130,7 @@ async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-029", "REQ-OR-030")
 @pytest.mark.parametrize("seed", range(50) if SOAK else [0])
-async def test_at_any_limit_the_best_is_submitted_and_all_that_was_charged_is_named(
-    task: TaskDescription, tmp_path: Path, seed: int
-) -> None:
+async def test_the_best_and_all_charges_are_kept_at_any_limit(task: TaskDescription, tmp_path: Path, seed: int) -> None:
     limit = (Random(seed).uniform(0.02, 0.6) if SOAK else 0.25) * WHOLE_USD
     run = await run_it(task, MindBrain(delay=0.05), tmp_path / "run", M=1 + SOAK, L=2, max_budget_usd=limit)
     check_money(tmp_path / "run", run.result, run.charges)
@@ -142,9 +140,7 @@ async def test_at_any_limit_the_best_is_submitted_and_all_that_was_charged_is_na
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-027", "REQ-OR-042", "REQ-OR-043", "REQ-OR-052")
 @pytest.mark.parametrize("seed", range(50) if SOAK else [4])
-async def test_with_replies_spoilt_and_clients_killed_a_run_ends_well_and_all_that_was_charged_is_named(
-    task: TaskDescription, tmp_path: Path, seed: int
-) -> None:
+async def test_a_run_ends_well_with_spoilt_replies_and_kills(task: TaskDescription, tmp_path: Path, seed: int) -> None:
     """One call at a time, so that only the client dies that asked. In the soak calls hang, too, for all their time."""
     killing, run_dir = KillingBrain(0.12, seed, Path(task.data_dir) / "train.csv"), tmp_path / "run"
     limits: dict[str, Any] = {"agent_timeout_seconds": 30, "time_limit_seconds": 300} if SOAK else {}
@@ -164,23 +160,21 @@ async def test_with_replies_spoilt_and_clients_killed_a_run_ends_well_and_all_th
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> dict[str, float]:
+def usual() -> dict[str, float]:
     """How long a run takes that has all the time it wants, once it was measured."""
     return {} if SOAK else {"seconds": USUAL_SECONDS}
 
 
 @pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-043")
 @pytest.mark.parametrize("share", [Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK else [0.4])
-async def test_a_run_that_is_cut_short_ends_in_time_with_the_best_it_knew(
-    task: TaskDescription, tmp_path: Path, undisturbed: dict[str, float], share: float
-) -> None:
+async def test_cut_runs_end_well(task: TaskDescription, tmp_path: Path, usual: dict[str, float], share: float) -> None:
     letters: dict[str, Any] = {"M": 1 + SOAK, "K": 1 + SOAK, "R": 1 + SOAK, "L": 2}
     brain = MindBrain(delay=0.2)  # so that limits, which are whole seconds, fall into different places
-    if not undisturbed:
+    if not usual:
         whole = await run_it(task, brain, tmp_path / "undisturbed", **letters)
         assert whole.result is not None and len(whole.result.phases_completed) == 4
-        undisturbed["seconds"] = whole.seconds
-    limit, run_dir = max(1, round(share * undisturbed["seconds"])), tmp_path / "run"
+        usual["seconds"] = whole.seconds
+    limit, run_dir = max(1, round(share * usual["seconds"])), tmp_path / "run"
     run = await run_it(task, brain, run_dir, time_limit_seconds=limit, **letters)
     check_money(run_dir, run.result, run.charges)
     assert run.seconds < limit + LATE_SECONDS
@@ -198,9 +192,7 @@ async def test_a_run_that_is_cut_short_ends_in_time_with_the_best_it_knew(
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-036")
 @pytest.mark.skipif(not SOAK, reason="two runs by the real CLI; `make soak`")
-async def test_a_call_that_the_end_of_time_cuts_off_is_in_the_result_and_so_it_is_after_resume(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_a_call_cut_off_by_time_is_counted_also_after_resume(task: TaskDescription, tmp_path: Path) -> None:
     """On a machine so busy that the time is up earlier, the sums must agree all the same."""
     hanging = KillingBrain(0.0, 0, Path("none"), only="test")  # it begins its work, which is paid for, and never ends
     cut = await run_it(task, hanging, tmp_path / "run", time_limit_seconds=15)

@@ -48,16 +48,12 @@ def test_credentials_are_stripped_and_children_hear_ctrl_c_although_the_tests_we
     assert not [name for name in os.environ if SECRET.match(name) and name not in KEPT]
     child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     code = f"import subprocess, sys, tests.conftest; subprocess.run([sys.executable, '-c', {child!r}])"
-    deaf: dict[str, Any] = {
-        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
-    }  # as `nohup make test &`
+    deaf: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}  # `nohup make test &`
     assert [output_of("-c", words, **deaf) for words in (child, code)] == ["False\n", "True\n"]
 
 
 @pytest.mark.long
-def test_the_names_of_tests_hold_neither_time_nor_hash_order_nor_address_nor_folder(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_names_of_tests_hold_no_time_hash_address_or_folder(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Workers agree on them, and a failure can be run again: another process finds them later, with other hashes."""
     env = {**os.environ, "PYTHONHASHSEED": "1", "TMPDIR": str(tmp_path)}
     env.pop("PYTEST_XDIST_WORKER", None)

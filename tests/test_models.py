@@ -176,9 +176,7 @@ RECORDS: list[tuple[type[BaseModel], str, dict[str, Any]]] = [
 @pytest.mark.req("REQ-DM-021", "REQ-DM-022", "REQ-DM-023", "REQ-DM-024", "REQ-DM-025", "REQ-DM-030", "REQ-DM-036")
 @pytest.mark.req("REQ-DM-042", "REQ-DM-043")
 @pytest.mark.parametrize(("model", "fields", "optional"), RECORDS)
-def test_a_record_needs_exactly_these_fields_knows_its_words_and_survives_json(
-    model: type[BaseModel], fields: str, optional: dict[str, Any]
-) -> None:
+def test_records_need_fields_and_survive_json(model: type[BaseModel], fields: str, optional: dict[str, Any]) -> None:
     complete = filled(fields)
     made = model(**complete)
     assert {name for name, field in model.model_fields.items() if field.is_required()} == set(complete)
@@ -219,9 +217,7 @@ LISTS: list[tuple[type[BaseModel], str, dict[str, str]]] = [
 
 @pytest.mark.req("REQ-DM-015", "REQ-DM-017", "REQ-DM-019")
 @pytest.mark.parametrize(("model", "field", "entry"), LISTS)
-def test_a_list_reply_has_one_field_that_may_not_be_empty(
-    model: type[BaseModel], field: str, entry: dict[str, str]
-) -> None:
+def test_a_list_reply_has_one_field_and_is_not_empty(model: type[BaseModel], field: str, entry: dict[str, str]) -> None:
     assert [name for name in model.model_fields if name != "notes"] == [field]
     for empty, words in (({field: []}, "at least one"), ([], "at least one"), ({}, "required")):
         with pytest.raises(ValidationError, match=words):
@@ -300,9 +296,7 @@ REPLIES: dict[str, Any] = {
 
 @pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049", "REQ-OR-006")
 @pytest.mark.parametrize(("name", "listed", "duty"), [line.split("|") for line in AGENTS.strip().splitlines()])
-def test_an_agent_has_the_tools_description_and_schema_of_its_duty_as_the_sdk_takes_them(
-    name: str, listed: str, duty: str
-) -> None:
+def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(name: str, listed: str, duty: str) -> None:
     agent, tools = m.AgentType(name.strip()), listed.split() or None
     given: dict[str, Any] = {"system_prompt": "mine", "tools": ["Read"], "model": "opus", "description": "so"}
     own = m.AgentConfig(agent_type=agent, **given).to_agent_definition()
@@ -343,9 +337,7 @@ def test_a_variant_has_a_schema_tools_and_description_of_its_own_and_the_full_pr
 
 
 @pytest.mark.req("REQ-DM-039", "REQ-DM-045", "REQ-DM-048")
-def test_every_type_is_found_in_one_module_as_a_model_of_pydantic_2_and_frozen_but_for_the_script(
-    task: m.TaskDescription,
-) -> None:
+def test_every_type_is_in_one_module_of_pydantic_2_and_frozen_but_for_the_script(task: m.TaskDescription) -> None:
     offered = [getattr(mle_star, name) for name in {*mle_star.__all__, *vars(m)} if hasattr(mle_star, name)]
     kinds = [kind for kind in offered if isinstance(kind, type) and issubclass(kind, BaseModel | Enum)]
     assert len(kinds) > 30

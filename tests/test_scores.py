@@ -66,9 +66,7 @@ OWN_LINE = "print the score on a line of its own"
         (f"{LINE}0.5 {LINE}0.6", 0.6, f"the line says {LINE}0.5 {LINE}0.6: {OWN_LINE}"),
     ],
 )
-def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(
-    line: str, hit: float | None, problem: str
-) -> None:
+def test_a_line_that_is_no_plain_number_is_no_score_and_says_why(line: str, hit: float | None, problem: str) -> None:
     """The specified function takes whatever the pattern hits, or else an earlier line."""
     assert read_score(f"begun\n{line}\nended\n") == ScoreReading(None, problem)
     assert parse_score(f"{LINE}0.5\n{line}\nended\n") == hit
@@ -96,9 +94,7 @@ def test_a_line_that_is_not_one_plain_number_is_no_score_and_says_why(
         ("profit", "maximize", "-1e12", ""),
     ],
 )
-def test_a_score_that_the_metric_cannot_take_is_none(
-    metric: str, direction: str, score: str, problem: str, task: TaskDescription
-) -> None:
+def test_impossible_score_is_none(metric: str, direction: str, score: str, problem: str, task: TaskDescription) -> None:
     task = task.model_copy(update={"evaluation_metric": metric, "metric_direction": MetricDirection(direction)})
     reading = read_score(f"{LINE}{score}\n", scale_of(task))
     assert reading.score == (None if problem else float(score))

@@ -10,6 +10,7 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.data.place import MARK
+from tests.conftest import Captured, Patch
 from tests.views.journals import Invented
 
 NUMBERS = "a,b,y\n" + "".join(f"{i},{i % 7},{i * 3.5 + i % 5}\n" for i in range(60))
@@ -168,9 +169,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG, ids=[words for words, _ in WRONG])
-def test_what_is_wrong_is_one_clear_line_and_exit_code_1(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str, message: str
-) -> None:
+def test_errors_are_one_clear_line(place: Path, monkeypatch: Patch, capfd: Captured, words: str, message: str) -> None:
     monkeypatch.chdir(place)
     monkeypatch.setenv("HOME", str(place))  # no login of the machine's owner
     before = _files(place)

@@ -22,21 +22,23 @@ with open("input/train.csv", newline="") as stream:
     train = list(csv.DictReader(stream))
 with open("input/test.csv", newline="") as stream:
     test = list(csv.DictReader(stream))
-state = Path("model/means.json")
+keys, target, state = [name for name in train[0] if name == "id"], list(train[0])[-1], Path("model/means.json")
 if state.exists():
     means = json.loads(state.read_text())
     print("loaded")
 else:
     by_kind = {}
     for row in train:
-        by_kind.setdefault(row["kind"], []).append(float(row["price"]))
+        by_kind.setdefault(row.get("kind", ""), []).append(float(row[target]))
     means = {kind: sum(prices) / len(prices) for kind, prices in by_kind.items()}
-    state.parent.mkdir(exist_ok=True)
-    state.write_text(json.dumps(means))
+    print("fitted")
+    if state.parent.exists():
+        state.write_text(json.dumps(means))
 usual = sum(means.values()) / len(means)
 Path("final").mkdir(exist_ok=True)
-answers = [f"{means.get(row['kind'], usual)}\\n" for row in test]
-Path("final/submission.csv").write_text("price\\n" + "".join(answers))
+with open("final/submission.csv", "w", newline="") as stream:
+    answers = ([*(row[key] for key in keys), means.get(row.get("kind"), usual)] for row in test)
+    csv.writer(stream).writerows([[*keys, target], *answers])
 print(f"Final Validation Performance: {level}")
 """
 

@@ -19,27 +19,9 @@ from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import RunFolder
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
+from tests.results.conftest import SOLUTION
 
 NEW = pandas.DataFrame({"size": [1, 2, 3]})
-KEEPING = """
-import json
-from pathlib import Path
-
-level = 0.5000
-kept = Path("model/mean.json")
-if kept.exists():
-    mean = json.loads(kept.read_text())["mean"]
-    print("loaded")
-else:
-    rows = Path("input/train.csv").read_text().split()[1:]
-    mean = sum(float(row.split(",")[2]) for row in rows) / len(rows)
-    print("fitted")
-    if kept.parent.exists():
-        kept.write_text(json.dumps({"mean": mean}))
-rows = [row.split(",")[0] for row in Path("input/test.csv").read_text().split()[1:]]
-Path("final/submission.csv").write_text("id,label\\n" + "".join(f"{row},{mean}\\n" for row in rows))
-print(f"Final Validation Performance: {level}")
-"""
 
 
 @dataclass
@@ -58,30 +40,24 @@ class Watching(LevelExecutor):
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_final_run_alone_has_a_folder_for_what_it_fits_and_the_run_keeps_it(
-    asked: bool, label_run: Run, tmp_path: Path
-) -> None:
-    agents, executor = MindAgents(), Watching()
+def test_only_the_final_run_has_a_folder_to_fit_in_and_it_is_kept(asked: bool, label_run: Run, tmp_path: Path) -> None:
+    mind, ran = MindAgents(), Watching()
     parts = [name for name in PipelineConfig().briefing if asked or name != "model"]
     config = settings(M=1, T=1, K=1, L=1, briefing=parts)
-    run_pipeline_sync(
-        label_run.result.task, config, run_dir=tmp_path / "run", agents=agents, executor=executor, console=False
-    )
-    assert len(executor.found) > 2 and executor.found == [False] * (len(executor.found) - 1) + [asked]
+    run_pipeline_sync(label_run.result.task, config, run_dir=tmp_path / "run", agents=mind, executor=ran, console=False)
+    assert len(ran.found) > 2 and ran.found == [False] * (len(ran.found) - 1) + [asked]
     assert RunFolder(tmp_path / "run").model.is_dir() == asked
 
 
-def test_a_prediction_takes_what_the_final_run_has_fitted_and_fits_anew_what_no_longer_fits(
-    label_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = shutil.copytree(label_run.result.task.data_dir, tmp_path / "data")
     task = label_run.result.task.model_copy(update={"data_dir": str(data)})
-    code = {name: lambda prompt: fenced(KEEPING) for name in ("init", "test")}
+    code = {name: lambda prompt: fenced(SOLUTION) for name in ("init", "test")}
     mind = Mind(overrides={**code, "test-subsampling_extract": lambda prompt: "There is none."})
     run_dir = tmp_path / "run"
     run_pipeline_sync(task, settings(M=1, T=1, K=1, L=1), run_dir=run_dir, agents=MindAgents(mind), console=False)
     run = Run(run_dir)
-    kept = RunFolder(run_dir).model / "mean.json"
+    kept = RunFolder(run_dir).model / "means.json"
 
     def predicts(mean: float) -> str:
         assert list(run.predict(NEW)["label"]) == pytest.approx([mean] * 3)
@@ -91,13 +67,11 @@ def test_a_prediction_takes_what_the_final_run_has_fitted_and_fits_anew_what_no_
     kept.write_text("no JSON", encoding="utf-8")
     assert "fitted" in predicts(0.5) and "it is run again without" in caplog.text
     assert "loaded" in predicts(0.5)
-    train = data / "train.csv"
-    train.write_text(
-        train.read_text(encoding="utf-8") + "".join(f"{i},1,1\n" for i in range(900, 960)), encoding="utf-8"
-    )
+    rows = data / "train.csv"
+    rows.write_text(rows.read_text(encoding="utf-8") + "".join(f"{i},1,1\n" for i in range(900, 960)), encoding="utf-8")
     assert "fitted" in predicts(0.75)
     result = json.loads(RunFolder(run_dir).result.read_text(encoding="utf-8"))
-    result["final_solution"]["content"] = KEEPING.replace("/ len(rows)", "/ len(rows) * 2")
+    result["final_solution"]["content"] = SOLUTION.replace("/ len(prices)", "/ len(prices) * 2")
     RunFolder(run_dir).result.write_text(json.dumps(result), encoding="utf-8")
     assert "fitted" in predicts(1.5)
 

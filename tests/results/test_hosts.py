@@ -58,9 +58,7 @@ def campaign_of(folder: Path, task: TaskDescription, *does: str) -> Campaign:
 
 
 @pytest.mark.usefixtures("cluster")
-async def test_each_run_is_an_actor_and_one_that_is_lost_goes_on_elsewhere_at_no_more_cost(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_each_run_is_an_actor_and_a_lost_one_costs_no_more(task: TaskDescription, tmp_path: Path) -> None:
     entries = await campaign_of(tmp_path / "c", task, "go", "die").run(scripted)
     assert [(entry.state, entry.message) for entry in entries] == [("finished", "")] * 2
     calm, lost = (tmp_path / "c" / entry.folder for entry in entries)
@@ -75,9 +73,7 @@ async def test_each_run_is_an_actor_and_one_that_is_lost_goes_on_elsewhere_at_no
 
 
 @pytest.mark.usefixtures("cluster")
-async def test_a_campaign_that_is_stopped_stops_its_actors_and_goes_on_later(
-    task: TaskDescription, tmp_path: Path
-) -> None:
+async def test_a_stopped_campaign_stops_its_actors_and_goes_on_later(task: TaskDescription, tmp_path: Path) -> None:
     campaign = campaign_of(tmp_path / "c", task, "wait")
     running = asyncio.create_task(campaign.run(scripted))
     run_dir = tmp_path / "c" / campaign.entries[0].folder
@@ -103,9 +99,7 @@ def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_t
     assert find_hosts(online, tmp_path, data, living) == [], "no credential there"
 
 
-async def test_a_machine_that_joins_the_cluster_later_gets_runs_as_well(
-    cluster: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_a_machine_that_joins_the_cluster_later_gets_runs_too(cluster: dict[str, Any], tmp_path: Path) -> None:
     find = partial(find_hosts, CONFIG, tmp_path, (str(tmp_path),))
     hosts = Hosts(scripted, find, Shares.of(CONFIG), None)
     assert [len(await hosts.look_around()) for _ in range(2)] == [3, 0]

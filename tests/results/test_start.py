@@ -18,14 +18,13 @@ from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.results.source import Estimate, estimate, in_words, is_data_file, make_task, taken_in
 from mle_star.run.folder import callable_name
+from tests.conftest import Captured, Patch
 from tests.results.conftest import houses
 from tests.views.journals import Invented
 
-Captured = pytest.CaptureFixture[str]
-
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A folder with the same houses in every form that people have."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "houses.csv").write_text(houses(), encoding="utf-8")
@@ -42,12 +41,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "source", ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "folder"], ids=str
-)
-def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(
-    place: Path, capfd: pytest.CaptureFixture[str], source: str
-) -> None:
+@pytest.mark.parametrize("source", ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "folder"])
+def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path, capfd: Captured, source: str) -> None:
     before = sorted(place.rglob("*"))
     words = ["run", source, "--target", "price", "--model", "offline", "-M", "1", "-T", "1", "-K", "1", "-L", "1"]
     assert main([*words, "--dry-run"]) == 0

@@ -32,12 +32,11 @@ from mle_star.search.final_result import rescore
 from mle_star.views import RunStory
 from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict
+from tests.conftest import Captured, Logs, Patch
 from tests.execution.conftest import FixedExecutor
 from tests.pipeline.mind import MindAgents
 from tests.results.conftest import fit_houses, house_mind, houses
 from tests.views.journals import Invented
-
-Captured = pytest.CaptureFixture[str]
 
 
 def rewritten(run: Run, target: Path, **changes: dict[str, object]) -> Run:
@@ -74,9 +73,7 @@ async def test_new_rows_keep_their_order_and_index_also_under_a_running_event_lo
     assert "loaded" in (house_run.path / "logs" / "predict.log").read_text(encoding="utf-8"), "nothing is fitted twice"
 
 
-def test_the_command_reads_other_dialects_and_writes_a_table(
-    house_run: Run, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_reads_other_dialects(house_run: Run, tmp_path: Path, capsys: Captured, monkeypatch: Patch) -> None:
     monkeypatch.chdir(house_run.path.parents[1])
     new, out = tmp_path / "new.csv", tmp_path / "out.csv"
     new.write_text("kind;rooms;note\nsmall;3,5;x\nlarge;;y\n", encoding="utf-8")
@@ -105,9 +102,7 @@ def test_the_command_reads_other_dialects_and_writes_a_table(
         ("3,4\n5,6\n", "no header line"),
     ],
 )
-def test_rows_that_do_not_fit_the_training_data_are_refused(
-    house_run: Run, tmp_path: Path, new: object, message: str
-) -> None:
+def test_rows_unlike_the_training_data_are_refused(house_run: Run, tmp_path: Path, new: object, message: str) -> None:
     if isinstance(new, str) and "\n" in new:
         (tmp_path / "new.csv").write_text(new, encoding="utf-8")
         new = tmp_path / "new.csv"
@@ -134,9 +129,7 @@ def test_new_rows_are_never_written_into_a_file_of_the_user(tmp_path: Path) -> N
         write_new(pandas.DataFrame({"id": ["Łódź"]}), tmp_path / "shown.csv", Form(encoding="cp1252"))
 
 
-def test_a_run_folder_chooses_neither_interpreter_nor_caches_nor_network(
-    house_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, caplog: Logs, monkeypatch: Patch) -> None:
     """It may come from somebody else."""
     evil = tmp_path / "evil"
     evil.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {sys.executable} "$@"\n', encoding="utf-8")
@@ -159,9 +152,7 @@ def test_a_run_folder_chooses_neither_interpreter_nor_caches_nor_network(
     assert (tmp_path / "ran").exists(), "what the user says counts"
 
 
-def test_a_script_that_fails_says_why_and_one_that_takes_too_long_costs_nothing_of_what_was_fitted(
-    house_run: Run, tmp_path: Path
-) -> None:
+def test_a_failing_script_says_why_and_a_slow_one_leaves_what_was_fitted(house_run: Run, tmp_path: Path) -> None:
     house_run.predict(NEW)
     moved = shutil.copytree(house_run.path, tmp_path / "moved", symlinks=True)
     slow = FixedExecutor(timed_out=True, exit_code=-9)
@@ -301,9 +292,7 @@ def test_a_run_that_is_still_going_is_not_to_be_resumed(tmp_path: Path, capsys: 
     assert "is still running" in said and "resume" not in said
 
 
-def test_a_leaderboard_ranks_scripts_and_marks_the_final_solution(
-    label_run: Run, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leaderboard_ranks_scripts_and_marks_the_final(label_run: Run, capsys: Captured, monkeypatch: Patch) -> None:
     table = label_run.leaderboard()
     assert list(table["score"]) == sorted(table["score"], reverse=True) and len(table) >= 6
     assert table["chosen"].sum() >= 1
@@ -315,9 +304,7 @@ def test_a_leaderboard_ranks_scripts_and_marks_the_final_solution(
     assert json.loads(capsys.readouterr().out)[0]["score"] == table["score"].iloc[0]
 
 
-def test_all_runs_are_ranked_task_by_task_and_one_that_cannot_be_read_is_named(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_runs_are_ranked_by_task_and_a_bad_one_named(tmp_path: Path, capsys: Captured, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(("houses", "cars", "houses")):
         Invented(seed=number, M=2, T=1, K=1, L=1, name=name).write(tmp_path / "runs" / f"run-{number}")
@@ -334,7 +321,7 @@ def test_all_runs_are_ranked_task_by_task_and_one_that_cannot_be_read_is_named(
     assert err.startswith("note: left out: ") and "damaged" in err and err.count("\n") == 1
 
 
-def test_another_script_is_promoted_and_the_journal_keeps_the_one_before(label_run: Run, tmp_path: Path) -> None:
+def test_another_script_is_promoted_and_the_report_is_about_it(label_run: Run, house_run: Run, tmp_path: Path) -> None:
     run = Run(shutil.copytree(label_run.path, tmp_path / "promoted", symlinks=True))
     before = len(list(read_journal(run.path / "journal.jsonl")))
     step, score = promote(run.path, "phase1/candidate-0")
@@ -345,25 +332,7 @@ def test_another_script_is_promoted_and_the_journal_keeps_the_one_before(label_r
     assert len(list(read_journal(run.path / "journal.jsonl"))) == before + 1
     with pytest.raises(ConfigError, match="no scored script at 'phase9'; there are phase1/candidate-"):
         promote(run.path, "phase9")
-
-
-def test_two_runs_are_compared_and_scores_measured_anew_in_whole_lines(
-    label_run: Run, house_run: Run, capsys: Captured
-) -> None:
-    assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
-    out = capsys.readouterr().out
-    assert "labels, accuracy (higher is better)" in out and "houses, mae (lower is better)" in out
-    assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
-    assert "their scores are not comparable" in out
-    assert main(["score", str(house_run.path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("phase1/candidate-0/script ") and all(len(line.split()) > 3 for line in lines)
-
-
-def test_the_report_of_a_script_that_was_promoted_by_hand_is_about_that_script(
-    house_run: Run, tmp_path: Path, capsys: Captured
-) -> None:
-    run = Run(shutil.copytree(house_run.path, tmp_path / "promoted", symlinks=True))
+    run = Run(shutil.copytree(house_run.path, tmp_path / "houses", symlinks=True))
     assert "Predicted vs actual" in run.report.read_text(encoding="utf-8")
     assert main(["promote", str(run.path), "phase1/candidate-0"]) == 0
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
@@ -376,9 +345,18 @@ def test_the_report_of_a_script_that_was_promoted_by_hand_is_about_that_script(
     assert "By hand" in page and "Predicted vs actual" not in page, "that was another script's"
 
 
-def test_an_export_is_all_that_another_machine_needs(
-    house_run: Run, label_run: Run, tmp_path: Path, capsys: Captured
-) -> None:
+def test_two_runs_are_compared_and_scores_measured_anew(label_run: Run, house_run: Run, capsys: Captured) -> None:
+    assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "labels, accuracy (higher is better)" in out and "houses, mae (lower is better)" in out
+    assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
+    assert "their scores are not comparable" in out
+    assert main(["score", str(house_run.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("phase1/candidate-0/script ") and all(len(line.split()) > 3 for line in lines)
+
+
+def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_path: Path, capsys: Captured) -> None:
     target = tmp_path / "taken-along"
     assert main(["export", str(house_run.path), str(target)]) == 0
     names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
@@ -413,7 +391,7 @@ def test_requirements_are_what_scripts_import_in_the_version_that_ran() -> None:
     ]  # fmt: skip
 
 
-def test_a_notebook_shows_a_run_and_its_model_in_a_few_lines(house_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_a_run_and_its_model_in_a_few_lines(house_run: Run, monkeypatch: Patch) -> None:
     monkeypatch.chdir(house_run.path.parents[1])
     model = load_model(house_run.path)
     for shown in (house_run._repr_html_(), model._repr_html_(), repr(house_run), repr(model)):

@@ -25,6 +25,7 @@ from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
 from mle_star.testing import ScriptedBrain
+from tests.conftest import Logs, Patch
 from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged
 
 pytestmark = pytest.mark.long
@@ -72,9 +73,7 @@ def test_the_forecast_knows_the_roles(task: TaskDescription) -> None:
 
 
 @pytest.mark.req("REQ-OR-005", "REQ-OR-006", "REQ-OR-008", "REQ-OR-009")
-async def test_a_client_knows_fourteen_agents_and_nothing_of_the_users_own_settings(
-    open_bench: OpenBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_has_agents_not_user_settings(open_bench: OpenBench, tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "work" / ".claude").mkdir(parents=True)
     for name, text in {
         "CLAUDE.md": "Always answer in Latin.",
@@ -135,7 +134,7 @@ async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench
 
 
 @pytest.mark.req("REQ-OR-006", "REQ-SF-038", "REQ-P2O-034")
-async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, caplog: Logs) -> None:
     caplog.set_level(logging.DEBUG, "mle_star.sdk")
 
     def logged(level: int) -> str:
@@ -166,7 +165,7 @@ async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, cap
 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-032")
-async def test_cost_is_counted_once_by_path_and_total(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_cost_is_counted_once_by_path_and_total(open_bench: OpenBench, caplog: Logs) -> None:
     caplog.set_level(logging.INFO, logger="mle_star.sdk")
     budget = Budget(PipelineConfig(max_budget_usd=0.04))
     async with open_bench(client_reuse="clear", options={"budget": budget}) as bench:
@@ -230,7 +229,7 @@ async def test_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBen
 
 
 @pytest.mark.req("REQ-OR-056")
-async def test_more_paths_than_sessions_wait_and_warn(open_bench: OpenBench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_more_paths_than_sessions_wait_and_warn(open_bench: OpenBench, caplog: Logs) -> None:
     order: list[str] = []
 
     class Counting:

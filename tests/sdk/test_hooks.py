@@ -24,6 +24,7 @@ from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_co
 from mle_star.run.budget import Budget
 from mle_star.sdk.definitions import list_data_files
 from mle_star.sdk.hooks import HURRY, Guard
+from tests.conftest import Logs, Patch
 from tests.sdk.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")
@@ -40,15 +41,13 @@ async def act(bench: Bench, *calls: BrainReply) -> list[str]:
     return list(bench.brain.requests[-1].tool_results)
 
 
-def logged(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
+def logged(caplog: Logs, event: str) -> list[dict[str, Any]]:
     entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
     return [entry for entry in entries if entry["event"] == event]
 
 
 @pytest.mark.req("REQ-OR-011", "REQ-OR-031", "REQ-OR-033", "REQ-OR-035")
-async def test_tools_are_logged_checked_and_counted_and_what_they_start_ends_with_the_run(
-    open_bench: OpenBench, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tool_use_is_supervised(open_bench: OpenBench, tmp_path: Path, caplog: Logs, monkeypatch: Patch) -> None:
     monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
     caplog.set_level(logging.INFO, logger="mle_star.sdk")
     outside, seconds = tmp_path / "outside.txt", str(uuid.uuid4().int % 10**12)
@@ -108,7 +107,7 @@ async def test_tools_are_logged_checked_and_counted_and_what_they_start_ends_wit
     ],
 )
 async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
-    open_bench: OpenBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, words: str
+    open_bench: OpenBench, tmp_path: Path, monkeypatch: Patch, broken: str, words: str
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -161,9 +160,7 @@ async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: O
 
 
 @pytest.mark.req("REQ-OR-010")
-async def test_without_our_tools_agents_do_with_those_of_the_cli(
-    open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_agents_can_do_without_our_tools(open_bench: OpenBench, monkeypatch: Patch, caplog: Logs) -> None:
     async with AsyncExitStack() as stack:
         with monkeypatch.context() as trouble:
             trouble.setitem(sys.modules, "claude_agent_sdk", None)  # so that nothing can be imported from it

@@ -144,11 +144,9 @@ class Invented:
             self._call(f"{step}/leakage-detection", m.AgentType.leakage, "detection")
             works = index < self.M - 1 or self.M == 1
             scores.append(self._script(f"{step}/script", self._level(0.02 * index)) if works else self._broken(step))
-        for index, score in enumerate(scores):
+        for i, score in enumerate(scores):
             error = "" if score is not None else self.words or ERROR
-            self._say(
-                ev.CandidateEvaluated, f"phase1/candidate-{index}", model_name=names[index], score=score, error=error
-            )
+            self._say(ev.CandidateEvaluated, f"phase1/candidate-{i}", model_name=names[i], score=score, error=error)
         best: Any = best_score(scores, self.direction)
         initial = self._made[f"phase1/candidate-{scores.index(best)}"]
         for index in range(1, self.M - scores.count(None)):

@@ -19,9 +19,9 @@ from mle_star.run.events import AgentFinished, ScriptFinished
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.shelf import Comparison
+from tests.conftest import Captured, Patch
 from tests.views.journals import Invented, write_journal
 
-Captured = pytest.CaptureFixture[str]
 LONG = "zz-a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
 
 
@@ -51,9 +51,7 @@ def said(capsys: Captured, *words: str | Path, code: int = 0) -> str:
     return err if code else out
 
 
-def test_runs_lists_every_run_with_score_cost_time_and_state_also_for_programs(
-    runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     lines = {line.split()[0]: line for line in said(capsys, "runs", runs_dir).splitlines()[1:]}
     states = {"good": "completed", "bad": "failed", "broken-off": "stopped", "damaged": "damaged", LONG: "completed"}
@@ -72,9 +70,7 @@ def test_runs_lists_every_run_with_score_cost_time_and_state_also_for_programs(
     assert "is no folder" in said(capsys, "runs", runs_dir / "nowhere", code=1)
 
 
-def test_show_lists_the_steps_and_shows_one_of_them_and_no_script_drives_the_terminal(
-    runs_dir: Path, tmp_path: Path, capsys: Captured
-) -> None:
+def test_show_lists_steps_and_no_script_drives_the_terminal(runs_dir: Path, tmp_path: Path, capsys: Captured) -> None:
     run_dir = runs_dir / "good"
     events = list(read_journal(run_dir / "journal.jsonl"))
     calls, scripts = ([e for e in events if isinstance(e, kind)] for kind in (AgentFinished, ScriptFinished))
@@ -143,9 +139,7 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
     assert (process.returncode, err.strip()) == (0, "no longer served")
 
 
-def test_a_run_is_found_by_its_name_its_beginning_and_as_the_latest_and_report_says_where_it_wrote(
-    runs_dir: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_found_by_name_beginning_or_as_latest(runs_dir: Path, capsys: Captured, monkeypatch: Patch) -> None:
     path = Path(said(capsys, "report", runs_dir / "bad").strip())
     assert path == (runs_dir / "bad" / "report.html").absolute() and "Failed" in path.read_text(encoding="utf-8")
     assert "line 1" in said(capsys, "report", runs_dir / "damaged", code=1)

@@ -137,9 +137,7 @@ def rows_in(written: str, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}])
-def test_a_terminal_gets_a_moving_screen_that_resizes_where_keys_leave_no_mark_and_then_the_summary(
-    plain: dict[str, str], run_dir: Path
-) -> None:
+def test_a_terminal_gets_a_screen_that_resizes_and_then_the_summary(plain: dict[str, str], run_dir: Path) -> None:
     written = play(run_dir, plain)
     assert "\x1b[2K" in written or "\x1b[1A" in written  # the screen is drawn over itself
     assert "^C" not in written and "typed" not in written

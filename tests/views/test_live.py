@@ -54,9 +54,7 @@ class RunInThread:
 
 
 @pytest.mark.browser
-def test_finish_now_ends_the_run_with_a_submission_and_stop_asks_once_more_and_stops_at_once(
-    task: TaskDescription, tmp_path: Path, watch: Watch
-) -> None:
+def test_finish_now_submits_and_stop_asks_again_and_stops(task: TaskDescription, tmp_path: Path, watch: Watch) -> None:
     finished, stopped = tmp_path / "finished", tmp_path / "stopped"
     run = RunInThread(task, finished, waits="planner", T=40, K=10)
     with served(LiveServer(finished)) as server:
@@ -93,9 +91,7 @@ def test_finish_now_ends_the_run_with_a_submission_and_stop_asks_once_more_and_s
 
 @pytest.mark.browser
 @pytest.mark.long
-def test_the_page_follows_a_run_of_the_embedded_engineer_from_beginning_to_end(
-    data_dir: Path, tmp_path: Path, watch: Watch
-) -> None:
+def test_the_page_follows_a_run_of_the_engineer_to_its_end(data_dir: Path, tmp_path: Path, watch: Watch) -> None:
     run_dir, dice = tmp_path / "run", random.Random(1)
     rows = ((i, i * 7 % 50, "ab"[i % 2], int((i * 7 % 50 > 25) ^ (dice.random() < 0.1))) for i in range(1000, 1600))
     lines = ["id,size,kind,label", *(",".join(map(str, row)) for row in rows)]  # a tenth of the labels are wrong
@@ -182,9 +178,7 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
             assert control.read_text() == f"{word}\n"
 
 
-def test_only_the_files_of_a_result_are_served_and_no_page_can_be_framed_cached_or_reached_from_elsewhere(
-    tmp_path: Path,
-) -> None:
+def test_only_files_of_a_result_are_served_and_no_page_is_framed_cached_or_reached_from_afar(tmp_path: Path) -> None:
     Invented().write(tmp_path / "run")
     (tmp_path / "secret.txt").write_text("secret")
     with served(LiveServer(tmp_path / "run")) as server:

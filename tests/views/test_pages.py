@@ -53,9 +53,7 @@ def words(page: Page, place: str) -> str:
     return page.locator(place).inner_text()
 
 
-def test_a_report_works_wherever_it_is_sent_with_the_verdict_first_and_every_section(
-    run_dir: Path, tmp_path: Path, watch: Watch
-) -> None:
+def test_a_report_works_anywhere_with_verdict_and_every_section(run_dir: Path, tmp_path: Path, watch: Watch) -> None:
     story, alone = RunStory.of(run_dir), tmp_path / "mail" / "somewhere.html"
     alone.parent.mkdir()
     shutil.copy(run_dir / "report.html", alone)
@@ -89,9 +87,7 @@ def test_a_report_works_wherever_it_is_sent_with_the_verdict_first_and_every_sec
 
 
 @pytest.mark.parametrize("direction", MetricDirection)
-def test_the_charts_have_one_mark_for_everything_in_the_journal_and_can_be_read_without_being_seen(
-    direction: MetricDirection, tmp_path: Path, watch: Watch
-) -> None:
+def test_charts_show_the_whole_journal_also_in_words(direction: MetricDirection, tmp_path: Path, watch: Watch) -> None:
     events = Invented(seed=5, L=3, T=2, direction=direction).write(tmp_path / "run")
     page = watch().open(write_report(tmp_path / "run"))
     story = RunStory.from_events(events)
@@ -296,9 +292,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 
 @pytest.mark.parametrize("name", ["report", "failed", "live", "ui", "compare", "campaign"])
-def test_nothing_overlaps_or_sticks_out_and_everybody_can_use_it(
-    name: str, places: dict[str, str], watch: Watch
-) -> None:
+def test_nothing_overlaps_or_sticks_out_and_all_can_use_it(name: str, places: dict[str, str], watch: Watch) -> None:
     for width, scheme in SIGHTS:
         seen = watch(width=width, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
         page = seen.open(places[name])

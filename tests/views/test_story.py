@@ -70,9 +70,7 @@ def counts(story: RunStory) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt_in_order_of_time(
-    tmp_path: Path,
-) -> None:
+def test_a_story_of_a_journal_agrees_with_the_ledger_and_counts_attempts_in_order_of_time(tmp_path: Path) -> None:
     events = Invented(M=4, T=3, K=3, L=2, R=3).events()
     with Journal(tmp_path / "run" / "journal.jsonl") as journal:
         for event in events:
@@ -95,9 +93,7 @@ def test_a_story_from_a_journal_agrees_with_the_ledger_and_counts_every_attempt_
 
 @given(seed=st.integers(0, 10_000), at=st.integers(0, 200), direction=DIRECTIONS)
 @settings(max_examples=15)
-def test_hearing_what_an_earlier_process_said_once_more_changes_nothing_and_every_moment_can_be_read(
-    seed: int, at: int, direction: MetricDirection
-) -> None:
+def test_events_heard_twice_change_nothing_at_any_moment(seed: int, at: int, direction: MetricDirection) -> None:
     events = Invented(seed=seed, T=2, K=2, direction=direction).events()
     again = RunStory.from_events([*events[: at + 1], *events[: at + 1]])
     counts(again)
@@ -121,9 +117,7 @@ def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(dire
 
 @given(seed=st.integers(0, 10_000), direction=DIRECTIONS)
 @settings(max_examples=15)
-def test_what_a_leaking_script_scored_counts_no_longer_and_a_fixed_one_has_its_new_score(
-    seed: int, direction: MetricDirection
-) -> None:
+def test_a_leaking_script_loses_its_score_and_a_fixed_one_has_a_new(seed: int, direction: MetricDirection) -> None:
     events = Invented(seed=seed, direction=direction).events()[:-1]
     leader = RunStory.from_events(events).bests[-1]
     ran = next(event for event in events if isinstance(event, ev.ScriptFinished) and event.step == leader.step)
@@ -245,9 +239,7 @@ def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search
     assert [row["step"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == ["phase1/candidate-0"]
 
 
-def test_a_leaderboard_and_the_summary_give_one_script_the_same_score(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_leaderboard_and_summary_give_a_script_one_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The list ranks by the rows of the search; of the final solution it also tells the score of the summary."""
     *before, end = Invented(seed=11, M=2, T=2, K=2).ended("phase1/candidate-0/script", expected=EXPECTED)
     write_journal(tmp_path, [*before, end.model_copy(update={"score": EXPECTED.score})])
@@ -366,9 +358,7 @@ def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) ->
         ({"promoted": "phase1/candidate-1"}, "in its place", "ready", ""),
     ],
 )
-def test_the_file_to_submit_is_described_by_what_was_found_in_it_and_how_it_was_made(
-    lineage: dict[str, Any], note: str, level: str, last: str, tmp_path: Path
-) -> None:
+def test_the_submission_is_described(lineage: dict[str, Any], note: str, level: str, last: str, tmp_path: Path) -> None:
     story = RunStory.from_events(Invented(seed=11).ended(lineage=lineage))
     file = Verdict(story, tmp_path).file
     assert (file.note, file.level) == (note, level)
