@@ -290,8 +290,6 @@ def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str,
     assert (block_in("all is new", START, "    x = 1"), block_in(START, START, "not there")) == ("all is new", "")
 
 
-# --- pieces of a reply that was cut at the limit of tokens -------------------------------------------------
-
 WHOLE = '''import json
 
 def doubled(x):

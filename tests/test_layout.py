@@ -70,8 +70,6 @@ def test_agents_and_phases_are_declared_once() -> None:
     assert [kind_of_script(step).value for step in scripts.split()] == kinds.split()
 
 
-# --- public names ------------------------------------------------------------------------------------------
-
 FIRST_PAGE = """
 AgentError ConfigError CredentialError DataModality ExecutionError FinalResult Measure MetricDirection MleStarError
 Model PipelineConfig PipelineError RoleSettings Run RunInterrupted SolutionScript TaskDescription TaskType __version__
@@ -115,8 +113,6 @@ def test_importing_needs_no_more_than_it_must(what: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
 
-
-# --- plain words, the same ones everywhere -----------------------------------------------------------------
 
 TEXTS = [
     *(path for end in ("*.py", "*.md", "*.j2") for folder in ("src", "docs") for path in (ROOT / folder).rglob(end)),

@@ -175,8 +175,6 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
         assert SCRIPT not in text
 
 
-# --- the points ------------------------------------------------------------------------------------------
-
 COMMON = {
     "PERSONA": r"Kaggle grandmaster",
     "SCORE_LINE": r"print[^.]*`Final Validation Performance: \{final_validation_score\}`",

@@ -54,7 +54,7 @@ WRONG: list[tuple[str, str]] = [
     ("watch good --port 70000", "--port"),
     # data
     ("init nowhere", "nowhere: no such folder"),
-    ("init classes/train.csv", "`mle-star run classes/train.csv` takes one file as it is"),
+    ("init classes/train.csv", "`mle-star run classes/train.csv` takes one file"),
     ("init empty", "empty"),
     ("init header", "a header and no rows"),
     ("init constant", "holds '5' in every row"),

@@ -71,8 +71,6 @@ def test_a_metric_is_found_in_prose(text: str, name: str | None) -> None:
     assert (found[0].name if found else None) == name
 
 
-# --- figures that can be worked out by hand --------------------------------------------------------------------
-
 LABELS = np.array(["a", "a", "b", "b"]), np.array(["a", "b", "b", "b"])
 YES = np.array(["no", "yes", "yes", "no"]), np.array(["no", "yes", "no", "no"])
 CHANCES = np.array([0, 0, 1, 1]), np.array([[0.9, 0.1], [0.6, 0.4], [0.65, 0.35], [0.2, 0.8]])
@@ -233,9 +231,6 @@ def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> N
 def test_each_metric_knows_its_range(name: str, value: float, possible: bool) -> None:
     metric = known_metric(name)
     assert (metric.low <= value <= metric.high) is possible
-
-
-# --- metrics of others --------------------------------------------------------------------------------------------
 
 
 def test_a_function_of_the_users_own_is_a_metric(tmp_path: Path) -> None:

@@ -165,9 +165,6 @@ def test_what_is_no_table_gets_one_line(name: str, content: bytes, words: str, t
     assert isinstance(said, str) and words in said and "\n" not in said
 
 
-# --- the layout -----------------------------------------------------------------------------------------------------
-
-
 def write(folder: Path, **tables: dict[str, list[Any]]) -> Path:
     for name, columns in tables.items():
         pandas.DataFrame(columns).to_csv(folder / f"{name}.csv", index=False)

@@ -54,9 +54,6 @@ def folder_of(
     return place
 
 
-# --- guessing what usual folders hold --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("target", "sample", "kind", "metric", "words"),
     [
@@ -160,9 +157,6 @@ def test_a_text_beside_the_data_names_the_metric(tmp_path: Path) -> None:
     )
     task = guess_task(tmp_path).task
     assert (task.evaluation_metric, task.metric_direction) == ("quadratic_weighted_kappa", "maximize")
-
-
-# --- never a crash ---------------------------------------------------------------------------------------
 
 
 def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
@@ -291,9 +285,6 @@ def test_no_content_makes_it_crash_and_its_task_is_read_back(tmp_path: Path, con
     assert load_task(tmp_path).evaluation_metric == guess.task.evaluation_metric
 
 
-# --- what the caller gives -------------------------------------------------------------------------------
-
-
 def test_what_is_given_replaces_the_guess(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, lambda i: 1 + i % 5, sample=1)
     with pytest.raises(ConfigError, match=r"the target is to be `f2`, but sample_submission\.csv asks for `goal`"):
@@ -322,8 +313,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path, given: dict[str, Any], words:
     with pytest.raises(ConfigError, match=words):
         guess_task(folder_of(tmp_path, lambda i: i % 2), **given)
 
-
-# --- task files ------------------------------------------------------------------------------------------
 
 GOOD = {
     "competition_id": "prices", "task_type": "regression", "data_modality": "tabular", "evaluation_metric": "rmse",
@@ -461,9 +450,6 @@ def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, na
     task = load_task(tmp_path)
     assert task.task_type == "classification"
     assert find_layout(tmp_path, task.description).target.names == guess.targets
-
-
-# --- the command -----------------------------------------------------------------------------------------
 
 
 def test_init_writes_the_task_and_says_why(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

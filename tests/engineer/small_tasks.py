@@ -294,9 +294,6 @@ TASKS: dict[str, MadeTask] = {
 }
 
 
-# --- tasks of several tables, or of tables that are written otherwise ---------------------------------------
-
-
 def kept(task: MadeTask) -> MadeTask:
     """A task among the others, by the name of its function."""
     TASKS[task.__name__] = task

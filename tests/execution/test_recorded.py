@@ -53,9 +53,6 @@ def notices(run: RunContext) -> list[tuple[str, str, str]]:
     return [(event.step, event.level, event.message) for event in run.journal.events if isinstance(event, ev.Notice)]
 
 
-# --- recording and replay -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("linked", [False, True])
 async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.TaskDescription, tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"allow_outside_links": linked, "briefing": () if linked else CONFIG.briefing})
@@ -196,9 +193,6 @@ async def test_changed_data_packages_seed_or_purpose_is_other_work(open_run: Ope
     assert len(executor.requests) == 6
 
 
-# --- the cache ----------------------------------------------------------------------------------------------
-
-
 async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: OpenRun) -> None:
     executor = Submitting()
     with open_run(CONFIG, executor) as run:
@@ -287,9 +281,6 @@ def test_the_data_digest_sees_names_and_contents_also_in_the_middle_of_large_fil
     assert len({*seen, data.digest()}) == 6
 
 
-# --- the best submission ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("direction", "kept"), [(m.MetricDirection.maximize, 0.7), (m.MetricDirection.minimize, 0.3)])
 async def test_the_best_valid_submission_is_saved(direction: m.MetricDirection, kept: float, open_run: OpenRun) -> None:
     with open_run(CONFIG, Submitting()) as opened:
@@ -342,9 +333,6 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
         assert ex.verify_submission(str(run.work_dir))
         assert finished(run)[-1].purpose == "submission"
         assert (best_score(run), kept_submission(run)) == (0.9, kept)
-
-
-# --- slots, places, what is told -----------------------------------------------------------------------------
 
 
 async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: OpenRun) -> None:
@@ -404,9 +392,6 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
     words = "the script changed the files in ./input, which are read-only; write to ./final or the current folder"
     assert result.error_traceback == f"{HEADER}\nPermissionError: {words}"
     assert (level, message) == ("error", f"{words}; restore {data} before you trust this run")
-
-
-# --- time, and what is left to the debugger ------------------------------------------------------------------
 
 
 class Turns(FixedExecutor):

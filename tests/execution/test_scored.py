@@ -346,9 +346,6 @@ async def test_files_of_a_script_that_found_no_room_are_swept(open_run: OpenRun)
             assert result.is_error and (run.work_dir / "cache.bin").exists() == bool(number)
 
 
-# --- a blend ----------------------------------------------------------------------------------------------
-
-
 MEMBER = """
 import csv, os, shutil
 rows = list(csv.DictReader(open('input/test.csv')))

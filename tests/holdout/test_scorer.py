@@ -60,8 +60,6 @@ def prepared(folder: Path, metric: str, run_dir: Path) -> HoldOut:
     return HoldOut.prepare(task, PipelineConfig(), run_dir, write=False)
 
 
-# --- scores, however truth and answers are spelled --------------------------------------------------------------------
-
 LISTS = ("cat", "dog", "cow"), ("a b", "b c", "a", "c"), ("7", "1 2", "01")
 LARGE = str(2**53), str(2**53 + 1), str(-(2**53) - 1), str(-(2**53))
 
@@ -124,9 +122,6 @@ def test_a_label_that_training_never_had_is_named(tmp_path: Path, metric: str) -
     assert (worth, why) == (None, "'d' is none of the classes ['a', 'b', 'c'] of the training rows")
 
 
-# --- the class that is looked for -------------------------------------------------------------------------------------
-
-
 def test_what_f1_looks_at_is_decided_by_all_rows_of_the_task(tmp_path: Path) -> None:
     truth = spread("0", "0", "0", "1")
     scorer = scorer_of(write(tmp_path / "two", truth, "0"), "f1")
@@ -147,8 +142,6 @@ def test_draws_without_a_positive_row_say_no_better_of_a_model_that_finds_none(t
     score, _, high = scorer.grade(nothing, range(ROWS))
     assert score == 0.0 and high < 0.9
 
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 GERMAN = {"1.234": 1234.0, "987,5": 987.5, "2.500": 2500.0, "350": 350.0, "1.100,25": 1100.25}
 
@@ -192,9 +185,6 @@ def test_margins_are_answers_where_only_their_order_counts(tmp_path: Path, metri
     assert ("far outside" in doubt) is bool(doubt) is is_doubted
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sample_header", ["id, y", "id,y "])
 @pytest.mark.parametrize("header", ["id, y", "id,y", " id ,y "])
 def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header: str, sample_header: str) -> None:
@@ -228,9 +218,6 @@ def test_one_target_that_is_no_number_is_not_held_against_every_script(tmp_path:
         folder = write(tmp_path / f"data-{place}", [*truth[:place], odd, *truth[place:]], "1.5")
         with pytest.raises((Unsupported, Ungradable), match="number"):
             prepared(folder, "rmse", tmp_path / f"run-{place}")
-
-
-# --- two sets of answers ----------------------------------------------------------------------------------------------
 
 
 def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
@@ -271,9 +258,6 @@ def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, s
     assert agreement(scorer, one, moved) == pytest.approx(shifted, abs=0.15)
     labels = scorer_of(tmp_path / "data", "accuracy")
     assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75
-
-
-# --- charts: what is confused, how far off, how sure, counted by hand ------------------------------------------------
 
 
 def charted(folder: Path, metric: str, truth: list[str], answers: list[str]) -> dict[str, Any]:

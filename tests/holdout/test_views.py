@@ -360,9 +360,6 @@ def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_pa
     pandas.testing.assert_frame_equal(solved(data, view), wanted)
 
 
-# --- which rows -------------------------------------------------------------------------------------------------------
-
-
 @settings(deadline=None, max_examples=40)
 @given(
     kind=st.sampled_from(["classes", "quantiles", "groups", "random"]),
@@ -417,9 +414,6 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
     persons = {**train, "day": [f"p{i // 10}" for i in range(300)]}
     tables(tmp_path, train=persons, test={"id": range(300, 400), "day": [f"q{i // 10}" for i in range(100)]})
     assert (opened(tmp_path).rule.kind, opened(tmp_path).rule.column) == ("groups", "day")
-
-
-# --- blends ----------------------------------------------------------------------------------------------------
 
 
 HOURS = [1_577_836_800 + 3600 * i for i in range(390)]
@@ -548,9 +542,6 @@ def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str
         scorer.score(dict.fromkeys(range(ROWS), (str(share),)), range(ROWS))
     )
     assert f"a single probability is that of '{likely}'" in data_brief(folder, "Predict `y`.")
-
-
-# --- names of rows ----------------------------------------------------------------------------------------------
 
 
 def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: Path) -> None:

@@ -79,9 +79,6 @@ def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
     return {f"{below}{name}": outcome for name in names.split()}
 
 
-# --- Phase 1 ---------------------------------------------------------------------------------------------
-
-
 def leaks_of_phase1(call: ScriptedCall) -> Any:
     leaks = {"candidate-1": "level = 0.6", "leakage": "level = 0.8"}
     found = [line for place, line in leaks.items() if place in call.step.split("/") and f"{line}\n" in call.prompt]
@@ -146,9 +143,6 @@ PHASE1 = Play(
     },
     lambda: (found := partial_phase1()) and (*found.candidate_scores, found.initial_score),
 )
-
-
-# --- Phase 2 ---------------------------------------------------------------------------------------------
 
 
 CRASHES, REPAIRED, LEAKS = (
@@ -250,9 +244,6 @@ OUTER = Play(
 )
 
 
-# --- Phase 3 ---------------------------------------------------------------------------------------------
-
-
 async def play_phase3(run: ScriptedRun) -> Outcome:
     result = await run_phase3([run.given(one) for one in INPUTS], run.task, run.config)
     assert len(result.ensemble_plans) == len(result.ensemble_scores) == len(result.attempts)
@@ -287,9 +278,6 @@ PHASE3 = Play(
     {"r-0": None, "r-1": [0.7]},
     lambda: (found := partial_phase3("", INPUTS)) and found.ensemble_scores,
 )
-
-
-# --- finalization ----------------------------------------------------------------------------------------
 
 CUT = "rows = list(range(9))\nrows = rows[:5]\nlevel = 0.7\nprint(f'Final Validation Performance: {level}')"
 BEST = solution(CUT, score=0.7, phase=SolutionPhase.refined)
@@ -330,9 +318,6 @@ FINALIZATION = Play(
     (0.6, None),
     {"finalization/test-contamination": (0.7, None), "finalization": (0.6, "Novel")},
 )
-
-
-# --- the contract ----------------------------------------------------------------------------------------
 
 PLAYS = {
     "Phase 1": PHASE1, "inner loop": INNER, "outer loop": OUTER, "Phase 3": PHASE3, "finalization": FINALIZATION,

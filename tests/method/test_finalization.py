@@ -210,8 +210,6 @@ async def test_what_test_scripts_print_is_no_score_and_a_kept_submission_is_used
     assert second.final_solution == best and Path(second.submission_path).is_file()
 
 
-# --- money and time --------------------------------------------------------------------------------------
-
 FIRST = ["test-subsampling_extract", "test-subsampling_remove"]
 
 

@@ -42,8 +42,6 @@ def stage(run: ScriptedRun, *scores: float, merges: tuple[float, ...] = ()) -> P
     return candidates(run, *(script(score, note=f"m{i}") for i, score in enumerate(scores)))
 
 
-# --- retrieval -------------------------------------------------------------------------------------------
-
 NAMELESS = {"models": [{"model_name": "", "example_code": "x"}]}
 REASONS = [reason for reason in get_args(AgentFailure) if reason != "auth"]
 

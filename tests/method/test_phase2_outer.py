@@ -169,8 +169,6 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
     assert all("old" in section(prompt, "Code blocks improved before") for prompt in prompts), "the same inputs"
 
 
-# --- the study -------------------------------------------------------------------------------------------
-
 STUDY = SolutionScript(content="print('Ablation baseline: 0.5')", phase=SolutionPhase.refined)
 
 

@@ -116,9 +116,6 @@ def test_with_no_scored_ensemble_phase_2_has_the_time_of_phase_3(quick_path: Pat
         assert seconds == pytest.approx(9000 * share, rel=0.01)
 
 
-# --- the share of Phase 1 --------------------------------------------------------------------------------
-
-
 @contextmanager
 def opened(root: Path, clock: Callable[[], float]) -> Iterator[ScriptedRun]:
     """A run that has just opened Phase 1, which has 100 s; scripts run one at a time, and take no time."""

@@ -98,9 +98,6 @@ def connected(address, family=socket.AF_UNIX, kind=socket.SOCK_STREAM):
     return True
 
 
-# --- attempts of more than a line
-
-
 def find_hidden_labels(w):
     found = set()
     for root in (".", "input", w["task"], os.path.dirname(w["task"]), w["home"], "/tmp", "/var/tmp", "/dev/shm"):
@@ -199,9 +196,6 @@ def named_later(path, bits):
     os.link(f"/proc/self/fd/{number}", path, follow_symlinks=True)
 
 
-# --- for a later script
-
-
 def elsewhere(w):
     return ("..", w["view"], w["data_file"], w["outside"])
 
@@ -224,8 +218,7 @@ def leave(w):
         quietly(os.chmod, place, 0)
 
 
-# --- all of them, by the names that they have in the documentation; a list that holds anything is a success
-
+# By the names that they have in the documentation; a list that holds anything is a success.
 ATTACKS = {
     # reading
     "read a file in the home folder": lambda w: read(w["home_file"]),

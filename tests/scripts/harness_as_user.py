@@ -97,9 +97,6 @@ async def sleep():
     await run(ex.LocalExecutor(sandbox=SANDBOX), FOLDER, code, timeout=600)
 
 
-# --- a harness under attack ---------------------------------------------------------------------------------
-
-
 def examined(task):
     """A task with labels that are like no other number, and a hold-out on it: what is hidden is told by its digest."""
     from mle_star.holdout.holdout import HoldOut

@@ -265,8 +265,6 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
     assert len(set(others)) == 9 and others[0] == client(time_limit_seconds=5).fingerprint(CODER)
 
 
-# --- servers that know less of the API than Anthropic's: no tools, JSON as small models write it ----------------------
-
 RETRIEVER = agent_config(AgentType.retriever)
 SMALL_MODEL = '''Sure! Here are the models:
 ```json

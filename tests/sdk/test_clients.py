@@ -103,9 +103,6 @@ async def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_
         assert proxy.environment("coder", None)["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] == "1"
 
 
-# --- which agents there are, what they know and which tools they get ----------------------------------------
-
-
 WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
 
 

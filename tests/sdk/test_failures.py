@@ -178,9 +178,6 @@ async def test_a_call_that_hangs_or_is_cancelled_ends_with_the_cost_of_what_was_
         assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(0.003)]
 
 
-# --- clients come and go: never too many, none left behind; checked by real processes -----------------------
-
-
 REPO = Path(__file__).parents[2]
 
 SCRIPT = """

@@ -171,8 +171,6 @@ async def test_agents_can_do_without_our_tools(open_bench: OpenBench, monkeypatc
         assert "Read" in tools and not any(name.startswith("mcp__") for name in tools)
 
 
-# --- what the guard refuses by its text, and what it lets through: the rest is for the sandbox ----------------------
-
 WORK = Path("/srv/mle/work")
 guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b", "curl [unbalanced"))
 

@@ -150,9 +150,6 @@ async def test_the_same_seed_spoils_the_same_replies() -> None:
     assert set(filter(None, first)) == set(FAULT_NAMES)
 
 
-# --- the proxy: who may use it, what it passes on, and that nobody learns what it holds -------------------------------
-
-
 @pytest.mark.req("REQ-OR-046")
 async def test_requests_go_out_with_the_credential_and_the_agents_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

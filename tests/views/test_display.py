@@ -57,9 +57,6 @@ def shown(story: RunStory, width: int, height: int) -> list[str]:
     return STYLES.sub("", out.getvalue()).rstrip("\n").split("\n")
 
 
-# --- the screen --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("words", ["", "[bold red]x[/] \x1b[2J\x1b]0;t\x07 \u202e evil\nline"])
 def test_the_screen_fits_the_terminal_at_every_moment_and_no_name_styles_it_or_drives_the_terminal(words: str) -> None:
     story = RunStory()
@@ -96,9 +93,6 @@ def test_a_sparkline_rises_with_the_best_score_and_never_falls(scores: list[floa
     assert heights == sorted(heights)
     if line and len({*scores}) > 1 and heights[-1] != heights[0]:
         assert (heights[0], heights[-1]) == (0, len(BLOCKS) - 1)
-
-
-# --- a real terminal ---------------------------------------------------------------------------------------------
 
 
 def play(run_dir: Path, environ: dict[str, str]) -> str:
@@ -149,9 +143,6 @@ def test_a_terminal_gets_a_screen_that_resizes_and_then_the_summary(plain: dict[
     assert any(row.startswith("╭") for row in rows_in(screens, 60))
     assert "spaceship-passengers · sonnet" in screens
     assert "submission" in end and "improved by" in end
-
-
-# --- lines and JSON ----------------------------------------------------------------------------------------------
 
 
 def shown_by(mode: str, run_dir: Path) -> tuple[str, str, list[AnyEvent]]:

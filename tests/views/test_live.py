@@ -50,9 +50,6 @@ class RunInThread:
         self.end: Future[FinalResult] = ThreadPoolExecutor(1).submit(run)
 
 
-# --- in the browser ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.browser
 def test_finish_now_submits_and_stop_asks_again_and_stops(task: TaskDescription, tmp_path: Path, watch: Watch) -> None:
     finished, stopped = tmp_path / "finished", tmp_path / "stopped"
@@ -131,9 +128,6 @@ def test_the_page_follows_a_run_of_the_engineer_to_its_end(data_dir: Path, tmp_p
         assert place.locator("#scores .mark").count() == len(story.attempts)
     assert report.locator("details.try").count() == len(story.refinements) == 1
     assert (seen.complaints, seen.requests) == ([], [(run_dir / "report.html").as_uri()])
-
-
-# --- the guard ---------------------------------------------------------------------------------------------------
 
 
 def ask(server: GuardedServer, method: str, path: str, **headers: str) -> tuple[int, str]:
@@ -215,9 +209,6 @@ def test_the_list_of_runs_has_the_same_guard_and_shows_nothing_but_its_runs(tmp_
         for path in (*(f"/runs/{one}?" for one in elsewhere), "/compare?a=one&b=elsewhere&"):
             assert ask(server, "GET", f"{path}{token}")[0] == 404, path
         assert f"{text.score(server.glances()[0].score)}" in ask(server, "GET", f"/rows?{token}")[1]
-
-
-# --- following ---------------------------------------------------------------------------------------------------
 
 
 def test_a_follower_reads_whole_lines_only_survives_damage_and_sees_that_a_process_died(tmp_path: Path) -> None:

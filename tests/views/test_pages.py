@@ -227,9 +227,6 @@ def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch
         write_report(tmp_path)
 
 
-# --- how all pages look -------------------------------------------------------------------------------------------
-
-
 def scored(invented: Invented) -> list[ev.AnyEvent]:
     """A run with everything that a harness that scores by hidden rows adds."""
     expected = EXPECTED.model_copy(update={"printed": 0.871})

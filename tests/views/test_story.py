@@ -59,9 +59,6 @@ def summary_of(story: RunStory) -> list[str]:
     return [line.strip() for line in out.getvalue().splitlines()]
 
 
-# --- what is heard ---------------------------------------------------------------------------------------------
-
-
 def counts(story: RunStory) -> tuple[object, ...]:
     """What must not change when an event is heard twice."""
     return (
@@ -188,9 +185,6 @@ def test_the_time_between_two_processes_does_not_count() -> None:
     assert story.clock.seconds < 3600
 
 
-# --- where it came from -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", [0, 1, 11])
 def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_and_the_one_that_brought_most_is_named(seed: int) -> None:
     story = RunStory.from_events(Invented(seed=seed, L=3).events())
@@ -273,9 +267,6 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     assert [one.parents == (other.step,) for one in first] == [False, True]
 
 
-# --- why it won, beside what, how sure --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("direction", list(MetricDirection))
 def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direction: MetricDirection) -> None:
     events = Invented(seed=11, direction=direction, R=1).events()
@@ -334,9 +325,6 @@ def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     config = PipelineConfig(scoring="self_reported")
     story.apply(ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config))
     assert not Verdict(story).checked and Verdict(story).split == ""
-
-
-# --- how it ended -----------------------------------------------------------------------------------------------
 
 
 def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) -> None:
