@@ -920,9 +920,8 @@ def cross_validate(course: Course) -> Outcome:
             # too little time for many folds: after one, or two where they are small, learn from all rows
             once, refit, bagged = 2 if len(folds[0][1]) >= 500 else 3, True, 0
             rounds[1:] = [*folds[1 : once - 1], *[(np.arange(len(y)), None)] * 3]
-            course.chosen = {
-                name: with_found(own, course.found.get(name, []), 1) for name, own in course.chosen.items()
-            }
+            found = course.found
+            course.chosen = {name: with_found(own, found.get(name, []), 1) for name, own in course.chosen.items()}
             test = {name: np.zeros_like(p) for name, p in test.items()}
     for name in course.models:
         known[name] /= np.maximum(times, 1).reshape(-1, *[1] * len(shape))

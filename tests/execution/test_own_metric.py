@@ -20,7 +20,7 @@ from mle_star.models import MetricDirection
 
 TRUTH = pandas.DataFrame({"y": [1.0, 2.0, 3.0]})
 CODE = """
-import os, socket
+import contextlib, os, socket
 import numpy
 
 CALLS = []
@@ -35,12 +35,13 @@ def spy(truth, answer):
         lambda: open("SECRET").read(),
         lambda: open(f"/proc/{os.getppid()}/environ", "rb").read(),
         lambda: socket.create_connection(("127.0.0.1", PORT), 5),
-        lambda: open("WRITTEN", "w"),
     ):
         try:
             found.append(attempt())
         except OSError:
             pass
+    with contextlib.suppress(OSError):
+        open("WRITTEN", "w").close()  # where it can be written to, that is a folder of its own
     raise ValueError(f"found {found!r}")
 
 def ends(truth, answer):
