@@ -131,12 +131,7 @@ def test_the_package_as_a_program_is_the_command_with_its_exit_code_and_its_read
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [
-        ("mle-star re", {"report", "resume"}),
-        ("mle-star show ", {"latest", "b-2", "a-1"}),
-        ("mle-star diff a", {"a-1"}),
-        ("mle-star resume a-1 --executor r", {"ray", "ray://HOST:PORT"}),
-    ],
+    [("mle-star re", {"report", "resume"}), ("mle-star show ", {"latest", "b-2", "a-1"}), ("mle-star diff a", {"a-1"})],
 )
 def test_a_shell_is_told_commands_names_of_runs_and_executors(typed: str, offered: set[str], tmp_path: Path) -> None:
     for name in ("a-1", "b-2"):

@@ -35,7 +35,7 @@ Layer = dict[str, tuple[str, Any]]
 def load_config(
     explicit: Mapping[str, Any] | None = None,
     file: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     *,
     base: PipelineConfig | None = None,
 ) -> PipelineConfig:
@@ -50,7 +50,7 @@ def load_config(
     return _settled(given, in_file, inherited, _from_environment(environ))
 
 
-def effective_config(config: PipelineConfig, environ: Mapping[str, str] = os.environ) -> PipelineConfig:
+def effective_config(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> PipelineConfig:
     """A copy in which the environment has replaced defaults, and nothing that the caller chose."""
     chosen = {name: (name, getattr(config, name)) for name in config.model_fields_set}
     return _settled(chosen, _from_environment(environ))
@@ -132,11 +132,11 @@ def _known(name: str, *, where: str) -> str:
     return name
 
 
-def _from_environment(environ: Mapping[str, str]) -> Layer:
+def _from_environment(environ: Mapping[str, str] | None) -> Layer:
     """What the variables say; an empty one counts as absent."""
     variables = {**{PREFIX + name.upper(): name for name in PipelineConfig.model_fields}, **SHORT_NAMES}
     found: Layer = {}
-    for variable, text in environ.items():
+    for variable, text in (os.environ if environ is None else environ).items():
         if not variable.startswith(PREFIX) or variable in RESERVED or not text.strip():
             continue
         if variable not in variables:

@@ -65,6 +65,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     """
     started = time.monotonic()
     with scope("phase1") as run:
+        latest = run.budget.deadline
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
         models = await find_models(task, config)  # line 1
         ranked = _ranked(await _try_candidates(models, task, config), task)  # lines 2-6
@@ -72,7 +73,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
         if ranked[0].leaking:
             _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
         merged = await _merge_by_rank(ranked, task, config)  # lines 7-17
-        end = max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds
+        end = min(max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds, latest)
         run.budget.set_phase_deadline(end - run.budget.elapsed())
         s_0 = await _in_time("data-use", lambda: _use_all_data(merged, task, config), end) or merged
         others = ranked if s_0 is merged else [merged, *ranked]

@@ -7,25 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mle_star import models
 from mle_star.method.codeblocks import block_in, replacement
-from mle_star.models import (
-    AgentType,
-    CodeBlock,
-    InnerLoopResult,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-    is_improvement,
-    is_improvement_or_equal,
-)
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import PLANNER_FAILED, SKIPPED, RefinementTried
 from mle_star.run.log_lines import yes_no
 from mle_star.run.reached import attempt_of, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
-from mle_star.run.timing import stops_before
+from mle_star.run.timing import in_phase_time, stops_before
 from mle_star.safety import check_and_evaluate, check_winner, checks_later
 
 logger = logging.getLogger(__name__)
@@ -34,15 +24,15 @@ logger = logging.getLogger(__name__)
 
 
 async def run_phase2_inner_loop(
-    solution: SolutionScript,
-    code_block: CodeBlock,
+    solution: models.SolutionScript,
+    code_block: models.CodeBlock,
     initial_plan: str,
     best_score: float,
-    task: TaskDescription,
-    config: PipelineConfig,
+    task: models.TaskDescription,
+    config: models.PipelineConfig,
     *,
     tried: Sequence[str] = (),
-) -> InnerLoopResult:
+) -> models.InnerLoopResult:
     """Try K plans on one block; the best script wins, a later one on ties. `tried`: the plans of earlier steps.
 
     There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
@@ -52,12 +42,14 @@ async def run_phase2_inner_loop(
     words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
     logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
     for k in range(config.inner_loop_steps):
-        if stops_before(run, calls=1 if k == 0 else 2):
+        if stops_before(run, calls=2 if k == 0 else 3):
             break
-        with scope(f"k-{k}"):
+        with scope(f"k-{k}"), in_phase_time(run):
             plan, new_block, candidate = await _write(loop, initial_plan if k == 0 else None)
             evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
             _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
+        if len(loop.attempts) <= k:
+            break
     if checks_later(config):
         floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
         with scope("check"):
@@ -68,7 +60,7 @@ async def run_phase2_inner_loop(
             with scope(f"k-{winner}"):
                 _accept_late(loop, winner)
     fixed = solution.leaking and not loop.best.leaking
-    improved = fixed or is_improvement(loop.score, best_score, task.metric_direction)
+    improved = fixed or models.is_improvement(loop.score, best_score, task.metric_direction)
     scored = [attempt for attempt in loop.attempts.values() if attempt.score is not None]
     ended = len(loop.attempts), len(scored), loop.score, yes_no(improved)
     logger.info("%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s", run.place, *ended)
@@ -76,20 +68,20 @@ async def run_phase2_inner_loop(
         with scope(f"k-{k}"):
             _record(loop, k, plan=SKIPPED if k else initial_plan)
     attempts = [attempt_of(attempt) for attempt in loop.attempts.values()]
-    return InnerLoopResult(best_solution=loop.best, best_score=loop.score, attempts=attempts, improved=improved)
+    return models.InnerLoopResult(best_solution=loop.best, best_score=loop.score, attempts=attempts, improved=improved)
 
 
 @dataclass
 class _Loop:
     """One inner loop at work: what it began with, what it has tried, and the best so far."""
 
-    block: CodeBlock
-    start: SolutionScript
+    block: models.CodeBlock
+    start: models.SolutionScript
     tried: Sequence[str]
-    best: SolutionScript
+    best: models.SolutionScript
     score: float
     attempts: dict[int, RefinementTried] = field(default_factory=dict)
-    scripts: dict[int, SolutionScript] = field(default_factory=dict)
+    scripts: dict[int, models.SolutionScript] = field(default_factory=dict)
     """By attempt, the scripts that have a score."""
 
     @property
@@ -102,13 +94,17 @@ class _Loop:
 
 
 def _finish_attempt(
-    loop: _Loop, plan: str | None, new_block: str | None, evaluated: SolutionScript | None, task: TaskDescription
+    loop: _Loop,
+    plan: str | None,
+    new_block: str | None,
+    evaluated: models.SolutionScript | None,
+    task: models.TaskDescription,
 ) -> None:
     """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
     k, accepted = len(loop.attempts), False
     if evaluated is not None and evaluated.score is not None:
         loop.scripts[k] = evaluated
-        better = is_improvement_or_equal(evaluated.score, loop.score, task.metric_direction)
+        better = models.is_improvement_or_equal(evaluated.score, loop.score, task.metric_direction)
         accepted = better or loop.best.leaking  # a score that leaks is none to compare with
         if accepted:
             logger.info("%s: best score updated: %s, before %s", current_run().place, evaluated.score, loop.score)
@@ -145,7 +141,7 @@ def _record(loop: _Loop, k: int, **outcome: Any) -> None:
 # --- the parts of an attempt -------------------------------------------------------------------------------
 
 
-async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str | None, SolutionScript | None]:
+async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str | None, models.SolutionScript | None]:
     """Plan, new block and script of an attempt; None from the part on that failed."""
     block, plan, new_block, known = loop.block.content, first_plan, None, loop.surroundings
     before = loop.attempts.values()
@@ -157,7 +153,7 @@ async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str |
             new_block = await invoke_coder(block, plan, **known)  # c_t^k
         if new_block is not None:
             texts = replacement(loop.start.content, block, new_block, first=current_run().config.letter)
-            unchecked = {"phase": SolutionPhase.refined, "leaking": False}  # no check has seen it yet
+            unchecked = {"phase": models.SolutionPhase.refined, "leaking": False}  # no check has seen it yet
             return plan, new_block, loop.start.replace_block(*texts).model_copy(update=unchecked)  # s_t^k, from s_t
     except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
         logger.warning("%s: attempt failed: %s", current_run().place, error)
@@ -176,7 +172,7 @@ async def invoke_coder(code_block: str, plan: str, **known: Any) -> str | None:
         raise ValueError("A_coder requires a non-empty code block")
     if not plan.strip():
         raise ValueError("A_coder requires a non-empty plan")
-    return await ask_for_code(AgentType.coder, code_block=code_block, plan=plan, **known) or None
+    return await ask_for_code(models.AgentType.coder, code_block=code_block, plan=plan, **known) or None
 
 
 async def invoke_planner(
@@ -193,4 +189,4 @@ async def invoke_planner(
     if len(plans) != len(scores):
         raise ValueError(f"A_planner requires one score per plan, not {len(scores)} for {len(plans)}")
     values = {"code_block": code_block, "plans": plans, "scores": scores, "tried": tried, **known}
-    return (await ask_for_text(AgentType.planner, **values)).strip() or None
+    return (await ask_for_text(models.AgentType.planner, **values)).strip() or None

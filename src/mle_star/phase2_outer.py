@@ -58,7 +58,7 @@ async def run_phase2_outer_loop(
     place = "".join(f"{part}/" for part in run.parts)
     best = initial_solution.model_copy(update={"score": initial_score})
     for t in range(config.outer_loop_steps):
-        if stops_before(run, calls=2):
+        if stops_before(run, calls=3):
             break
         with scope(f"t-{t}"):
             best = await _outer_step(t, best, path_history(place), task, config)

@@ -23,7 +23,7 @@ from mle_star.run.context import current_run, scope
 from mle_star.run.events import SKIPPED, EnsembleTried
 from mle_star.run.reached import phase3_result
 from mle_star.run.request import ask_for_code, ask_for_text
-from mle_star.run.timing import stops_before
+from mle_star.run.timing import in_phase_time, stops_before
 from mle_star.safety import check_and_evaluate, check_winner, checks_later, record_fixed
 
 logger = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
     attempts = list[EnsembleAttempt]()
     for r in range(config.ensemble_rounds):
-        if stops_before(run, calls=2):
+        if stops_before(run, calls=3):
             break
-        with scope(f"r-{r}"):
+        with scope(f"r-{r}"), in_phase_time(run):
             plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
             first = _best_round(attempts, task.metric_direction)
             best = None if first is None else (attempts[first].solution.content, attempts[first].score)
@@ -62,6 +62,8 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
             evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
             _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
+        if len(attempts) <= r:
+            break
     if checks_later(config):
         scripts = {r: attempt.solution for r, attempt in enumerate(attempts) if attempt.score is not None}
         with scope("check"):

@@ -25,8 +25,6 @@ CELLS = st.one_of(st.sampled_from(KNOWN), st.text('ab0 ,;\t|"\né\xa0\x1f', max_
 
 
 class Written(NamedTuple):
-    """How somebody may write a file."""
-
     separator: str = ","
     line_end: str = "\n"
     encoding: str = "utf-8"
@@ -45,7 +43,6 @@ class Written(NamedTuple):
         return text.getvalue() if self.is_ended else text.getvalue().removesuffix(self.line_end)
 
     def read(self, folder: Path, stem: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> TableRows:
-        """Written and read."""
         form = Form("csv", self.encoding, self.separator, has_header=self.has_header)
         table = Table(f"{stem}{self.suffix}", columns, {}, len(rows), True, form)
         with create_data(folder / table.name) as stream:
@@ -140,6 +137,15 @@ def test_bytes_that_are_no_text_come_back_and_line_ends_of_two_kinds_become_one(
     more = rows.holding(rows.edited([0], rows, ["y"], {"x": ["5"]}), behind_own=True)
     more.write(tmp_path / "mixed.csv", [2, 1, 0])
     assert (tmp_path / "mixed.csv").read_bytes() == b"id,note,y,x\n1,a\xff,,5\n2,b,1,1\n1,a\xff,0,1\n"
+
+
+def test_rows_with_odd_quotes_are_moved_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_bytes(b'id,h,w\n1,5",6"\n2,7",8"\n')
+    (tmp_path / "test.csv").write_bytes(b"id,h\n9,1\n")
+    train = read_rows(Table("train.csv", ("id", "h", "w"), {}, 2, True, Form()), tmp_path)
+    test = read_rows(Table("test.csv", ("id", "h"), {}, 1, True, Form()), tmp_path)
+    test.holding(train.edited([0, 1], test), behind_own=True).write(tmp_path / "moved.csv", [0, 1, 2])
+    assert (tmp_path / "moved.csv").read_bytes() == b'id,h\n9,1\n1,5"\n2,7"\n'
 
 
 def test_a_file_of_many_megabytes_is_read_by_column_and_written_without_a_change(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ async def test_a_repair_is_one_call_and_solutions_need_a_score(purpose: ScriptPu
     assert fixed == [safety.with_score_line(fix) if purpose == "solution" else fix for fix in fixes]
     steps = [f"here/{name}", f"here/{name}-2", f"here/{name}-3"]
     assert [call.step for call in agents.log if call.agent is AgentType.debugger] == steps
-    assert [event.step for event in quick_run.events(DebugAttempted)] == steps
+    repairs = [(event.step, event.digest) for event in quick_run.events(DebugAttempted)]
+    assert repairs == [*zip(steps, map(digest_of, fixed), strict=True)]
     checks = agents.names.count("leakage-detection")
     assert checks == (0 if purpose == "ablation" else 3), "ablations are run, not evaluated"
 

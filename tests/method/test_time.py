@@ -20,7 +20,7 @@ from mle_star.run.context import ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
 from mle_star.run.timing import keep_time_to_run_again, seconds_for, study_fits
 from mle_star.safety import check_and_evaluate
-from tests.ledgers import ran
+from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
@@ -95,17 +95,38 @@ async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path,
 
 
 def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path) -> None:
-    """A study takes about three runs, 300 s here. Of 5,000 s they may have 1,000."""
+    """A study takes about three runs, 300 s here. Of the 6,500 s of Phase 2 they may have 1,300."""
     with timed(quick_path, left=5000) as run, scope("phase2"), path_context(1, run.work_dir), scope("t-0") as place:
-        run.context.budget.share_seconds = 5000.0
         assert study_fits(place)
-        ran(place, 0.1, 700.0)  # a solution: no study
+        ran(place, 0.1, 1200.0)  # a solution: no study
         assert study_fits(place)
-        run.context.budget.share_seconds = 1499.0
+        study = {"step": "phase2/path-1/t-0/ablation-script", "purpose": "ablation", "digest": "d", "script": "s"}
+        run.context.record(script_finished(1001.0, **study))
         assert not study_fits(place)
-        run.context.budget.share_seconds = 5000.0
-        run.context.budget.set_phase_deadline(399.0)
-        assert not study_fits(place), "nothing would be left for the refinement"
+        with path_context(11, run.work_dir), scope("t-0") as other:
+            assert study_fits(other)
+            run.context.budget.set_phase_deadline(399.0)
+            assert not study_fits(other), "nothing would be left for the refinement"
+
+
+async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick_path: Path) -> None:
+    with timed(quick_path, left=300, leakage_checks="promising") as run:
+        run.agents.reply("coder", fenced("level = 0.7"), fenced("level = 0.8"))
+        run.agents.faults[2] = lambda: setattr(run.context.budget, "_started", run.context.budget._started - 110)
+        result = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
+        assert run.agents.names == ["coder", "planner", "coder", "leakage-detection"] and result.best_score == 0.7
+        assert len(run.executor.scripts) == 1 and run.context.shared.wound_down
+
+
+def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(quick_path: Path) -> None:
+    with timed(quick_path, left=9000, seconds=400.0) as run, scope("phase1") as place:
+        measured = [place.solution_seconds]  # a fork knows of an ensemble of the run that it came from
+        ran(place, 0.4, 30.0)
+        assert [*measured, place.solution_seconds] == [None, 30]
+        keep_time_to_run_again(run.context, "phase2")
+        run.context.budget.has_ensembles = False
+        keep_time_to_run_again(run.context, "phase3")
+        assert not run.context.budget.has_ensembles
 
 
 @pytest.mark.parametrize(("takes", "share"), [(10.0, 6.5 / 8), (1000.0, 1.0)])

@@ -88,6 +88,10 @@ def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
         assert after(ev.HoldOutPrepared(step="run", train_rows=rows))[0] == calls - fewer
     repaired = after(*[call(AgentType.debugger)] * 3)
     assert repaired[0] > calls + 3 and repaired[1] > scripts
+    assert after(script_finished(1.0, step="phase1/candidate-0/script", digest="d", script="s"))[1] in (
+        scripts - 1,
+        scripts,
+    )
     path = ev.PhaseFinished(step="phase2/path-0", phase="phase2", path=0, outcome="completed")
     assert after(path)[0] == calls
     assert after(path, ev.PhaseFinished(step="phase2", phase="phase2", outcome="skipped"))[0] < calls / 2

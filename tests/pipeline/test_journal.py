@@ -99,7 +99,7 @@ def test_a_damaged_line_and_a_later_version_are_named_with_their_numbers(path: P
     whole = path.read_bytes()
     first, _, last = whole.splitlines(keepends=True)
     line = json.loads(started(task).model_dump_json())
-    assert line["schema_version"] == 4
+    assert line["schema_version"] == 5
     later = json.dumps({**line, "schema_version": 99}).encode() + b'\n{"kind": "of tomorrow"}\n'
     lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n")
     damaged = [(first + damage + last, r"journal\.jsonl, line 2: damaged") for damage in lines]

@@ -175,7 +175,7 @@ async def test_the_journal_begins_with_everything_that_resume_needs(quick: Quick
     first = await quick(settings(L=1))
     answers = submitted(first)
     started = quick.events(RunStarted)[0]
-    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 4)
+    assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 5)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
     spent = spent_by([*quick.events(RunStarted), *quick.events(AgentFinished)])
     assert spent.usd == pytest.approx(first.total_cost_usd)

@@ -148,12 +148,7 @@ def _option(name: str) -> Any:
     words = PipelineConfig.model_fields[name].description or ""
     choices = ["seconds", "90m", "12h", "1d"] if is_time else [one for one in kinds if isinstance(one, str)]
     words = f"{words} ({', '.join(choices)})" if choices else words
-    info = Option(
-        *FLAGS[name].split(),
-        help=f"{words[:1].upper()}{words[1:]}.",
-        metavar="TIME" if is_time else None,
-        autocompletion=complete_executor if name == "executor" else None,
-    )
+    info = Option(*FLAGS[name].split(), help=f"{words[:1].upper()}{words[1:]}.", metavar="TIME" if is_time else None)
     kind = str if is_time else kind
     return Annotated[list[kind] | None if tuple in kinds else kind | None, info]  # type: ignore[valid-type]
 
@@ -192,13 +187,6 @@ def complete_run(incomplete: str) -> list[str]:
 
     names = [LATEST, *(run.name for run in reversed(runs_in(runs_folder())))]
     return [name for name in names if name.startswith(incomplete)]
-
-
-def complete_executor(incomplete: str) -> list[str]:
-    """Executors that begin like this: ours, and those of plugins."""
-    from mle_star.execution.executors import executor_names
-
-    return [name for name in executor_names() if name.startswith(incomplete)]
 
 
 def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:

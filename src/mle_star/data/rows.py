@@ -6,6 +6,7 @@ or an object of values. So rows that are written back are the same data.
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
@@ -244,7 +245,11 @@ class Separated(TableRows):
         own, end = self._lines.to_pylist() if behind_own else [], self._line_end.encode()
         ended = (line.rstrip(b"\r\n") + end for line in own)
         new = (record.encode(self._held_in, KEEP_BYTES) for record in records)
-        return Separated(self.table, b"".join([self._header, *ended, *new]))
+        made, lines = copy.copy(self), [*ended, *new]  # their text alone could not tell rows with odd quotes apart
+        made._lines, made._known, made.count = pyarrow.array(lines, pyarrow.large_binary()), {}, len(lines)
+        made._content = memoryview(b"".join(lines))
+        made._quote = '"' if b'"' in bytes(made._content) else False
+        return made
 
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file with the header of this one, and lines as they are."""

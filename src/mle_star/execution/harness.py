@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from anyio.from_thread import start_blocking_portal
 from filelock import FileLock, Timeout
 
+from mle_star import models
 from mle_star.data.place import DataFolder, Sample
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution import workspace
@@ -33,16 +34,6 @@ from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, blended
 from mle_star.method.codeblocks import parsed
-from mle_star.models import (
-    AgentType,
-    EvaluationResult,
-    ExecutionRawResult,
-    PipelineConfig,
-    ScoreFunction,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-)
 from mle_star.prompts import fenced, render
 from mle_star.run.context import RunContext, ScriptRequest, active_run, scope
 from mle_star.run.events import ScriptFinished, ScriptPurpose, ScriptStarted
@@ -55,7 +46,7 @@ T = TypeVar("T")
 SDK_BASH_MAX_MS = 600_000
 OWN_DIRECTORY = "evaluation"
 """Where scripts work outside a run, below `config.work_dir`."""
-DebugCallback = Callable[[SolutionScript, str], Awaitable[SolutionScript | None]]
+DebugCallback = Callable[[models.SolutionScript, str], Awaitable[models.SolutionScript | None]]
 BashTool = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Takes `{"command": str, "timeout": int}`, gives `{"output": str, "exitCode": int}`."""
 
@@ -69,7 +60,7 @@ class ExecutorStrategy(str, Enum):
 
 async def execute_script(
     script_path: str, working_dir: str, timeout_seconds: int, env: dict[str, str] | None = None
-) -> ExecutionRawResult:
+) -> models.ExecutionRawResult:
     """Run a script in a process of its own. A failing script is data, never an exception."""
     script, folder = map(os.path.abspath, (script_path, working_dir))
     env = dict(os.environ) if env is None else env
@@ -79,7 +70,7 @@ async def execute_script(
 
 async def execute_script_via_sdk(
     script_path: str, working_dir: str, timeout_ms: int, *, bash_tool: BashTool | None = None
-) -> ExecutionRawResult:
+) -> models.ExecutionRawResult:
     """Run a script through the SDK's Bash tool, which host code must hand in; both streams come as one text."""
     if bash_tool is None:
         raise RuntimeError("the SDK offers no tool call to host code: pass `bash_tool`")
@@ -88,7 +79,7 @@ async def execute_script_via_sdk(
     answer = await bash_tool({"command": command, "timeout": min(timeout_ms, SDK_BASH_MAX_MS)})
     output = str(answer.get("output", ""))
     start = output.find(HEADER)
-    return ExecutionRawResult(
+    return models.ExecutionRawResult(
         stdout=output,
         stderr=output[start:] if start >= 0 else "",
         exit_code=int(answer.get("exitCode", 1)),
@@ -98,9 +89,9 @@ async def execute_script_via_sdk(
 
 
 async def evaluate_solution(
-    solution: SolutionScript,
-    task: TaskDescription,
-    config: PipelineConfig,
+    solution: models.SolutionScript,
+    task: models.TaskDescription,
+    config: models.PipelineConfig,
     timeout_override: int | None = None,
     strategy: ExecutorStrategy = ExecutorStrategy.subprocess,
     *,
@@ -108,7 +99,7 @@ async def evaluate_solution(
     gpu_indices: list[int] | None = None,
     bash_tool: BashTool | None = None,
     purpose: ScriptPurpose | None = None,
-) -> EvaluationResult:
+) -> models.EvaluationResult:
     """Run a script and score it; inside a run as a recorded step, in that run's directory.
 
     Outside a run it works in `evaluation` below `config.work_dir`, unless `working_dir` says otherwise; while another
@@ -116,7 +107,7 @@ async def evaluate_solution(
     """
     run = active_run()
     if run is not None and strategy is ExecutorStrategy.subprocess and working_dir is None:
-        role = purpose or ("submission" if solution.phase is SolutionPhase.final else "solution")
+        role = purpose or ("submission" if solution.phase is models.SolutionPhase.final else "solution")
         return await execute_in_run(solution, purpose=role, timeout_seconds=timeout_override, gpu_indices=gpu_indices)
     default = min(config.time_limit_seconds, config.script_timeout_seconds or config.time_limit_seconds)
     limit = default if timeout_override is None else timeout_override
@@ -142,7 +133,9 @@ async def evaluate_solution(
 
 
 @contextmanager
-def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: str | None) -> Iterator[str]:
+def _working_directory(
+    task: models.TaskDescription, config: models.PipelineConfig, chosen: str | None
+) -> Iterator[str]:
     """The chosen directory with an empty `final/`, or one of ours, which only one evaluation has at a time."""
     if chosen is not None:
         base = workspace.setup_working_directory(chosen)
@@ -167,16 +160,16 @@ def _working_directory(task: TaskDescription, config: PipelineConfig, chosen: st
 
 
 async def evaluate_with_retry(
-    solution: SolutionScript,
-    task: TaskDescription,
-    config: PipelineConfig,
+    solution: models.SolutionScript,
+    task: models.TaskDescription,
+    config: models.PipelineConfig,
     debug_callback: DebugCallback,
     max_retries: int | None = None,
     *,
     timeout_override: int | None = None,
     require_score: bool | None = None,
     purpose: ScriptPurpose | None = None,
-) -> tuple[SolutionScript, EvaluationResult]:
+) -> tuple[models.SolutionScript, models.EvaluationResult]:
     """Evaluate, and let the debugger repair what fails; the last script comes back with its score, if that may count.
 
     Where scripts take long a sample of the rows is their smoke test, on which they are repaired (`sample_first`).
@@ -185,9 +178,11 @@ async def evaluate_with_retry(
     """
     retries = config.max_debug_attempts if max_retries is None else max_retries
     if require_score is None:
-        require_score = active_run() is not None and solution.phase is not SolutionPhase.final and purpose is None
+        require_score = (
+            active_run() is not None and solution.phase is not models.SolutionPhase.final and purpose is None
+        )
     evaluate = partial(evaluate_solution, task=task, config=config, timeout_override=timeout_override, purpose=purpose)
-    tested = purpose is None and solution.phase is not SolutionPhase.final
+    tested = purpose is None and solution.phase is not models.SolutionPhase.final
     sample = await _failed_on_sample(solution) if tested and retries else None
     result = sample[1] if sample else await evaluate(solution)
     for number in range(1, retries + 1):
@@ -213,7 +208,7 @@ async def evaluate_with_retry(
     return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
 
 
-async def _failed_on_sample(script: SolutionScript) -> tuple[Sample, EvaluationResult] | None:
+async def _failed_on_sample(script: models.SolutionScript) -> tuple[Sample, models.EvaluationResult] | None:
     """How a script failed on the sample of the rows; None when it works there, or where there is no smoke test."""
     run = active_run()
     sample = None if run is None else await sample_for(run)
@@ -224,16 +219,16 @@ async def _failed_on_sample(script: SolutionScript) -> tuple[Sample, EvaluationR
 
 
 async def evaluate_batch(
-    solutions: list[SolutionScript], task: TaskDescription, config: PipelineConfig
-) -> list[EvaluationResult]:
+    solutions: list[models.SolutionScript], task: models.TaskDescription, config: models.PipelineConfig
+) -> list[models.EvaluationResult]:
     """Evaluate one after the other, never two at a time; a failure does not stop the rest."""
     return [await evaluate_solution(solution, task, config) for solution in solutions]
 
 
-def make_score_function(config: PipelineConfig, **options: Any) -> ScoreFunction:
+def make_score_function(config: models.PipelineConfig, **options: Any) -> models.ScoreFunction:
     """`evaluate_solution` as a plain function, outside of any run: the locks of one belong to another event loop."""
 
-    def score(solution: SolutionScript, task: TaskDescription) -> EvaluationResult:
+    def score(solution: models.SolutionScript, task: models.TaskDescription) -> models.EvaluationResult:
         return Context().run(complete, evaluate_solution(solution, task, config, **options))
 
     return score
@@ -293,7 +288,7 @@ async def _answers_anew(run: RunContext, holdout: HoldOut, script: str) -> Answe
     """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
     if late := too_late_for(run, script):
         raise Ungradable(late)
-    member = SolutionScript(content=script, phase=SolutionPhase.final)
+    member = models.SolutionScript(content=script, phase=models.SolutionPhase.final)
     result = await execute_in_run(member, purpose="submission", timeout_seconds=run.config.time_limit_seconds)
     if result.is_error:
         raise Ungradable(exception_line(result.error_traceback or "it failed"))
@@ -309,12 +304,12 @@ SUBSAMPLE_INSTRUCTION = (
 )
 
 
-def get_subsample_instruction(config: PipelineConfig) -> str:
+def get_subsample_instruction(config: models.PipelineConfig) -> str:
     """The sentence with the configured limit in it."""
     return SUBSAMPLE_INSTRUCTION.replace("{limit}", str(config.subsample_limit))
 
 
-def request_subsample_removal(solution: SolutionScript) -> str:
+def request_subsample_removal(solution: models.SolutionScript) -> str:
     """The prompt that asks for the whole script without its subsampling."""
     return (
         "The script below limits its training data for the sake of speed. It is to train on all of them now.\n\n"
@@ -325,9 +320,9 @@ def request_subsample_removal(solution: SolutionScript) -> str:
     )
 
 
-def request_subsample_extraction(solution: SolutionScript) -> str:
+def request_subsample_extraction(solution: models.SolutionScript) -> str:
     """The prompt that asks for the block of the script that subsamples."""
-    return render(AgentType.test, "subsampling_extract", final_solution=solution.content)
+    return render(models.AgentType.test, "subsampling_extract", final_solution=solution.content)
 
 
 _MASKING = re.compile(

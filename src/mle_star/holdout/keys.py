@@ -194,13 +194,9 @@ def _may_hold_a_table(path: Path) -> bool:
     if table_form(path) is not None:
         return False
     try:
-        return any(map(_is_table, _packed(path)))
+        return any(table_form(Path(name)) or Path(name).suffix.lower() in _UNREAD for name in _packed(path))
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, tarfile.TarError):
         return True  # an archive that cannot be looked into
-
-
-def _is_table(name: str) -> bool:
-    return table_form(Path(name)) is not None or Path(name).suffix.lower() in _UNREAD
 
 
 def _packed(path: Path) -> list[str]:

@@ -63,17 +63,13 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
 
 def _connect(address: str) -> None:
     known: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "namespace": "mle-star"}
-    made = {} if address or _has_cluster() else {"include_dashboard": False}
+    # The file in which Ray notes a cluster may outlive it, and waiting for that one takes long.
+    running = any(process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
+    made = {} if address or os.environ.get("RAY_ADDRESS") or running else {"include_dashboard": False}
     try:
         ray.init(address=address or ("local" if made else "auto"), **made, **known)
     except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:
         raise ConfigError(f"executor: no Ray cluster at {address or 'this machine'}: {error}") from None
-
-
-def _has_cluster() -> bool:
-    """Is there a cluster to join? The file in which Ray notes one may outlive it, and waiting for it takes long."""
-    running = (process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
-    return bool(os.environ.get("RAY_ADDRESS")) or any(running)
 
 
 class Shares:

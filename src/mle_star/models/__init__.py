@@ -334,9 +334,11 @@ class AgentConfig(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_description(cls, data: dict[str, Any]) -> dict[str, Any]:
-        agent = data.get("agent_type")
-        return {"description": AGENTS[agent].duty, **data} if agent in AGENTS else data  # else its field refuses it
+    def _default_description(cls, data: Any) -> Any:
+        agent = data.get("agent_type") if isinstance(data, dict) else None
+        if not isinstance(agent, str) or agent not in AGENTS or data.get("description"):
+            return data  # what is wrong its fields refuse
+        return {**data, "description": AGENTS[AgentType(agent)].duty}
 
     @field_serializer("output_schema")
     def _schema_by_name(self, schema: type[BaseModel] | None) -> str | None:

@@ -18,6 +18,7 @@ from mle_star.models import PhaseTimeBudget, PipelineConfig
 from mle_star.models.enums import ORDER, PHASES, PhaseName, traits_of
 from mle_star.run.events import BudgetWarning
 
+STUDY_SHARE = 0.2
 MOST_AGAIN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
 WARN_AT = 0.8
@@ -61,7 +62,7 @@ class Budget:
         self.finish_requested = False
         self.share_end, self.share_seconds = math.inf, math.inf
         self.again_seconds = 0.0
-        self.round_seconds = 0.0
+        self.has_ensembles = True
         self.phase: PhaseName | None = None
         self._letter, self._shares = config.letter, config.phase_time_budget or PhaseTimeBudget()
         self._clock, self._started = clock, clock() - spent_seconds
@@ -111,12 +112,12 @@ class Budget:
         again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
         Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that have a score, but as
         long as there is none it is cut off only where finalization's share begins. Phase 2 has the share of a Phase 3
-        in which no ensemble could be scored (`round_seconds`).
+        in which no ensemble could be scored (`has_ensembles`).
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self._shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
         free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
-        if phase == "phase2" and free * shares[-1] / sum(shares) < self.round_seconds:
+        if phase == "phase2" and not self.has_ensembles:
             shares[-1] = 0.0
         seconds = free * shares[0] / sum(shares) if shares else free
         self.phase = phase
@@ -126,6 +127,16 @@ class Budget:
         self.set_phase_deadline(seconds)
         self._kept_for_later = left - seconds
         return seconds
+
+    @property
+    def ensemble_seconds(self) -> float:
+        """What Phase 3 would have if Phase 2 began now."""
+        return max(self.spare_seconds, 0.0) * self._shares.phase3 / (self._shares.phase2 + self._shares.phase3)
+
+    @property
+    def study_seconds(self) -> float:
+        """The time of all studies of a path: a fifth of Phase 2, whenever a run was resumed."""
+        return STUDY_SHARE * self._shares.phase2 * self.time_limit
 
     def even_share(self, scripts: float) -> float:
         """What each of so many scripts has of the running phase's share, half of it at most; 0 between phases."""

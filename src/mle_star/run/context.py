@@ -17,17 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from mle_star import models
 from mle_star.data.place import Sample
 from mle_star.errors import MleStarError
-from mle_star.models import (
-    AgentConfig,
-    DataContaminationResult,
-    ExecutionRawResult,
-    Frozen,
-    PipelineConfig,
-    SolutionScript,
-    TaskDescription,
-)
 from mle_star.run.budget import Budget
 from mle_star.run.events import AgentReply, AnyEvent, Decided
 from mle_star.run.journal import Journal
@@ -42,12 +34,12 @@ CANCEL_SECONDS = 20.0
 class Agents(Protocol):
     """The one door to the model. Raises `AgentError` and nothing else of its own."""
 
-    def fingerprint(self, config: AgentConfig) -> str:
+    def fingerprint(self, config: models.AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""
 
     async def ask(
         self,
-        config: AgentConfig,
+        config: models.AgentConfig,
         prompt: str,
         *,
         label: str,
@@ -60,7 +52,7 @@ class Agents(Protocol):
         """
 
 
-class ScriptRequest(Frozen):
+class ScriptRequest(models.Frozen):
     """One script to run. `env` is complete: nothing is inherited."""
 
     script_path: str
@@ -76,7 +68,7 @@ class ScriptRequest(Frozen):
 class Executor(Protocol):
     """Runs scripts: here, or on another machine."""
 
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+    async def run(self, request: ScriptRequest) -> models.ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
 
 
@@ -102,7 +94,7 @@ class Scripts:
 class Submission:
     """What finalization submits: a script, the absolute path of its file or an empty text, and remarks."""
 
-    script: SolutionScript
+    script: models.SolutionScript
     path: str = ""
     warnings: list[str] = field(default_factory=list)
     subsampling_removed: bool = False
@@ -121,10 +113,10 @@ class Ending:
 
     remarks: list[str] | None = None
     """What is to be said of the solution, once it was checked for the last time."""
-    stand_in: SolutionScript | None = None
+    stand_in: models.SolutionScript | None = None
     """What is submitted in the place of a solution that leaks."""
     submission: Submission | None = None
-    contamination: DataContaminationResult | None = None
+    contamination: models.DataContaminationResult | None = None
 
 
 @dataclass
@@ -149,8 +141,8 @@ class RunShared:
 class RunContext:
     """One place in a run. Narrow it with `scope`; never change it."""
 
-    task: TaskDescription
-    config: PipelineConfig
+    task: models.TaskDescription
+    config: models.PipelineConfig
     agents: Agents
     executor: Executor
     budget: Budget
@@ -201,10 +193,10 @@ class RunContext:
     @property
     def solution_seconds(self) -> float | None:
         """How long the current solution takes, as measured: the path's, the run's, or for an ensemble all paths'."""
-        labels = [self.label]
+        labels, place = [self.label], "phase1/" if self.phase == "phase1" else ""
         if self.phase == "phase3":
             labels = [f"path-{index}" for index in range(self.config.num_parallel_solutions)]
-        measured = [seconds for seconds in map(self.ledger.seconds, labels) if seconds is not None]
+        measured = [seconds for label in labels if (seconds := self.ledger.seconds(label, place)) is not None]
         return sum(measured) if measured else None
 
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:

@@ -25,7 +25,7 @@ from mle_star.models import (
 )
 from mle_star.models.enums import PhaseName
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
 RunState = Literal["completed", "interrupted", "failed"]

@@ -6,6 +6,7 @@ changes nothing; a later one of the same kind and step replaces the earlier one.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -155,6 +156,7 @@ class Ledger:
     _texts: dict[str, str | tuple[str, str]] = field(default_factory=dict)
     """By script its text, or step and digest of one of its runs, where the journal has it."""
     _checks: dict[str, dict[str, LeakState]] = field(default_factory=dict)  # by script, then by step
+    _calls: dict[str, float] = field(default_factory=dict)  # by step, the seconds
     _origins: dict[str, str] = field(default_factory=dict)
     repaired: dict[str, events.DebugAttempted] = field(default_factory=dict)  # by step
     _starts: dict[str, str] = field(default_factory=dict)  # by place of a path, what it begins with
@@ -197,6 +199,8 @@ class Ledger:
                 self.direction = event.task.metric_direction
             case ScriptFinished():
                 self._hear_script(event)
+            case events.AgentFinished():
+                self._calls[event.step] = event.seconds
             case events.LeakageChecked():
                 self._hear_check(event)
             case events.DebugAttempted():
@@ -230,16 +234,17 @@ class Ledger:
             self._texts[run.script] = event.script if self._journal is None else (event.step, event.digest)
 
     def _hear_check(self, event: events.LeakageChecked) -> None:
-        states: dict[str, LeakState] = {event.fixed_digest: "clean"}
-        states[event.digest] = "clean" if event.answered else "unanswered"
+        states: dict[str, LeakState] = {event.digest: "clean" if event.answered else "unanswered"}
         states |= dict.fromkeys(event.leaking, "leaking")
-        for digest, state in states.items():
-            self._checks.setdefault(digest, {})[event.step] = state
+        if event.fixed_digest != event.digest:
+            states[event.fixed_digest] = "clean"
+        for digest in filter(None, states):
+            self._checks.setdefault(digest, {})[event.step] = states[digest]
         self._came_from(event.fixed_digest, event.digest)
 
     def _came_from(self, digest: str, origin: str) -> None:
         """A script was made from another by a repair or a correction."""
-        if digest != origin:
+        if digest and digest != origin:
             self._origins.setdefault(digest, origin)
 
     # --- leaks ---
@@ -308,9 +313,18 @@ class Ledger:
         runs = [run for run in self.runs.values() if run.script == digest]
         return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
 
-    def seconds(self, label: str) -> float | None:
-        """How long the best solution of a path takes, what it began with included; of `main`, the best of no path."""
-        best = self._best_that_ran([run for run in self.solutions() if not run.step.startswith("phase2/")])
+    @property
+    def call_seconds(self) -> float:
+        """How long a call takes, by the median."""
+        return statistics.median(self._calls.values()) if self._calls else 0.0
+
+    def seconds(self, label: str, place: str = "") -> float | None:
+        """How long the best solution of a path takes, what it began with included; of `main`, the best of no path.
+
+        With `place`, as far as it ran there: a fork knows what ran later in the run that it came from.
+        """
+        runs = [run for run in self.solutions() if not run.step.startswith("phase2/")]
+        best = self._best_that_ran([run for run in runs if run.step.startswith(place)])
         if label != "main":
             start = self._starts.get(f"phase2/{label}", "")
             begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.result.cached]
@@ -347,9 +361,10 @@ class Ledger:
         """The attempts below `place` that this process has come to."""
         return [node for node in self.nodes if node.step.startswith(place) and self.has_reached(node.event)]
 
-    def runs_reached(self, place: str) -> list[ScriptRun]:
-        """The runs of solutions below `place` that this process has come to."""
-        here = [run for run in self.runs.values() if run.purpose == "solution" and run.step.startswith(place)]
+    def runs_reached(self, place: str, *, studies: bool = False) -> list[ScriptRun]:
+        """The runs of solutions below `place` that this process has come to; or those of studies and samples."""
+        wanted = (run for run in self.runs.values() if (run.purpose != "solution") == studies)
+        here = [run for run in wanted if run.step.startswith(place)]
         return [run for run in here if ("script_finished", run.step, run.digest) in self._reached]
 
     def _node(self, event: AnyAttempt) -> SearchNode:

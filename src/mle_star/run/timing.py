@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from mle_star.models import PipelineConfig
 from mle_star.models.enums import PhaseName
 from mle_star.models.texts import digest_of
+from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext
-from mle_star.run.events import AgentFinished, ScriptPurpose
+from mle_star.run.events import ScriptPurpose
 
 SHORTEST_LIMIT = 120.0
 """A script may take two minutes, however quick the solution is, if its phase has the time."""
@@ -39,8 +40,8 @@ GROWTH = 2.0
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""
-STUDY_RUNS, STUDY_SHARE = 3.0, 0.2
-"""A study takes about so many runs of the solution; all studies and samples of a path have this share of its phase."""
+STUDY_RUNS = 3.0
+"""A study takes about so many runs of the solution."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 TOLD = 0.8
@@ -147,8 +148,7 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
 
 def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) -> float:
     """What so many calls and runs of the current solution take one after another, as measured so far."""
-    took = [event.seconds for event in run.journal.events if isinstance(event, AgentFinished)] if calls else []
-    return calls * (statistics.median(took) if took else 0.0) + scripts * (run.solution_seconds or 0.0)
+    return calls * run.ledger.call_seconds + scripts * (run.solution_seconds or 0.0)
 
 
 def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
@@ -164,6 +164,17 @@ def stops_before(run: RunContext, *, calls: float) -> bool:
     return True
 
 
+@contextmanager
+def in_phase_time(run: RunContext) -> Iterator[None]:
+    """An iteration of a loop ends without a word where calls took so long that its script would not fit any more."""
+    try:
+        yield
+    except PhaseTimeExceeded:
+        if run.config.letter or run.budget.remaining_seconds() <= 0:
+            raise
+        run.shared.wound_down = True
+
+
 def repair_fits(run: RunContext, purpose: ScriptPurpose) -> bool:
     """Could a script run once it is repaired? What is submitted is repaired in any case: there is nothing else."""
     if purpose == "ablation":
@@ -175,10 +186,9 @@ def study_fits(run: RunContext) -> bool:
     """Is there time for a study and a refinement after it, within the share that the studies of a path have?"""
     if not repair_fits(run, "ablation"):
         return False
-    place = "/".join(run.parts[:-1])
-    others = [one for one in run.ledger.runs.values() if one.purpose != "solution" and one.step.startswith(place)]
+    others = run.ledger.runs_reached("/".join((*run.parts[:-1], "")), studies=True)
     spent, study = sum(one.seconds for one in others), seconds_for(run, scripts=STUDY_RUNS)
-    in_share = spent + study <= STUDY_SHARE * run.budget.share_seconds
+    in_share = spent + study <= run.budget.study_seconds
     return run.config.letter or (in_share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
 
 
@@ -201,8 +211,9 @@ def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
 
     And where no ensemble could be scored in the time of Phase 3, Phase 2 has that, too.
     """
-    if not run.config.letter:
-        run.budget.round_seconds = seconds_for(run, calls=2, scripts=run.config.num_parallel_solutions)
+    if phase == "phase2" and not run.config.letter:
+        takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
+        run.budget.has_ensembles = run.decide("ensembles", lambda: takes <= run.budget.ensemble_seconds, reopen=True)
     if run.shared.holdout is not None:
         solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
         slowest = max((one.seconds for one in solutions), default=0.0)

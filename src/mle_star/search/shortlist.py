@@ -7,22 +7,13 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mle_star import models
 from mle_star.execution.scoring import answers_of, blend_answers, holdout_of, incumbent, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.explain import answer_charts
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
 from mle_star.holdout.intervals import moved, shifted
 from mle_star.method.scores import best_first, best_of
-from mle_star.models import (
-    Measure,
-    MetricDirection,
-    Phase1Result,
-    Phase2Result,
-    Phase3Result,
-    SolutionPhase,
-    SolutionScript,
-    Yardstick,
-)
 from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
@@ -42,9 +33,9 @@ SURE = 0.95
 class Found(NamedTuple):
     """What the phases of the search have come to."""
 
-    phase1: Phase1Result
-    phase2: list[Phase2Result]
-    phase3: Phase3Result | None
+    phase1: models.Phase1Result
+    phase2: list[models.Phase2Result]
+    phase3: models.Phase3Result | None
 
 
 @dataclass(frozen=True)
@@ -53,8 +44,8 @@ class Shortlisted:
 
     name: str
     scripts: dict[str, float]
-    solution: SolutionScript
-    measure: Measure
+    solution: models.SolutionScript
+    measure: models.Measure
     members: list[dict[str, Any]]
     """Its scripts by the step that ran them, each with its weight and its score in the search."""
 
@@ -70,15 +61,15 @@ class Pick:
 
     chosen: Shortlisted
     others: list[Shortlisted]
-    single_model: Yardstick | None
+    single_model: models.Yardstick | None
 
-    def stand_ins(self, direction: MetricDirection) -> list[SolutionScript]:
+    def stand_ins(self, direction: models.MetricDirection) -> list[models.SolutionScript]:
         """The other scripts, best first, for the case that the chosen one leaks."""
         ranked = best_first(self.others, lambda other: other.measure.score, direction)
         ranked.sort(key=lambda other: other.measure.estimated)
         return [other.solution for other in ranked if other.name != BLEND]
 
-    def instead(self, solution: SolutionScript) -> Pick | None:
+    def instead(self, solution: models.SolutionScript) -> Pick | None:
         """The same with this script chosen; None where it is none of those that were compared."""
         chosen = next((other for other in self.others if other.solution.content == solution.content), None)
         others = [other for other in self.others if other is not chosen]
@@ -117,7 +108,7 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     async def check() -> None:
         for script in unchecked:
             with scope(digest_of(script)[:8]):  # by what it is: another process may come to it first
-                await check_and_fix_leakage(SolutionScript(content=script, phase=chosen.solution.phase))
+                await check_and_fix_leakage(models.SolutionScript(content=script, phase=chosen.solution.phase))
 
     with within(run, budget.spare_seconds, "shortlist"):
         await asyncio.wait_for(check(), budget.spare_seconds)
@@ -151,13 +142,13 @@ class _Selection:
         one = self._steps[script]
         return one.step if self._latest[one.step] == one.script else f"{one.step} ({one.script[:8]})"
 
-    def _entries(self, found: Found) -> dict[str, SolutionScript]:
+    def _entries(self, found: Found) -> dict[str, models.SolutionScript]:
         """The initial solution, the best of each path, every ensemble, and the best of what was left behind."""
         made = [("initial solution", found.phase1.initial_solution)]
         made += [(f"path {number}", result.best_solution) for number, result in enumerate(found.phase2)]
         rounds = [] if found.phase3 is None else found.phase3.attempts
         made += [(f"ensemble {number}", one.solution) for number, one in enumerate(rounds) if one.score is not None]
-        entries: dict[str, SolutionScript] = {}
+        entries: dict[str, models.SolutionScript] = {}
         for name, solution in made:
             if solution.content in self._predictions and solution.content not in {s.content for s in entries.values()}:
                 entries[name] = solution
@@ -170,10 +161,10 @@ class _Selection:
         }
         for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_FINALISTS - len(known), 0)]:
             name = self._name(script)
-            clean[name] = SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
+            clean[name] = models.SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
         return clean or entries
 
-    def _select(self, entries: dict[str, SolutionScript], phase1: Phase1Result) -> None:
+    def _select(self, entries: dict[str, models.SolutionScript], phase1: models.Phase1Result) -> None:
         """Pick the best of these."""
         holdout, reference = self._holdout, self._reference
         field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()}, reference)
@@ -217,7 +208,7 @@ class _Selection:
             for script, weight in weights.items()
         ]
 
-    def _single_model(self, phase1: Phase1Result) -> Yardstick | None:
+    def _single_model(self, phase1: models.Phase1Result) -> models.Yardstick | None:
         """The best of the candidates, chosen by the rows of the search and measured on the others."""
         candidates = [one for one in phase1.candidate_solutions if one.content in self._clean]
         best = best_of(candidates, lambda one: one.score, self._direction)
@@ -227,28 +218,28 @@ class _Selection:
         return _single(best, self._holdout.measure(answers, rows, reference=self._reference, ahead=True))
 
 
-def _single(candidate: SolutionScript, measure: Measure) -> Yardstick:
-    return Yardstick(name=candidate.source_model or "the best candidate", measure=measure)
+def _single(candidate: models.SolutionScript, measure: models.Measure) -> models.Yardstick:
+    return models.Yardstick(name=candidate.source_model or "the best candidate", measure=measure)
 
 
-def yardsticks(run: RunContext, phase1: Phase1Result, picked: Pick | None) -> dict[str, Yardstick | None]:
+def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None) -> dict[str, models.Yardstick | None]:
     """What the result is compared with: a dummy and the best model alone, as `FinalResult` names them."""
     holdout = holdout_of(run)
     if holdout is not None:
         dummy = holdout.baseline()
-        baseline = None if dummy is None else Yardstick(name="dummy", measure=dummy)
+        baseline = None if dummy is None else models.Yardstick(name="dummy", measure=dummy)
         return {"baseline": baseline, "single_model": None if picked is None else picked.single_model}
     clean = [one for one in phase1.candidate_solutions if not one.leaking]
     best = best_of(clean, lambda one: one.score, run.task.metric_direction)
-    known = None if best is None or best.score is None else _single(best, Measure(score=best.score))
+    known = None if best is None or best.score is None else _single(best, models.Measure(score=best.score))
     return {"baseline": None, "single_model": known}
 
 
-def known_measure(run: RunContext, solution: SolutionScript, score: float | None) -> Measure | None:
+def known_measure(run: RunContext, solution: models.SolutionScript, score: float | None) -> models.Measure | None:
     """What is known of a solution that no final selection scored: as the search measured it, or as it says itself."""
     digest = digest_of(solution.content)
     known = [one.result.measure for one in scored_here(run) if one.script == digest and one.result.measure is not None]
-    return known[-1] if known else None if score is None else Measure(score=score)
+    return known[-1] if known else None if score is None else models.Measure(score=score)
 
 
 @dataclass
@@ -283,14 +274,14 @@ class Field:
             return False
         return len(first.hidden) >= len(second.hidden) or scorer.better(first.hidden, second.hidden, both) >= SURE
 
-    def measures(self) -> dict[str, Measure]:
+    def measures(self) -> dict[str, models.Measure]:
         """Each solution of the shortlist on rows that the search never used, with an interval for the test."""
         return {
             name: self.holdout.measure(answers, self.holdout.select_rows, reference=self.reference, ahead=True)
             for name, answers in self.answers.items()
         }
 
-    def expected(self, chosen: str, measure: Measure) -> Measure:
+    def expected(self, chosen: str, measure: models.Measure) -> models.Measure:
         """The measure without what the choice itself adds: each half of the rows scores what the other half chooses."""
         shifts = list[float]()
         first, second = self.holdout.select_halves()
@@ -326,5 +317,7 @@ def _blend_weights(holdout: HoldOut, predictions: dict[str, Answers]) -> dict[st
     return weights if len(weights) > 1 else {}
 
 
-def _blend_solution(holdout: HoldOut, weights: dict[str, float]) -> SolutionScript:
-    return SolutionScript(content=blend_script(list(weights.values()), holdout.scorer), phase=SolutionPhase.ensemble)
+def _blend_solution(holdout: HoldOut, weights: dict[str, float]) -> models.SolutionScript:
+    return models.SolutionScript(
+        content=blend_script(list(weights.values()), holdout.scorer), phase=models.SolutionPhase.ensemble
+    )
