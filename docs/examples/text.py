@@ -713,8 +713,8 @@ def label_counts(truth: np.ndarray, answer: np.ndarray) -> np.ndarray:
 def label_hits(truth: np.ndarray, answer: np.ndarray, positive: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows rightly called so, rows called so, rows that are: of the class `positive`, or of each class in `truth`."""
     if positive is not None:
-        are, said = truth == positive, answer == positive
-        return np.array([(are & said).sum()]), np.array([said.sum()]), np.array([are.sum()])
+        are, called = truth == positive, answer == positive
+        return np.array([(are & called).sum()]), np.array([called.sum()]), np.array([are.sum()])
     table = label_counts(truth, answer)
     places = np.flatnonzero(table.sum(axis=1))  # an answer may hold labels that never occur in truth
     return table.diagonal()[places], table.sum(axis=0)[places], table.sum(axis=1)[places]
@@ -730,8 +730,8 @@ def f_score(
     truth: np.ndarray, answer: np.ndarray, positive: Any = None, beta: float = 1.0, weighted: bool = False
 ) -> float:
     """F of one class; without one the mean of all classes, plain or weighted by their rows."""
-    right, said, are = label_hits(truth, answer, positive)
-    figures = share_of((1 + beta**2) * right, beta**2 * are + said)
+    right, called, are = label_hits(truth, answer, positive)
+    figures = share_of((1 + beta**2) * right, beta**2 * are + called)
     return float(np.average(figures, weights=are if weighted else None))
 
 

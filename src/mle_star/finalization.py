@@ -156,7 +156,7 @@ def _result(
 def _has_test(run: RunContext) -> bool:
     """Are there rows to predict?"""
     holdout = holdout_of(run)
-    return run.shared.has_test if holdout is None else holdout.scorer.data.asked > 0
+    return run.shared.has_test if holdout is None else holdout.scorer.data.test_rows > 0
 
 
 def _too_late_for(solution: SolutionScript) -> str:

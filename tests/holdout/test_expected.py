@@ -106,7 +106,7 @@ def test_an_expected_score_comes_with_the_noise_of_the_test_and_a_measure_withou
 
 def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     scorer = scorer_on(write_rows(tmp_path / "data", 600, 70, groups=12))
-    assert scorer.data.rule.kind == "groups" and scorer.data.asked_units == 7
+    assert scorer.data.rule.kind == "groups" and scorer.data.test_units == 7
     # right for whole groups, wrong for others: as uncertain as twelve throws of a coin
     said = said_of(scorer.data.truth, range(600), lambda row: row % 12 < 6)
     _, low, high = scorer.grade(said, range(600))
@@ -150,7 +150,7 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
     frame = pandas.DataFrame({"id": range(len(days)), "day": [f"{d:%d.%m.%Y}" for d in days]})
     frame["y"] = [dice.randint(0, 1) for _ in days]
     scorer, rows = scorer_on(write_frame(tmp_path / "data", frame, known)), range(known - 400, known)
-    assert scorer.data.rule.kind == "time" and scorer.data.asked_units == 80
+    assert scorer.data.rule.kind == "time" and scorer.data.test_units == 80
 
     def width(run: int) -> float:
         """Right on so many days in a row, then wrong on as many."""

@@ -592,7 +592,7 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     sample = {"id": range(900, 900 + ASKED), "y": [0] * ASKED}
     tables(folder, train={"id": range(ROWS), "y": [i % 2 for i in range(ROWS)]}, sample_submission=sample)
     data, view, hidden = viewed(folder)
-    assert data.asked == ASKED
+    assert data.test_rows == ASKED
     wanted = pandas.read_csv(view.folder / "sample_submission.csv")["id"]
     assert len(wanted) == ASKED + len(hidden) and not (view.folder / "test.csv").exists()
     assert {f"{key}.png" for key in wanted} == {file.name for file in (view.folder / "test").iterdir()}

@@ -73,9 +73,9 @@ def _table(table: Table, rows: str, wide: int) -> str:
         lines.append(f"- {_name(column.name)}: {_content(column, table.sample[column.name])}{gaps}")
     if rest:
         kinds = Counter(table.column(name).kind for name in rest)
-        told = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.most_common())
+        by_kind = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.most_common())
         names = ", ".join(_name(name) for name in (*rest[:LISTED], *(rest[-1:] if len(rest) > LISTED else ())))
-        lines.append(f"- {len(rest)} {'more' if wide else 'columns'} ({told}): {names}")
+        lines.append(f"- {len(rest)} {'more' if wide else 'columns'} ({by_kind}): {names}")
     return "\n".join([first, *lines])
 
 
@@ -159,9 +159,9 @@ def _spread(column: Column, known: list[str]) -> str:
         return f"{column.kind}, {column.distinct} values"
     shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     at = [numbers[min(int(share * len(numbers)), len(numbers) - 1)] for share in shares]
-    told = ", ".join(f"{value:g}" for value in at)
+    figures = ", ".join(f"{value:g}" for value in at)
     skew = "; strongly skewed, think of its logarithm" if column.skew > 2 and at[0] >= 0 else ""
-    return f"numbers; minimum, 5 %, 25 %, median, 75 %, 95 %, maximum: {told}{skew}"
+    return f"numbers; minimum, 5 %, 25 %, median, 75 %, 95 %, maximum: {figures}{skew}"
 
 
 def _differences(layout: Layout) -> str:
@@ -215,8 +215,8 @@ def _pictures(found: Survey) -> str:
         sizes = [size for name in names[:SAMPLED_PICTURES] if (size := picture_size(found.folder / folder / name))]
         spans = [(min(side), max(side)) for side in zip(*sizes, strict=True)]
         sides = " x ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in spans)
-        told = f", {sides} pixels" if sides else ""
-        lines.append(f"- {_name(folder)}: {len(names):,} pictures{told}, such as {_name(names[0])}")
+        pixels = f", {sides} pixels" if sides else ""
+        lines.append(f"- {_name(folder)}: {len(names):,} pictures{pixels}, such as {_name(names[0])}")
     if len(found.images) > len(lines):
         lines.append(f"- and {len(found.images) - len(lines)} more folders of pictures")
     return "\n".join(["Pictures:", *lines]) if lines else ""

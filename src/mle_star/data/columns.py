@@ -223,10 +223,10 @@ def is_apart(column: Column, train: Sequence[Any], test: Sequence[Any]) -> bool:
     is_code = column.kind in ("category", "date") or (column.kind == "number" and column.whole)
     if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
         return False
-    known, asked = (  # numbers as such: a gap elsewhere in its column writes 3 as 3.0
+    known, new = (  # numbers as such: a gap elsewhere in its column writes 3 as 3.0
         {float(text) if is_number(text) else text for text in without_gaps(map(str, cells))} for cells in (train, test)
     )
-    return len(asked) > 1 and not known & asked
+    return len(new) > 1 and not known & new
 
 
 def _numbered_moments(name: str, texts: Collection[str]) -> dict[str, datetime]:

@@ -47,8 +47,8 @@ def label_counts(truth: np.ndarray, answer: np.ndarray) -> np.ndarray:
 def label_hits(truth: np.ndarray, answer: np.ndarray, positive: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows rightly called so, rows called so, rows that are: of the class `positive`, or of each class in `truth`."""
     if positive is not None:
-        are, said = truth == positive, answer == positive
-        return np.array([(are & said).sum()]), np.array([said.sum()]), np.array([are.sum()])
+        are, called = truth == positive, answer == positive
+        return np.array([(are & called).sum()]), np.array([called.sum()]), np.array([are.sum()])
     table = label_counts(truth, answer)
     places = np.flatnonzero(table.sum(axis=1))  # an answer may hold labels that never occur in truth
     return table.diagonal()[places], table.sum(axis=0)[places], table.sum(axis=1)[places]
@@ -64,15 +64,15 @@ def f_score(
     truth: np.ndarray, answer: np.ndarray, positive: Any = None, beta: float = 1.0, weighted: bool = False
 ) -> float:
     """F of one class; without one the mean of all classes, plain or weighted by their rows."""
-    right, said, are = label_hits(truth, answer, positive)
-    figures = share_of((1 + beta**2) * right, beta**2 * are + said)
+    right, called, are = label_hits(truth, answer, positive)
+    figures = share_of((1 + beta**2) * right, beta**2 * are + called)
     return float(np.average(figures, weights=are if weighted else None))
 
 
 def precision(truth: np.ndarray, answer: np.ndarray, positive: Any = None) -> float:
     """Of the rows that are said to be of a class, the share that is; without a class the mean of all."""
-    right, said, _ = label_hits(truth, answer, positive)
-    return float(share_of(right, said).mean())
+    right, called, _ = label_hits(truth, answer, positive)
+    return float(share_of(right, called).mean())
 
 
 def recall(truth: np.ndarray, answer: np.ndarray, positive: Any = None) -> float:
@@ -84,9 +84,9 @@ def recall(truth: np.ndarray, answer: np.ndarray, positive: Any = None) -> float
 def matthews_corrcoef(truth: np.ndarray, answer: np.ndarray) -> float:
     """The correlation of two labellings."""
     table = label_counts(truth, answer)
-    said, are, count = table.sum(axis=0).astype(float), table.sum(axis=1).astype(float), float(table.sum())
-    below = math.sqrt((count**2 - said @ said) * (count**2 - are @ are))
-    return float((table.trace() * count - said @ are) / below) if below else 0.0
+    called, are, count = table.sum(axis=0).astype(float), table.sum(axis=1).astype(float), float(table.sum())
+    below = math.sqrt((count**2 - called @ called) * (count**2 - are @ are))
+    return float((table.trace() * count - called @ are) / below) if below else 0.0
 
 
 def cohen_kappa(truth: np.ndarray, answer: np.ndarray, power: int = 0) -> float:
@@ -211,8 +211,8 @@ def max_error(truth: np.ndarray, answer: np.ndarray) -> float:
 
 def mape(truth: np.ndarray, answer: np.ndarray) -> float:
     """The mean error as a share of the truth, over the rows whose truth is not zero."""
-    told = truth != 0
-    return float((abs(truth - answer)[told] / abs(truth)[told]).mean())
+    nonzero = truth != 0
+    return float((abs(truth - answer)[nonzero] / abs(truth)[nonzero]).mean())
 
 
 def smape(truth: np.ndarray, answer: np.ndarray) -> float:
@@ -227,8 +227,8 @@ def wape(truth: np.ndarray, answer: np.ndarray) -> float:
 
 def rmspe(truth: np.ndarray, answer: np.ndarray) -> float:
     """The root of the mean squared relative error, over the rows whose truth is not zero."""
-    told = truth != 0
-    return math.sqrt(float((((truth - answer)[told] / truth[told]) ** 2).mean()))
+    nonzero = truth != 0
+    return math.sqrt(float((((truth - answer)[nonzero] / truth[nonzero]) ** 2).mean()))
 
 
 def pinball_loss(truth: np.ndarray, answer: np.ndarray) -> float:
@@ -296,8 +296,8 @@ def map_at(truth: np.ndarray, answer: np.ndarray, count: int) -> float:
         hits = ranked_hits(truth, answer, count)
         return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
     total = 0.0
-    for right, said in zip(truth, answer, strict=True):
-        guesses = list(dict.fromkeys(str(said).split()))[:count]
+    for right, ranking in zip(truth, answer, strict=True):
+        guesses = list(dict.fromkeys(str(ranking).split()))[:count]
         total += 1 / (guesses.index(str(right)) + 1) if str(right) in guesses else 0.0
     return total / len(truth)
 
@@ -317,20 +317,20 @@ multilabel_f1_samples = partial(multilabel_f1, axis=1)
 hamming_loss = error_rate
 
 
-def edits(wanted: Sequence[str], said: Sequence[str]) -> int:
+def edits(wanted: Sequence[str], given: Sequence[str]) -> int:
     """The fewest insertions, deletions and changes that make one sequence of the other."""
-    row = list(range(len(said) + 1))
+    row = list(range(len(given) + 1))
     for i, token in enumerate(wanted, 1):
         before, row[0] = row[0], i
-        for j, other in enumerate(said, 1):
+        for j, other in enumerate(given, 1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (token != other))
     return row[-1]
 
 
 @lru_cache(maxsize=MOST_EDITS)
-def text_edits(wanted: str, said: str, by_word: bool) -> int:
+def text_edits(wanted: str, given: str, by_word: bool) -> int:
     """The edits of words or of characters."""
-    return edits(wanted.split(), said.split()) if by_word else edits(wanted, said)
+    return edits(wanted.split(), given.split()) if by_word else edits(wanted, given)
 
 
 def text_error_rate(truth: Sequence[str], answer: Sequence[str], by_word: bool) -> float:

@@ -47,11 +47,11 @@ def guess_task(
         for target in data.outside_targets()[:3]
     ]
     goal = given_target(found, target) if target is not None else guess_target(found)
-    told = _told_metric(found, data_folder, metric, direction)
-    _refuse_pointless(found, goal, told[0] if told else None)
+    named = _named_metric(found, data_folder, metric, direction)
+    _refuse_pointless(found, goal, named[0] if named else None)
     modality = _modality(found, goal)
-    task_type = _task_type(found, goal, modality[0], told[0] if told else None)
-    chosen, metric_reason = told or _guess_metric(found, goal, task_type[0], direction)
+    task_type = _task_type(found, goal, modality[0], named[0] if named else None)
+    chosen, metric_reason = named or _guess_metric(found, goal, task_type[0], direction)
     better = "Larger" if chosen.higher_is_better else "Smaller"
     fields: dict[str, tuple[Any, str]] = {
         "competition_id": (name, "Given.") if name else (_name_of(data_folder.resolve()), "The name of the folder."),
@@ -164,7 +164,7 @@ def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metr
 # --- metric ----------------------------------------------------------------------------------------------
 
 
-def _told_metric(
+def _named_metric(
     found: Survey, folder: Path, given: str | None, direction: MetricDirection | None
 ) -> tuple[Metric, str] | None:
     """The metric that the caller or a text in the folder names."""
@@ -174,9 +174,9 @@ def _told_metric(
             check_direction(metric, direction)
         return metric, "Given."
     for file, text in found.prose:
-        told = metric_in_prose(text)
-        if told is not None and direction in (None, told[0].direction):
-            return told[0], f"{file} says {told[1]!r}."
+        named = metric_in_prose(text)
+        if named is not None and direction in (None, named[0].direction):
+            return named[0], f"{file} says {named[1]!r}."
     return None
 
 

@@ -39,7 +39,7 @@ PAIR_NAMES = re.compile(
 _QUOTED = re.compile(r"[`'\"]([^`'\"\n]+)[`'\"]")
 _LIST = r"((?:[`'\"][^`'\"\n]+[`'\"](?:\s*(?:,|&|\band\b)\s*)*)+)"
 _TARGETS = re.compile(rf"\btargets?\b(?: columns?| variables?)?(?: is| are|:)\s*{_LIST}", re.IGNORECASE)
-_TOLD = re.compile(r"^The target is (`.+`)\.$", re.MULTILINE)
+_SETTLED = re.compile(r"^The target is (`.+`)\.$", re.MULTILINE)
 _PREDICT = re.compile(rf"\bpredict\w*\b[^`'\".\n]{{0,60}}{_LIST}", re.IGNORECASE)
 
 
@@ -305,10 +305,10 @@ def with_target(found: Survey | None, description: str, names: Collection[str]) 
     """The description; where it does not name the target, or leads to another, with the sentence that settles it."""
     tables = [] if found is None else found.tables_of_labels
     if found is not None and tables and set(guess_target(found, description).names) != set(names):
-        asked = next((target for table in tables if (target := _target_in_sample(found, table))), None)
-        if asked is not None and found.sample is not None:
+        in_sample = next((target for table in tables if (target := _target_in_sample(found, table))), None)
+        if in_sample is not None and found.sample is not None:
             raise ConfigError(
-                f"the target is to be {_listed(names)}, but {found.sample.name} asks for {_listed(asked.names)}: "
+                f"the target is to be {_listed(names)}, but {found.sample.name} asks for {_listed(in_sample.names)}: "
                 f"correct the target, or remove {found.sample.name}"
             )
     elif all(_listed([name]) in description for name in names):
@@ -326,7 +326,7 @@ def guess_target(found: Survey, description: str = "") -> Target:
         return _target_of_folders(found)
     tables = found.tables_of_labels
     guesses = chain(
-        (_target_as_told(found, table, description) for table in tables),
+        (_target_as_settled(found, table, description) for table in tables),
         (_target_in_sample(found, table) for table in tables),
         (_target_as_class_columns(found, table) for table in tables),
         (_target_in_prose(found, t, description) or _target_missing_in_test(found, t) for t in tables),
@@ -334,12 +334,12 @@ def guess_target(found: Survey, description: str = "") -> Target:
     return next(filter(None, guesses), None) or _target_by_name(tables[0])
 
 
-def _target_as_told(found: Survey, table: Table, description: str) -> Target | None:
+def _target_as_settled(found: Survey, table: Table, description: str) -> Target | None:
     """The columns in the last sentence that says nothing but what the target is."""
-    said = (_TOLD.findall(description) or [""])[-1]
-    places = {column: said.find(_listed([column])) for column in table.columns}
+    listed = (_SETTLED.findall(description) or [""])[-1]
+    places = {column: listed.find(_listed([column])) for column in table.columns}
     names = sorted((column for column in table.columns if places[column] >= 0), key=lambda column: places[column])
-    if not names or _listed(names) != said:
+    if not names or _listed(names) != listed:
         return None
     one_for_each_class = _target_as_class_columns(found, table, names) if len(names) == 1 else None
     return one_for_each_class or Target(tuple(names), table, "The description says so.")
@@ -394,9 +394,9 @@ def _target_in_prose(found: Survey, table: Table, description: str) -> Target | 
     """The columns that a description says are to be predicted: names in quotes, one beside the other."""
     named = [c for c in table.columns if c not in found.features and not table.column(c).names_rows]
     for names in (*reversed(_TARGETS.findall(description)), *_PREDICT.findall(description)):
-        asked = tuple(dict.fromkeys(name for name in _QUOTED.findall(names) if name in named))
-        if asked:
-            return Target(asked, table, "The description asks for it.")
+        quoted_names = tuple(dict.fromkeys(name for name in _QUOTED.findall(names) if name in named))
+        if quoted_names:
+            return Target(quoted_names, table, "The description asks for it.")
     columns = [c for c in named if found.test is None or c not in found.test.columns]
     quoted = [name for name in _QUOTED.findall(description) if name in columns]
     if quoted and (found.test is None or len(columns) > 1):

@@ -152,7 +152,7 @@ def _read_csv(path: Path, name: str) -> Table | str:
     if ragged := len(rows) - 1 - len(body):
         notes.append(f"{name}: {ragged} of {len(rows) - 1} sampled rows have another number of fields")
     has_header = is_header(first, body)
-    columns, renamed = told_apart(first) if has_header else ([f"column_{index + 1}" for index in range(width)], [])
+    columns, renamed = unique_names(first) if has_header else ([f"column_{index + 1}" for index in range(width)], [])
     if renamed:
         notes.append(f"{name}: column names are repeated or empty; told apart as {', '.join(renamed[:5])}")
     if not has_header:
@@ -188,7 +188,7 @@ def _sampled_rows(texts: list[str], separator: str, whole: bool) -> tuple[list[l
     return list(dropwhile(operator.not_, rows)), is_all
 
 
-def told_apart(names: list[str]) -> tuple[list[str], list[str]]:
+def unique_names(names: list[str]) -> tuple[list[str], list[str]]:
     """The names that pandas gives to columns (a second `x` is `x.1`), with those that it changed."""
     if all(names) and len(set(names)) == len(names):
         return names, []
@@ -296,7 +296,7 @@ def _read_json(path: Path, name: str) -> Table | str:
     flat = list(map(flatten, records))
     keys = list(dict.fromkeys(column for row in flat for column in row))
     # JSON may hold half a surrogate pair, which no file of ours could.
-    columns = told_apart([key.encode("utf-8", "replace").decode() for key in keys])[0]
+    columns = unique_names([key.encode("utf-8", "replace").decode() for key in keys])[0]
     if not flat:
         return f"{name}: no JSON records"
     return _table_of(name, dict(zip(columns, keys, strict=True)), flat, form, whole)
@@ -390,7 +390,7 @@ def _read_parquet(path: Path, name: str) -> Table | str:
             cells, rows = _parquet_cells(file, keys), file.metadata.num_rows
     except pyarrow.ArrowException as error:
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200]})"
-    columns = told_apart([str(key) for key in keys])[0]
+    columns = unique_names([str(key) for key in keys])[0]
     sample = dict(zip(columns, cells.values(), strict=True))
     read = len(next(iter(sample.values()), []))
     return Table(name, tuple(columns), sample, rows, read == rows, Form("parquet"))

@@ -160,7 +160,7 @@ class EngineerBrain:
     """
 
     def __init__(self) -> None:
-        self._asked: Counter[int] = Counter()
+        self._turns: Counter[int] = Counter()
         self._chosen: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._known: dict[str, Known] = {}
         self._answering = threading.Lock()
@@ -170,8 +170,8 @@ class EngineerBrain:
         question = Question(request)
         same = "\0".join(map(question.block, _CORE.get(request.agent, ()))) or request.prompt
         key = hash((request.agent, request.variant, same))
-        question.turn, question.chosen = self._asked[key], self._chosen[key]
-        self._asked[key] += 1
+        question.turn, question.chosen = self._turns[key], self._chosen[key]
+        self._turns[key] += 1
         answer = await asyncio.to_thread(self._answer_alone, question)
         return BrainReply(text=answer) if isinstance(answer, str) else BrainReply(structured=answer)
 

@@ -213,7 +213,7 @@ def _with_answers(job: _Job, holdout: HoldOut, number: int, result: EvaluationRe
     name = f"{job.name}-{job.digest[:12]}"  # a step that is done anew must not change what an earlier script said
     kept = holdout.keep(run.work_dir / SUBMISSION, name, number)
     real = None
-    if number == 0 and data.asked:
+    if number == 0 and data.test_rows:
         real = f"answers/{name}.real.csv"
         write_answers(data, answers, run.run_dir / real)
     return result.model_copy(update={"answers": [kept], "submission": real})

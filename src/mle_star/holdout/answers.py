@@ -41,7 +41,7 @@ def read_answers(data: Data, path: Path, view: View) -> Answers:
     ordered = _in_order(data, header, rows, view)
     cells = [[row[place].strip() for row in ordered] for place in places]
     hidden: dict[int, tuple[str, ...]] = {}
-    real: list[tuple[str, ...]] = [()] * view.asked
+    real: list[tuple[str, ...]] = [()] * view.test_rows
     for source, answer in zip(view.order, zip(*cells, strict=True), strict=True):
         if source < 0:
             hidden[-1 - source] = answer
@@ -50,7 +50,7 @@ def read_answers(data: Data, path: Path, view: View) -> Answers:
     return Answers(hidden, tuple(real))
 
 
-def _table(data: Data, path: Path, asked: int) -> tuple[list[str], list[list[str]]]:
+def _table(data: Data, path: Path, count: int) -> tuple[list[str], list[list[str]]]:
     """Header and rows, as far as they hold answers and keys: whatever else was written does not fill the memory."""
     sample = data.layout.sample
     usual = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
@@ -59,14 +59,14 @@ def _table(data: Data, path: Path, asked: int) -> tuple[list[str], list[list[str
             first = next(submitted_rows(file, usual, "replace"), [])
             separator = usual if set(_headings(data)) <= set(map(str.strip, first)) else ","
             file.seek(0)
-            return _cells(data, submitted_rows(file, separator, "replace"), asked)
+            return _cells(data, submitted_rows(file, separator, "replace"), count)
         except csv.Error as error:
             raise Ungradable(f"the submission cannot be read: {error}") from None
 
 
-def _cells(data: Data, reader: Iterator[list[str]], asked: int) -> tuple[list[str], list[list[str]]]:
+def _cells(data: Data, reader: Iterator[list[str]], count: int) -> tuple[list[str], list[list[str]]]:
     header = [name.strip() for name in next(reader, [])]
-    wanted, width, most = {*_headings(data), _key(data)}, len(header), 2 * asked + SPARE_ROWS
+    wanted, width, most = {*_headings(data), _key(data)}, len(header), 2 * count + SPARE_ROWS
     uneven = Ungradable("the submission is empty or its rows differ in length")
     if not header:
         raise uneven
@@ -77,7 +77,7 @@ def _cells(data: Data, reader: Iterator[list[str]], asked: int) -> tuple[list[st
             raise uneven
         rows.append(row if len(places) == width else [row[place] for place in places])
     if len(rows) > most:
-        raise Ungradable(f"the submission has more than {most} rows, the test file {asked}")
+        raise Ungradable(f"the submission has more than {most} rows, the test file {count}")
     return [header[place] for place in places], rows
 
 
@@ -86,21 +86,21 @@ def _in_order(data: Data, header: list[str], rows: list[list[str]], view: View) 
     if len(rows) != len(view.order):
         raise Ungradable(f"the submission has {len(rows)} rows, the test file {len(view.order)}: answer every one")
     key = _key(data)
-    if key is None or key not in header or (view.asked and not data.asked_keys):
+    if key is None or key not in header or (view.test_rows and not data.test_keys):
         return rows
     place = header.index(key)
-    by_key, asked = {row[place]: row for row in rows}, keys_of(data, view)
-    if not by_key.keys() >= set(asked):  # written in another way, such as 17.0
-        by_key, asked = {label_of(row[place]): row for row in rows}, list(map(label_of, asked))
-    absent = [text for text in asked if text not in by_key]
+    by_key, keys = {row[place]: row for row in rows}, keys_of(data, view)
+    if not by_key.keys() >= set(keys):  # written in another way, such as 17.0
+        by_key, keys = {label_of(row[place]): row for row in rows}, list(map(label_of, keys))
+    absent = [text for text in keys if text not in by_key]
     if absent:
         raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {quoted(absent[0])}")
-    return [by_key[text] for text in asked]
+    return [by_key[text] for text in keys]
 
 
 def keys_of(data: Data, view: View) -> list[str]:
     """What the rows of a view's test file are called."""
-    real, keys, names = list(data.asked_keys), data.keys, view.names
+    real, keys, names = list(data.test_keys), data.keys, view.names
     return [real[p] if p >= 0 else names[-1 - p] if -1 - p in names else keys[-1 - p] for p in view.order]
 
 
@@ -108,17 +108,17 @@ def write_answers(data: Data, answers: Answers, target: Path) -> None:
     """The part of a submission that answers the real test, in the sample's form and order, else in the test's."""
     sample, key, rows, separator = data.sample, data.layout.key, list(answers.real), ","
     if sample is None:
-        columns = {key or "": data.asked_keys} if data.asked_keys else {}
+        columns = {key or "": data.test_keys} if data.test_keys else {}
     else:
         form = sample.table.form
         columns, separator = {name: sample.column(name) for name in sample.table.columns}, form.separator
-        if key is not None and data.asked_keys:
-            said_of = dict(zip(data.asked_keys, rows, strict=True))
-            rows = [said_of[name] for name in columns[key]]
+        if key is not None and data.test_keys:
+            answer_of = dict(zip(data.test_keys, rows, strict=True))
+            rows = [answer_of[name] for name in columns[key]]
         if form.decimal == ",":
             rows = [tuple(cell.replace(".", ",") if is_number(cell) else cell for cell in row) for row in rows]
-    said = zip(*rows, strict=True) if rows else ([] for _ in data.layout.answers)
-    columns = {**columns, **dict(zip(data.layout.answers, said, strict=True))}
+    cells = zip(*rows, strict=True) if rows else ([] for _ in data.layout.answers)
+    columns = {**columns, **dict(zip(data.layout.answers, cells, strict=True))}
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, delimiter=separator, lineterminator="\n")

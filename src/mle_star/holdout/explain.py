@@ -57,9 +57,9 @@ def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: 
     if data.test is None or data.sample is None or data.labels is not None or data.rule.kind == "time":
         raise Unsupported("columns are permuted only where there are a test file and a sample, and no order of time")
     layout, dice = data.layout, random.Random(seed)
-    asked = set(data.test.table.columns)
+    in_test = set(data.test.table.columns)
     left_out = {layout.key, *layout.target.names}
-    columns = [c for c in data.train.table.columns if c in asked and c not in left_out][:MOST_COLUMNS]
+    columns = [c for c in data.train.table.columns if c in in_test and c not in left_out][:MOST_COLUMNS]
     count = min(len(hidden), MOST_ROWS // (1 + len(columns)))
     if not columns or count < FEWEST_COPIES:
         raise Unsupported("there are too few hidden rows, or too many columns")
@@ -73,16 +73,16 @@ def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: 
     labelled = [len(copies) + row for row in data.labelled]
     virtual = replace(data, train=data.train.holding(copies), truth=truth, labelled=labelled)
     names = _new_keys(data, places) if layout.key is not None else {}
-    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), data.asked, names)
+    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), data.test_rows, names)
     link_rest(data.folder, target, {*data.label_files, *(table.name for table in layout.roles)})
     data.train.write(target / layout.train.name, all_but(hidden, data.train.count))
-    virtual.write_asked(view)
+    virtual.write_test_files(view)
     return Permuted(Scorer(virtual, scorer.metric), view, tuple(columns), count)
 
 
 def _new_keys(data: Data, places: Sequence[int]) -> dict[int, str]:
     """Keys that nobody has."""
-    known = [*data.keys, *data.asked_keys]
+    known = [*data.keys, *data.test_keys]
     numbers = [int(float(key)) for key in known if is_number(key)]
     first = max(numbers) + 1 if len(numbers) == len(known) else None
     return {p: f"copy-{number}" if first is None else str(first + number) for number, p in enumerate(places)}
@@ -97,28 +97,28 @@ def answer_charts(scorer: Scorer, answers: Answers) -> dict[str, Any]:
     if not answers.hidden or needs not in ("numbers", "probabilities", "labels", "grades"):
         return {}
     try:
-        truth, said = scorer.pair(answers.hidden, sorted(answers.hidden))
+        truth, predicted = scorer.pair(answers.hidden, sorted(answers.hidden))
     except Ungradable:
         return {}
     if truth.ndim > 1:
         return {}
     if needs == "numbers":
-        return _of_numbers(truth, said)
+        return _of_numbers(truth, predicted)
     if needs == "probabilities":
-        return _of_chances(scorer.classes, truth, said)
+        return _of_chances(scorer.classes, truth, predicted)
     names = scorer.classes
     if needs == "grades":
-        return _confused(names, [names[int(place)] for place in truth], [names[int(place)] for place in said])
+        return _confused(names, [names[int(place)] for place in truth], [names[int(place)] for place in predicted])
     spelled, _ = scorer.arrays([[name] for name in names], [(name,) for name in names])
-    return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in said])
+    return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in predicted])
 
 
-def _of_numbers(truth: Any, said: Any) -> dict[str, Any]:
+def _of_numbers(truth: Any, predicted: Any) -> dict[str, Any]:
     """Truth and answer of rows spread over the whole range."""
     order = np.argsort(truth, kind="stable")
     count = min(MOST_POINTS, len(order))
     places = order[np.linspace(0, len(order) - 1, count).astype(int)]
-    return {"rows": len(truth), "points": [(float(truth[place]), float(said[place])) for place in places]}
+    return {"rows": len(truth), "points": [(float(truth[place]), float(predicted[place])) for place in places]}
 
 
 def _of_chances(classes: list[str], truth: Any, chances: Any) -> dict[str, Any]:
@@ -139,14 +139,14 @@ def _of_chances(classes: list[str], truth: Any, chances: Any) -> dict[str, Any]:
     return {**found, "calibration": calibration}
 
 
-def _confused(classes: list[str], truth: list[str], said: list[str]) -> dict[str, Any]:
+def _confused(classes: list[str], truth: list[str], predicted: list[str]) -> dict[str, Any]:
     kept = classes
     if len(classes) > MOST_CLASSES:
         largest = {name for name, _ in Counter(truth).most_common(MOST_CLASSES - 1)}
         kept = [*(name for name in classes if name in largest), OTHER]
     place = {name: index for index, name in enumerate(kept)}
     table = [[0] * len(kept) for _ in kept]
-    for one, other in zip(truth, said, strict=True):
+    for one, other in zip(truth, predicted, strict=True):
         row, column = place.get(one, len(kept) - 1), place.get(other, len(kept) - 1)
         table[row][column] += 1
     return {"rows": len(truth), "classes": kept, "confusion": table}

@@ -139,7 +139,7 @@ class HoldOut:
         wanted = self.search_rows if rows is None else rows
         covered = _covered(answers, wanted)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
-        if ahead and self.scorer.data.asked:
+        if ahead and self.scorer.data.test_rows:
             learned_from = 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
             low, high = after_more_rows(self.scorer.metric, low, high, learned_from)
         shift = self._shift(reference, wanted, covered, score)
@@ -176,7 +176,7 @@ class HoldOut:
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
         parts = [read_answers(self.scorer.data, path, view) for path, view in zip(paths, views, strict=False)]
-        hidden = {row: said for part in parts for row, said in part.hidden.items()}
+        hidden = {row: answer for part in parts for row, answer in part.hidden.items()}
         return Answers(hidden, parts[0].real)
 
     def keep(self, submission: Path, name: str, number: int) -> str:
@@ -249,9 +249,9 @@ def find_weights(scorer: Scorer, predictions: Mapping[str, Answers], rows: Seque
     chosen, best, total = list[str](), float("-inf"), 0.0
     for step in range(1, MOST_STEPS + 1):
         figures: dict[str, float] = {}
-        for name, (_, said) in pairs.items():
+        for name, (_, predicted) in pairs.items():
             with suppress(ValueError):
-                figures[name] = sign * scorer.metric.compute(truth, (total + said) / step)
+                figures[name] = sign * scorer.metric.compute(truth, (total + predicted) / step)
         name = max(figures, key=lambda one: figures[one], default="")  # the first of equals
         if not name or figures[name] <= best:
             break
@@ -364,7 +364,7 @@ def blend_script(weights: list[float], scorer: Scorer) -> str:
     form = sample.form if sample is not None and sample.form.kind == "csv" else Form()
     return _SCRIPT.format(
         weights=[round(weight, 6) for weight in weights],
-        key=layout.key if scorer.data.asked_keys or not scorer.data.asked else None,
+        key=layout.key if scorer.data.test_keys or not scorer.data.test_rows else None,
         answers=list(scorer.names),
         separator=form.separator,
         decimal=form.decimal,

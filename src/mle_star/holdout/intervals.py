@@ -42,14 +42,14 @@ def drawn(
 def drawn_figures(
     metric: Metric,
     truth: Any,
-    said: Any,
+    predicted: Any,
     members: Sequence[Any] | None,
     seed: int,
     classes: Sequence[Sequence[str]] = (),
 ) -> list[float]:
     """The metric over draws of the rows. `classes` are those of the task: a draw may lack some."""
     figures, draws = list[float](), DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS
-    for some, answers in drawn(metric, (truth, said), draws, seed, members):
+    for some, answers in drawn(metric, (truth, predicted), draws, seed, members):
         with suppress(ValueError, ConfigError):  # a draw that holds one class only
             figures.append(metric.compute(some, answers, classes))
     return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by

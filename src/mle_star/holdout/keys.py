@@ -36,16 +36,16 @@ COMPARED_FIRST = 1000
 
 
 def fresh_keys(
-    old: Numbers | None, asked: Sequence[str], hidden: Sequence[int], *, seed: int, nameless: bool = False
+    old: Numbers | None, test: Sequence[str], hidden: Sequence[int], *, seed: int, nameless: bool = False
 ) -> dict[int, str]:
     """New keys for the hidden rows, at random, where the test's lie apart from those of the training rows.
 
     There rows may be numbered in the order of their labels, which says nothing about the real test. None are given
     where both are mixed, or where keys are not numbered. Rows that are `nameless` among the test's need new ones.
     """
-    new = numbers_of(asked) if asked else None
+    new = numbers_of(test) if test else None
     like = new or old
-    if like is None or (asked and new is None) or (old is None and not nameless):
+    if like is None or (test and new is None) or (old is None and not nameless):
         return {}
     if new is not None and old is not None and new.pattern == old.pattern and not old.lies_apart(new) and not nameless:
         return {}
@@ -116,13 +116,13 @@ class KeyFiles:
         return (self.test_folder or file.parent) / f"{name}{file.name[len(key) :]}"
 
 
-def find_key_files(root: Path, train: Sequence[str], asked: Sequence[str], tables: Collection[str]) -> KeyFiles | None:
+def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables: Collection[str]) -> KeyFiles | None:
     """The files named by the keys of both kinds of rows; None where most keys have none."""
     others = [Path(place, name).relative_to(root) for place, _, names in os.walk(root) for name in names]
     others = [file for file in others if file.as_posix() not in tables]
     if len(others) < FILES_SHARE * len(train):
         return None
-    wanted = {*train, *asked}
+    wanted = {*train, *test}
     found: dict[str, list[Path]] = defaultdict(list)
     for file in others:
         stem = file.name if file.name in wanted else file.name.split(".")[0]
@@ -131,7 +131,7 @@ def find_key_files(root: Path, train: Sequence[str], asked: Sequence[str], table
     by_key = {key: tuple(files) for key, files in found.items()}
     if sum(key in by_key for key in train) < FILES_SHARE * len(train):
         return None
-    ours, theirs = ([file for key in keys for file in by_key.get(key, ())] for keys in (train, asked))
+    ours, theirs = ([file for key in keys for file in by_key.get(key, ())] for keys in (train, test))
     apart = {file.parent for file in theirs} - {file.parent for file in ours}
     is_apart = len(apart) == 1 and apart == {file.parent for file in theirs}
     kinds = {file.suffix.lower() for file in theirs or ours}

@@ -64,7 +64,7 @@ class Scorer:
         if prefix is not None:
             share = self._shares.get(label_of(self.names[place].removeprefix(prefix)), 0.0)
             return not 1 - LOPSIDED_SHARE < share < LOPSIDED_SHARE
-        column = self.told[min(place, len(self.told) - 1)]
+        column = self.targets[min(place, len(self.targets) - 1)]
         return Counter(column).most_common(1)[0][1] > LOPSIDED_SHARE * len(column)
 
     def _outside(self, cells: list[str], place: int) -> str:
@@ -95,16 +95,16 @@ class Scorer:
 
         `ahead`: the interval is for the real test, which has noise of its own, by the number of its rows.
         """
-        truth, said = self.pair(answers, rows)
-        score, members = self.compute(truth, said), self._members(rows)
+        truth, predicted = self.pair(answers, rows)
+        score, members = self.compute(truth, predicted), self._members(rows)
         count = len(truth) if members is None else len(members)
-        beside = count / self.data.asked_units if ahead and self.data.asked_units else 0.0
+        beside = count / self.data.test_units if ahead and self.data.test_units else 0.0
         if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
             # neither are days that follow each other separate observations: whole stretches of time are drawn
             ends = [count * piece // STRETCHES for piece in range(STRETCHES + 1)]
             members = [np.concatenate(members[first:last]) for first, last in pairwise(ends)]
             count = len(members)
-        figures = drawn_figures(self.metric, truth, said, members, seed, self._labels)
+        figures = drawn_figures(self.metric, truth, predicted, members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
         return score, *interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
 
@@ -134,14 +134,14 @@ class Scorer:
             order = sorted(answers)
             both = self.arrays([self._truth[row] for row in order], [answers[row] for row in order])
             known[id(answers)] = answers, np.array(order), *both
-        _, order, truth, said = known[id(answers)]
+        _, order, truth, predicted = known[id(answers)]
         places = np.searchsorted(order, rows)
-        return truth[places], said[places]
+        return truth[places], predicted[places]
 
-    def compute(self, truth: Any, said: Any) -> float:
+    def compute(self, truth: Any, predicted: Any) -> float:
         """The metric over arrays in the form that it needs; what the classes are, all rows of the task say."""
         try:
-            score = self.metric.compute(truth, said, self._labels)
+            score = self.metric.compute(truth, predicted, self._labels)
         except (ValueError, ConfigError) as error:
             raise Ungradable(f"{self.metric.name} cannot be computed: {error}") from None
         if not math.isfinite(score):
@@ -160,9 +160,9 @@ class Scorer:
         """The share of draws over the rows in which `new` beats `old`: how likely it is really better."""
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
         sign, wins = 1 if self.metric.higher_is_better else -1, list[float]()
-        for some, *said in drawn(self.metric, (truth, first, second), FEW_DRAWS, 0):
+        for some, *answers in drawn(self.metric, (truth, first, second), FEW_DRAWS, 0):
             with suppress(ValueError, ConfigError):
-                ours, theirs = (sign * self.metric.compute(some, one, self._labels) for one in said)
+                ours, theirs = (sign * self.metric.compute(some, one, self._labels) for one in answers)
                 wins.append(1.0 if ours > theirs else 0.5 if ours == theirs else 0.0)
         return float(np.mean(wins)) if wins else 0.5
 
@@ -184,7 +184,7 @@ class Scorer:
         )
 
     @cached_property
-    def told(self) -> list[Sequence[str]]:
+    def targets(self) -> list[Sequence[str]]:
         """The targets of the labelled rows, by column."""
         columns, labelled = self._truth.columns, self.data.labelled
         if len(labelled) == len(self._truth):
@@ -199,7 +199,7 @@ class Scorer:
     @cached_property
     def _all_classes(self) -> list[list[str]]:
         """The labels of each target, each as it is mostly spelled, in the order that scripts and samples use."""
-        common = [reversed(Counter(column).most_common()) for column in self.told]
+        common = [reversed(Counter(column).most_common()) for column in self.targets]
         spelled = [{label_of(cell): cell for cell, _ in cells} for cells in common]
         return [sorted(cells.values(), key=label_order) for cells in spelled]
 
@@ -212,33 +212,33 @@ class Scorer:
     def _shares(self) -> dict[str, float]:
         """The share of the rows that each class of the (first) target has."""
         often = Counter[str]()
-        for cell, count in Counter(self.told[0]).items():
+        for cell, count in Counter(self.targets[0]).items():
             often[label_of(cell)] += count
-        return {label: count / len(self.told[0]) for label, count in often.items()}
+        return {label: count / len(self.targets[0]) for label, count in often.items()}
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
         """The lowest and the highest value of each target that is a number."""
-        different = [self.numbers([(cell,) for cell in Counter(column)]) for column in self.told]
+        different = [self.numbers([(cell,) for cell in Counter(column)]) for column in self.targets]
         return [(float(values.min()), float(values.max())) for values in different]
 
-    def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, Any]:
+    def arrays(self, truth: list[list[str]], answers: list[tuple[str, ...]]) -> tuple[Any, Any]:
         """Truth and answers in the form that the metric needs."""
         needs = self.metric.needs
         if needs == "numbers":
-            return _one_column(self.numbers(truth)), _one_column(self.numbers(said))
+            return _one_column(self.numbers(truth)), _one_column(self.numbers(answers))
         if needs == "probabilities":
-            return _places([row[0] for row in truth], self.classes), self._chances(said)
+            return _places([row[0] for row in truth], self.classes), self._chances(answers)
         if needs in ("labels", "texts"):
-            return _spelt(truth, label_of), _spelt(said, label_of)
+            return _spelt(truth, label_of), _spelt(answers, label_of)
         if needs == "rankings":
-            return _spelt(truth, label_of), _spelt(said, lambda guesses: " ".join(map(label_of, guesses.split())))
+            return _spelt(truth, label_of), _spelt(answers, lambda guesses: " ".join(map(label_of, guesses.split())))
         if needs == "grades":
-            return self._by_target(truth, _places), self._by_target(said, self._grades)
+            return self._by_target(truth, _places), self._by_target(answers, self._grades)
         if needs == "label sets":
-            return self._sets(truth, said)
+            return self._sets(truth, answers)
         if needs == "frames":
-            return self._frame(truth, self.data.layout.target.names), self._frame(said, self.names)
+            return self._frame(truth, self.data.layout.target.names), self._frame(answers, self.names)
         raise Ungradable(f"{self.metric.name} can only be computed by a script")
 
     def _pointed(self, cell: str) -> str:
@@ -270,15 +270,15 @@ class Scorer:
     @cached_property
     def _are_marks(self) -> bool:
         """Is every target a label that a row has or has not?"""
-        return all(label_of(cell) in ("0", "1") for column in self.told for cell in Counter(column))
+        return all(label_of(cell) in ("0", "1") for column in self.targets for cell in Counter(column))
 
-    def _sets(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> tuple[Any, ...]:
+    def _sets(self, truth: list[list[str]], answers: list[tuple[str, ...]]) -> tuple[Any, ...]:
         """A column for each label: the targets, where they are marks; else the labels that the only target lists."""
         if self._are_marks:
-            return tuple(np.array([[label_of(cell) == "1" for cell in row] for row in rows]) for rows in (truth, said))
-        if len(self.told) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, Counter(self.told[0]))):
+            return tuple(np.array([[label_of(c) == "1" for c in row] for row in rows]) for rows in (truth, answers))
+        if len(self.targets) > 1 or len(self.names) > 1 or any(map(_LIST_MARKS.search, Counter(self.targets[0]))):
             raise Ungradable(f"{self.metric.name} needs targets of 0 and 1, or one that lists labels between blanks")
-        lists = [[set(map(label_of, row[0].split())) for row in rows] for rows in (truth, said)]
+        lists = [[set(map(label_of, row[0].split())) for row in rows] for rows in (truth, answers)]
         labels = sorted(set[str]().union(*lists[0], *lists[1]))
         return tuple(np.array([[label in found for label in labels] for found in rows]) for rows in lists)
 
@@ -289,16 +289,16 @@ class Scorer:
             raise Ungradable(f"{self.metric.name} needs {len(known)} columns, one for each target, not {len(columns)}")
         return _one_column(np.column_stack([read(*pair) for pair in zip(columns, known, strict=True)]))
 
-    def _grades(self, said: Sequence[str], classes: list[str]) -> Any:
+    def _grades(self, answers: Sequence[str], classes: list[str]) -> Any:
         """Grades by their place in the order of the classes; a number between two of them goes to the nearer one."""
         if not all(map(is_number, classes)):
-            return _places(said, classes)
+            return _places(answers, classes)
         steps = np.array([float(label) for label in classes])
-        return np.abs(self.numbers([(cell,) for cell in said]) - steps[None, :]).argmin(axis=1)
+        return np.abs(self.numbers([(cell,) for cell in answers]) - steps[None, :]).argmin(axis=1)
 
-    def _chances(self, said: list[tuple[str, ...]]) -> Any:
+    def _chances(self, answers: list[tuple[str, ...]]) -> Any:
         """A column of probabilities for each class."""
-        values, classes = self.numbers(said), self.classes
+        values, classes = self.numbers(answers), self.classes
         prefix = self.data.layout.target.class_prefix
         if prefix is None:
             if len(classes) != 2 or values.shape[1] != 1:
@@ -325,11 +325,11 @@ class Scorer:
 
     def usual_answer(self) -> tuple[str, ...]:
         """What the dummy says of every row."""
-        told = self.told
+        targets = self.targets
         if self.metric.needs == "numbers":
-            return tuple(map(_median, told))
+            return tuple(map(_median, targets))
         if self.metric.needs != "probabilities":
-            return tuple(Counter(column).most_common(1)[0][0] for column in told)
+            return tuple(Counter(column).most_common(1)[0][0] for column in targets)
         classes, chance, prefix = self.classes, self._shares, self.data.layout.target.class_prefix
         if prefix is None:
             return (str(chance[label_of(likely_label(classes))]),) if len(classes) == 2 else ()

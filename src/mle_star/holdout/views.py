@@ -42,14 +42,14 @@ MOST_CLASSES, EACH_CLASS = 200, 10
 class View:
     """One view. `order` tells for each row of its test file which one it is: a row of the real test from 0 on, or
 
-    a training row as -1 - place. Its first `asked` entries in that numbering are the real test's rows.
+    a training row as -1 - place. Its first `test_rows` entries in that numbering are the real test's rows.
     """
 
     name: str
     folder: Path
     hidden: tuple[int, ...]
     order: tuple[int, ...]
-    asked: int
+    test_rows: int
     names: Mapping[int, str] = field(default_factory=dict)  # the keys of hidden rows, where they have other ones here
 
 
@@ -73,9 +73,9 @@ class Data:
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout, folder)
         rule = find_rule(layout)
-        told_by = {layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ())}
+        needed = {layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ())}
         train, test, sample, labels = (
-            None if table is None else read_rows(table, folder, [name for name in table.columns if name in told_by])
+            None if table is None else read_rows(table, folder, [name for name in table.columns if name in needed])
             for table in (layout.train, layout.test, layout.sample, layout.labels)
         )
         assert train is not None
@@ -100,11 +100,11 @@ class Data:
             return
         if self.nameless and (why := self._why_no_new_names()):
             raise Unsupported(why)
-        if len(set(self.asked_keys)) < len(self.asked_keys):
+        if len(set(self.test_keys)) < len(self.test_keys):
             raise Unsupported(f"values of {key} occur more than once in the test")
         if sample is not None and key not in sample.table.columns:
             raise Unsupported(f"{sample.table.name} has no {key}")
-        if sample is not None and test is not None and sorted(sample.column(key)) != sorted(self.asked_keys):
+        if sample is not None and test is not None and sorted(sample.column(key)) != sorted(self.test_keys):
             raise Unsupported(f"{sample.table.name} does not ask for the rows of {test.table.name}")
 
     @cached_property
@@ -112,14 +112,14 @@ class Data:
         """Have the training rows no key that they could bear among the test rows?"""
         if not self.keys:
             return self.layout.key is not None
-        own, others = self.key_numbers, numbers_of(self.asked_keys)
+        own, others = self.key_numbers, numbers_of(self.test_keys)
         once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
         apart = own is not None and others is not None and own.lies_apart(others)
-        return not once or not (apart or set(self.asked_keys).isdisjoint(self.keys))
+        return not once or not (apart or set(self.test_keys).isdisjoint(self.keys))
 
     def _why_no_new_names(self) -> str:
         """Why nameless rows cannot go among the test rows under new keys: something may hang on the old ones."""
-        key, own, others = self.layout.key, self.key_numbers, numbers_of(self.asked_keys)
+        key, own, others = self.layout.key, self.key_numbers, numbers_of(self.test_keys)
         if self.keys:
             both = own is not None and others is not None and own.counts_rows and others.counts_rows
             alone = not self._key_elsewhere and self.files is None
@@ -137,36 +137,36 @@ class Data:
         return numbers_of(self.keys)
 
     @cached_property
-    def asked_keys(self) -> Sequence[str]:
+    def test_keys(self) -> Sequence[str]:
         """The keys of the real test's rows: of its table, else of those that the sample submission asks for."""
         key = self.layout.key
-        told = self.test or self.sample
-        return [] if key is None or told is None or key not in told.table.columns else told.column(key)
+        source = self.test or self.sample
+        return [] if key is None or source is None or key not in source.table.columns else source.column(key)
 
     @property
-    def asked(self) -> int:
+    def test_rows(self) -> int:
         """How many rows the real test has."""
-        return self.test.count if self.test is not None else len(self.asked_keys)
+        return self.test.count if self.test is not None else len(self.test_keys)
 
     @cached_property
     def files(self) -> KeyFiles | None:
         """The files that are named by the rows' keys."""
         layout = self.layout
         tables = {table.name for table in (*layout.roles, *layout.others)}
-        files = find_key_files(self.folder, self.keys, self.asked_keys, tables) if self.keys else None
-        if files is not None and files.test_folder is None and self._told_by_folders(files):
+        files = find_key_files(self.folder, self.keys, self.test_keys, tables) if self.keys else None
+        if files is not None and files.test_folder is None and self._labelled_by_folders(files):
             raise Unsupported("the folders in which files of training rows lie tell their labels")
         return files
 
-    def _told_by_folders(self, files: KeyFiles) -> bool:
+    def _labelled_by_folders(self, files: KeyFiles) -> bool:
         """Do the rows whose files lie in one folder mostly have one label, far more than all rows have it?"""
         labels, folders = self.truth.columns[0], dict[tuple[Path, ...], Counter[str]]()
         for place in self.labelled:
             where = tuple(sorted({file.parent for file in files.of(self.keys[place])}))
             folders.setdefault(where, Counter())[labels[place]] += 1
         usual = sum(folders.values(), Counter[str]()).most_common(1)[0][1] / len(self.labelled)
-        told = sum(counts.most_common(1)[0][1] for counts in folders.values()) / len(self.labelled)
-        return len(folders) > 1 and told > usual + 0.5 * (1 - usual)
+        guessed = sum(counts.most_common(1)[0][1] for counts in folders.values()) / len(self.labelled)
+        return len(folders) > 1 and guessed > usual + 0.5 * (1 - usual)
 
     @cached_property
     def label_files(self) -> frozenset[str]:
@@ -181,11 +181,11 @@ class Data:
         if column:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
         values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
-        chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._asked_values())
+        chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._test_values())
         *views, select = (tuple(self.labelled[i] for i in rows) for rows in (*chosen.views, chosen.select))
         return Split(rule, tuple(views), select)
 
-    def _asked_values(self) -> Sequence[str]:
+    def _test_values(self) -> Sequence[str]:
         """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
         if self.test is None or not self.rule.is_grouped:
             return []
@@ -207,13 +207,13 @@ class Data:
         return [written.get(value, value) for value in values]
 
     @cached_property
-    def asked_units(self) -> int:
+    def test_units(self) -> int:
         """How many separate observations the test holds."""
-        return self.asked if self.test is None or self.units is None else len(set(self._asked_values()))
+        return self.test_rows if self.test is None or self.units is None else len(set(self._test_values()))
 
     def real_view(self) -> View:
         """The untouched data as a view that hides nothing."""
-        return View("real", self.folder, (), tuple(range(self.asked)), self.asked)
+        return View("real", self.folder, (), tuple(range(self.test_rows)), self.test_rows)
 
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
@@ -221,20 +221,20 @@ class Data:
         self._link(view)
         self.train.write(target / self.layout.train.name, all_but(hidden, self.train.count))
         self._write_labels(view)
-        self.write_asked(view)
+        self.write_test_files(view)
         return view
 
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """A view as it would be: the order and the names of its rows."""
-        layout, asked = self.layout, self.asked
-        order = [*range(asked), *(-1 - place for place in hidden)]
+        layout, test_rows = self.layout, self.test_rows
+        order = [*range(test_rows), *(-1 - place for place in hidden)]
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
         names: dict[int, str] = {}
         is_date = self.rule.kind == "time" and self.rule.column == layout.key
         if layout.key is not None and not self._key_elsewhere and not is_date:
-            names = fresh_keys(self.key_numbers, self.asked_keys, hidden, seed=seed, nameless=self.nameless)
-        return View(name, target, tuple(hidden), tuple(order), asked, names)
+            names = fresh_keys(self.key_numbers, self.test_keys, hidden, seed=seed, nameless=self.nameless)
+        return View(name, target, tuple(hidden), tuple(order), test_rows, names)
 
     def _write_labels(self, view: View) -> None:
         labels, key = self.labels, self.layout.labels_key
@@ -248,7 +248,7 @@ class Data:
         """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
         link_rest(self.folder, target, ())
         rows = tuple(self.labelled[:EXAMPLES])
-        self.write_asked(View("example", target, rows, tuple(-1 - row for row in rows), 0))
+        self.write_test_files(View("example", target, rows, tuple(-1 - row for row in rows), 0))
 
     def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
         """Write all files into `target`, each row with the label of another one."""
@@ -270,13 +270,13 @@ class Data:
             if files is not None and (moved := files.moved(file, key, view.names.get(place, key))):
                 _link_file(self.folder / file, view.folder / moved)
 
-    def write_asked(self, view: View) -> None:
+    def write_test_files(self, view: View) -> None:
         """Write what a view asks for: the test file, and the sample submission."""
         self._write_test(view)
         self._write_sample(view)
 
     def _write_test(self, view: View) -> None:
-        if self.test is None and self.asked:
+        if self.test is None and self.test_rows:
             return  # the sample submission says which rows are asked for
         key, gone = self.layout.key, self.layout.target.names
         made = self.test
@@ -299,18 +299,18 @@ class Data:
                 return  # the task has none: scripts are told in words what to submit
             sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
             usual = (Counter(column).most_common(1)[0][0] for column in self.truth.columns)
-            told = {name: [value] * len(hidden) for name, value in zip(names, usual, strict=True)}
+            cells = {name: [value] * len(hidden) for name, value in zip(names, usual, strict=True)}
         else:
             shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
-            told = dict(zip(shared, self.train.values(shared, hidden), strict=True))
+            cells = dict(zip(shared, self.train.values(shared, hidden), strict=True))
             like = sample, [0] * len(hidden)
         if key is not None and key in sample.table.columns:
-            told[key] = sample.typed(key, self._called(view))
-        rows = like[0].edited(like[1], sample, changes=told)
+            cells[key] = sample.typed(key, self._called(view))
+        rows = like[0].edited(like[1], sample, changes=cells)
         place_of: dict[int, int] = {}
         if key is not None and self.test is not None:
             where = {name: i for i, name in enumerate(sample.column(key))}
-            place_of = {i: where[name] for i, name in enumerate(self.asked_keys)}
+            place_of = {i: where[name] for i, name in enumerate(self.test_keys)}
         positions = [place_of.get(place, place) for place in _positions(view)]
         sample.holding(rows, behind_own=True).write(view.folder / sample.table.name, positions)
 
@@ -322,7 +322,7 @@ def all_but(hidden: Sequence[int], count: int) -> Any:
 
 def _positions(view: View) -> list[int]:
     """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
-    behind = {-1 - place: view.asked + number for number, place in enumerate(view.hidden)}
+    behind = {-1 - place: view.test_rows + number for number, place in enumerate(view.hidden)}
     return [behind.get(place, place) for place in view.order]
 
 
@@ -343,8 +343,8 @@ def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Truth:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
         return Truth(tuple(train.column(name) for name in names))
-    told = zip(*map(labels.column, names), strict=True)
-    by_key = dict(zip(labels.column(layout.labels_key), told, strict=True))
+    values = zip(*map(labels.column, names), strict=True)
+    by_key = dict(zip(labels.column(layout.labels_key), values, strict=True))
     if len(by_key) < labels.count:
         raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
     blank = ("",) * len(names)
@@ -357,9 +357,9 @@ def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:
     rows: Sequence[int] = range(len(columns[0]))
     for column in columns:
         different = set(column)
-        told = set(labels_of(list(different)))
-        if len(told) < len(different):
-            rows = [row for row in rows if column[row] in told]
+        known = set(labels_of(list(different)))
+        if len(known) < len(different):
+            rows = [row for row in rows if column[row] in known]
     return rows
 
 

@@ -81,7 +81,7 @@ class Hosts:
 
     def __init__(self, work: Work, find: Find, shares: Shares, queue: Any) -> None:
         self._work, self._find, self._shares, self._queue = work, find, shares, queue
-        self._asked, self._runs = set[str](), Counter[str]()
+        self._known, self._runs = set[str](), Counter[str]()
         self._asking = asyncio.Lock()
         self._host = cluster.remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
 
@@ -116,9 +116,9 @@ class Hosts:
     async def look_around(self) -> list[str]:
         """Ask machines that have come since: a cluster grows, and whoever was lost comes back under a new name."""
         async with self._asking:
-            new = set(await asyncio.to_thread(cluster.living_machines)) - self._asked
+            new = set(await asyncio.to_thread(cluster.living_machines)) - self._known
             able = await asyncio.to_thread(self._find, new) if new else []
-            self._asked |= new
+            self._known |= new
             self._runs.update(dict.fromkeys(able, 0))
             return able
 

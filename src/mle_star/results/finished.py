@@ -136,7 +136,7 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
         score=f"{score_in_words(result)}.",
         files=", ".join(f"`{name}`" for name in tables),
         use=use,
-        asked=f"the rows of `{layout.test.name}`" if layout.test else "a few rows as an example",
+        rows=f"the rows of `{layout.test.name}`" if layout.test else "a few rows as an example",
         features=", ".join(f"`{name}`" for name in model.features[:40]),
         state=f", unless `{STATE}/` holds what it fitted before" if (target / STATE).is_dir() else "",
         author=f"{result.config.traits.author}, not by a person",

@@ -21,7 +21,7 @@ def texts_of(frame: Any, like: Table) -> Any:
     if not hasattr(frame, "columns") or not hasattr(frame, "map"):
         raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
     frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
-    frame.columns = tables.told_apart([str(name) for name in frame.columns])[0]
+    frame.columns = tables.unique_names([str(name) for name in frame.columns])[0]
     for name in frame.columns:
         if pandas.api.types.is_datetime64_any_dtype(frame[name]):
             date_format = like.column(name).date_format if name in like.sample else ""
@@ -76,7 +76,7 @@ def _read_separated(table: Table, path: Path, like: Table) -> Any:
         raise ConfigError(str(error)) from None
     names, has_header = list(table.columns), table.form.has_header
     if not has_header:  # the names of the training data may look like numbers
-        names = tables.told_apart([cell for (cell,) in rows.values(table.columns, [0])])[0]
+        names = tables.unique_names([cell for (cell,) in rows.values(table.columns, [0])])[0]
         if not {*names} & {*like.columns}:
             raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
     cells = rows.values(table.columns, range(not has_header, rows.count))

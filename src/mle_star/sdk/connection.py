@@ -180,12 +180,12 @@ class Worker:
             if self._proxy is not None:
                 await self._proxy.usage_complete(self._api_key)
             turn.meter.add(turn.passed)
-        asked = self._options.model or ""
-        if self._tariff.is_own(turn.meter, asked):
+        model = self._options.model or ""
+        if self._tariff.is_own(turn.meter, model):
             turn.meter.add(turn.passed)  # searches and the like, which the CLI makes beside the conversation
-            turn.cost_usd = self._tariff.cost(turn.meter, asked)
+            turn.cost_usd = self._tariff.cost(turn.meter, model)
         elif reported is None or turn.cut_off or turn.meter.broken_off:
-            turn.cost_usd = max(reported or 0.0, self._tariff.cost(turn.meter, asked))
+            turn.cost_usd = max(reported or 0.0, self._tariff.cost(turn.meter, model))
         else:
             turn.cost_usd = reported
         return turn

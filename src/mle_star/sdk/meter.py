@@ -100,20 +100,20 @@ class Tariff:
         rates = [theirs / ours for theirs, ours in zip(listed, own, strict=True) if ours]
         return usd * min(rates) if rates else None
 
-    def cost(self, meter: Meter, asked: str) -> float:
-        """What the messages so far have cost; `asked` is the model that was asked for."""
-        return sum(usage_cost(message.billed, self._price(message.model, asked)) for message in meter.messages)
+    def cost(self, meter: Meter, requested: str) -> float:
+        """What the messages so far have cost; `requested` is the model that was asked for."""
+        return sum(usage_cost(message.billed, self._price(message.model, requested)) for message in meter.messages)
 
-    def is_own(self, meter: Meter, asked: str) -> bool:
+    def is_own(self, meter: Meter, requested: str) -> bool:
         """Are all messages of models whose price the user gave? Then what the CLI says of their cost is a guess."""
-        return bool(meter.messages) and all(self._own_price(message.model, asked) for message in meter.messages)
+        return bool(meter.messages) and all(self._own_price(message.model, requested) for message in meter.messages)
 
-    def _own_price(self, model: str, asked: str) -> Price | None:
+    def _own_price(self, model: str, requested: str) -> Price | None:
         """A reply may carry a longer name than the one that the user asked for and has a price for."""
-        return self._own.get(model, self._own.get(asked))
+        return self._own.get(model, self._own.get(requested))
 
-    def _price(self, model: str, asked: str) -> Price:
-        known = self._own_price(model, asked) or price_of(model)
+    def _price(self, model: str, requested: str) -> Price:
+        known = self._own_price(model, requested) or price_of(model)
         if known is None:
             how = "what calls that break off have cost is estimated at the price that the CLI takes for such names"
             self._warn(f"the price of {model!r} is not known: {how}")

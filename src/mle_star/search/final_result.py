@@ -279,13 +279,13 @@ class _Truth:
                 rows = list(csv.DictReader(stream, delimiter=separator, skipinitialspace=True))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        if len(rows) != data.asked:
-            raise ConfigError(f"{path} has {len(rows)} rows, the test {data.asked}")
+        if len(rows) != data.test_rows:
+            raise ConfigError(f"{path} has {len(rows)} rows, the test {data.test_rows}")
         if key is not None and rows and key in rows[0]:
             by_key = {row[key].strip(): row for row in rows}
-            if missing := [name for name in data.asked_keys if name not in by_key]:
+            if missing := [name for name in data.test_keys if name not in by_key]:
                 raise ConfigError(f"{path} lacks {len(missing)} values of {key}, such as {missing[0]!r}")
-            rows = [by_key[name] for name in data.asked_keys]
+            rows = [by_key[name] for name in data.test_keys]
         columns = scorer.plain(list(zip(*(_labels(scorer, row, path) for row in rows), strict=True)), separator)
         self.scorer, self.labels = scorer, list(map(list, zip(*columns, strict=True)))
 

@@ -212,7 +212,7 @@ def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) 
             if layout.test or layout.sample or any(Path(path).suffix not in _TEXTS for path in others):
                 return None
         data = Data.read(layout, folder, check=False) if holdout is None else holdout.scorer.data
-        if data.asked:
+        if data.test_rows:
             return None
         data.write_example(target)
     except (ConfigError, Unsupported, OSError, UnicodeError) as error:

@@ -193,7 +193,7 @@ class _Selection:
         try:
             if weights := _blend_weights(holdout, self._clean):
                 answers = blended(self._predictions, weights)
-                if holdout.scorer.data.asked:
+                if holdout.scorer.data.test_rows:
                     script = _blend_solution(holdout, weights).content
                     write_answers(holdout.scorer.data, answers, blend_answers(self._run, script))
                 field.answers[BLEND] = answers
