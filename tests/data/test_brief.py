@@ -22,11 +22,12 @@ def write_task(folder: Path, labels: list[int], *, rows: int = 400) -> None:
 
 
 def test_the_brief_names_what_a_script_needs(tmp_path: Path) -> None:
+    assert data_brief(tmp_path) == "", "a folder without data has none"
     write_task(tmp_path, [i % 2 for i in range(400)])
     text = data_brief(tmp_path)
     assert "The target `label`: 2 classes: '0' 50 %, '1' 50 %" in text
     assert "`train.csv`: 400 training rows, 4 columns" in text
-    assert "- `colour`: 2 values: 'red' 67 %, 'blue' 34 %" in text or "- `colour`: 2 values: 'red'" in text
+    assert "- `colour`: 2 values: 'red'" in text
     assert "- `colour`: 100 % of the test rows have a value that training lacks" in text
     assert "only in training: `label`" in text
     assert "    id,label\n    400,0" in text
@@ -76,7 +77,3 @@ def test_pictures_are_told_by_folder_and_size(tmp_path: Path) -> None:
     assert "- `train/cat`: 1 pictures, 32 x 24 pixels, such as `a.png`" in text
     assert "- `test`: 3 pictures, 32-64 x 24-48 pixels" in text
     assert picture_size(tmp_path / "test" / "b.jpg") == (64, 48)
-
-
-def test_a_folder_without_data_has_no_brief(tmp_path: Path) -> None:
-    assert data_brief(tmp_path) == ""

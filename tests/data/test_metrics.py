@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -231,13 +230,6 @@ def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> N
 def test_each_metric_knows_its_range(name: str, value: float, possible: bool) -> None:
     metric = known_metric(name)
     assert (metric.low <= value <= metric.high) is possible
-
-
-def test_a_function_of_the_users_own_is_a_metric(tmp_path: Path) -> None:
-    (tmp_path / "score.py").write_text("def profit(truth, answer):\n    return (truth['y'] * answer['y']).sum()\n")
-    metric = known_metric("score.py:profit", folder=tmp_path, direction=MetricDirection.maximize)
-    frames = pandas.DataFrame({"y": [1, 2]}), pandas.DataFrame({"y": [3, 4]})
-    assert (metric.needs, metric.compute(*frames)) == ("frames", 11.0)
 
 
 @pytest.mark.parametrize(

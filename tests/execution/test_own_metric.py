@@ -76,6 +76,7 @@ def test_it_is_computed_elsewhere_and_finds_no_credential(tmp_path: Path, monkey
 
 def test_one_process_serves_many_calls_and_another_one_after_a_pause(tmp_path: Path) -> None:
     metric = own(tmp_path, "calls")
+    assert metric.needs == "frames"
     assert [metric.compute(TRUTH, TRUTH + 0.5) for _ in range(200)] == [number + 0.5 for number in range(1, 201)]
     time.sleep(4)
     assert metric.compute(TRUTH, TRUTH) == 1.0
