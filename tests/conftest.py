@@ -139,6 +139,15 @@ def mode_settings() -> dict[str, Any]:
     return {"preset": preset} if preset else {}
 
 
+def as_kept(name: str, text: str, why: str = "") -> None:
+    """Is a text the one that is kept in `snapshots`? `make snapshots` writes them anew."""
+    snapshot = Path(__file__).parent / "snapshots" / name
+    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
+        snapshot.parent.mkdir(parents=True, exist_ok=True)
+        snapshot.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == snapshot.read_text(encoding="utf-8"), why
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     """A folder with a small binary classification task: train, test and sample submission."""

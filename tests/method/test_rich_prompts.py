@@ -5,7 +5,6 @@ The prompts are kept as snapshots; `make snapshots` writes them anew.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +32,7 @@ from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
 from mle_star.sdk.definitions import EnvironmentFacts, ScriptShare, build_system_prompt
+from tests.conftest import as_kept
 from tests.ledgers import ran as note_run
 from tests.ledgers import script_finished
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
@@ -225,20 +225,12 @@ async def asked(run: ScriptedRun, name: str) -> str:
     return [call.prompt for call in run.agents.log if call.name.replace("-", "_") == name][-1]
 
 
-def _kept(name: str, text: str) -> str:
-    snapshot = SNAPSHOTS / f"{name}.md"
-    if os.environ.get("UPDATE_SNAPSHOTS") == "1":
-        snapshot.parent.mkdir(parents=True, exist_ok=True)
-        snapshot.write_text(text + "\n", encoding="utf-8")
-    return snapshot.read_text(encoding="utf-8")
-
-
 @pytest.mark.req("REQ-P1-009", "REQ-P1-014", "REQ-P1-015", "REQ-P2O-002", "REQ-P3-011", "REQ-FN-012", "REQ-FN-047")
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
     remember(rich, ASKING[name][0])
     text = await asked(rich, name)
-    assert text + "\n" == _kept(name, text), "see docs/prompts.md on changing a prompt"
+    as_kept(f"rich/{name}.md", text, "see docs/prompts.md on changing a prompt")
     prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^# (.*)$", prose, re.MULTILINE)
     assert len(titles) == len(set(titles)), "a section twice"
@@ -256,7 +248,7 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
     )  # fmt: skip
     task = rich.task.model_copy(update={"data_dir": str(folder)})
     text = build_system_prompt(task, facts).replace(str(folder), "/data/houses")
-    assert text + "\n" == _kept("system", text)
+    as_kept("rich/system.md", text)
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == {*NAMES, "system"}
 
 

@@ -7,12 +7,11 @@ import re
 
 import pytest
 
-from mle_star.models import AgentType, EvaluationResult
-from mle_star.run import events as ev
 from mle_star.run.log_lines import log_event
 from tests.method.replies import NO_LEAKAGE, leaky
 from tests.pipeline.conftest import CalmRun, QuickRun, settings
 from tests.pipeline.mind import Answer, Mind, MindAgents, broken, extracted, fenced, levels, model_of, script
+from tests.views.journals import HAPPENED
 
 PATH = "phase2/path-0/t-0"
 """Of these rows, each a requirement and a pattern that a line of the log must match, PATH stands for this."""
@@ -166,33 +165,7 @@ async def test_the_log_says_what_it_must(calm: CalmRun, quick: QuickRun, caplog:
 
 def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mle_star")
-    result = EvaluationResult(
-        stdout="", stderr="", exit_code=-1, duration_seconds=7.5, is_error=True, timed_out=True, timeout_seconds=7
-    )
-    cached = result.model_copy(update={"is_error": False, "timed_out": False, "score": 0.5, "cached": True})
-    tried = {"path": 0, "t": 1, "k": 2, "plan": "p", "before": "a", "score": None, "best_score": 0.5, "accepted": False}
-    happened: list[ev.AnyEvent] = [
-        ev.ScriptFinished(step="here", digest="", script="", result=result),
-        ev.ScriptFinished(digest="", script="", result=cached),
-        ev.LeakageChecked(found=3, fixed=1),
-        ev.RefinementTried(after="b", **tried),
-        ev.AgentFailed(digest="", agent=AgentType.coder, reason="transport", message="coder: gone"),
-        ev.PhaseFinished(step="phase3", phase="phase3", outcome="failed", seconds=1.25, detail="a bug"),
-        ev.Decided(step="here", name="in-time", value=False),
-        ev.Decided(step="here", name="in-time", value=True),
-        ev.HoldOutPrepared(why_not="no labels"),
-        ev.HoldOutPrepared(),
-        ev.ShortlistScored(chosen="a blend", shortlist=[{}, {}]),
-        ev.BudgetWarning(limit="money", used=8, allowed=10),
-        ev.FinishRequested(source="Ctrl-C"),
-        ev.FinishRequested(source="Ctrl-C", now=True),
-        ev.Notice(level="info", message="info"),
-        ev.Notice(level="warning", message="warning"),
-        ev.Notice(level="error", message="error"),
-        ev.RunFinished(state="failed", message="no model"),
-        ev.Forecast(calls=1, scripts=1, cost_usd=None, seconds=None),
-    ]
-    for event in happened:
+    for event in HAPPENED:
         log_event(event)
     assert [f"{record.levelname} {record.getMessage()}" for record in caplog.records] == [
         "INFO here: run ended: exit code -1 after 7.50 s, score failed, is_error: yes, output of 0 "
@@ -202,11 +175,11 @@ def test_the_rest_of_the_table(caplog: pytest.LogCaptureFixture) -> None:
         "characters, file written: no",
         "INFO run: leakage check complete: found: yes, corrected: 1 of 3",
         "WARNING run: 2 of 3 leaks stay",
-        "WARNING run: attempt skipped: replacement failed",
-        "INFO run: attempt 2: score failed, accepted: no",
+        "WARNING phase2/path-0/t-1/k-2: attempt skipped: replacement failed",
+        "INFO phase2/path-0/t-1/k-2: attempt 2: score failed, accepted: no",
         "WARNING run: no reply: coder: gone",
         "WARNING phase3: failed after 1.2 s, score None a bug",
-        "INFO here: not done for want of time or money: in-time",
+        "INFO phase1/here: not done for want of time or money: in-time",
         "WARNING run: scores are those that scripts print: no labels",
         "INFO run: final selection: a blend, of 2",
         "WARNING run: 80 % of the money limit is spent: 8.00 of 10.00",

@@ -266,6 +266,7 @@ async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() 
         while piece := await more.get():
             yield piece
 
+    await LoopbackServer(echo, name="never started").stop()
     service = LoopbackServer(echo, name="service")
     await service.start()
     try:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mle_star import models as m
+from mle_star.data.folder import Medals
+from mle_star.integrations.campaign import PAGE, Campaign, campaign_html
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
@@ -38,10 +40,40 @@ print(f"Final Validation Performance: {{model.score(train[1::2], train['label'][
 ERROR = "ValueError: could not convert string to float: 'n/a'"
 TRACEBACK = f'Traceback (most recent call last):\n  File "solution.py", line 9, in <module>\n{ERROR}'
 EXPECTED = m.Measure(score=0.85, low=0.83, high=0.87, rows=1200, measured="harness")
+BEGUN = datetime(2026, 1, 31, 14, 5, tzinfo=timezone.utc)
 HOLDOUT = ev.HoldOutPrepared(
-    step="run", rule="time: date of the test rows lies after that of the training rows", views=1, search_rows=900,
-    select_rows=1200, baseline=m.Measure(score=0.6, measured="harness"), not_shown=["a.zip", "b.pkl", "c.bak", "d.db"],
+    at=BEGUN, step="run", rule="time: date of the test rows lies after that of the training rows", views=1,
+    search_rows=900, select_rows=1200, baseline=m.Measure(score=0.6, measured="harness"),
+    not_shown=["a.zip", "b.pkl", "c.bak", "d.db"],
 )  # fmt: skip
+GOOD = "good-20260131-140500"
+_ENDED = m.EvaluationResult(
+    stdout="", stderr="", exit_code=-1, duration_seconds=7.5, is_error=True, timed_out=True, timeout_seconds=7
+)
+_CACHED = _ENDED.model_copy(update={"is_error": False, "timed_out": False, "score": 0.5, "cached": True})
+TRIED: dict[str, Any] = {"path": 0, "t": 1, "k": 2, "plan": "p", "before": "a", "after": "b", "best_score": 0.5}
+HAPPENED: list[AnyEvent] = [
+    ev.ScriptFinished(step="here", digest="", script="", result=_ENDED),
+    ev.ScriptFinished(digest="", script="", result=_CACHED),
+    ev.LeakageChecked(found=3, fixed=1),
+    ev.RefinementTried(step="phase2/path-0/t-1/k-2", score=None, accepted=False, **TRIED),
+    ev.AgentFailed(digest="", agent=m.AgentType.coder, reason="transport", message="coder: gone"),
+    ev.PhaseFinished(step="phase3", phase="phase3", outcome="failed", seconds=1.25, detail="a bug"),
+    ev.Decided(step="phase1/here", name="in-time", value=False),
+    ev.Decided(step="phase1/here", name="in-time", value=True),
+    ev.HoldOutPrepared(why_not="no labels"),
+    ev.HoldOutPrepared(),
+    ev.ShortlistScored(chosen="a blend", shortlist=[{"name": "a"}, {"name": "b"}]),
+    ev.BudgetWarning(limit="money", used=8, allowed=10),
+    ev.FinishRequested(source="Ctrl-C"),
+    ev.FinishRequested(source="Ctrl-C", now=True),
+    ev.Notice(level="info", message="info"),
+    ev.Notice(level="warning", message="warning"),
+    ev.Notice(level="error", message="error"),
+    ev.RunFinished(state="failed", message="no model"),
+    ev.Forecast(calls=1, scripts=1, cost_usd=None, seconds=None),
+]
+"""What no invented run comes to."""
 NUMBERED = {"path": "path", "t": "t", "k": "k", "r": "r", "candidate": "index", "merge": "index"}
 """The parts of a step that are numbered, and the fields of events that hold their numbers."""
 
@@ -62,7 +94,7 @@ class Invented:
     outcome: str = "completed"
     model: str = "sonnet"
     name: str = "spaceship-passengers"
-    started_at: datetime = datetime(2026, 1, 31, 14, 5, tzinfo=timezone.utc)
+    started_at: datetime = BEGUN
     run_dir: Path | None = None
 
     def __post_init__(self) -> None:
@@ -317,3 +349,40 @@ def write_journal(run_dir: Path, events: list[AnyEvent]) -> None:
     run_dir.mkdir(parents=True, exist_ok=True)
     lines = (event.model_dump_json() + "\n" for event in events)
     (run_dir / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def scored(invented: Invented) -> list[AnyEvent]:
+    """A run with everything that a harness that scores by hidden rows adds."""
+    expected = EXPECTED.model_copy(update={"printed": 0.871})
+    start, *events, pick, end = invented.ended("ensemble 0", expected=expected)
+    table = [
+        {"name": name, **expected.model_dump(), "members": 1, "compared": compared}
+        for name, compared in (("path 0", 0.849), ("ensemble 0", 0.851))
+    ]
+    examined = ev.SolutionExamined(
+        at=end.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
+        confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
+        calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
+        importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
+        points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
+    )  # fmt: skip
+    return [start, HOLDOUT, *events, pick.model_copy(update={"shortlist": table}), examined, end]
+
+
+def campaign(shelf: Path) -> Path:
+    """The page of a campaign in which everything has happened, beside the runs of the shelf."""
+    names = ["good", "a-rather-long-name-of-a-competition-as-they-have-them", "third"]
+    tasks = [Invented(name=name).task.model_copy(update={"data_dir": str(shelf)}) for name in names]
+    medals = {"good": Medals(gold=0.9, silver=0.85, bronze=0.8)}
+    made = Campaign.create(shelf, tasks, 3, m.PipelineConfig(model="offline"), medals=medals)
+    done: dict[str, Any] = {"state": "finished", "score": 0.8712, "cost_usd": 1.25, "seconds": 754.0}
+    ends: list[dict[str, Any]] = [
+        {**done, "expected": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": GOOD},
+        {**done, "score": 0.9},
+        {"state": "failed", "message": "no candidate of Phase 1 came to a score; the last error was out of memory"},
+        {"state": "left out", "message": "the campaign's money is spent"},
+        {"state": "running"},
+    ]
+    made.entries = [one.model_copy(update=end) for one, end in zip(made.entries, [*ends, *ends], strict=False)]
+    (shelf / PAGE).write_text(campaign_html(made), encoding="utf-8")
+    return shelf / PAGE

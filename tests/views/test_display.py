@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 
-from mle_star.run.events import EVENT_ADAPTER, AblationFinished, AnyEvent, RunResumed
+from mle_star.run.events import EVENT_ADAPTER, AnyEvent, RunResumed
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.display import BLOCKS, choose_mode, make_display, screen, sparkline
-from mle_star.views.headlines import headline
 from tests.views.journals import Invented, write_journal
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
@@ -66,22 +65,6 @@ def test_the_screen_fits_the_terminal_at_every_moment_and_no_name_styles_it_or_d
             lines = shown(story, width, height)
             assert len(lines) <= height and all(cell_len(line) <= width for line in lines)
             assert words[:14] in "".join(lines) and not any(code in "".join(lines) for code in "\x1b\x07\u202e")
-
-
-def test_the_screen_says_where_the_run_is_who_works_what_it_has_and_what_it_spent() -> None:
-    events = Invented(seed=11).events()
-    at = next(i for i, event in enumerate(events) if event.step == "phase2/path-0/t-2/k-2/planner")
-    story = RunStory.from_events(events[: at + 1])
-    picture = "\n".join(shown(story, 100, 40))
-    for words in (
-        "Phase 2: refinement", f"{story.progress[0]}/{story.progress[1]} steps", text.score(story.score),
-        "better than the best single model", "best of its path so far, ", "Ctrl-C",
-        f"{text.money(story.totals.cost_usd)} · {story.totals.calls} calls · limit $5.00 · forecast $3.20",
-    ):  # fmt: skip
-        assert words in picture
-    assert story.score is not None and any(letter in picture for letter in BLOCKS[1:])
-    assert re.search(r"path 0 step 2 try 2\s+planner\s+\d+:\d\d", picture)
-    assert re.search(r"scripts · limit 2 h · forecast 45 min · ends about \d\d:\d\d", picture)
 
 
 @given(scores=st.lists(st.floats(-1e6, 1e6), max_size=200), down=st.booleans(), width=st.integers(2, 40))
@@ -174,13 +157,6 @@ def test_quiet_says_only_what_must_be_said_and_json_is_the_journal_word_for_word
     assert json.loads(out.splitlines()[0])["kind"] == "run_started" and err == ""
     modes = {"auto": "plain", "rich": "rich", "json": "json"}
     assert {mode: choose_mode(mode, io.StringIO()) for mode in modes} == modes, "a pipe gets lines"
-
-
-def test_a_line_tells_of_a_study_without_what_is_for_programs() -> None:
-    summary = 'Without `bins` it is 0.1 worse.\n{"baseline": 0.512345678901234, "losses": {"bins": 0.1}}'
-    scores = {"baseline": 0.5, "no bins": 0.4}
-    line = headline(AblationFinished(path=0, t=0, scores=scores, solution_score=0.5, summary=summary))
-    assert line is not None and line.words == "ablation study of 1 part: Without `bins` it is 0.1 worse."
 
 
 def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_event(tmp_path: Path) -> None:

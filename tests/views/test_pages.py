@@ -7,22 +7,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from mle_star.data.folder import Medals
 from mle_star.errors import ConfigError
-from mle_star.integrations.campaign import PAGE, Campaign, campaign_html
-from mle_star.models import MetricDirection, PipelineConfig
-from mle_star.run import events as ev
 from mle_star.run.journal import Journal
 from mle_star.views import RunStory, text, write_report
 from mle_star.views.live import IndexServer, LiveServer
 from mle_star.views.page import SECTIONS
 from tests.views.conftest import Watch, served
-from tests.views.journals import EXPECTED, HOLDOUT, Invented, write_journal
+from tests.views.journals import GOOD, Invented, campaign, scored, write_journal
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -34,7 +29,7 @@ SCREENS = os.environ.get("SCREENS_TO", "")
 SIGHTS = [(390, "light"), (1440, "dark")]
 if SCREENS or os.environ.get("MLE_STAR_SOAK"):
     SIGHTS += [(390, "dark"), (1440, "light")]
-GOOD, FAILED, LIVE = "good-20260131-140500", "failed-20260131-120000", "live-20260131-160000"
+FAILED, LIVE = "failed-20260131-120000", "live-20260131-160000"
 
 NASTY = {
     "</pre></script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>{{ 7 * 7 }}": (
@@ -84,37 +79,6 @@ def test_a_report_works_anywhere_with_verdict_and_every_section(run_dir: Path, t
     assert not page.locator("nav").is_visible() and page.locator("button:visible").count() == 0
     assert page.locator("#final-script").evaluate("one => getComputedStyle(one).maxHeight") == "none"
     assert len(page.pdf(format="A4")) > 20_000
-
-
-@pytest.mark.parametrize("direction", MetricDirection)
-def test_charts_show_the_whole_journal_also_in_words(direction: MetricDirection, tmp_path: Path, watch: Watch) -> None:
-    events = Invented(seed=5, L=3, T=2, direction=direction).write(tmp_path / "run")
-    page = watch().open(write_report(tmp_path / "run"))
-    story = RunStory.from_events(events)
-    chart = page.locator("#scores .chart > svg")
-    assert chart.locator(".mark").count() == len(story.attempts)
-    assert chart.locator(".mark.cross").count() == sum(one.score is None for one in story.attempts)
-    shown = chart.locator("circle.mark.yes").count() + chart.locator(".mark.off").count()
-    assert shown >= sum(one.accepted for one in story.attempts)
-    for path in range(3):
-        tried = sum(isinstance(event, ev.RefinementTried) and event.path == path for event in events)
-        assert chart.locator(f".mark.c{path}").count() == tried == 6
-    for study in (event for event in events if isinstance(event, ev.AblationFinished)):
-        bars = page.locator(f"#step-{study.path}-{study.t}-body svg .bar")
-        assert bars.count() == len(study.scores) - 1
-    assert f"{direction.better_word} is better" in str(chart.locator(".axis-title").first.text_content())
-    agents = {call.agent for call in story.calls.values()}
-    assert page.locator("#costs .chart > svg").count() == 4
-    assert page.locator("#costs svg[aria-labelledby^='cost-by-agent'] .bar").count() == len(agents)
-    assert page.locator("#scores details table tbody tr").count() == len(story.attempts)
-    charts = page.locator(".chart > svg").all()
-    assert len(charts) > 8
-    for one in charts:
-        assert one.get_attribute("role") == ("group" if one.locator(".mark").count() else "img")
-        title, description = one.locator("> title"), one.locator("> desc")
-        assert title.text_content() and any(letter.isdigit() for letter in str(description.text_content()))
-        ids = f"{title.get_attribute('id')} {description.get_attribute('id')}"
-        assert one.get_attribute("aria-labelledby") == ids
 
 
 def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Path, watch: Watch) -> None:
@@ -225,43 +189,6 @@ def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch
     assert "Failed" in verdict and "PipelineError: no solution" in verdict
     with pytest.raises(ConfigError, match="holds no run"):
         write_report(tmp_path)
-
-
-def scored(invented: Invented) -> list[ev.AnyEvent]:
-    """A run with everything that a harness that scores by hidden rows adds."""
-    expected = EXPECTED.model_copy(update={"printed": 0.871})
-    start, *events, pick, end = invented.ended("ensemble 0", expected=expected)
-    table = [
-        {"name": name, **expected.model_dump(), "members": 1, "compared": compared}
-        for name, compared in (("path 0", 0.849), ("ensemble 0", 0.851))
-    ]
-    examined = ev.SolutionExamined(
-        at=end.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
-        confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
-        calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
-        importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
-        points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
-    )  # fmt: skip
-    return [start, HOLDOUT, *events, pick.model_copy(update={"shortlist": table}), examined, end]
-
-
-def campaign(shelf: Path) -> Path:
-    """The page of a campaign in which everything has happened, beside the runs of the shelf."""
-    names = ["good", "a-rather-long-name-of-a-competition-as-they-have-them", "third"]
-    tasks = [Invented(name=name).task.model_copy(update={"data_dir": str(shelf)}) for name in names]
-    medals = {"good": Medals(gold=0.9, silver=0.85, bronze=0.8)}
-    made = Campaign.create(shelf, tasks, 3, PipelineConfig(model="offline"), medals=medals)
-    done: dict[str, Any] = {"state": "finished", "score": 0.8712, "cost_usd": 1.25, "seconds": 754.0}
-    ends: list[dict[str, Any]] = [
-        {**done, "expected": 0.8531, "low": 0.84, "high": 0.866, "medal": "silver", "folder": GOOD},
-        {**done, "score": 0.9},
-        {"state": "failed", "message": "no candidate of Phase 1 came to a score; the last error was out of memory"},
-        {"state": "left out", "message": "the campaign's money is spent"},
-        {"state": "running"},
-    ]
-    made.entries = [one.model_copy(update=end) for one, end in zip(made.entries, [*ends, *ends], strict=False)]
-    (shelf / PAGE).write_text(campaign_html(made), encoding="utf-8")
-    return shelf / PAGE
 
 
 @pytest.fixture(scope="module")

@@ -327,34 +327,6 @@ def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     assert not Verdict(story).checked and Verdict(story).split == ""
 
 
-def test_a_failed_run_boasts_of_nothing_and_a_cut_one_says_so(tmp_path: Path) -> None:
-    failed = Verdict(RunStory.from_events(Invented(seed=11, outcome="failed").events()), tmp_path)
-    assert (failed.state_title, failed.gain[0], failed.score_note) == ("Failed", "", "before it failed")
-    assert (failed.file.label, failed.file.level) == ("Best file before the run failed", "partial")
-    cut = Verdict(RunStory.from_events(Invented(seed=11).ended(stopped_by="time")), tmp_path)
-    assert (cut.state, cut.state_title) == ("early", "Ended early")
-    alone = Verdict(RunStory.from_events(Invented(seed=11, outcome="failed").ended(has_test=False)), tmp_path)
-    assert alone.file.path is None
-
-
-@pytest.mark.parametrize(
-    ("lineage", "note", "level", "last"),
-    [
-        ({"finalization": {"rows": 171, "sample": "s.csv"}}, "171 rows, columns match s.csv", "ready", "trained"),
-        ({"finalization": {"rows": 171, "problems": 2}}, "171 rows", "partial", "trained"),
-        ({"finalization": {"fallback": True}}, "kept from the search: the final script failed", "partial", "as it was"),
-        ({"promoted": "phase1/candidate-1"}, "in its place", "ready", ""),
-    ],
-)
-def test_the_submission_is_described(lineage: dict[str, Any], note: str, level: str, last: str, tmp_path: Path) -> None:
-    story = RunStory.from_events(Invented(seed=11).ended(lineage=lineage))
-    file = Verdict(story, tmp_path).file
-    assert (file.note, file.level) == (note, level)
-    (seconds,) = [run.seconds for run in story.scripts.values() if run.purpose == "submission"]
-    words = {"trained": f"trained on all rows for {text.duration(seconds)}", "as it was": "as it was in the search"}
-    assert lineage_of(story).last == words.get(last, "")
-
-
 def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:
     """A candidate that wins unchanged is not compared with itself, and no step is listed that it lacks."""
     single = Yardstick(name="ExtraTrees", measure=EXPECTED.model_copy(update={"score": 0.95}))

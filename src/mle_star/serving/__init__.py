@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -79,10 +79,10 @@ class LoopbackServer:
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """End at once, with every connection."""
+        """End at once, with every connection; one that never started ends as well."""
         self._server.should_exit = self._server.force_exit = True
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._task, 5)
+        if self._server.started:
+            await asyncio.wait({self._task}, timeout=5)
         self._socket.close()
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:

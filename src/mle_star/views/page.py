@@ -68,6 +68,7 @@ class Page:
     def __init__(self, run_dir: Path, *, token: str = "", home: str = "") -> None:
         self.run_dir, self.token, self.home = run_dir, token, home
         self._sent: dict[str, str] = {}
+        self._attempt_texts = lru_cache(maxsize=10_000)(_attempt_texts)  # a live page asks again with every event
 
     def html(self, story: RunStory, *, alive: bool = True) -> str:
         """The whole page."""
@@ -113,8 +114,15 @@ class Page:
                 yield section, section, render(f"{section}.html.j2", **values)
                 continue
             for step in story.steps:
-                more = {"step": step, "folded": len(story.steps) > OPEN_STEPS, "texts": step_texts(step, cap)}
+                more = {"step": step, "folded": len(story.steps) > OPEN_STEPS, "texts": self._step_texts(step, cap)}
                 yield section, f"step-{step.path}-{step.t}", render("step.html.j2", **values, **more)
+
+    def _step_texts(self, step: StepStory, cap: int) -> dict[str, Any]:
+        """The texts of a step's attempts, for the page to draw when one is opened."""
+        tries = sorted(step.tries.items())
+        attempts = {str(k): self._attempt_texts(one.plan, one.before, one.after, cap) for k, one in tries}
+        block = tries[0][1].before if tries else step.block.block if step.block is not None else ""
+        return {"before": text.clean(block, max_text=cap), "tries": attempts}
 
     def _link(self, path: str) -> str:
         """Where a file of the run is: beside a report on disk, behind the token on a served page."""
@@ -130,17 +138,8 @@ def page_title(story: RunStory, alive: bool = True) -> str:
     return f"{text.score(story.score)} · {verdict.task} · {verdict.state_title.lower()}"
 
 
-def step_texts(step: StepStory, cap: int) -> dict[str, Any]:
-    """The texts of a step's attempts, for the page to draw when one is opened."""
-    attempts = {str(k): _attempt_texts(one.plan, one.before, one.after, cap) for k, one in sorted(step.tries.items())}
-    first = next(iter(step.tries.values()), None)
-    block = first.before if first is not None else step.block.block if step.block is not None else ""
-    return {"before": text.clean(block, max_text=cap), "tries": attempts}
-
-
-@lru_cache(maxsize=10_000)
 def _attempt_texts(plan: str, before: str, after: str, cap: int) -> dict[str, Any]:
-    """What an attempt says, and how the lines of its block became others; a live page asks again with every event."""
+    """What an attempt says, and how the lines of its block became others."""
     shown = {"plan": text.clean(plan, max_text=cap), "after": text.clean(after, max_text=cap)}
     old, new = text.clean(before, max_text=cap).split("\n"), shown["after"].split("\n")
     if not after:

@@ -1,0 +1,111 @@
+"""Every view of made-up runs, word for word: `make snapshots` writes them anew; look at the difference."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+import urllib.request
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console, ConsoleDimensions
+
+from mle_star.models import MetricDirection, RetrievedModel, Yardstick
+from mle_star.run import events as ev
+from mle_star.views import RunStory, write_report
+from mle_star.views.display import screen, summary
+from mle_star.views.headlines import headline
+from mle_star.views.live import IndexServer
+from mle_star.views.page import page_title
+from tests.conftest import as_kept
+from tests.views.conftest import served
+from tests.views.journals import EXPECTED, HAPPENED, TRIED, Invented, campaign, scored, write_journal
+
+SMALLER = MetricDirection.minimize
+STUDY = {"path": 0, "t": 1, "solution_score": 0.5, "step": "phase2/path-0/t-1"}
+UNSURE = {"name": "a/b", "compared": 0.3, "low": None, "high": None, "members": 2}
+MORE: list[ev.AnyEvent] = [
+    ev.RunResumed(spent_cost_usd=0.05, spent_seconds=75),
+    ev.RunFinished(state="completed", score=0.5, message="stopped by Ctrl-C"),
+    ev.PhaseStarted(step="phase2/path-1", phase="phase2", path=1),
+    ev.PhaseFinished(step="phase2/path-1", phase="phase2", path=1, outcome="cancelled", score=0.123456, detail="late"),
+    ev.PhaseFinished(step="phase2", phase="phase2", outcome="skipped", detail="no time"),
+    ev.PhaseFinished(step="phase2", phase="phase2", outcome="completed", detail="not said"),
+    ev.Forecast(calls=1, scripts=1, cost_usd=None, seconds=60, basis="so far"),
+    ev.BudgetWarning(limit="time", used=80, allowed=100),
+    ev.HoldOutPrepared(rule="classes", views=3, search_rows=1),
+    ev.ShortlistScored(chosen="a/b", shortlist=[{"score": 0.25, "rows": 7, "estimated": True, **UNSURE}]),
+    ev.ModelsRetrieved(models=[RetrievedModel(model_name="one", example_code="x")]),
+    ev.Decided(step="phase1/merge-2", name="in-time", value=False),
+    ev.Decided(step="phase1/candidate-2", name="in-time", value=False),
+    ev.MergeTried(step="phase1/merge-1", index=1, base_score=0.5, reference_model="b", score=0.25, accepted=False),
+    ev.DataUsageChecked(step="phase1/data-use", changed=True, score=0.75),
+    ev.EnsembleTried(step="phase3/r-1", r=1, plan="mean", score=None),
+    ev.AblationFinished(failed=True, **STUDY),
+    ev.AblationFinished(scores={"Baseline": 0.5}, summary="all the same", **STUDY),
+    ev.AblationFinished(scores={"baseline": 0.5, "no bins": 0.4}, **STUDY, summary='`bins`.\n{"base": 0.512345678}'),
+    ev.BlockChosen(step="phase2/path-0/t-1", path=0, t=1, block="a = 1", plan="p"),
+    ev.BlockChosen(step="phase2/path-0/t-1", path=0, t=1, block=""),
+    ev.RefinementTried(step="phase2/path-0/t-1/k-2", score=0.25, accepted=False, **TRIED),
+    ev.DebugAttempted(step="phase1/candidate-0/debugger", error="e", accepted=False, reason="no code"),
+    ev.LeakageChecked(found=2, fixed=1, blocks=["scaler.fit(all)", "b"], step="phase1/leakage/leakage-detection"),
+]  # fmt: skip
+
+
+def shown(what: object, width: int = 110) -> str:
+    """What a terminal would be sent, its codes in a form to be read."""
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=True, color_system="truecolor", _environ={}).print(what)
+    return re.sub(r"\x1b\[(?:0m|([0-9;]+)m)", lambda code: f"‹{code[1]}›" if code[1] else "‹›", out.getvalue())
+
+
+def bare(html: str, *hidden: str) -> str:
+    """A page without its styles and scripts, and without what differs from place to place."""
+    html = re.sub(r"(?s)<(style|script)>.*?</\1>|'sha256-[^']*'", "", html)
+    return re.sub("|".join(map(re.escape, hidden)), "…", html) if hidden else html
+
+
+def ends() -> dict[str, list[ev.AnyEvent]]:
+    """Runs that came to different ends."""
+    small, one_path = Invented(seed=11, M=3, T=1, K=2, R=2), Invented(seed=4, T=2, K=2, R=1, L=1, direction=SMALLER)
+    single = Yardstick(name="ExtraTrees", measure=EXPECTED)
+    sound, broken, kept = ({"finalization": {"rows": 9, name: 1}} for name in ("sample", "problems", "fallback"))
+    early = one_path.ended("path 0", expected=EXPECTED, single_model=single, stopped_by="time", lineage=sound)
+    *failed, last = Invented(seed=2, T=1, K=1, outcome="failed").events()
+    *chosen, end = small.ended("blend", lineage={"promoted": "phase1/candidate-0/script"}, has_test=False)
+    return {
+        "scored": scored(small),
+        "early": [*early[:-1], early[-1].model_copy(update={"message": "the time is up"})],
+        "failed": [*failed, *(one.model_copy(update={"at": last.at}) for one in (*HAPPENED, *MORE[2:])), last],
+        "promoted": [*chosen, end.model_copy(update={"submission_path": ""})],
+        "broken": small.ended("phase1/candidate-0/script", lineage=broken),
+        "kept": small.ended("initial solution", lineage=kept),
+    }
+
+
+def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    events, shelf = Invented(seed=11, T=1).events(), tmp_path / "shelf"
+    lines = (headline(one) for one in (*events, *HAPPENED, *MORE))
+    as_kept("views/headlines.txt", "\n".join("{1} {4} {2}: {3}".format(*one) for one in lines if one is not None))
+    terminal = list[str]()
+    for name, run in ends().items():
+        write_journal(shelf / name, run)
+        story = RunStory.of(shelf / name)
+        terminal += [f"--- {name}: {page_title(story)}\n", shown(summary(story, Path("runs/one")), 160)]
+    as_kept("views/scored.html", bare(write_report(shelf / "scored").read_text(encoding="utf-8"), str(tmp_path)))
+    planning = next(at for at, event in enumerate(events) if event.step == "phase2/path-1/t-0/k-2/planner")
+    for at in (0, 1, 40, planning + 1, len(events)):
+        story, size = RunStory.from_events(events[:at]), ConsoleDimensions(110, 30)
+        now = (story.clock.last or events[0].at) + timedelta(seconds=75)
+        terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
+    as_kept("views/terminal.txt", "".join(terminal))
+    as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
+    with served(IndexServer(shelf)) as server:
+        pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted")}
+        for name, path in {**pages, "list": "?", "compare": "compare?a=scored&b=failed&"}.items():
+            with urllib.request.urlopen(server.address.replace("?", path), timeout=240) as reply:
+                as_kept(f"views/{name}.html", bare(reply.read().decode("utf-8"), server.token, str(tmp_path)))
