@@ -268,11 +268,11 @@ class Frame(NamedTuple):
 async def frame_of(bench: Bench, agents: AgentClient, config: AgentConfig, system: str) -> Frame:
     """The frame of an agent's requests in a run with this system prompt, as one real request shows it."""
     await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
-    asked = bench.brain.calls(config.agent_type.value)[-1]
-    body = json.loads(asked.body)
-    first = [block["text"] for block in body["system"] if block["text"] != asked.system]
+    request = bench.brain.calls(config.agent_type.value)[-1]
+    body = json.loads(request.body)
+    first = [block["text"] for block in body["system"] if block["text"] != request.system]
     before = json.dumps([body.get("tools"), first], ensure_ascii=False) + system
-    after = len(json.dumps(body["messages"], ensure_ascii=False).encode()) - _json_bytes(asked.prompt)
+    after = len(json.dumps(body["messages"], ensure_ascii=False).encode()) - _json_bytes(request.prompt)
     return Frame(before, after, not agents._launcher.sends_tools(config))
 
 
@@ -329,8 +329,8 @@ async def measure_parts(bench: Bench) -> bool:
 async def request_bytes(bench: Bench, agents: AgentClient, config: AgentConfig) -> int:
     """The size of a request without what we put in."""
     await agents.ask(config, PROMPT, label="main", max_cost_usd=None)
-    asked = bench.brain.calls(config.agent_type.value)[-1]
-    return len(asked.body) - _json_bytes(asked.prompt) - _json_bytes(asked.system)
+    request = bench.brain.calls(config.agent_type.value)[-1]
+    return len(request.body) - _json_bytes(request.prompt) - _json_bytes(request.system)
 
 
 async def default_bytes(bench: Bench, agents: AgentClient) -> int:

@@ -136,8 +136,8 @@ def planned(arguments: argparse.Namespace, contenders: list[str]) -> list[Row]:
     for seconds, seed in itertools.product(numbers(arguments.seconds), numbers(arguments.seeds)):
         for folder in (folder for folder in folders if folder.name in chosen):
             task = yaml.safe_load((folder / "task.yaml").read_text())
-            told = task["evaluation_metric"], task["metric_direction"]
-            rows += [Row(folder.name, name, *told, None, seconds, seed, arguments.cores) for name in contenders]
+            scored_by = task["evaluation_metric"], task["metric_direction"]
+            rows += [Row(folder.name, name, *scored_by, None, seconds, seed, arguments.cores) for name in contenders]
     return rows
 
 

@@ -190,8 +190,8 @@ class EngineerInProcess:
             python_version=self.python.version, packages=self.python.packages,
             scored_by_answers=run.shared.holdout is not None,
         )  # fmt: skip
-        asked = BrainRequest(config.agent_type.value, config.variant, build_system_prompt(run.task, facts), prompt)
-        reply = await self.brain.reply(asked)
+        request = BrainRequest(config.agent_type.value, config.variant, build_system_prompt(run.task, facts), prompt)
+        reply = await self.brain.reply(request)
         seconds = time.monotonic() - started
         return AgentReply(text=reply.text or "", structured=reply.structured, seconds=seconds)
 
@@ -238,17 +238,17 @@ def take_result(row: Row, run: Path, truth: Callable[[Path], float | None]) -> N
     row.rows, row.measured = expected.get("rows"), expected.get("measured", "")
     row.truth = truth(run / "final" / "submission.csv")
     events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    said: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for event in events:
         if event["kind"] == "script_finished":
             row.scripts += 1
             if event["purpose"] == "solution" and event.get("submission") and event["score"] is not None:
-                said.setdefault(event["submission"], event["score"])
+                scores.setdefault(event["submission"], event["score"])
         elif event["kind"] == "shortlist_scored":
             row.chosen = event["chosen"]
         elif event["kind"] == "holdout_prepared" and event["why_not"]:
             row.note = row.note or event["why_not"][:160]
-    worth = {path: value for path in said if (value := truth(run / path)) is not None}
+    worth = {path: value for path in scores if (value := truth(run / path)) is not None}
     row.ranked = len(worth)
     values = [*worth.values(), *([row.truth] if row.truth is not None else [])]
     if values:
@@ -256,7 +256,7 @@ def take_result(row: Row, run: Path, truth: Callable[[Path], float | None]) -> N
     if row.truth is not None and row.best_truth is not None:
         row.regret = abs(row.best_truth - row.truth)
     if len(worth) >= FEWEST_RANKED:
-        figure = spearman(np.array([said[path] for path in worth]), np.array(list(worth.values())))
+        figure = spearman(np.array([scores[path] for path in worth]), np.array(list(worth.values())))
         row.rank_correlation = None if np.isnan(figure) else round(float(figure), 3)
 
 

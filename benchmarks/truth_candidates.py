@@ -60,12 +60,12 @@ class World:
         return self.truth[row["u"]] if self.chance(name, row["u"]) < quality else 1 - self.truth[row["u"]]
 
 
-def write_world(folder: Path, seed: int, count: int, asked: int, *, by_time: bool = False) -> World:
+def write_world(folder: Path, seed: int, count: int, test_rows: int, *, by_time: bool = False) -> World:
     """Labelled rows in the order of their labels (but not where time orders them), and a test of fresh ones."""
     dice = np.random.default_rng(seed)
-    labels = dice.integers(0, 2, count + asked)
+    labels = dice.integers(0, 2, count + test_rows)
     if by_time:  # labels change slowly: neighbours in time tell each other's
-        labels = np.repeat(dice.integers(0, 2, (count + asked) // 5 + 1), 5)[: count + asked]
+        labels = np.repeat(dice.integers(0, 2, (count + test_rows) // 5 + 1), 5)[: count + test_rows]
     else:
         labels[:count] = np.sort(labels[:count])
     rows = list[dict[str, object]]()

@@ -38,7 +38,7 @@ def measure(gigabytes: float) -> int:
     return 0 if all(met) else 1
 
 
-def told(what: str, value: float, bar: float, unit: str) -> bool:
+def is_met(what: str, value: float, bar: float, unit: str) -> bool:
     """One line."""
     print(f"{what:<60} {value:8.2f} {unit:<6} bar {bar:g} {'ok' if value <= bar else 'MISSED'}", flush=True)
     return value <= bar
@@ -71,7 +71,7 @@ def views(gigabytes: float) -> bool:
     copying, looking, making = (statistics.median(times[name]) for name in ("copying", "looking", "making"))
     print(f"{size:.2f} GB, {rows:,} rows: copied in {copying:.1f} s, looked at in {looking:.1f} s")
     print(f"a view with the look before it: {(looking + making) / copying:.1f} times the copy")
-    return told(f"a view ({making:.1f} s) against a copy", making / copying, 6.0, "times")
+    return is_met(f"a view ({making:.1f} s) against a copy", making / copying, 6.0, "times")
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def grades() -> bool:
         assert not scorer.problem(answers)
         scorer.grade(answers.hidden, list(split.views[0]))
         seconds = time.process_time() - started
-    return told(f"a grade of {len(rows):,} rows", seconds * 100_000 / len(rows), 1.0, "s")
+    return is_met(f"a grade of {len(rows):,} rows", seconds * 100_000 / len(rows), 1.0, "s")
 
 
 class Slow(Player):
@@ -168,4 +168,4 @@ async def overhead() -> bool:
             )  # fmt: skip
             seconds[way] = time.monotonic() - started
     print(f"a run: {seconds['self_reported']:.1f} s by printed scores, {seconds['auto']:.1f} s by hidden rows")
-    return told("overhead of a run with one view", 100 * (seconds["auto"] / seconds["self_reported"] - 1), 3.0, "%")
+    return is_met("overhead of a run with one view", 100 * (seconds["auto"] / seconds["self_reported"] - 1), 3.0, "%")

@@ -16,10 +16,10 @@ _EVENT = ("at", "step", "digest", "surroundings", "purpose", "script")
 
 def script_finished(seconds: float = 1.0, traceback: str | None = None, **fields: Any) -> ScriptFinished:
     """The end of a script; whatever is no field of the event is one of its result."""
-    said = {name: fields.pop(name) for name in _EVENT if name in fields}
+    own = {name: fields.pop(name) for name in _EVENT if name in fields}
     plain: dict[str, Any] = {"stdout": "", "stderr": "", "exit_code": 0, "is_error": False}
     result = EvaluationResult(**{**plain, **fields}, duration_seconds=seconds, error_traceback=traceback)
-    return ScriptFinished(**said, result=result)
+    return ScriptFinished(**own, result=result)
 
 
 def best_score(run: RunContext) -> float | None:

@@ -91,11 +91,11 @@ def table(folder: Path) -> list[dict[str, str]]:
 async def test_every_task_runs_with_every_seed_come_what_may(tmp_path: Path, caplog: Logs) -> None:
     medals = {"a": Medals(gold=0.9, silver=0.4, bronze=0.3)}
     campaign = made(tmp_path, "a", "b", "odd", seeds=2, medals=medals, at_once=3)
-    runs, told = Runs(fails=("b-seed-8",)), list[Entry]()
-    await campaign.run(runs, tell=told.append)
+    runs, entries = Runs(fails=("b-seed-8",)), list[Entry]()
+    await campaign.run(runs, tell=entries.append)
     folders = [f"{name}-seed-{seed}" for name in ("a", "b", "odd") for seed in (7, 8)]
     assert sorted(name for name, _, _ in runs.calls) == folders
-    assert runs.most == 3 and len(told) == 6
+    assert runs.most == 3 and len(entries) == 6
     lines = table(tmp_path / "c")
     assert [line["folder"] for line in lines] == folders
     assert [line["state"] for line in lines] == ["finished"] * 3 + ["failed"] * 3
@@ -221,9 +221,9 @@ def test_data_become_tasks_and_a_refusal_leaves_no_trace(tmp_path: Path, capsys:
     assert "there are local, ray" in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.glob("c/tasks/*/data"))
     assert main(begin) == 3, "no run begins without money"
-    said = capsys.readouterr()
-    assert said.err.count("task: predict price (regression), scored by rmse") == 2
-    assert "cars-seed-0: left out" in said.out or "cars-seed-42: left out" in said.out
+    printed = capsys.readouterr()
+    assert printed.err.count("task: predict price (regression), scored by rmse") == 2
+    assert "cars-seed-0: left out" in printed.out or "cars-seed-42: left out" in printed.out
     houses, cars = Campaign.open(tmp_path / "c").plan.tasks
     assert (houses.competition_id, cars.competition_id) == ("houses", "cars")
     assert (Path(houses.data_dir) / "train.csv").read_text(encoding="utf-8") == rows

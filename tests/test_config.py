@@ -110,8 +110,8 @@ def test_an_earlier_run_yields_to_file_and_arguments_and_its_roles_join_theirs(t
         agents={AgentType.planner: RoleSettings(model="opus"), AgentType.coder: RoleSettings(model="haiku")},
     )  # fmt: skip
     explicit = parse_assignments(["agents.planner.effort=high", "agents.coder.effort=max", "time_limit_seconds=90"])
-    said = {"MLE_STAR_SEED": "2", "MLE_STAR_MODEL": "opus", "MLE_STAR_MAX_BUDGET": "5", "MLE_STAR_PRESET": "best"}
-    config = load_config(explicit, file, said, base=base)
+    variables = {"MLE_STAR_SEED": "2", "MLE_STAR_MODEL": "opus", "MLE_STAR_MAX_BUDGET": "5", "MLE_STAR_PRESET": "best"}
+    config = load_config(explicit, file, variables, base=base)
     assert (config.seed, config.model, config.time_limit_seconds, config.inner_loop_steps) == (3, "haiku", 90, 2)
     assert (config.max_budget_usd, config.preset) == (5, None), "what the run had left open may be said by a variable"
     assert config.agents == {

@@ -73,8 +73,8 @@ USES = {
 @pytest.mark.parametrize("heading", USES)
 def test_a_package_of_somebody_elses_adds_it(heading: str, tmp_path: Path) -> None:
     scratch_package(tmp_path, heading)
-    code, said = USES[heading]
-    assert run_beside(tmp_path, code) == said
+    code, output = USES[heading]
+    assert run_beside(tmp_path, code) == output
 
 
 def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> N
     with (copy / "phase2_outer.py").open("a", encoding="utf-8") as phase:
         phase.write(f"\n\nasync def criticize(solution):\n{code}")
     (tmp_path / "tests").symlink_to(Path(__file__).parent)
-    said = run_beside(
+    output = run_beside(
         tmp_path,
         "import asyncio\nfrom pathlib import Path\n"
         "from mle_star.models import AgentType, PipelineConfig, SolutionScript, agent_config\n"
@@ -101,8 +101,8 @@ def test_an_agent_takes_a_folder_and_the_phase_that_asks_it(tmp_path: Path) -> N
         "    print(asyncio.run(criticize(SolutionScript(content='x = 1', phase='init'))))\n"
         "    print(run.agents.calls('critic')[0].prompt)\n",
     )
-    assert said.startswith("15 critic\nlow\nThe split is random.\n")
-    assert "What is the weakest part of this script?\n\n```python\nx = 1\n```" in said
+    assert output.startswith("15 critic\nlow\nThe split is random.\n")
+    assert "What is the weakest part of this script?\n\n```python\nx = 1\n```" in output
 
 
 def test_an_executor_of_a_package_passes_the_suite_that_is_shipped(tmp_path: Path) -> None:
@@ -130,6 +130,6 @@ def test_a_model_family_of_the_engineer_is_one_file(tmp_path: Path) -> None:
         "Path('solution.py').write_text(design.assemble(planning.first_design(seen, family, None)))\n"
         "runpy.run_path('solution.py', run_name='__main__')"
     )
-    said = run_beside(tmp_path, code)
-    assert "Final Validation Performance: " in said and "Ridge(settings" in (tmp_path / "solution.py").read_text()
+    output = run_beside(tmp_path, code)
+    assert "Final Validation Performance: " in output and "Ridge(settings" in (tmp_path / "solution.py").read_text()
     assert len((tmp_path / "final" / "submission.csv").read_text().splitlines()) == 3

@@ -177,10 +177,10 @@ def test_without_the_library_it_is_said_everywhere_and_with_what_to_install(tmp_
     script.write_text("print(open('/proc/self/status').read().split('Seccomp:')[1].split()[0])")
     env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "COLUMNS": "1000"}
     words = [sys.executable, "-c", WITHOUT, str(tmp_path), str(script)]
-    said = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
     before = Path("/proc/self/status").read_text().split("Seccomp:")[1].split()[0]  # a container's own
-    *ran, refused = said.splitlines()[:4]
-    doctor = said.splitlines()[4:]
+    *ran, refused = output.splitlines()[:4]
+    doctor = output.splitlines()[4:]
     assert ran == [f"bubblewrap True {before}", f"namespaces True {before}", f"none False {before}"]
     assert "require_sandbox is set, but scripts would run without a filter of system calls" in refused
     (line,) = [line for line in doctor if "script sandbox" in line]

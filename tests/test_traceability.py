@@ -88,9 +88,9 @@ def test_every_deviation_is_restored_by_the_preset_letter_or_says_what_forbids_i
     rows = re.findall(r"^\| \[(.+?)\]\(#(\S+)\) \| (.+) \|$", text, re.MULTILINE)
     assert [link for _, link, _ in rows] == list(entries), "a row for each entry, in their order"
     for title, link, cell in rows:
-        names, _, told = entries[link].partition(": ")
+        names, _, about = entries[link].partition(": ")
         identifiers = set(names.split(", "))
-        assert title == told and identifiers <= set(trace.requirements()) & set(departed)
+        assert title == about and identifiers <= set(trace.requirements()) & set(departed)
         settings = [yaml.safe_load(pair) for pair in re.findall(r"`(.+?)`", cell)]
         reason, _, why = cell.partition(": ")
         if not settings:

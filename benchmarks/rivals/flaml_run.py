@@ -26,11 +26,11 @@ def main() -> None:
         x, np.log1p(y) if job.log_target else y, task=kind, metric=METRICS.get(job.metric, job.metric),
         time_budget=seconds - (time.monotonic() - started), seed=int(sys.argv[4]), verbose=0, n_jobs=CORES,
     )  # fmt: skip
-    asked = job.test[x.columns]
+    test = job.test[x.columns]
     if job.wants_probability:
-        write_answer(job, automl.predict_proba(asked), list(automl.classes_), submission)
+        write_answer(job, automl.predict_proba(test), list(automl.classes_), submission)
     else:
-        write_answer(job, automl.predict(asked), [], submission)
+        write_answer(job, automl.predict(test), [], submission)
 
 
 if __name__ == "__main__":

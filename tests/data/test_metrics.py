@@ -208,7 +208,7 @@ def test_figures_of_label_sets_are_those_of_scikit_learn(rows: list[tuple[bool, 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 6), min_size=3, max_size=3)), min_size=2))
 def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> None:
-    truth, many = np.array([label for label, _ in rows]), np.array([said for _, said in rows]) / 6
+    truth, many = np.array([label for label, _ in rows]), np.array([chances for _, chances in rows]) / 6
     for functions in (("roc_auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
         name, function = functions
         two = (truth > 0).astype(int)

@@ -78,18 +78,18 @@ def test_columns_are_those_that_a_reader_of_every_cell_finds(form: Written, rows
 @given(FORMS, ROWS, ROWS, st.randoms(use_true_random=False))
 def test_moved_rows_fit_in(form: Written, train: list[tuple[str, ...]], test: list[tuple[str, ...]], dice: Any) -> None:
     """What stays is the same to the byte; what moves is written as the file's own writer writes it."""
-    asked = [(x, key, note) for key, note, _, x in test]  # columns in another order, and none for the target
-    asked[0] = ("0.5", "7", "first")  # shows whether the file quotes what need not be quoted
+    rows = [(x, key, note) for key, note, _, x in test]  # columns in another order, and none for the target
+    rows[0] = ("0.5", "7", "first")  # shows whether the file quotes what need not be quoted
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         known = form.read(folder, "train", COLUMNS, train)
-        into = form.read(folder, "test", ("x", "id", "note"), asked)
+        into = form.read(folder, "test", ("x", "id", "note"), rows)
         hidden = sorted(dice.sample(range(len(train)), dice.randint(1, len(train))))
         names = [dice.choice(["r1", "17", 'odd "name"', f"a{form.separator}b"]) for _ in hidden]
         order = dice.sample(range(len(test) + len(hidden)), len(test) + len(hidden))
         moved = known.edited(hidden, into, ["y"], {"id": names})
         into.holding(moved, behind_own=True).write(folder / "out" / into.table.name, order)
-        every = [*asked, *((train[i][3], name, train[i][1]) for i, name in zip(hidden, names, strict=True))]
+        every = [*rows, *((train[i][3], name, train[i][1]) for i, name in zip(hidden, names, strict=True))]
         wanted = form._replace(is_ended=True).text(("x", "id", "note"), [every[i] for i in order])
         with open_data(folder / "out" / into.table.name) as stream:
             assert stream.read().decode(form.encoding) == wanted

@@ -28,11 +28,11 @@ def run_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("MLE_STAR_SHARE", "3")
 
     def run(code: str) -> str:
-        path, said = tmp_path / "solution.py", io.StringIO()
+        path, printed = tmp_path / "solution.py", io.StringIO()
         path.write_text(code, encoding="utf-8")
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(printed):
             runpy.run_path(str(path), run_name="__main__")
-        return said.getvalue()
+        return printed.getvalue()
 
     return run
 

@@ -99,8 +99,8 @@ async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: 
     assert "test.csv" not in code and "sample_submission.csv" not in code
     printed = run_script(code)
     assert set(parse_ablation_lines(printed)) == {"baseline", *study.variants}
-    said = " ".join(f"`{name}`" for name in study.variants)
-    values: dict[str, Any] = {"solution_script": assemble(solution), "previous_ablations": [said]}
+    before = " ".join(f"`{name}`" for name in study.variants)
+    values: dict[str, Any] = {"solution_script": assemble(solution), "previous_ablations": [before]}
     again = recover(await table_desk.code(m.AgentType.ablation, **values))
     assert again is not None and not set(again.variants) & set(study.variants)
 
@@ -110,22 +110,22 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
     async def summary(printed: str) -> str:
         return str(await table_desk.ask(m.AgentType.summarize, ablation_code="x = 1", raw_result=printed))
 
-    said = await summary("Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196")
-    most, least = said.split("has the most impact")[0], said.split("has the least impact")[0]
+    text = await summary("Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196")
+    most, least = text.split("has the most impact")[0], text.split("has the least impact")[0]
     assert most.rstrip().endswith("`No OneHotEncoder`") and least.rstrip().endswith("`No Imputation`")
-    baseline, losses = planning.findings_in(said)
+    baseline, losses = planning.findings_in(text)
     assert baseline == 0.8196 and losses["No OneHotEncoder"] == pytest.approx(0.031)
     for printed in ("Baseline: 0.8, scaler: 0.8", "Baseline: 0.8, scaler: 0.81", "Baseline: 0.8, a: 0.81, b: 0.9"):
-        said = await summary(printed)
-        assert "impact" not in said and "leaving any of them out costs nothing" in said
-    said = await summary("Baseline: 0.8, scaler: 0.799, encoder: 0.85")
-    assert "`scaler` has the most impact" in said and "`encoder` has the least impact" not in said
-    assert said.count("`scaler` has") == 1
-    said = await summary("Baseline: 0.123456789012, a: 0.1")
-    assert "scores 0.12346 " in said and planning.findings_in(said)[0] == 0.123456789012
+        text = await summary(printed)
+        assert "impact" not in text and "leaving any of them out costs nothing" in text
+    text = await summary("Baseline: 0.8, scaler: 0.799, encoder: 0.85")
+    assert "`scaler` has the most impact" in text and "`encoder` has the least impact" not in text
+    assert text.count("`scaler` has") == 1
+    text = await summary("Baseline: 0.123456789012, a: 0.1")
+    assert "scores 0.12346 " in text and planning.findings_in(text)[0] == 0.123456789012
     for printed in ("", "Baseline: 0.8", "a: 0.1, b: 0.2"):
-        said = await summary(printed)
-        assert "no baseline with a part to compare" in said and said.count(" scores ") == printed.count(":")
+        text = await summary(printed)
+        assert "no baseline with a part to compare" in text and text.count(" scores ") == printed.count(":")
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:

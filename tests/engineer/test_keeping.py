@@ -34,14 +34,14 @@ def test_other_rows_need_no_new_fitting(name: str, families: tuple[str, ...], tm
     if name == "text":
         design = design.changed(features={**design.features, "reading": {"alpha": 2.0}, "topics": {"count": 5}})
     (tmp_path / "model").mkdir()
-    said, before = run_script(assemble(design)), answers(tmp_path)
-    assert RECALLED not in said
+    first, before = run_script(assemble(design)), answers(tmp_path)
+    assert RECALLED not in first
     for table in ("test.csv", "sample_submission.csv"):  # other rows to answer: the last twenty, in another order
         head, *rows = (tmp_path / "input" / table).read_text(encoding="utf-8").splitlines(keepends=True)
         (tmp_path / "input" / table).write_text("".join([head, *rows[:-21:-1]]), encoding="utf-8")
     again = run_script(assemble(design))
     assert RECALLED in again
-    scores = [float(each.splitlines()[-1].rpartition(":")[2]) for each in (said, again)]
+    scores = [float(each.splitlines()[-1].rpartition(":")[2]) for each in (first, again)]
     assert scores[0] == pytest.approx(scores[1], rel=1e-4)
     given = answers(tmp_path)
     assert len(given) == 20 and given == pytest.approx({key: before[key] for key in given}, rel=1e-4, abs=1e-5)

@@ -40,9 +40,9 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_pa
     design = design.changed(rows=SAMPLED.get(name, design.rows))
     code = assemble(design)
     assert recover(code) == design
-    said = run_script(code)
-    words, _, score = said.strip().splitlines()[-1].partition(": ")
-    assert words == "Final Validation Performance" and math.isfinite(float(score)), said
+    printed = run_script(code)
+    words, _, score = printed.strip().splitlines()[-1].partition(": ")
+    assert words == "Final Validation Performance" and math.isfinite(float(score)), printed
     first = (tmp_path / "final/submission.csv").read_text(encoding="utf-8").splitlines()[0]
     with (tmp_path / "final/submission.csv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file, delimiter=";" if ";" in first else ",")
@@ -67,8 +67,8 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_pa
 def test_what_it_cannot_do_is_said_in_a_line(metric: str, files: dict[str, bytes], why: str, tmp_path: Path) -> None:
     for name, content in (files or {"train.csv": b"id,x,y\n1,2,3\n", "test.csv": b"id,x\n2,3\n"}).items():
         (tmp_path / name).write_bytes(content)
-    said = serve.refusal(metric, tmp_path, "Predict `y`.")
-    assert said.startswith("the embedded engineer works on tables and texts: ") and why in said and "\n" not in said
+    text = serve.refusal(metric, tmp_path, "Predict `y`.")
+    assert text.startswith("the embedded engineer works on tables and texts: ") and why in text and "\n" not in text
 
 
 def test_nothing_in_the_engineer_names_a_data_set() -> None:

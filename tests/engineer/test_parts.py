@@ -93,9 +93,9 @@ def test_every_family_learns_what_there_is_to_learn(key: str, kind: str) -> None
     rows = Rows(frame, count_words(frame, ["text"], WORDS) if family.reads else None)
     columns = {"numbers": ["n0", "n1"], "categories": ["kind"]}
     fit, held = np.arange(200), np.arange(200, 260)
-    (given, asked), _ = build_features(rows.take(fit), y[fit], [rows.take(held)], columns, {}, {}, job(kind))
+    (given, others), _ = build_features(rows.take(fit), y[fit], [rows.take(held)], columns, {}, {}, job(kind))
     settings = {**usual(key), **family.cheap, "search": {}, "only": []}  # scripts use the last two themselves
-    (p,) = family.fit(given, y[fit], [asked], settings, job(kind))
+    (p,) = family.fit(given, y[fit], [others], settings, job(kind))
     if kind == "regression":
         assert np.mean((p - y[held]) ** 2) < 0.8 * np.var(y[held])
     else:
@@ -244,7 +244,7 @@ def test_scripts_compute_every_metric_as_the_registry_does(name: str, tmp_path: 
         ranked = np.array([" ".join(row) for row in labels[np.argsort(-chances, axis=1, kind="stable")]])
         score = defined["for_target"](solution, {"classes": labels.tolist()}).score
         if kind == "set":
-            scored = [(truth.astype(int), order, said[order].astype(int)) for truth, said in zip(*sets, strict=True)]
+            scored = [(truth.astype(int), order, guess[order].astype(int)) for truth, guess in zip(*sets, strict=True)]
             figure, wanted = defined["score_of_sets"](solution, scored), (sets[0].T, sets[1].T)
         else:
             given = {"number": (amounts, near), "chances": (y, chances), "ranking": (y, chances)}.get(kind, (y, p))
@@ -287,10 +287,10 @@ def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> Non
     plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
     assert f1(y, cut) > f1(y, plain)
     grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])
-    said = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
+    guesses = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
     kappa = formulas.quadratic_weighted_kappa
-    (cuts,) = deciding.decide_cut_points(grades, said, [said], kappa)
-    assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(said), 0, 3).astype(int))
+    (cuts,) = deciding.decide_cut_points(grades, guesses, [guesses], kappa)
+    assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(guesses), 0, 3).astype(int))
 
 
 def test_folds_follow_time_groups_and_classes() -> None:
@@ -306,18 +306,18 @@ def test_folds_follow_time_groups_and_classes() -> None:
 
 def test_a_search_stays_in_its_ranges_and_never_ends_worse() -> None:
     frame, signal = table(200)
-    asked: list[dict[str, Any]] = []
+    tries: list[dict[str, Any]] = []
 
     def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
-        asked.append(settings)
+        tries.append(settings)
         return [part.frame["n0"].to_numpy() * settings["gain"] for part in others]
 
     start = {"gain": 0.2, "search": {"gain": [0.01, 3.0]}}
     for seconds in (0.3, 30.0):  # the second where so little can be tried in the first
         best = search(fit, Rows(frame[["n0", "n1"]]), signal, start, job("regression", seconds))
-        if len(asked) > 40:
+        if len(tries) > 40:
             break
-    assert 0.5 < best["gain"] < 1.6 and all(0.01 <= tried["gain"] <= 3 for tried in asked)
+    assert 0.5 < best["gain"] < 1.6 and all(0.01 <= tried["gain"] <= 3 for tried in tries)
 
 
 def test_no_class_is_lost_to_the_rows_that_stop_or_where_rows_are_few() -> None:
@@ -387,8 +387,8 @@ def test_trees_without_any_time_are_still_some() -> None:
 
 def test_margins_become_chances_where_a_class_has_one_row_only() -> None:
     frame, y = pd.DataFrame({"x": [0.0, 0.1, 0.2, 0.3, 5.0]}), np.array([0, 0, 0, 0, 1])
-    (said,) = fit_kernel(Rows(frame), y, [Rows(frame)], {"strength": 10.0}, job("binary"))
-    assert said.sum(axis=1) == pytest.approx(np.ones(5)) and list(said.argmax(axis=1)) == list(y)
+    (chances,) = fit_kernel(Rows(frame), y, [Rows(frame)], {"strength": 10.0}, job("binary"))
+    assert chances.sum(axis=1) == pytest.approx(np.ones(5)) and list(chances.argmax(axis=1)) == list(y)
 
 
 def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
@@ -400,8 +400,8 @@ def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
 
 def test_no_chance_is_written_as_certain() -> None:
     """One certain answer that is wrong would cost more than all others together."""
-    said = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
-    assert said.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
+    chances = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
+    assert chances.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
 
 
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:

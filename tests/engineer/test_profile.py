@@ -42,13 +42,13 @@ def test_task_kind_and_metric_are_recognised(name: str, kind: str, metric: str, 
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:
-    asked = question(TASKS["shop"](tmp_path / "input").system)
-    for path in asked.folder.iterdir():  # a file that has just changed is read anew each time
+    request = question(TASKS["shop"](tmp_path / "input").system)
+    for path in request.folder.iterdir():  # a file that has just changed is read anew each time
         os.utime(path)
     time.sleep(2 * TICK_NS / 1e9)
-    serve.look_ahead(asked.folder, asked.description)
+    serve.look_ahead(request.folder, request.description)
     before = _looked_at.cache_info().misses
-    assert asked.profile.rows
+    assert request.profile.rows
     assert _looked_at.cache_info().misses == before
     serve.look_ahead(tmp_path / "nowhere", "")
 
@@ -103,14 +103,14 @@ def test_any_prompt_can_be_taken_apart(text: str) -> None:
 
 def test_headings_inside_a_description_do_not_hide_the_data_folder_and_failures_are_read(tmp_path: Path) -> None:
     task = "Predict `y`.\n\n# Data\n\nSee below.\n\n# Metric\n\nWhatever you like."
-    asked = question(system_prompt(tmp_path, "mae", "minimize", task))
-    assert (asked.metric, asked.folder, asked.description) == ("mae", tmp_path.resolve(), task)
-    assert "lightgbm" in asked.packages and "sklearn" in asked.packages and "torch" not in asked.packages
+    request = question(system_prompt(tmp_path, "mae", "minimize", task))
+    assert (request.metric, request.folder, request.description) == ("mae", tmp_path.resolve(), task)
+    assert "lightgbm" in request.packages and "sklearn" in request.packages and "torch" not in request.packages
     facts = {"metric": "rmse", "scores": [0.5, None]}
     text = "# Tried\n\n## Plan: one\ntwo lines\n## Score: 0.5\n\n## Plan: other\n## Score: N/A (evaluation failed)\n"
-    asked = question("", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
-    assert asked.metric == "rmse"
-    assert [(plan.strip(), score) for plan, score in asked.tried] == [("one\ntwo lines", 0.5), ("other", None)]
+    request = question("", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
+    assert request.metric == "rmse"
+    assert [(plan.strip(), score) for plan, score in request.tried] == [("one\ntwo lines", 0.5), ("other", None)]
 
 
 def test_every_class_counts_also_of_a_long_table_sorted_by_class(tmp_path: Path) -> None:

@@ -82,14 +82,14 @@ class FixedExecutor:
 
 
 class Repairs:
-    """A debugger that answers from a list, the last answer again and again, and remembers what it was told."""
+    """A debugger that answers from a list, the last answer again and again, and remembers what it was given."""
 
     def __init__(self, *answers: Any) -> None:
-        self.answers, self.told, self.given = list(answers), list[str](), list[m.SolutionScript]()
+        self.answers, self.errors, self.given = list(answers), list[str](), list[m.SolutionScript]()
 
     async def __call__(self, solution: m.SolutionScript, text: str) -> m.SolutionScript:
         self.given.append(solution)
-        self.told.append(text)
+        self.errors.append(text)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer

@@ -90,8 +90,8 @@ def test_a_process_outside_reaches_the_cluster_through_its_client_port(cluster: 
         if "Starting Ray client server failed" not in done.stderr:
             break
     assert done.returncode == 0, done.stderr
-    slots, said, machine, sandbox = done.stdout.split()
-    assert int(slots) >= 1 and said == "there" and machine and sandbox != "none"
+    slots, output, machine, sandbox = done.stdout.split()
+    assert int(slots) >= 1 and output == "there" and machine and sandbox != "none"
     assert (tmp_path / "work" / "final" / "submission.csv").read_text() == "a"
     assert (tmp_path / "log").read_text() == "there\n"
 
@@ -119,16 +119,16 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
             await asyncio.sleep(0.05)
         await asyncio.to_thread(cluster["cluster"].remove_node, machine, allow_graceful=False)
 
-    calls, told = list[int](), list[dict[str, Any]]()
+    calls, stories = list[int](), list[dict[str, Any]]()
     killing = asyncio.create_task(kill_once_it_is_at_work())
     for name, used in (("disturbed", executor), ("undisturbed", LocalExecutor(config))):
         agents = MindAgents(Lingering(doomed))
         folder = tmp_path / name
         result = await run_pipeline(task, config, run_dir=folder, agents=agents, executor=used, console=False)
         calls.append(len(agents.calls))
-        told.append(story(result))
+        stories.append(story(result))
         killing.cancel()
-    assert told[0] == told[1] and calls[0] == calls[1]
+    assert stories[0] == stories[1] and calls[0] == calls[1]
     ran = events(tmp_path / "disturbed", ScriptFinished)
     assert [event.result.reruns for event in ran if event.result.reruns] == [1]
     assert any("the machine was lost" in log.read_text() for log in logs.glob("*"))

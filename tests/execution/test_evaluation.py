@@ -165,9 +165,9 @@ async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, cap
     repairs, calls = Repairs(*answers), len(answers)
     fixed, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs)
     assert (fixed.content, fixed.score, fixed.is_executable) == (scored(0.5).content, 0.5, True)
-    assert (result.score, result.is_error, len(repairs.told)) == (0.5, False, calls)
-    assert repairs.told[0].startswith("Traceback (most recent call last):")
-    assert 'File "solution.py", line 2' in repairs.told[0] and "JSONDecodeError" in repairs.told[0]
+    assert (result.score, result.is_error, len(repairs.errors)) == (0.5, False, calls)
+    assert repairs.errors[0].startswith("Traceback (most recent call last):")
+    assert 'File "solution.py", line 2' in repairs.errors[0] and "JSONDecodeError" in repairs.errors[0]
     assert caplog.text.count("run starts") == 2 and f"retry {calls} of 3" in caplog.text
 
 
@@ -176,8 +176,8 @@ async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, cap
 async def test_an_error_that_stays_is_not_raised(retries: int | None, calls: int, task: m.TaskDescription) -> None:
     repairs = Repairs(*(script(f"raise ValueError('{number}')") for number in range(1, 4)))
     last, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs, retries)
-    told = [ex.exception_line(text).rpartition("decoder.")[2] for text in repairs.told]
-    assert told == ["JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    errors = [ex.exception_line(text).rpartition("decoder.")[2] for text in repairs.errors]
+    assert errors == ["JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
                     "ValueError: 1", "ValueError: 2"][:calls]  # fmt: skip
     assert result.is_error and (last.score, last.is_executable) == (None, False)
     given = [BROKEN.content, *(f"raise ValueError('{number}')" for number in (1, 2, 3))]
@@ -188,9 +188,9 @@ async def test_an_error_that_stays_is_not_raised(retries: int | None, calls: int
 async def test_a_clean_run_without_a_score_and_a_cancellation_are_not_debugged(task: m.TaskDescription) -> None:
     repairs = Repairs(scored(0.5))
     last, result = await ex.evaluate_with_retry(script("print('done')"), task, QUICK, repairs)
-    assert (repairs.told, result.score, result.is_error) == ([], None, False)
+    assert (repairs.errors, result.score, result.is_error) == ([], None, False)
     last, result = await ex.evaluate_with_retry(script("print('done')"), task, QUICK, repairs, require_score=True)
-    assert last.score == 0.5 and "without printing its score line" in repairs.told[0]
+    assert last.score == 0.5 and "without printing its score line" in repairs.errors[0]
     with pytest.raises(asyncio.CancelledError):
         await ex.evaluate_with_retry(BROKEN, task, QUICK, Repairs(asyncio.CancelledError()))
 

@@ -122,11 +122,11 @@ async def test_a_hostile_script_is_contained(
         result = await ex.execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         if result.timed_out and case.score is not None and result.score is None:  # too slow to come to its score
             result = await ex.execute_in_run(script(code), purpose="solution", timeout_seconds=60)
-        told = ex.debug_text(result) if result.is_error else ""
+        error = ex.debug_text(result) if result.is_error else ""
         assert case.error is None or result.is_error is case.error, result
         assert result.score == case.score or (case.error is None and result.is_error), result
-        assert any(word in told or word in result.stdout for word in case.says.split("|")), told
-        assert len(told) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
+        assert any(word in error or word in result.stdout for word in case.says.split("|")), error
+        assert len(error) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
         assert not [secret for secret in secrets if secret in result.stdout]
         assert ex.verify_submission(str(run.work_dir)) is case.submission
         assert await gone(token, str(run.run_dir))
@@ -166,8 +166,8 @@ async def test_without_a_group_the_supervisor_counts(what: str, how: str, open_s
         executor._means = dataclasses.replace(executor.probe(), cgroups=tmp_path)
     with open_small(executor) as run:
         result = await ex.execute_in_run(script(f"{COUNTED[what]}\nimport time\ntime.sleep(600)"), timeout_seconds=240)
-        told = ex.debug_text(result)
-        assert result.is_error and any(word in told for word in CAUSES[what].split("|")), told
+        text = ex.debug_text(result)
+        assert result.is_error and any(word in text for word in CAUSES[what].split("|")), text
         assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
         assert await gone(str(run.run_dir))
 

@@ -159,7 +159,7 @@ def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tm
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error",
     [
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.15 GiB total capacity)",
         "torch.OutOfMemoryError: CUDA out of memory.",
@@ -169,11 +169,11 @@ def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tm
         "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[9,9]",
     ],
 )
-def test_a_gpu_without_memory_is_named_to_the_debugger_as_such(said: str) -> None:
-    stderr = f'{HEADER}\n  File "solution.py", line 3, in <module>\n    fit()\n{said}\n'
+def test_a_gpu_without_memory_is_named_to_the_debugger_as_such(error: str) -> None:
+    stderr = f'{HEADER}\n  File "solution.py", line 3, in <module>\n    fit()\n{error}\n'
     text = debugged(exit_code=1, stderr=stderr)
-    assert said in text and "the memory of the GPU ran out: use a smaller batch" in text.splitlines()[-1]
-    assert ex.exception_line(text) == said[:200]
+    assert error in text and "the memory of the GPU ran out: use a smaller batch" in text.splitlines()[-1]
+    assert ex.exception_line(text) == error[:200]
     other = debugged(exit_code=1, stderr=f"{HEADER}\nMemoryError: out of memory\n")
     assert "GPU" not in other
 
@@ -201,9 +201,9 @@ def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long
         [HEADER, frame("solution.py", "first"), frame("solution.py", "second"), "E: x"]
     )
     half = MAX_MESSAGE // 2
-    said = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
+    message = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
     left_out = 6000 - MAX_MESSAGE
-    assert said == f"{'a' * half}\n[... {left_out} characters left out ...]\n{'b' * half}"
+    assert message == f"{'a' * half}\n[... {left_out} characters left out ...]\n{'b' * half}"
 
 
 def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follows_it() -> None:

@@ -89,8 +89,8 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
                     score=0.5, isolation=isolation, machine="node-7",
                 ),
             ]  # fmt: skip
-        told = [event for event in run.journal.events if isinstance(event, (ev.ScriptStarted, ev.ScriptFinished))]
-        assert [_timeless(event) for event in told] == [_timeless(event) for event in expected]
+        found = [event for event in run.journal.events if isinstance(event, (ev.ScriptStarted, ev.ScriptFinished))]
+        assert [_timeless(event) for event in found] == [_timeless(event) for event in expected]
     assert executor.requests == [
         ScriptRequest(
             script_path=path, working_dir=str(work), timeout_seconds=7.0,
@@ -146,8 +146,8 @@ async def test_a_script_that_is_refused_does_not_run_and_is_told_whole(open_run:
         refused = await ex.execute_in_run(script("exit()"))
         assert finished(run)[0].result == refused
     text = f"{HEADER}\nValueError: {refused.stderr.partition('ValueError: ')[2]}"
-    told: dict[str, Any] = {"stdout": "", "stderr": text, "error_traceback": text, "is_error": True, "refused": True}
-    assert refused == m.EvaluationResult(**told, exit_code=-1, duration_seconds=0.0)
+    fields: dict[str, Any] = {"stdout": "", "stderr": text, "error_traceback": text, "is_error": True, "refused": True}
+    assert refused == m.EvaluationResult(**fields, exit_code=-1, duration_seconds=0.0)
     assert not executor.requests and "exit()" in text
 
 
@@ -462,12 +462,12 @@ async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: Op
             assert limit_in_run(place, "ablation", 7) == 7
 
 
-@pytest.mark.parametrize(("limit", "told"), [(100, FIRST_SECONDS), (1000, 20.0)])
-def test_the_first_candidate_is_told_a_short_share_others_their_own(open_run: OpenRun, limit: int, told: float) -> None:
+@pytest.mark.parametrize(("limit", "share"), [(100, FIRST_SECONDS), (1000, 20.0)])
+def test_the_first_candidate_gets_a_short_share_others_their_own(open_run: OpenRun, limit: int, share: float) -> None:
     config = m.PipelineConfig(time_limit_seconds=limit, num_retrieved_models=2)
     with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)):
         with scope("phase1", "candidate-0") as first:
-            assert suggested_seconds(first, 600.0) == told < share_in_run(first, 600.0)
+            assert suggested_seconds(first, 600.0) == share < share_in_run(first, 600.0)
             assert suggested_seconds(first, 2.0) == share_in_run(first, 2.0)
         with scope("phase1", "candidate-1") as second:
             assert suggested_seconds(second, 600.0) == share_in_run(second, 600.0)
@@ -481,13 +481,13 @@ def test_the_first_candidate_is_told_a_short_share_others_their_own(open_run: Op
             assert [suggested_seconds(last, limit) for limit in (1000.0, 500.0)] == [900.0, 500.0]
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(100, 5.0), (400, 10.0)])
-def test_a_script_is_told_more_where_it_would_mostly_start_up(open_run: OpenRun, seconds: int, told: float) -> None:
+@pytest.mark.parametrize(("seconds", "share"), [(100, 5.0), (400, 10.0)])
+def test_a_script_is_told_more_where_it_would_mostly_start_up(open_run: OpenRun, seconds: int, share: float) -> None:
     config = m.PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
     now = [0.0]
     budget = Budget(config, clock=lambda: now[0])
     with open_run(config, FixedExecutor(), budget=budget):
-        phases: list[tuple[PhaseName, float]] = [("phase2", told), ("phase3", 2 * told)]
+        phases: list[tuple[PhaseName, float]] = [("phase2", share), ("phase3", 2 * share)]
         for phase, least in phases:
             now[0] = 0.75 * seconds if phase == "phase3" else 0.0
             with scope(phase) as place:
@@ -534,5 +534,5 @@ async def test_an_unusable_score_line_goes_to_the_debugger(line: str, problem: s
         fixed, _ = await ex.evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
         assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None
         await ex.evaluate_with_retry(final, run.task, CONFIG, repairs)
-    assert problem in ex.exception_line(repairs.told[0])
-    assert len(repairs.told) == 1, "a final script need not print any"
+    assert problem in ex.exception_line(repairs.errors[0])
+    assert len(repairs.errors) == 1, "a final script need not print any"

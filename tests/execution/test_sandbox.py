@@ -35,12 +35,12 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
     slow = {"ctypes", "contextlib", "functools", "json", "pathlib", "re", "signal", "site", "subprocess", "typing"}
     for module in ("supervisor", "confine"):
         start = f"import sys; sys.path.append({box.HERE!r}); import child.{module}; print(*sys.modules)"
-        said = subprocess.run([sys.executable, "-I", "-S", "-c", start], capture_output=True, check=True, text=True)
-        assert not slow & set(said.stdout.split())
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", start], capture_output=True, check=True, text=True)
+        assert not slow & set(done.stdout.split())
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "why"),
     [
         (":", None),
         ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "does not work here: bwrap: No perm"),
@@ -48,7 +48,7 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
         ("", "apt install bubblewrap"),
     ],
 )
-def test_a_working_bwrap_is_used(body: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, options, reason = box.find_bubblewrap()
     assert path and "--unshare-net" in options, reason
     seen = tmp_path / "seen"
@@ -58,7 +58,7 @@ def test_a_working_bwrap_is_used(body: str, said: str | None, tmp_path: Path, mo
     for name, value in (("PATH", str(tmp_path)), ("ANTHROPIC_API_KEY", "sk-canary"), ("MY_OWN_VARIABLE", "canary")):
         monkeypatch.setenv(name, value)
     path, _, reason = box.find_bubblewrap()
-    assert not path and said in reason if said else path
+    assert not path and why in reason if why else path
     found = seen.read_text() if body else "PATH="
     assert "PATH=" in found and "canary" not in found and str(Path.cwd()) not in found.splitlines()
 

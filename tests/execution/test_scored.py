@@ -127,12 +127,12 @@ async def test_a_scored_script_is_recorded_with_answers_and_score(open_run: Open
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
         result = await execute_in_run(scored(0.1))
         (event,) = finished(run)
-        assert not [told for told in run.journal.events if isinstance(told, Notice)], "it boasts of nothing"
+        assert not [note for note in run.journal.events if isinstance(note, Notice)], "it boasts of nothing"
         assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
         assert all((run.run_dir / path).is_file() for path in event.result.answers)
         assert event.result.submission == f"answers/script-{event.digest[:12]}.real.csv"
-        said = (run.run_dir / event.result.submission).read_text().splitlines()
-        assert [line.split(",")[0] for line in said] == ["id", *map(str, range(400, 440))]
+        lines = (run.run_dir / event.result.submission).read_text().splitlines()
+        assert [line.split(",")[0] for line in lines] == ["id", *map(str, range(400, 440))]
         assert best_score(run) == result.score
     assert result.score == pytest.approx(0.9, abs=0.06) and result.measure is not None
     assert (result.score_problem, result.is_error, result.measure.printed) == ("", False, None)
@@ -167,8 +167,8 @@ async def test_where_there_is_room_a_script_meets_its_views_side_by_side(open_ru
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
         assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
-        said = zip(event.result.answers, holdout.views, strict=True)
-        assert all(read_answers(holdout.scorer.data, run.run_dir / path, view).hidden for path, view in said)
+        pairs = zip(event.result.answers, holdout.views, strict=True)
+        assert all(read_answers(holdout.scorer.data, run.run_dir / path, view).hidden for path, view in pairs)
         assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]
         logs = {path.name for path in (run.run_dir / "logs").iterdir()}
         assert logs == {"script.log", *(f"script.view-{number}.log" for number in range(1, 5))}
@@ -220,9 +220,9 @@ async def test_what_cannot_be_scored_goes_to_the_debugger_with_the_reason_in_a_l
         assert run.journal.path.stat().st_size < 100_000
     assert (result.is_error, result.score, result.measure) == (True, None, None)
     assert (result.stdout, result.duration_seconds, result.exit_code) == ("done\n", 12.5, 0)
-    told = result.error_traceback or ""
-    assert told.startswith(f"{HEADER}\nValueError: ") and len(told) < 1000 and words.format(tmp_path) in told
-    assert odd is not None or (told, len(executor.requests)) == (f"{HEADER}\nValueError: {MISSING}", 1)
+    error = result.error_traceback or ""
+    assert error.startswith(f"{HEADER}\nValueError: ") and len(error) < 1000 and words.format(tmp_path) in error
+    assert odd is not None or (error, len(executor.requests)) == (f"{HEADER}\nValueError: {MISSING}", 1)
 
 
 @pytest.mark.parametrize(("turns", "views"), [(0.5, 1), (2.0, 2), (3.9, 3), (9.0, 5)])
@@ -236,8 +236,8 @@ async def test_a_script_has_the_views_that_fit(turns: float, views: int, open_ru
         assert len(finished(run)[0].result.answers) == len(executor.requests) == views
         (limit,) = {event.timeout_seconds for event in run.journal.events if isinstance(event, ScriptStarted)}
     assert result.score == 1.0
-    told = {(request.env["MLE_STAR_SECONDS"], request.env["MLE_STAR_SHARE"]) for request in executor.requests}
-    assert told == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
+    shares = {(request.env["MLE_STAR_SECONDS"], request.env["MLE_STAR_SHARE"]) for request in executor.requests}
+    assert shares == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
 
 
 class Losing(Answering):
@@ -255,7 +255,7 @@ def losing(first: float, others: float, seconds: float) -> SolutionScript:
 
 
 @pytest.mark.parametrize(
-    ("weak", "seconds", "loss", "told", "views"),
+    ("weak", "seconds", "loss", "score", "views"),
     [
         ((0.02, 0.075), 20.0, 0.000055, 0.000055, 5),  # ahead, and there is time for the views that it lacks
         ((0.02, 0.075), 30.0, 0.000055, 0.0003, 1),  # ahead, and there is none: at most as good as the best
@@ -264,7 +264,7 @@ def losing(first: float, others: float, seconds: float) -> SolutionScript:
     ],
 )
 async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_takes_its_place_by_an_estimate(
-    weak: tuple[float, float], seconds: float, loss: float, told: float, views: int, open_run: OpenRun,
+    weak: tuple[float, float], seconds: float, loss: float, score: float, views: int, open_run: OpenRun,
     task: TaskDescription, tmp_path: Path,
 ) -> None:  # fmt: skip
     """The first script of a run is a weak one, far better or worse on the first view than on the others."""
@@ -278,7 +278,7 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
             await execute_in_run(one)
         result = await execute_in_run(losing(loss, loss, seconds))
         assert len(finished(run)[-1].result.answers) == views
-    assert result.score == pytest.approx(told, rel=1e-3) and result.measure is not None
+    assert result.score == pytest.approx(score, rel=1e-3) and result.measure is not None
     assert (result.measure.views, result.measure.estimated) == (views, views < 5)
     assert result.measure.rows == len(holdout.compared_rows(views))
     words = "" if views == 5 else f"estimated from {result.measure.rows} rows, 1 view"
@@ -289,10 +289,10 @@ async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run
     executor = Answering(lambda number, size: number % 2, stdout="Final Validation Performance: 0.9876\n")
     with open_run(CONFIG, executor, shared=RunShared(holdout=holdout)) as run:
         result = await execute_in_run(scored(0.9876))
-        (told,) = [event for event in run.journal.events if isinstance(event, Notice)]
+        (notice,) = [event for event in run.journal.events if isinstance(event, Notice)]
     assert result.measure is not None and result.measure.printed == 0.9876
     words = f"a script prints 0.9876 and is worth {result.score:g}: its own validation leaks"
-    assert (told.level, told.message) == ("warning", words)
+    assert (notice.level, notice.message) == ("warning", words)
 
 
 async def test_studies_and_final_scripts_are_not_scored(open_run: OpenRun, holdout: HoldOut, data_dir: Path) -> None:
@@ -377,8 +377,8 @@ async def test_no_member_misleads_a_blend(what: str, open_run: OpenRun, task: Ta
     assert [path.name for path in outside.iterdir()] == ["precious.csv"]
     assert (outside / "precious.csv").read_text() == mine
     assert any("answers as in the search: it wrote no submission" in warning for warning in done.warnings)
-    said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
-    assert [(int(key), float(answer)) for key, answer in said] == [(i, i * 7 % 50 > 25) for i in range(400, 440)]
+    rows = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
+    assert [(int(key), float(answer)) for key, answer in rows] == [(i, i * 7 % 50 > 25) for i in range(400, 440)]
 
 
 class SlowInTheSearch(LocalExecutor):
@@ -412,7 +412,7 @@ async def test_members_answer_anew_if_there_is_time(open_run: OpenRun, task: Tas
         r"member 3 of the blend answers as in the search: \d+ s are left, and the scored solution ran for 3500 s",
         warning,
     )
-    said = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
-    assert [(int(key), round(3 * float(answer))) for key, answer in said] == [
+    rows = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
+    assert [(int(key), round(3 * float(answer))) for key, answer in rows] == [
         (i, 2 if i * 7 % 50 > 25 else 1) for i in range(400, 440)
     ]

@@ -34,8 +34,8 @@ class World(NamedTuple):
             return 2 * known + dice.normal(size=count), [2 * known + error for error in errors]
         if self.metric == "quadratic_weighted_kappa":
             grades = [2 + 1.2 * known + 0.8 * error for error in [0.6 * dice.normal(size=count), *errors]]
-            truth, *said = (np.clip(np.round(grade), 0, 4).astype(int) for grade in grades)
-            return truth, said
+            truth, *given = (np.clip(np.round(grade), 0, 4).astype(int) for grade in grades)
+            return truth, given
         lean, slope = (-4, 2) if self.rare else (0, 8 if self.easy else 2)
         truth = (dice.random(count) < 1 / (1 + np.exp(-lean - slope * known))).astype(int)
         chances = [1 / (1 + np.exp(-lean - slope * known - error)) for error in errors]
@@ -51,8 +51,8 @@ WORLDS = (
 )  # fmt: skip
 
 
-def coverage(world: World, count: int, *, shortlist: int = 1, asked: int = 0, repeats: int = 200) -> float:
-    """The share of expected scores from `count` rows that are kept, on a test of `asked` rows or on all there could be.
+def coverage(world: World, count: int, *, shortlist: int = 1, test: int = 0, repeats: int = 200) -> float:
+    """The share of expected scores from `count` rows that are kept, on a test of `test` rows or on all there could be.
 
     Of several shortlist the best one on three times as many rows is taken.
     """
@@ -60,33 +60,33 @@ def coverage(world: World, count: int, *, shortlist: int = 1, asked: int = 0, re
     for repeat in range(repeats):
         dice = np.random.default_rng([count, repeat])
         known = count if shortlist == 1 else 3 * count
-        truth, said = world.rows(dice, known + (asked or ENDLESS), shortlist)
+        truth, given = world.rows(dice, known + (test or ENDLESS), shortlist)
         rows = np.arange(known)
         try:
-            chosen = _best(metric, truth, said, rows)
-            worth = metric.compute(truth[known:], said[chosen][known:])
-            low, high = _ends(metric, truth[:known], [one[:known] for one in said], chosen, count, asked)
+            chosen = _best(metric, truth, given, rows)
+            worth = metric.compute(truth[known:], given[chosen][known:])
+            low, high = _ends(metric, truth[:known], [one[:known] for one in given], chosen, count, test)
         except ValueError:  # one class only
             continue
         kept, tried = kept + (low <= worth <= high), tried + 1
     return kept / tried
 
 
-def _ends(metric: Metric, truth: Any, said: Sequence[Any], chosen: int, count: int, asked: int) -> tuple[float, float]:
-    mine, answers = truth[:count], said[chosen][:count]
+def _ends(metric: Metric, truth: Any, given: Sequence[Any], chosen: int, count: int, test: int) -> tuple[float, float]:
+    mine, answers = truth[:count], given[chosen][:count]
     score, shift = metric.compute(mine, answers), 0.0
     figures = drawn_figures(metric, mine, answers, None, seed=1)
-    beside = count / asked if asked else 0.0
+    beside = count / test if test else 0.0
     low, high = interval(metric, score, figures, telling=telling_rows(metric, mine), units=count, beside=beside)
     others, halves = np.arange(count, len(truth)), np.array_split(np.arange(count), 2)
-    for half, other in (halves, halves[::-1]) if len(said) > 1 else ():
-        there = _best(metric, truth, said, np.concatenate([others, half]))
-        gain = metric.compute(truth[other], said[there][other]) - metric.compute(truth[other], said[chosen][other])
+    for half, other in (halves, halves[::-1]) if len(given) > 1 else ():
+        there = _best(metric, truth, given, np.concatenate([others, half]))
+        gain = metric.compute(truth[other], given[there][other]) - metric.compute(truth[other], given[chosen][other])
         shift += gain / 2
     _, low, high = shifted(metric, score, low, high, shift)
     return low, high
 
 
-def _best(metric: Metric, truth: Any, said: Sequence[Any], rows: Any) -> int:
+def _best(metric: Metric, truth: Any, given: Sequence[Any], rows: Any) -> int:
     sign = 1 if metric.higher_is_better else -1
-    return max(range(len(said)), key=lambda script: sign * metric.compute(truth[rows], said[script][rows]))
+    return max(range(len(given)), key=lambda script: sign * metric.compute(truth[rows], given[script][rows]))

@@ -24,10 +24,10 @@ from mle_star.search.shortlist import BLEND, Field
 from tests.method.conftest import make_task
 
 
-def write_rows(folder: Path, count: int, asked: int, groups: int = 0) -> Path:
+def write_rows(folder: Path, count: int, test: int, groups: int = 0) -> Path:
     """Coins: no feature says anything, so that scripts differ by chance only."""
     die = random.Random(5)
-    rows: list[dict[str, object]] = [{"id": i, "x": die.random(), "y": die.randint(0, 1)} for i in range(count + asked)]
+    rows: list[dict[str, object]] = [{"id": i, "x": die.random(), "y": die.randint(0, 1)} for i in range(count + test)]
     if groups:
         for i, row in enumerate(rows):
             row["who"] = f"w{i % groups}" if i < count else f"t{i % 7}"
@@ -51,7 +51,7 @@ def scorer_on(folder: Path, metric: str = "accuracy") -> Scorer:
     return Scorer(Data.read(find_layout(folder, "Predict `y`."), folder), known_metric(metric))
 
 
-def said_of(truth: Truth, rows: Iterable[int], is_right: Callable[[int], bool]) -> dict[int, tuple[str, ...]]:
+def answers_of(truth: Truth, rows: Iterable[int], is_right: Callable[[int], bool]) -> dict[int, tuple[str, ...]]:
     """The truth of these coins, or the other side."""
     return {row: (truth[row][0] if is_right(row) else str(1 - int(truth[row][0])),) for row in rows}
 
@@ -66,12 +66,12 @@ def holdout(tmp_path_factory: pytest.TempPathFactory) -> HoldOut:
 def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | None = None) -> Answers:
     """Right by chance, and a share of the time by skill."""
     dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth
-    said = dict[int, tuple[str, ...]]()
+    answers = dict[int, tuple[str, ...]]()
     for row in holdout.hidden_rows:
         answer = truth[row][0] if dice.random() < skill else str(dice.randint(0, 1))
         if rows is None or row in set(rows):
-            said[row] = (answer,)
-    return Answers(said, ())
+            answers[row] = (answer,)
+    return Answers(answers, ())
 
 
 def test_the_best_of_many_lucky_scripts_is_expected_to_be_worth_no_more_than_it_is(holdout: HoldOut) -> None:
@@ -108,8 +108,8 @@ def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     scorer = scorer_on(write_rows(tmp_path / "data", 600, 70, groups=12))
     assert scorer.data.rule.kind == "groups" and scorer.data.test_units == 7
     # right for whole groups, wrong for others: as uncertain as twelve throws of a coin
-    said = said_of(scorer.data.truth, range(600), lambda row: row % 12 < 6)
-    _, low, high = scorer.grade(said, range(600))
+    answers = answers_of(scorer.data.truth, range(600), lambda row: row % 12 < 6)
+    _, low, high = scorer.grade(answers, range(600))
     assert high - low > 0.5
 
 
@@ -119,10 +119,10 @@ class CountingScorer(Scorer):
 
     reads: list[int] = field(default_factory=list)
 
-    def arrays(self, truth: list[list[str]], said: list[tuple[str, ...]]) -> Any:
+    def arrays(self, truth: list[list[str]], answers: list[tuple[str, ...]]) -> Any:
         """As the scorer does."""
-        self.reads.append(len(said))
-        return super().arrays(truth, said)
+        self.reads.append(len(answers))
+        return super().arrays(truth, answers)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc", "log_loss", "rmse", "f1"])
@@ -135,10 +135,10 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
         {row: (str(round(dice.random(), 2) if chance else dice.randint(0, 1)),) for row in places} for _ in "ab"
     ]
     choices = [dice.sample(places, size) for size in (30, 120, 200)]
-    plain = [[scorer.score(said, rows) for said in predictions] for rows in choices]
+    plain = [[scorer.score(answers, rows) for answers in predictions] for rows in choices]
     scorer.reads.clear()
     with scorer.comparing():
-        assert [[scorer.score(said, rows) for said in predictions] for rows in choices] == plain
+        assert [[scorer.score(answers, rows) for answers in predictions] for rows in choices] == plain
         assert scorer.reads == [200, 200], "once for each"
         assert scorer.grade(predictions[0], choices[1])[0] == plain[1][0]
     assert scorer.score(predictions[0], choices[0]) == plain[0][0] and len(scorer.reads) == 3, "nothing is held now"
@@ -154,7 +154,7 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
 
     def width(run: int) -> float:
         """Right on so many days in a row, then wrong on as many."""
-        _, low, high = scorer.grade(said_of(scorer.data.truth, rows, lambda row: bool(row // 5 // run % 2)), rows)
+        _, low, high = scorer.grade(answers_of(scorer.data.truth, rows, lambda row: bool(row // 5 // run % 2)), rows)
         return high - low
 
     assert width(run=20) > 0.6, "twenty days in a row count as one, whatever the spelling of dates sorts like"
@@ -163,8 +163,8 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
 
 def test_a_score_on_fewer_views_is_set_against_one_on_all(holdout: HoldOut) -> None:
     easy = set(holdout.views[0].hidden)
-    said = said_of(holdout.scorer.data.truth, holdout.hidden_rows, lambda row: row in easy or row % 2 == 0)
-    whole, part = Answers(said, ()), Answers({row: said[row] for row in easy}, ())
+    answers = answers_of(holdout.scorer.data.truth, holdout.hidden_rows, lambda row: row in easy or row % 2 == 0)
+    whole, part = Answers(answers, ()), Answers({row: answers[row] for row in easy}, ())
     assert holdout.measure(part).score == 1.0, "on the easy rows alone"
     measured = holdout.measure(part, reference=whole)
     assert measured.score == pytest.approx(holdout.measure(whole).score)
@@ -172,15 +172,15 @@ def test_a_score_on_fewer_views_is_set_against_one_on_all(holdout: HoldOut) -> N
 
 def test_a_blend_must_win_where_its_weights_were_not_found(holdout: HoldOut) -> None:
     truth, search = holdout.scorer.data.truth, set(holdout.search_rows)
-    learnt = said_of(truth, holdout.hidden_rows, lambda row: row in search)
+    learnt = answers_of(truth, holdout.hidden_rows, lambda row: row in search)
     field = Field(holdout, {"path 1": guesses(holdout, 3, 0.5), BLEND: Answers(learnt, ())}, None)
     assert field.choose(holdout.select_rows) == "path 1"
-    field.answers[BLEND] = Answers(said_of(truth, holdout.hidden_rows, lambda row: True), ())
+    field.answers[BLEND] = Answers(answers_of(truth, holdout.hidden_rows, lambda row: True), ())
     assert field.choose(holdout.select_rows) == BLEND
 
 
 def test_of_equal_scripts_that_is_picked_of_which_more_rows_say_so(holdout: HoldOut) -> None:
-    right = said_of(holdout.scorer.data.truth, holdout.hidden_rows, lambda row: True)
+    right = answers_of(holdout.scorer.data.truth, holdout.hidden_rows, lambda row: True)
     some = Answers({row: right[row] for row in holdout.split.views[0]}, ())
     field = Field(holdout, {"on one view": some, "on all": Answers(right, ()), BLEND: Answers(right, ())}, None)
     assert field.choose(holdout.select_rows) == "on all", "and one script rather than a blend that is no better"
@@ -191,7 +191,7 @@ def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(hold
     truth, view = holdout.scorer.data.truth, holdout.split.views[0]
 
     def says(wrong_every: int, rows: Sequence[int]) -> Answers:
-        return Answers(said_of(truth, rows, lambda row: bool(rows.index(row) % wrong_every)), ())
+        return Answers(answers_of(truth, rows, lambda row: bool(rows.index(row) % wrong_every)), ())
 
     whole, weak = says(6, holdout.hidden_rows), says(2, holdout.hidden_rows)
     lucky = Answers({row: whole.hidden[row] for row in view}, ())

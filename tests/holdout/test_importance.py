@@ -49,24 +49,24 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
     made = permuted_view(Scorer(data, known_metric("rmse")), hidden, tmp_path / "permuted", seed=1)
     assert (made.columns, made.count) == (("strong", "weak", "noise"), 100)
     with (tmp_path / "permuted" / "test.csv").open(newline="") as stream:
-        asked = list(csv.DictReader(stream))
+        rows = list(csv.DictReader(stream))
     with (tmp_path / "permuted" / "train.csv").open(newline="") as stream:
         known = list(csv.DictReader(stream))
-    assert (len(asked), len(known)) == (400, 300) and {row.get("y") for row in asked} == {"" if labelled else None}
-    assert len({row["id"] for row in (asked if nameless else (*asked, *known))}) == (400 if nameless else 700)
+    assert (len(rows), len(known)) == (400, 300) and {row.get("y") for row in rows} == {"" if labelled else None}
+    assert len({row["id"] for row in (rows if nameless else (*rows, *known))}) == (400 if nameless else 700)
     for block, column in enumerate(made.columns, 1):
-        copies = asked[100 * block : 100 * (block + 1)]
-        assert sorted(row[column] for row in copies) == sorted(row[column] for row in asked[:100])
-        assert [row[column] for row in copies] != [row[column] for row in asked[:100]]
+        copies = rows[100 * block : 100 * (block + 1)]
+        assert sorted(row[column] for row in copies) == sorted(row[column] for row in rows[:100])
+        assert [row[column] for row in copies] != [row[column] for row in rows[:100]]
         assert all(
-            [row[other] for row in copies] == [row[other] for row in asked[:100]]
+            [row[other] for row in copies] == [row[other] for row in rows[:100]]
             for other in made.columns
             if other != column
         )
-    said = tmp_path / "said.csv"
-    body = "".join(f"{row['id']},{float(row['strong']) + 0.2 * float(row['weak'])}\n" for row in reversed(asked))
-    said.write_text("id,y\n" + body)
-    found = made.importance(said)
+    submission = tmp_path / "submission.csv"
+    body = "".join(f"{row['id']},{float(row['strong']) + 0.2 * float(row['weak'])}\n" for row in reversed(rows))
+    submission.write_text("id,y\n" + body)
+    found = made.importance(submission)
     assert [column for column, _ in found] == ["strong", "weak", "noise"]
     worse = dict(found)
     assert worse["strong"] > 5 * worse["weak"] / 2 > 0
@@ -83,8 +83,8 @@ def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="too few hidden rows"):
         permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)
     made = permuted_view(scorer, range(0, 400, 4), tmp_path / "permuted", seed=1)
-    asked = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
-    assert asked["id"].dtype == "int64" and not set(asked["id"]) & set(range(1060))
-    said = asked.assign(y=asked["strong"] + 0.2 * asked["weak"])[["id", "y"]]
-    said.to_csv(tmp_path / "said.csv", index=False)
-    assert [column for column, _ in made.importance(tmp_path / "said.csv")] == ["strong", "weak", "noise"]
+    rows = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
+    assert rows["id"].dtype == "int64" and not set(rows["id"]) & set(range(1060))
+    answers = rows.assign(y=rows["strong"] + 0.2 * rows["weak"])[["id", "y"]]
+    answers.to_csv(tmp_path / "submission.csv", index=False)
+    assert [column for column, _ in made.importance(tmp_path / "submission.csv")] == ["strong", "weak", "noise"]

@@ -21,7 +21,7 @@ from .coverage import World, coverage
     ],
 )  # fmt: skip
 def test_nineteen_of_twenty_intervals_hold_the_truth(world: World, count: int, shortlist: int) -> None:
-    assert coverage(world, count, shortlist=shortlist, asked=400 if shortlist > 1 else 0, repeats=100) >= 0.92
+    assert coverage(world, count, shortlist=shortlist, test=400 if shortlist > 1 else 0, repeats=100) >= 0.92
 
 
 def around(middle: float, spread: float, draws: int = 200) -> list[float]:
@@ -84,17 +84,17 @@ def test_an_interval_lies_where_the_metric_can_be_and_reaches_further_where_ther
 def test_draws_without_a_figure_do_not_count(name: str) -> None:
     """Of three rows that are not zero many draws hold none: there is nothing to divide by."""
     truth, metric = np.array([1.0] * 3 + [0.0] * 57), known_metric(name)
-    said = truth * 0.5 + np.linspace(0.1, 0.4, 60)
+    answers = truth * 0.5 + np.linspace(0.1, 0.4, 60)
     with np.errstate(all="ignore"):
-        figures = drawn_figures(metric, truth, said, None, 0)
+        figures = drawn_figures(metric, truth, answers, None, 0)
     assert len(figures) < 200 and all(map(math.isfinite, figures))
-    low, high = interval(metric, metric.compute(truth, said), figures, telling=60, units=60)
+    low, high = interval(metric, metric.compute(truth, answers), figures, telling=60, units=60)
     assert math.isfinite(low) and low < high
 
 
 def test_draws_without_a_positive_row_find_none() -> None:
-    truth, said = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
-    assert drawn_figures(known_metric("f1"), truth, said, None, 0, [["0", "1"]]) == [0.0] * 200
+    truth, answers = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
+    assert drawn_figures(known_metric("f1"), truth, answers, None, 0, [["0", "1"]]) == [0.0] * 200
 
 
 def test_rows_of_few_groups_are_few_observations_but_no_coins() -> None:

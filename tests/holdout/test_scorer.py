@@ -22,18 +22,18 @@ from mle_star.models import MetricDirection, PipelineConfig
 from mle_star.search.final_result import _Truth
 from tests.method.conftest import make_task
 
-ROWS, ASKED = 120, 20
+ROWS, TEST = 120, 20
 
 
 def write(folder: Path, targets: Sequence[str], sample: str, *, names: str = "y", mark: str = ",") -> Path:
     """A task whose training rows have these targets, and whose sample says the same of every row."""
     folder.mkdir(parents=True, exist_ok=True)
-    asked = [str(9000 + number) for number in range(ASKED)]
+    keys = [str(9000 + number) for number in range(TEST)]
     columns = names.split(",")
     files = {
         "train": [["id", "x", *columns], *([f"{i}", f"{i * 37 % 101}", *y.split("/")] for i, y in enumerate(targets))],
-        "test": [["id", "x"], *([key, f"{int(key) * 37 % 101}"] for key in asked)],
-        "sample_submission": [["id", *columns], *([key, *sample.split("/")] for key in asked)],
+        "test": [["id", "x"], *([key, f"{int(key) * 37 % 101}"] for key in keys)],
+        "sample_submission": [["id", *columns], *([key, *sample.split("/")] for key in keys)],
     }
     for name, rows in files.items():
         (folder / f"{name}.csv").write_text("".join(mark.join(row) + "\n" for row in rows))
@@ -50,7 +50,7 @@ def spread(*values: str) -> list[str]:
     return [values[i % len(values)] for i in range(ROWS)]
 
 
-def said(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
+def by_row(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
     return {row: tuple(cell.split("/")) for row, cell in enumerate(answers)}
 
 
@@ -86,7 +86,7 @@ def test_answers_are_spelled_as_freely_as_the_truth(
 ) -> None:
     names = "y,z" if "/" in targets[0] else "y"
     scorer = scorer_of(write(tmp_path / "data", spread(*targets), targets[0], names=names), metric)
-    assert scorer.score(said(spread(*answers)), range(ROWS)) == pytest.approx(score)
+    assert scorer.score(by_row(spread(*answers)), range(ROWS)) == pytest.approx(score)
 
 
 @pytest.mark.parametrize(("targets", "names"), [("a,b", "y"), ("a|b", "y"), ("cat/2", "y,z")])
@@ -94,10 +94,10 @@ def test_sets_that_cannot_be_told_are_refused(tmp_path: Path, targets: str, name
     truth, mark = spread(targets, targets.upper()), ";" if "," in targets else ","
     scorer = scorer_of(write(tmp_path / "data", truth, targets, names=names, mark=mark), "multilabel_f1_micro")
     with pytest.raises(Ungradable, match="needs targets of 0 and 1, or one that lists labels between blanks"):
-        scorer.score(said(truth), range(ROWS))
+        scorer.score(by_row(truth), range(ROWS))
     if names == "y,z":
         with pytest.raises(Ungradable, match="needs 2 columns, one for each target, not 1"):
-            scorer_of(tmp_path / "data", "qwk").score(said(["cat"] * ROWS), range(ROWS))
+            scorer_of(tmp_path / "data", "qwk").score(by_row(["cat"] * ROWS), range(ROWS))
 
 
 def test_spellings_of_one_label_are_one_class(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_spellings_of_one_label_are_one_class(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", truth, "1")
     graded, chances = scorer_of(folder, "qwk"), scorer_of(folder, "log_loss")
     assert graded.classes == ["1", "2", "3"]
-    assert graded.score(said(truth), range(ROWS)) == 1.0
+    assert graded.score(by_row(truth), range(ROWS)) == 1.0
     assert list(chances._shares.values()) == pytest.approx([1 / 3] * 3)
 
 
@@ -114,10 +114,10 @@ def test_a_label_that_training_never_had_is_named(tmp_path: Path, metric: str) -
     prefixed = metric == "log_loss"
     folder = write(tmp_path / "data", spread("a", "b", "c"), "a")
     if prefixed:
-        rows = "".join(f"{9000 + number},0.3,0.3,0.4\n" for number in range(ASKED))
+        rows = "".join(f"{9000 + number},0.3,0.3,0.4\n" for number in range(TEST))
         (folder / "sample_submission.csv").write_text("id,a,b,c\n" + rows)
     scorer, answers = scorer_of(folder, metric), tmp_path / "answers.csv"
-    answers.write_text("id,y\n" + "".join(f"{9000 + number},{'abcd'[number % 4]}\n" for number in range(ASKED)))
+    answers.write_text("id,y\n" + "".join(f"{9000 + number},{'abcd'[number % 4]}\n" for number in range(TEST)))
     worth, why = _Truth(scorer, answers).of(folder / "sample_submission.csv")
     assert (worth, why) == (None, "'d' is none of the classes ['a', 'b', 'c'] of the training rows")
 
@@ -126,18 +126,18 @@ def test_what_f1_looks_at_is_decided_by_all_rows_of_the_task(tmp_path: Path) -> 
     truth = spread("0", "0", "0", "1")
     scorer = scorer_of(write(tmp_path / "two", truth, "0"), "f1")
     zeros = [row for row in range(ROWS) if truth[row] == "0"]
-    assert scorer.score(said(["0"] * ROWS), zeros) == 0.0, "no positive row was found"
+    assert scorer.score(by_row(["0"] * ROWS), zeros) == 0.0, "no positive row was found"
     three = spread("a", "b", "c")
     scorer = scorer_of(write(tmp_path / "three", three, "a"), "f1")
     some = [row for row in range(ROWS) if three[row] != "c"]
-    answers = said(spread("a", "b", "c", "b", "b", "c"))
+    answers = by_row(spread("a", "b", "c", "b", "b", "c"))
     assert scorer.score(answers, some) == pytest.approx((2 / 3 + 0.8) / 2), "the mean of both, not one of them"
 
 
 def test_draws_without_a_positive_row_say_no_better_of_a_model_that_finds_none(tmp_path: Path) -> None:
     truth = ["1" if row % 40 == 7 else "0" for row in range(ROWS)]
     scorer = scorer_of(write(tmp_path / "data", truth, "0"), "f1")
-    nothing, all_wrong = said(["0"] * ROWS), said(["1" if cell == "0" else "0" for cell in truth])
+    nothing, all_wrong = by_row(["0"] * ROWS), by_row(["1" if cell == "0" else "0" for cell in truth])
     assert scorer.better(nothing, all_wrong, range(ROWS)) == 0.5
     score, _, high = scorer.grade(nothing, range(ROWS))
     assert score == 0.0 and high < 0.9
@@ -152,11 +152,11 @@ def test_points_between_thousands_are_no_decimal_points(tmp_path: Path, metric: 
     truth = spread(*GERMAN)
     folder = write(tmp_path / "data", truth, "1,5", mark=";")
     scorer = scorer_of(folder, metric)
-    assert scorer.score(said([str(GERMAN[cell]) for cell in truth]), range(ROWS)) == 0.0
-    assert scorer.score(said([str(GERMAN[cell]).replace(".", ",") for cell in truth]), range(ROWS)) == 0.0
+    assert scorer.score(by_row([str(GERMAN[cell]) for cell in truth]), range(ROWS)) == 0.0
+    assert scorer.score(by_row([str(GERMAN[cell]).replace(".", ",") for cell in truth]), range(ROWS)) == 0.0
     if metric == "rmse":
         assert scorer.ranges == [(350.0, 2500.0)] and float(scorer.usual_answer()[0]) == 1100.25
-    cells = spread(*GERMAN)[:ASKED]
+    cells = spread(*GERMAN)[:TEST]
     (tmp_path / "answers.csv").write_text("id;y\n" + "".join(f"{9000 + i};{c}\n" for i, c in enumerate(cells)))
     (tmp_path / "s.csv").write_text("id;y\n" + "".join(f"{9000 + i};{GERMAN[c]}\n" for i, c in enumerate(cells)))
     assert _Truth(scorer, tmp_path / "answers.csv").of(tmp_path / "s.csv") == (0.0, "")
@@ -172,17 +172,17 @@ def test_a_metric_of_the_users_own_gets_numbers_where_there_are_some(tmp_path: P
     )
     truth = [f"{i % 7 / 4}/{'ab'[i % 2]}" for i in range(ROWS)]
     scorer = scorer_of(write(tmp_path / "data", truth, "0.5/a", names="y,z"), "score.py:error")
-    assert scorer.score(said([f"{i % 7 / 4 + 1}/a" for i in range(ROWS)]), range(ROWS)) == pytest.approx(1.5)
+    assert scorer.score(by_row([f"{i % 7 / 4 + 1}/a" for i in range(ROWS)]), range(ROWS)) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
-    ("metric", "is_doubted"),
+    ("metric", "refused"),
     [("gini", False), ("spearman", False), ("kendall", False), ("pearson", False), ("roc_auc", False), ("rmse", True)],
 )
-def test_margins_are_answers_where_only_their_order_counts(tmp_path: Path, metric: str, is_doubted: bool) -> None:
+def test_margins_are_answers_where_only_their_order_counts(tmp_path: Path, metric: str, refused: bool) -> None:
     scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
-    doubt = scorer.problem(Answers(said([str(i * 37 % 101 - 50) for i in range(ROWS)]), ()))
-    assert ("far outside" in doubt) is bool(doubt) is is_doubted
+    problem = scorer.problem(Answers(by_row([str(i * 37 % 101 - 50) for i in range(ROWS)]), ()))
+    assert ("far outside" in problem) is bool(problem) is refused
 
 
 @pytest.mark.parametrize("sample_header", ["id, y", "id,y "])
@@ -196,7 +196,7 @@ def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header:
         train.write_text(train.read_text().replace("x,y", "x,y "))
     scorer, text = scorer_of(folder, "accuracy"), sample.read_text().replace(sample_header, header)
     (tmp_path / "s.csv").write_text(text)
-    assert read_answers(scorer.data, tmp_path / "s.csv", scorer.data.real_view()).real == (("p",),) * ASKED
+    assert read_answers(scorer.data, tmp_path / "s.csv", scorer.data.real_view()).real == (("p",),) * TEST
     with (tmp_path / "s.csv").open("rb") as file:
         assert check_table(file, "s.csv", sample) == []
 
@@ -225,12 +225,12 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
     dice, classes = random.Random(3), [f"c{i:02}" for i in range(30)]
     columns, sample = ",".join(classes), "/".join(["0.1"] * 30)
     folder = write(tmp_path / "data", spread(*classes), sample)
-    asked = (folder / "test.csv").read_text().splitlines()[1:]
-    table = [f"id,{columns}\n", *(f"{row.split(',')[0]},{sample.replace('/', ',')}\n" for row in asked)]
+    rows = (folder / "test.csv").read_text().splitlines()[1:]
+    table = [f"id,{columns}\n", *(f"{row.split(',')[0]},{sample.replace('/', ',')}\n" for row in rows)]
     (folder / "sample_submission.csv").write_text("".join(table))
 
     def noisy(sure: float) -> list[tuple[str, ...]]:
-        rest = [[dice.random() for _ in classes] for _ in range(ASKED)]
+        rest = [[dice.random() for _ in classes] for _ in range(TEST)]
         return [
             tuple(repr(sure if i == row % 30 else (1 - sure) * c / sum(cells)) for i, c in enumerate(cells))
             for row, cells in enumerate(rest)
@@ -238,10 +238,10 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
 
     one, same, unsure = noisy(0.9), noisy(0.85), noisy(0.06)
     other = [*one[1:], one[0]]
-    for metric, doubted in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other)):
+    for metric, weak in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other)):
         scorer = scorer_of(folder, metric)
         assert agreement(scorer, one, one) == 1.0 and agreement(scorer, one, same) > (0.3 if "top" in metric else 0.95)
-        assert agreement(scorer, one, other) < 0.2 and agreement(scorer, one, doubted) < 0.5, metric
+        assert agreement(scorer, one, other) < 0.2 and agreement(scorer, one, weak) < 0.5, metric
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
 )
 def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, scaled: float, shifted: float) -> None:
     scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
-    chances = [0.9 * row / ASKED + 0.01 for row in range(ASKED)]
+    chances = [0.9 * row / TEST + 0.01 for row in range(TEST)]
     nearly = [chance + 0.001 * (chance > 0.5) for chance in chances]
     tenths, beyond = [chance / 10 for chance in chances], [chance + 5 for chance in chances]
     one, close, tenth, moved = ([(repr(value),) for value in some] for some in (chances, nearly, tenths, beyond))
@@ -261,7 +261,7 @@ def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, s
 
 
 def charted(folder: Path, metric: str, truth: list[str], answers: list[str]) -> dict[str, Any]:
-    return answer_charts(scorer_of(write(folder, truth, truth[0]), metric), Answers(said(answers), ()))
+    return answer_charts(scorer_of(write(folder, truth, truth[0]), metric), Answers(by_row(answers), ()))
 
 
 def test_labels_are_counted_by_truth_and_answer_and_rare_classes_together(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import Rule, _mixed, split_rows
 from mle_star.holdout.views import Data, View
 
-ROWS, ASKED = 200, 30
+ROWS, TEST = 200, 30
 CSV_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "csv": (".csv", {}), "semicolons": (".csv", {"sep": ";"}), "tsv": (".tsv", {"sep": "\t"}), "gz": (".csv.gz", {}),
     "zip": (".csv.zip", {}), "bz2": (".csv.bz2", {}), "utf-16": (".csv", {"encoding": "utf-16"}),
@@ -56,7 +56,7 @@ def table(count: int, start: int, *, target: bool) -> list[dict[str, Any]]:
 def write(folder: Path, form: str) -> Path:
     """A task in one of the forms that files have."""
     folder.mkdir(parents=True, exist_ok=True)
-    train, test = table(ROWS, 0, target=True), table(ASKED, 1000, target=False)
+    train, test = table(ROWS, 0, target=True), table(TEST, 1000, target=False)
     sample = [{"id": row["id"], "y": 0} for row in reversed(test)]  # the sample has an order of its own
     for name, rows in (("train", train), ("test", test), ("sample_submission", sample)):
         kind = "csv" if name == "sample_submission" else form
@@ -118,15 +118,15 @@ def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     _, view, hidden = viewed(write(tmp_path / "data", form))
     before, after = rows_of(tmp_path / "data", "train"), rows_of(tmp_path / "view", "train")
     assert after == [row for place, row in enumerate(before) if place not in set(hidden)]
-    asked, shown = rows_of(tmp_path / "data", "test"), rows_of(tmp_path / "view", "test")
+    test, shown = rows_of(tmp_path / "data", "test"), rows_of(tmp_path / "view", "test")
     columns = ["id", "x", "note", *(["place.town.name"] if "json" in form else [])]
     moved = [{k: before[place][k] for k in columns} | {"id": view.names[place]} for place in hidden]
-    assert sorted(map(str, shown)) == sorted(map(str, [*asked, *moved])), "no label, and nothing that tells it"
-    assert [row["id"] for row in shown[:ASKED]] != [row["id"] for row in asked]  # mixed
+    assert sorted(map(str, shown)) == sorted(map(str, [*test, *moved])), "no label, and nothing that tells it"
+    assert [row["id"] for row in shown[:TEST]] != [row["id"] for row in test]  # mixed
     wanted = rows_of(tmp_path / "view", "sample_submission")
     assert [row["id"] for row in wanted] == [row["id"] for row in shown]
     assert (tmp_path / "view" / "readme.md").read_text() == "untouched"
-    assert len(view.order) == ASKED + len(hidden)
+    assert len(view.order) == TEST + len(hidden)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
@@ -136,11 +136,11 @@ def test_a_hidden_row_has_no_label_where_the_test_file_has_an_empty_column_for_i
     if form == "jsonl":
         path.write_text("".join(json.dumps({**json.loads(line), "y": None}) + "\n" for line in path.open()))
     else:
-        frame = pandas.DataFrame(table(ASKED, 1000, target=False)).assign(y=pandas.array([None] * ASKED, dtype="Int64"))
+        frame = pandas.DataFrame(table(TEST, 1000, target=False)).assign(y=pandas.array([None] * TEST, dtype="Int64"))
         frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path, index=False)
     data, _, _ = viewed(folder)
     shown = read_rows(find_layout(tmp_path / "view", "Predict `y`.").test or data.train.table, tmp_path / "view")
-    assert shown.count > ASKED and set(shown.column("y")) == {""}
+    assert shown.count > TEST and set(shown.column("y")) == {""}
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_hidden_rows_look_to_the_byte_like_the_rows_of_the_test(states: list[str
     """Blanks around cells and quotes that nobody needs would tell the two apart, or say another thing."""
     folder = tmp_path / "data"
     folder.mkdir()
-    for name, numbers, answer in (("train", range(ROWS), ",{}"), ("test", range(1000, 1000 + ASKED), "")):
+    for name, numbers, answer in (("train", range(ROWS), ",{}"), ("test", range(1000, 1000 + TEST), "")):
         head = "id,state,note" + (",y" if answer else "") + "\n"
         lines = [f"{quote}{n}{quote},{states[n % 2]}{answer.format(n % 3)}\n" for n in numbers]
         (folder / f"{name}.csv").write_text(head + "".join(lines))
     viewed(folder)
     shown = (tmp_path / "view" / "test.csv").read_text().splitlines()[1:]
-    assert len(shown) > ASKED
+    assert len(shown) > TEST
     assert {line.partition(",")[2] for line in shown} == set(states), "as they stand in the test file"
     assert all(line.partition(",")[0].strip(quote).isdigit() and line.startswith(quote) for line in shown)
 
@@ -175,17 +175,17 @@ def submit(path: Path, answer: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda said: said.popitem(), "rows, the test file"),
-        (lambda said: said.update({"odd": 1, said.popitem()[0]: 0}), "rows"),
-        (lambda said: (said.pop("r1000"), said.update(odd=1)), "missing, such as 'r1000'"),
+        (lambda answers: answers.popitem(), "rows, the test file"),
+        (lambda answers: answers.update({"odd": 1, answers.popitem()[0]: 0}), "rows"),
+        (lambda answers: (answers.pop("r1000"), answers.update(odd=1)), "missing, such as 'r1000'"),
     ],
 )  # fmt: skip
 def test_answers_that_cannot_be_scored_say_why(tmp_path: Path, change: Any, words: str) -> None:
     data, view, _ = viewed(write(tmp_path / "data", "csv"))
-    said = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
-    change(said)
+    answers = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
+    change(answers)
     with pytest.raises(Ungradable, match=words):
-        read_answers(data, submit(tmp_path / "s.csv", said), view)
+        read_answers(data, submit(tmp_path / "s.csv", answers), view)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_file_that_a_view_makes_never_overwrites_one_of_the_data(tmp_path: Pat
 def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbers(tmp_path: Path) -> None:
     folder, dice = tmp_path / "data", random.Random(2)
     folder.mkdir()
-    numbers = [(dice.randint(1, 99) / 4, dice.randint(0, 9)) for _ in range(ROWS + ASKED)]
+    numbers = [(dice.randint(1, 99) / 4, dice.randint(0, 9)) for _ in range(ROWS + TEST)]
     lines = [f"{x:.2f}".replace(".", ",") + f";{n}" for x, n in numbers]
     goals = [f"{2 * x:.1f}".replace(".", ",") for x, _ in numbers]
     with_goal = [f"{line};{goal}" for line, goal in zip(lines, goals, strict=True)]
@@ -288,27 +288,27 @@ def sample_of(columns: str, rows: int, key: bool = True) -> Callable[[Path], Non
 
 
 def numbered_again(folder: Path) -> None:
-    for name, count in (("train", ROWS), ("test", ASKED), ("sample_submission", ASKED)):
+    for name, count in (("train", ROWS), ("test", TEST), ("sample_submission", TEST)):
         change(folder, name, id=range(count))
     tables(folder, visits={"id": range(ROWS), "visits": range(ROWS)})
 
 
-def twice_asked(folder: Path) -> None:
+def keys_twice(folder: Path) -> None:
     for name in ("test", "sample_submission"):
-        change(folder, name, id=[f"r{1000 + i // 2}" for i in range(ASKED)])
+        change(folder, name, id=[f"r{1000 + i // 2}" for i in range(TEST)])
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         (lambda folder: tables(folder, train={"id": range(20), "y": [0, 1] * 10}), "20 labelled rows are too few"),
-        (sample_of("y", ASKED), "sample_submission.csv has no id"),
+        (sample_of("y", TEST), "sample_submission.csv has no id"),
         (lambda folder: change(folder, "train", id=[f"r{i // 2}" for i in range(ROWS)]), "occur more than once"),
-        (sample_of("row y", ASKED), "sample_submission.csv has no id"),
-        (sample_of("id y", ASKED - 5), "does not ask for the rows of test.csv"),
-        (sample_of("y", ASKED - 5, key=False), "does not ask for the rows of test.csv"),
-        (sample_of("y", ASKED + 5, key=False), "does not ask for the rows of test.csv"),
-        (numbered_again, "values of id occur more than once"), (twice_asked, "occur more than once in the test"),
+        (sample_of("row y", TEST), "sample_submission.csv has no id"),
+        (sample_of("id y", TEST - 5), "does not ask for the rows of test.csv"),
+        (sample_of("y", TEST - 5, key=False), "does not ask for the rows of test.csv"),
+        (sample_of("y", TEST + 5, key=False), "does not ask for the rows of test.csv"),
+        (numbered_again, "values of id occur more than once"), (keys_twice, "occur more than once in the test"),
         (lambda folder: tables(folder, history={"id": ["r1"], "y": [0]}), r"history\.csv holds the target"),
     ],
 )  # fmt: skip
@@ -325,11 +325,11 @@ def solved(data: Data, view: View) -> pandas.DataFrame:
     answers = pandas.DataFrame({"id": shown.get("id", shown.index), "y": (shown["x"] > 0.5).astype(int)})
     answers = answers.sample(frac=1, random_state=1) if "id" in shown else answers
     answers.to_csv(view.folder.parent / "s.csv", index=False)
-    said = read_answers(data, view.folder.parent / "s.csv", view)
+    read = read_answers(data, view.folder.parent / "s.csv", view)
     wrong = sum(int(float(data.train.column("x")[row]) > 0.5) != int(data.truth[row][0]) for row in view.hidden)
-    score, low, high = Scorer(data, known_metric("accuracy")).grade(said.hidden, view.hidden)
+    score, low, high = Scorer(data, known_metric("accuracy")).grade(read.hidden, view.hidden)
     assert low < score == 1 - wrong / len(view.hidden) <= high and wrong < 3, "x is rounded"
-    write_answers(data, said, view.folder.parent / "final" / "real.csv")
+    write_answers(data, read, view.folder.parent / "final" / "real.csv")
     return pandas.read_csv(view.folder.parent / "final" / "real.csv")
 
 
@@ -338,13 +338,13 @@ def test_answers_come_back_for_the_real_test_whatever_keys_hidden_rows_get(tmp_p
     folder = write(tmp_path / "data", "csv")
     if numbered != "apart":
         change(folder, "train", id=None if numbered == "nowhere" else range(ROWS))
-        change(folder, "test", id=range(ASKED))
-        change(folder, "sample_submission", id=range(ASKED)[::-1])
+        change(folder, "test", id=range(TEST))
+        change(folder, "sample_submission", id=range(TEST)[::-1])
     data, view, _ = viewed(folder)
     shown, wanted = (pandas.read_csv(view.folder / name)["id"] for name in ("test.csv", "sample_submission.csv"))
-    real, asked = solved(data, view), pandas.read_csv(folder / "test.csv")
-    assert set(shown) == set(wanted) and shown.is_unique and set(asked["id"]) < set(shown)
-    assert list(real["id"]) == list(asked["id"])[::-1] and list(real["y"])[::-1] == [int(x > 0.5) for x in asked["x"]]
+    real, test = solved(data, view), pandas.read_csv(folder / "test.csv")
+    assert set(shown) == set(wanted) and shown.is_unique and set(test["id"]) < set(shown)
+    assert list(real["id"]) == list(test["id"])[::-1] and list(real["y"])[::-1] == [int(x > 0.5) for x in test["x"]]
 
 
 @pytest.mark.parametrize("key", ["id", ""])
@@ -355,8 +355,8 @@ def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_pa
     if not key:
         change(folder, "test", id=None)
     data, view, _ = viewed(folder)
-    asked = pandas.read_csv(folder / "test.csv")
-    wanted = pandas.DataFrame({**({"id": asked["id"]} if key else {}), "y": (asked["x"] > 0.5).astype(int)})
+    test = pandas.read_csv(folder / "test.csv")
+    wanted = pandas.DataFrame({**({"id": test["id"]} if key else {}), "y": (test["x"] > 0.5).astype(int)})
     pandas.testing.assert_frame_equal(solved(data, view), wanted)
 
 
@@ -425,8 +425,8 @@ DAYS = [
 
 def later_task(folder: Path, train: Sequence[Any], test: Sequence[Any], name: str = "when") -> Path:
     dice = random.Random(1)
-    known, asked = ({name: values, "x": [dice.random() for _ in values]} for values in (train, test))
-    return tables(folder, train={**known, "y": [int(x > 0.5) for x in known["x"]]}, test=asked)
+    known, unknown = ({name: values, "x": [dice.random() for _ in values]} for values in (train, test))
+    return tables(folder, train={**known, "y": [int(x > 0.5) for x in known["x"]]}, test=unknown)
 
 
 @pytest.mark.parametrize(
@@ -455,9 +455,9 @@ def test_a_later_test_is_seen_in_dates_and_numbers(tmp_path: Path, name: str, va
 @pytest.mark.parametrize(("name", "form"), [("date", "%Y-%m-%d"), ("day", "%Y%m%d"), ("timestamp", "%s")])
 def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form: str) -> None:
     days = pandas.date_range("2021-01-01", periods=400, freq="D", tz="UTC")
-    told = [str(int(day.timestamp())) if form == "%s" else day.strftime(form) for day in days]
-    train, asked = {name: told[:300], "y": [i * 7 % 100 / 3 for i in range(300)]}, {name: told[300:]}
-    data = opened(tables(tmp_path, train=train, test=asked, sample_submission={**asked, "y": [0] * 100}))
+    dates = [str(int(day.timestamp())) if form == "%s" else day.strftime(form) for day in days]
+    train, test = {name: dates[:300], "y": [i * 7 % 100 / 3 for i in range(300)]}, {name: dates[300:]}
+    data = opened(tables(tmp_path, train=train, test=test, sample_submission={**test, "y": [0] * 100}))
     assert (data.layout.key, data.rule.kind, data.rule.column) == (name, "time", name)
     (hidden,) = data.split(seed=1).views
     assert hidden == tuple(range(240, 300))
@@ -482,7 +482,7 @@ def test_one_large_group_is_never_hidden_with_most_rows(seed: int) -> None:
 
 def test_numbers_that_gaps_write_in_another_way_are_no_other_groups(tmp_path: Path) -> None:
     folder = write(tmp_path / "data", "csv")
-    for name, count in (("train", ROWS), ("test", ASKED)):
+    for name, count in (("train", ROWS), ("test", TEST)):
         floors = pandas.Series([float(i % 10) for i in range(count)])
         floors = floors.where(floors.index % 17 != 3) if name == "train" else floors.astype(int)
         change(folder, name, floor=floors)
@@ -533,10 +533,10 @@ def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str
     folder = write(tmp_path / "data", "csv")
     change(folder, "train", y=[classes[y] for y in pandas.read_csv(folder / "train.csv")["y"]])
     data = opened(folder)
-    said: dict[int, tuple[str, ...]] = {row: ("0.9" if data.truth[row][0] == likely else "0.1",) for row in range(ROWS)}
-    assert Scorer(data, known_metric("roc_auc")).score(said, range(ROWS)) == 1.0
+    answers: dict[int, tuple[str, ...]] = {i: ("0.9" if data.truth[i][0] == likely else "0.1",) for i in range(ROWS)}
+    assert Scorer(data, known_metric("roc_auc")).score(answers, range(ROWS)) == 1.0
     scorer = Scorer(data, known_metric("log_loss"))
-    assert scorer.score(said, range(ROWS)) == pytest.approx(-math.log(0.9))
+    assert scorer.score(answers, range(ROWS)) == pytest.approx(-math.log(0.9))
     share = sum(label == likely for (label,) in data.truth) / ROWS
     dummy = scorer.baseline(range(ROWS))
     assert dummy is not None and dummy.score == pytest.approx(
@@ -547,24 +547,24 @@ def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str
 
 def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: Path) -> None:
     frame = pandas.DataFrame({"id": range(ROWS), "x": 1.5, "y": [int(i >= ROWS // 2) for i in range(ROWS)]})
-    test = {"id": range(900, 900 + ASKED), "x": [1.5] * ASKED}
-    sample = {"id": range(900, 900 + ASKED), "y": [0] * ASKED}
+    test = {"id": range(900, 900 + TEST), "x": [1.5] * TEST}
+    sample = {"id": range(900, 900 + TEST), "y": [0] * TEST}
     folder = tables(tmp_path / "data", train=frame.to_dict("list"), test=test, sample_submission=sample)
     data, view, hidden = viewed(folder)
     shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
     assert list(shown["id"]) == list(wanted["id"]) and shown["id"].min() == 900
     new = [int(view.names[place]) for place in hidden]
     assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
-    said = {str(i): int(i % 2) for i in shown["id"]}
-    answers = read_answers(data, submit(tmp_path / "s.csv", said), view)
+    submitted = {str(i): int(i % 2) for i in shown["id"]}
+    answers = read_answers(data, submit(tmp_path / "s.csv", submitted), view)
     assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
-    known, asked = mixed[:150].to_dict("list"), mixed[150:].to_dict("list")
+    known, others = mixed[:150].to_dict("list"), mixed[150:].to_dict("list")
     tables(
         folder,
         train=known,
-        test={"id": asked["id"], "x": asked["x"]},
-        sample_submission={"id": asked["id"], "y": asked["x"]},
+        test={"id": others["id"], "x": others["x"]},
+        sample_submission={"id": others["id"], "y": others["x"]},
     )
     assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
 
@@ -585,23 +585,23 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, 
 
 def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    for part, keys in (("train", range(ROWS)), ("test", range(900, 900 + ASKED))):
+    for part, keys in (("train", range(ROWS)), ("test", range(900, 900 + TEST))):
         (folder / part).mkdir(parents=True)
         for key in keys:
             (folder / part / f"{key}.png").write_bytes(b"picture of %d" % key)
-    sample = {"id": range(900, 900 + ASKED), "y": [0] * ASKED}
+    sample = {"id": range(900, 900 + TEST), "y": [0] * TEST}
     tables(folder, train={"id": range(ROWS), "y": [i % 2 for i in range(ROWS)]}, sample_submission=sample)
     data, view, hidden = viewed(folder)
-    assert data.test_rows == ASKED
+    assert data.test_rows == TEST
     wanted = pandas.read_csv(view.folder / "sample_submission.csv")["id"]
-    assert len(wanted) == ASKED + len(hidden) and not (view.folder / "test.csv").exists()
+    assert len(wanted) == TEST + len(hidden) and not (view.folder / "test.csv").exists()
     assert {f"{key}.png" for key in wanted} == {file.name for file in (view.folder / "test").iterdir()}
     assert len(list((view.folder / "train").iterdir())) == ROWS - len(hidden)
     for place in hidden:
         assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
     scorer = Scorer(data, known_metric("accuracy"))
     answers = read_answers(scorer.data, view.folder / "sample_submission.csv", view)
-    assert set(answers.hidden) == set(hidden) and len(answers.real) == ASKED
+    assert set(answers.hidden) == set(hidden) and len(answers.real) == TEST
     write_answers(scorer.data, answers, tmp_path / "real.csv")
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
@@ -626,9 +626,9 @@ def keyed_files(folder: Path, places: Callable[[int, int], str]) -> Path:
 
 
 def test_folders_that_tell_the_label_of_a_file_are_no_place_to_hide_it(tmp_path: Path) -> None:
-    told = keyed_files(tmp_path / "told", lambda number, label: f"images/{label}/{number}.png")
+    labelled = keyed_files(tmp_path / "labelled", lambda number, label: f"images/{label}/{number}.png")
     with pytest.raises(Unsupported, match="tell their labels"):
-        opened(told).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
+        opened(labelled).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
     evenly = keyed_files(tmp_path / "evenly", lambda row, label: f"images/{row % 3}/{row}.png images/{row}.txt")
     view = opened(evenly).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
     assert len(list(view.folder.rglob("*.png"))) == 100
@@ -646,8 +646,8 @@ def test_a_sample_with_types_keeps_them(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     train = pandas.DataFrame({"id": range(100), "x": [n % 7 for n in range(100)], "y": [n % 2 for n in range(100)]})
-    asked = train[:20].assign(id=range(200, 220))
-    for name, frame in (("train", train), ("test", asked[["id", "x"]]), ("sample_submission", asked[["id", "y"]])):
+    test = train[:20].assign(id=range(200, 220))
+    for name, frame in (("train", train), ("test", test[["id", "x"]]), ("sample_submission", test[["id", "y"]])):
         path = folder / f"{name}.{form}"
         frame.to_json(path, orient="records") if form == "json" else frame.to_parquet(path, index=False)
     view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)

@@ -33,7 +33,7 @@ from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, crash, extracted, fenced, leaking, model_of
 
-LABELLED, ASKED = 400, 40
+LABELLED, TEST = 400, 40
 
 
 def size_of(row: int) -> int:
@@ -74,7 +74,7 @@ class Erring(LevelExecutor):
         return done
 
     def say(self, text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
-        on_all = len(rows) == ASKED
+        on_all = len(rows) == TEST
         given = rows[on_all and f"factor = {self.gap}\n" in text :]
         return [(row["id"], answer(text, int(row["id"]), int(row["size"]), on_all=on_all)) for row in given]
 
@@ -83,7 +83,7 @@ class Erring(LevelExecutor):
 def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     """Numbers to predict, so that answers can be averaged."""
     known = [(i, size_of(i), f"{size_of(i)}.5") for i in range(LABELLED)]
-    folder = write_tables(tmp_path / "numbers", known, [(i, size_of(i)) for i in range(LABELLED, LABELLED + ASKED)])
+    folder = write_tables(tmp_path / "numbers", known, [(i, size_of(i)) for i in range(LABELLED, LABELLED + TEST)])
     return task.model_copy(update={"data_dir": str(folder), **LOSS})
 
 
@@ -145,7 +145,7 @@ async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: Quic
     parts = list(zip(ast.literal_eval(line), members, strict=True))
     wanted = {
         row: sum(weight * answer(text, row, size_of(row), on_all=not trouble) for weight, text in parts)
-        for row in range(LABELLED, LABELLED + ASKED)
+        for row in range(LABELLED, LABELLED + TEST)
     }
     assert answers_of(result) == pytest.approx(wanted, abs=1e-4)
     said = {7919: "KeyError: no such column", 5381: "39 rows, the test file 40: answer every one"}
@@ -168,7 +168,7 @@ async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: Quic
         data = DataFolder(result.task.data_dir, ours=quick.dir)
         assert noted == fitted_digest(result.final_solution.content, data), "`predict` asks for the same"
     origin = result.lineage["finalization"]
-    assert (origin["rows"], origin["problems"], origin["sample"]) == (ASKED, 0, "sample_submission.csv")
+    assert (origin["rows"], origin["problems"], origin["sample"]) == (TEST, 0, "sample_submission.csv")
     selection, scripts = result.lineage["final_selection"], quick.events(ev.ScriptFinished)
     assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", expected(result), "blend")
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
@@ -180,7 +180,7 @@ async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: Quic
 async def test_without_sample_or_test_a_blend_is_submitted_all_the_same(quick: QuickRun, task: TaskDescription) -> None:
     (Path(task.data_dir) / "sample_submission.csv").unlink()
     answers = answers_of(await blend(quick, name="no sample"))
-    assert list(answers) == list(range(LABELLED, LABELLED + ASKED))
+    assert list(answers) == list(range(LABELLED, LABELLED + TEST))
     assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in answers.items())
     (Path(task.data_dir) / "test.csv").unlink()
     result = await blend(quick, executor := Erring())

@@ -44,7 +44,7 @@ STUDY_RUNS = 3.0
 """A study takes about so many runs of the solution."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
-TOLD = 0.8
+LAST_SHARE = 0.8
 """... and of its limit it is told so much."""
 SHARE = "MLE_STAR_SHARE"
 """The variable that tells it."""
@@ -140,7 +140,7 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, so that the run is not long without any answer."""
     share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
     if run.phase == "finalization":  # what is submitted has as long as what was scored, and all that is left
-        rest = TOLD * limit / run.shared.last_scripts
+        rest = LAST_SHARE * limit / run.shared.last_scripts
         return min(limit, max([rest, *run.ledger.best_seconds()]))
     least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
     return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))

@@ -31,8 +31,8 @@ _LOCAL = ("127.0.0.1", "localhost")
 _PATHS = re.compile(r"POST /v1/messages(/count_tokens)?|GET /v1/models(/[\w.:@-]+)?")
 """What the agents' CLIs need of the API; everything else ends here."""
 _OF_ONE_CONNECTION = "connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade"
-_NOT_ANSWERED = re.compile(_OF_ONE_CONNECTION)
-_NOT_ASKED = re.compile(f"host|x-api-key|authorization|x-mle-star-.*|{_OF_ONE_CONNECTION}")
+_NOT_RETURNED = re.compile(_OF_ONE_CONNECTION)
+_NOT_SENT = re.compile(f"host|x-api-key|authorization|x-mle-star-.*|{_OF_ONE_CONNECTION}")
 """The headers of answers and of requests that are not passed on."""
 
 
@@ -140,7 +140,7 @@ class CredentialProxy:
         own = {"accept-encoding": "identity", **self.upstream.headers, **caller.named}
         meter = caller.meter  # the next call may have another one before this reply is there
         kept = [(name.decode(), value.decode("latin-1")) for name, value in scope["headers"]]
-        headers = [(name, value) for name, value in kept if not _NOT_ASKED.fullmatch(name) and name not in own]
+        headers = [(name, value) for name, value in kept if not _NOT_SENT.fullmatch(name) and name not in own]
         request = httpx2.Request(scope["method"], address, headers=[*headers, *own.items()], content=body)
         try:
             response = await self._client.send(request, stream=True)
@@ -148,7 +148,7 @@ class CredentialProxy:
             await api_error(502, f"the model's API cannot be reached: {type(error).__name__}")(scope, receive, send)
             return
         try:
-            answered = [pair for pair in response.headers.raw if not _NOT_ANSWERED.fullmatch(pair[0].decode().lower())]
+            answered = [pair for pair in response.headers.raw if not _NOT_RETURNED.fullmatch(pair[0].decode().lower())]
             await send({"type": "http.response.start", "status": response.status_code, "headers": answered})
             reader = _UsageReader(meter, response.headers.get("content-type", ""))
             async for piece in response.aiter_raw():
