@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -154,16 +155,30 @@ def data_dir(tmp_path: Path) -> Path:
     return write_small_data(tmp_path / "data")
 
 
+def write_texts(folder: Path, texts: Mapping[str, str]) -> Path:
+    """Files by their names, and the folders that they lie in."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_split(folder: Path, header: str, rows: Sequence[tuple[object, ...]], known: int) -> Path:
+    """The files of a task whose last column is the label; the first `known` rows are written with theirs."""
+    *columns, label = header.split(",")
+    tables = {
+        "train.csv": [(*columns, label), *rows[:known]],
+        "test.csv": [columns, *(row[:-1] for row in rows[known:])],
+        "sample_submission.csv": [(columns[0], label), *((row[0], 0) for row in rows[known:])],
+    }
+    texts = {name: "".join(",".join(map(str, line)) + "\n" for line in lines) for name, lines in tables.items()}
+    return write_texts(folder, texts)
+
+
 def write_small_data(folder: Path) -> Path:
     """The files of `small_task`."""
-    folder.mkdir()
     rows = [(i, (i * 7) % 50, "ab"[i % 2], int((i * 7) % 50 > 25)) for i in range(120)]
-    train = ["id,size,kind,label", *(f"{i},{size},{kind},{label}" for i, size, kind, label in rows[:100])]
-    test = ["id,size,kind", *(f"{i},{size},{kind}" for i, size, kind, _ in rows[100:])]
-    sample = ["id,label", *(f"{i},0" for i, *_ in rows[100:])]
-    for name, lines in (("train", train), ("test", test), ("sample_submission", sample)):
-        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
+    return write_split(folder, "id,size,kind,label", rows, 100)
 
 
 def small_task(data_dir: Path) -> TaskDescription:

@@ -8,17 +8,14 @@ from pathlib import Path
 from mle_star.data.brief import MAX_CHARACTERS, data_brief, picture_size
 from mle_star.holdout.holdout import HoldOut
 from mle_star.models import PipelineConfig
+from tests.conftest import write_split
 from tests.method.conftest import make_task
 
 
-def write_task(folder: Path, labels: list[int], *, rows: int = 400) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    body = "".join(f"{i},{i % 7 / 3:.3f},{'red' if i % 3 else 'blue'},{labels[i]}\n" for i in range(rows))
-    (folder / "train.csv").write_text("id,size,colour,label\n" + body, encoding="utf-8")
-    test = "".join(f"{i},{i % 5},green\n" for i in range(rows, rows + 40))
-    (folder / "test.csv").write_text("id,size,colour\n" + test, encoding="utf-8")
-    sample = "".join(f"{i},0\n" for i in range(rows, rows + 40))
-    (folder / "sample_submission.csv").write_text("id,label\n" + sample, encoding="utf-8")
+def write_task(folder: Path, labels: list[int]) -> None:
+    known = [(i, f"{i % 7 / 3:.3f}", "red" if i % 3 else "blue", label) for i, label in enumerate(labels)]
+    asked = [(i, i % 5, "green", None) for i in range(len(labels), len(labels) + 40)]
+    write_split(folder, "id,size,colour,label", [*known, *asked], len(known))
 
 
 def test_the_brief_names_what_a_script_needs(tmp_path: Path) -> None:

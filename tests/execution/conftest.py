@@ -19,6 +19,7 @@ from mle_star.run.budget import Budget
 from mle_star.run.context import Executor, RunContext, ScriptRequest, enter_run
 from mle_star.run.journal import Journal
 from mle_star.testing.executor import PLAIN_ENV
+from tests.conftest import write_split, write_texts
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]
 
@@ -52,9 +53,7 @@ def request_on(folder: Path, code: str = "print(open('input/a.csv').read())", **
 
 def write_files(folder: Path, *names: str, text: str = "x") -> None:
     """Files with the same text, and the folders that they lie in."""
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    write_texts(folder, dict.fromkeys(names, text))
 
 
 class FixedExecutor:
@@ -135,9 +134,5 @@ def open_run(tmp_path: Path, task: m.TaskDescription) -> OpenRun:
 
 def write_sizes(folder: Path) -> Path:
     """A task of 400 labelled rows and 40 to answer; the label follows from the size."""
-    folder.mkdir()
     rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
-    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in rows[:400]))
-    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s, _ in rows[400:]))
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, *_ in rows[400:]))
-    return folder
+    return write_split(folder, "id,size,label", rows, 400)

@@ -17,6 +17,7 @@ from mle_star.cli.app import main
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.models import FinalResult, PipelineConfig, TaskDescription
 from mle_star.run.folder import first_line, request_finish
+from tests.conftest import Captured, Patch, write_texts
 from tests.integrations.test_kaggle import DATA, Handler, served
 from tests.pipeline.mind import Mind, MindBrain, fenced
 from tests.pipeline.test_cli_run import Cli
@@ -76,14 +77,10 @@ def validator() -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.mark.long
-async def test_a_whole_run(home: Path, validator: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
-    data = home / "data"
-    data.mkdir()
-    for name, text in DATA.items():
-        (data / name).write_text(text, encoding="utf-8")
+async def test_a_whole_run(home: Path, validator: tuple[str, list[bytes]], monkeypatch: Patch) -> None:
+    data = write_texts(home / "data", {**DATA, "description.md": "Predict the price. Scored by RMSE."})
     with (data / "train.csv").open("a", encoding="utf-8") as stream:
         stream.writelines(f"{i},{i % 7},{'rgb'[i % 3]},{i % 7 * 9.5 + i % 3}\n" for i in range(100, 640))
-    (data / "description.md").write_text("Predict the price. Scored by RMSE.", encoding="utf-8")
     (home / "instructions.txt").write_text("Write /home/submission/submission.csv.", encoding="utf-8")
     monkeypatch.setenv("COMPETITION_ID", "houses")
     url, seen = validator
@@ -121,22 +118,16 @@ def test_the_agent_folder_is_as_the_benchmark_wants_it_whatever_conda_does(tmp_p
     assert said.read_text(encoding="utf-8") == ("mlebench /home/data --home /home --model offline --time-limit 3600s\n")
 
 
-def test_a_run_without_a_submission_hands_in_what_it_has_and_is_exit_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_submission_it_hands_in_the_rest(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     def without_submission(task: TaskDescription, config: PipelineConfig, run_dir: Path, *_: Any, **__: Any) -> Path:
-        run_dir.mkdir(parents=True)
-        for name in ("solution.py", "report.html"):
-            (run_dir / name).write_text(name, encoding="utf-8")
+        write_texts(run_dir, {"solution.py": "", "report.html": ""})
         raise typer.Exit(2)
 
     monkeypatch.setattr("mle_star.cli.run.start_run", without_submission)
     data = tmp_path / "data"
     assert main(["mlebench", str(data), "--home", str(tmp_path)]) == 1
     assert "MLE-bench mounts the data" in capsys.readouterr().err
-    data.mkdir()
-    for name, text in DATA.items():
-        (data / name).write_text(text, encoding="utf-8")
+    write_texts(data, DATA)
     assert main(["mlebench", str(data), "--home", str(tmp_path), "--model", "offline"]) == 2
     assert "no submission" in capsys.readouterr().err
     assert (tmp_path / "code" / "solution.py").is_file() and (tmp_path / "logs" / "report.html").is_file()

@@ -9,6 +9,7 @@ import pytest
 from mle_star.api import Run, fit
 from mle_star.orchestrator import run_pipeline_sync
 from mle_star.results.source import make_task
+from tests.conftest import write_split
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
 
@@ -75,11 +76,7 @@ def house_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def label_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A competition's folder with test file and sample, searched in milliseconds; its scripts are real programs."""
     folder = tmp_path_factory.mktemp("labels")
-    data = folder / "data"
-    data.mkdir()
-    (data / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{i * 7 % 50},{i % 2}\n" for i in range(60)))
-    (data / "test.csv").write_text("id,size\n" + "".join(f"{i},{i * 7 % 50}\n" for i in range(60, 70)))
-    (data / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i in range(60, 70)))
+    data = write_split(folder / "data", "id,size,label", [(i, i * 7 % 50, i % 2) for i in range(70)], 60)
     task = make_task(data, None, name="labels", target="label", metric="accuracy").task
     run_dir = folder / "runs" / "labels-1"
     config = settings(M=2, T=1, K=2, L=2, R=1)

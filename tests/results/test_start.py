@@ -18,7 +18,7 @@ from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
 from mle_star.results.source import Estimate, estimate, in_words, is_data_file, make_task, taken_in
 from mle_star.run.folder import callable_name
-from tests.conftest import Captured, Patch
+from tests.conftest import Captured, Patch, write_texts
 from tests.results.conftest import houses
 from tests.views.journals import Invented
 
@@ -36,12 +36,17 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     with zipfile.ZipFile("houses.zip", "w") as archive:
         archive.writestr("house-prices/train.csv", houses())
         archive.writestr("house-prices/test.csv", "rooms,kind\n1,small\n2,huge\n")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "data.csv").write_text(houses(), encoding="utf-8")
-    return tmp_path
+    for name, inside in (("task.zip", ""), ("task-inside.zip", "house-prices/")):
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr(f"{inside}train.csv", houses())
+            archive.writestr(f"{inside}task.yaml", "competition_id: other\n")
+    return write_texts(tmp_path, {"folder/data.csv": houses()})
 
 
-@pytest.mark.parametrize("source", ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "folder"])
+@pytest.mark.parametrize(
+    "source",
+    ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "task.zip", "task-inside.zip", "folder"],
+)
 def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path, capfd: Captured, source: str) -> None:
     before = sorted(place.rglob("*"))
     words = ["run", source, "--target", "price", "--model", "offline", "-M", "1", "-T", "1", "-K", "1", "-L", "1"]
@@ -51,6 +56,7 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path
     assert "90 rows of 3 columns" in err
     held = "no test file: rows are held back" in err
     assert held == (source != "houses.zip")
+    assert (f"note: {source}: the task.yaml of an archive is not used" in err) == source.startswith("task")
     assert "1 model, 1 path of 1 x 1 refinements, 0 ensembles" in out
     assert "a guess until the first script has run; at most 24 hours\n" in out
     assert sorted(place.rglob("*")) == before
@@ -61,17 +67,10 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path
         assert "held back" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("inside", ["", "house-prices/"])
-def test_a_task_file_in_an_archive_is_not_used_and_one_line_says_so(place: Path, capsys: Captured, inside: str) -> None:
-    with zipfile.ZipFile("houses.zip", "w") as archive:
-        archive.writestr(f"{inside}train.csv", houses())
-        archive.writestr(f"{inside}task.yaml", "competition_id: other\n")
-    assert main(["run", "houses.zip", "--target", "price", "--model", "offline", "--dry-run"]) == 0
-    assert "note: houses.zip: the task.yaml of an archive is not used" in capsys.readouterr().err
-
-
-def test_a_file_is_taken_into_the_runs_folder_or_leaves_no_trace(place: Path) -> None:
+def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_no_trace(place: Path) -> None:
     run_dir = place / "runs" / "houses-1"
+    assert callable_name(run_dir) == "houses-1"
+    assert callable_name(place / "elsewhere" / "houses-1") == str(Path("elsewhere", "houses-1"))
     with taken_in(Path("houses.xlsx"), run_dir) as data:
         guess = make_task(data, run_dir, name="houses", target="price")
     assert [path.name for path in data.iterdir()] == ["train.csv"] and (run_dir / "task.yaml").is_file()
@@ -128,11 +127,6 @@ def test_what_is_said_beside_the_data_reaches_the_agents_without_a_task_file(tmp
     guess = make_task(tmp_path, None, target="c")
     assert "Predict `b` of next year." in guess.task.description
     assert find_layout(tmp_path, guess.task.description).target.names == ("c",)
-
-
-def test_a_run_is_called_by_its_name_or_by_where_it_lies(place: Path) -> None:
-    assert callable_name(place / "runs" / "houses-1") == "houses-1"
-    assert callable_name(place / "elsewhere" / "houses-1") == str(Path("elsewhere", "houses-1"))
 
 
 def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(place: Path) -> None:

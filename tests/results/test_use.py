@@ -27,7 +27,7 @@ from mle_star.results import load_model
 from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.folder import first_line, last_config
-from mle_star.run.journal import Journal, read_journal
+from mle_star.run.journal import read_journal
 from mle_star.search.final_result import rescore
 from mle_star.views import RunStory
 from mle_star.views.lineage import lineage_of
@@ -282,14 +282,6 @@ def test_what_a_script_keeps_for_later_brings_nothing_of_the_user_s(label_run: R
     assert not (tmp_path / "other" / "model").exists(), "another script has fitted that"
     with pytest.raises(ExecutionError, match="wrote no predictions"):
         run.predict(pandas.DataFrame({"size": [1]}))
-
-
-def test_a_run_that_is_still_going_is_not_to_be_resumed(tmp_path: Path, capsys: Captured) -> None:
-    Invented(seed=3, M=1, T=1, K=1, L=1).write(tmp_path / "run")
-    with Journal(tmp_path / "run" / "journal.jsonl"):
-        assert main(["predict", str(tmp_path / "run"), "new.csv"]) == 1
-    said = capsys.readouterr().err
-    assert "is still running" in said and "resume" not in said
 
 
 def test_a_leaderboard_ranks_scripts_and_marks_the_final(label_run: Run, capsys: Captured, monkeypatch: Patch) -> None:
