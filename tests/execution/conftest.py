@@ -57,20 +57,24 @@ def write_files(folder: Path, *names: str, text: str = "x") -> None:
 
 
 class FixedExecutor:
-    """Answers after `seconds`, the first two when both are `together`; for what does not depend on processes."""
+    """Answers after `seconds`, the first two when both are `together`; for what does not depend on processes.
+
+    What a script would do first is done by `first`.
+    """
 
     def __init__(
         self, stdout: str = "Final Validation Performance: 0.5\n", seconds: float = 0.0, *, together: bool = False,
-        **fields: object,
+        first: Callable[[ScriptRequest], object] = lambda request: None, **fields: object,
     ) -> None:  # fmt: skip
         self.raw = m.ExecutionRawResult.model_validate(
             {"stdout": stdout, "stderr": "", "exit_code": 0, "duration_seconds": 1.0, "timed_out": False, **fields}
         )
-        self.seconds, self.together, self.requests = seconds, together, list[ScriptRequest]()
+        self.seconds, self.together, self.first, self.requests = seconds, together, first, list[ScriptRequest]()
         self.running = self.most = 0
 
     async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
         self.requests.append(request)
+        self.first(request)
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(self.seconds)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -282,34 +282,25 @@ def ended(score: float | None, bad: bool = False) -> m.EvaluationResult:
     return m.EvaluationResult(score=score, stdout="", stderr="", exit_code=int(bad), duration_seconds=0.0, is_error=bad)
 
 
-@pytest.mark.req("REQ-EX-027")
-@pytest.mark.parametrize(("direction", "order"), [(MAX, [0.9, 0.8]), (MIN, [0.8, 0.9])])
-def test_scored_before_unscored_before_failed(direction: m.MetricDirection, order: list[float]) -> None:
-    results = [ended(None), ended(0.99, bad=True), ended(0.8), ended(0.9), ended(None, bad=True)]
-    scripts = [script(f"x = {i}") for i in range(5)]
-    ranked = ex.rank_solutions(scripts, results, direction)
-    assert [(entry.score, entry.is_error) for _, entry in ranked] == [
-        (order[0], False), (order[1], False), (None, False), (0.99, True), (None, True),
-    ]  # fmt: skip
-    assert all(entry is results[scripts.index(solution)] for solution, entry in ranked)
-    assert [one.content for one in scripts] == [f"x = {i}" for i in range(5)]
-    with pytest.raises(ValueError, match="5 solutions but 0 results"):
-        ex.rank_solutions(scripts, [], direction)
+Ended = tuple[float | None, bool]
 
 
 @pytest.mark.req("REQ-EX-022", "REQ-EX-027")
 @given(
-    st.lists(st.tuples(st.one_of(st.none(), st.integers(-3, 3).map(float)), st.booleans()), max_size=8),
+    st.lists(st.tuples(st.none() | st.integers(-3, 3).map(float), st.booleans()), max_size=8),
     st.sampled_from([MAX, MIN]),
 )
-def test_ties_stay_and_better_ones_lead(scored: list[tuple[float | None, bool]], direction: m.MetricDirection) -> None:
-    scripts = [script(str(number)) for number in range(len(scored))]
-    ranked = ex.rank_solutions(scripts, [ended(*entry) for entry in scored], direction)
-    good = [(int(one.content), entry.score) for one, entry in ranked if not entry.is_error and entry.score is not None]
-    for (first, left), (second, right) in itertools.pairwise(good):
-        assert left is not None and right is not None
-        assert not m.is_improvement(right, left, direction)
-        assert left != right or first < second
+@example([(None, False), (0.99, True), (0.8, False), (0.9, False), (None, True), (1.0, True), (0.8, False)], MAX)
+def test_better_ones_lead_then_unscored_then_failed_and_ties_stay(ends: list[Ended], way: m.MetricDirection) -> None:
+    scripts, results = [script(f"x = {i}") for i in range(len(ends))], [ended(*end) for end in ends]
+    sign = -1 if way is MAX else 1
+    works = sorted((end[0] is None, sign * (end[0] or 0.0), i) for i, end in enumerate(ends) if not end[1])
+    order = [*(i for _, _, i in works), *(i for i, end in enumerate(ends) if end[1])]
+    ranked = ex.rank_solutions(scripts, results, way)
+    assert ranked == [(scripts[i], results[i]) for i in order]
+    assert [one.content for one in scripts] == [f"x = {i}" for i in range(len(ends))]
+    with pytest.raises(ValueError, match=f"{len(ends)} solutions but {len(ends) + 1} results"):
+        ex.rank_solutions(scripts, [*results, ended(None)], way)
 
 
 @pytest.mark.req("REQ-EX-023")

@@ -221,12 +221,14 @@ async def on_paths(run: RunContext, *scripts: m.SolutionScript) -> list[m.Evalua
     return await asyncio.gather(*map(on_path, range(len(scripts))))
 
 
-async def test_the_same_work_asked_for_at_once_is_done_once(open_run: OpenRun) -> None:
-    executor = FixedExecutor(together=True)
-    with open_run(CONFIG.model_copy(update={"max_concurrent_scripts": 3}), executor) as run:
+async def test_the_same_work_asked_for_at_once_is_done_once_and_other_work_waits_for_a_slot(open_run: OpenRun) -> None:
+    executor = FixedExecutor(seconds=0.05, together=True)
+    with open_run(CONFIG.model_copy(update={"max_concurrent_scripts": 2}), executor) as run:
         results = await on_paths(run, scored(0.5), scored(0.5), scored(0.4), scored(0.5))
-    assert [result.cached for result in results] == [False, True, False, True]
-    assert len(executor.requests) == 2 and executor.most == 2
+        assert [result.cached for result in results] == [False, True, False, True]
+        assert (len(executor.requests), executor.most) == (2, 2)
+        await asyncio.gather(*(on_paths(run, *(scored(path, f"# {n}") for path in range(3))) for n in range(2)))
+    assert (len(executor.requests), executor.most) == (8, 2)
 
 
 @in_its_own_time
@@ -335,13 +337,6 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
         assert (best_score(run), kept_submission(run)) == (0.9, kept)
 
 
-async def test_scripts_wait_for_a_slot_and_never_share_a_directory(open_run: OpenRun) -> None:
-    executor = FixedExecutor(seconds=0.05, together=True)
-    with open_run(CONFIG.model_copy(update={"max_concurrent_scripts": 2}), executor) as run:
-        await asyncio.gather(*(on_paths(run, *(scored(path, f"# {n}") for path in range(3))) for n in range(2)))
-    assert len(executor.requests) == 6 and executor.most == 2
-
-
 @pytest.mark.req("REQ-EX-004", "REQ-EX-015")
 async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
     open_run: OpenRun, task: m.TaskDescription, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -379,12 +374,7 @@ async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) ->
 
 
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:
-    class Spoiler(FixedExecutor):
-        async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
-            (data / "train.csv").write_text("spoilt", encoding="utf-8")
-            return await super().run(request)
-
-    with open_run(CONFIG, Spoiler()) as run:
+    with open_run(CONFIG, FixedExecutor(first=lambda _: (data / "train.csv").write_text("spoilt"))) as run:
         data = Path(run.task.data_dir)
         result = await ex.execute_in_run(scored(0.5))
         ((_, level, message),) = notices(run)
@@ -392,18 +382,6 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
     words = "the script changed the files in ./input, which are read-only; write to ./final or the current folder"
     assert result.error_traceback == f"{HEADER}\nPermissionError: {words}"
     assert (level, message) == ("error", f"{words}; restore {data} before you trust this run")
-
-
-class Turns(FixedExecutor):
-    """Gives one raw result after the other."""
-
-    def __init__(self, *raws: dict[str, Any]) -> None:
-        super().__init__()
-        self.raws = [FixedExecutor(**raw).raw for raw in raws]
-
-    async def run(self, request: ScriptRequest) -> m.ExecutionRawResult:
-        self.requests.append(request)
-        return self.raws[len(self.requests) - 1]
 
 
 async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: OpenRun) -> None:
@@ -528,9 +506,15 @@ async def test_the_given_script_is_unchanged(fields: dict[str, Any], known: dict
 )
 async def test_an_unusable_score_line_goes_to_the_debugger(line: str, problem: str, open_run: OpenRun) -> None:
     far = "x" * 100_000  # the reason must survive the journal, which keeps only the ends of a long output
-    odd = {"stdout": f"{far}\n{line}\n{far}\n"}
+    odd, fine = FixedExecutor(f"{far}\n{line}\n{far}\n").raw, FixedExecutor().raw
+    raws = [odd, fine, odd]
+
+    def answer(request: ScriptRequest) -> None:
+        executor.raw = raws.pop(0)
+
+    executor = FixedExecutor(first=answer)
     repairs, final = Repairs(scored(0.5)), script("last", m.SolutionPhase.final)
-    with open_run(CONFIG, Turns(odd, {}, odd)) as run:
+    with open_run(CONFIG, executor) as run:
         fixed, _ = await ex.evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
         assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None
         await ex.evaluate_with_retry(final, run.task, CONFIG, repairs)

@@ -23,6 +23,7 @@ from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor
 from mle_star.run.events import Notice, ScriptFinished
 from mle_star.testing.executor import ExecutorContract, heard
+from tests.conftest import write_texts
 from tests.execution.conftest import OpenRun, request_on, scored
 from tests.execution.test_workspace import nest
 
@@ -86,8 +87,8 @@ class TestRemoteExecutor(ExecutorContract):
 async def test_each_file_goes_to_each_machine_once_however_many_scripts_want_it(tmp_path: Path) -> None:
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, request = RemoteExecutor(CONFIG, carrier), request_on(tmp_path)
-    for name, text in (("b.csv", "b"), ("same.csv", "a")):
-        (tmp_path / "data" / name).write_text(text)
+    assert (executor.announce().slots, executor.announce().is_here) == (2, False)
+    write_texts(tmp_path / "data", {"b.csv": "b", "same.csv": "a"})
     own = [request_on(tmp_path / number, input_dir=request.input_dir) for number in "1234"]
     results = await asyncio.gather(*map(executor.run, own))
     assert [raw.stdout for raw in results] == ["a\n"] * 4

@@ -8,18 +8,17 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
 from mle_star.execution import LocalExecutor, check_submission_format, execute_in_run
+from mle_star.execution.executors import Announcement
 from mle_star.execution.outcome import HEADER
 from mle_star.finalization import submit_blend
 from mle_star.holdout.answers import read_answers
 from mle_star.holdout.holdout import HoldOut
-from mle_star.integrations.remote import Delivery, Parcel, RemoteExecutor
 from mle_star.models import ExecutionRawResult, MetricDirection, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.run.budget import Budget
 from mle_star.run.context import RunShared, ScriptRequest
@@ -62,28 +61,30 @@ class Answering(FixedExecutor):
         self.rule = rule
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        folder = Path(request.working_dir)
-        (folder / "final" / "submission.csv").write_text(answers_to(folder / "input", self.rule), encoding="utf-8")
+        answers = answers_to(Path(str(request.input_dir)), self.rule)
+        Path(request.working_dir, "final", "submission.csv").write_text(answers, encoding="utf-8")
         return await super().run(request)
 
 
-class Meeting:
-    """A carrier to four machines whose scripts end when as many are at work as `meet` says, after the first one.
+class Meeting(Answering):
+    """Four machines elsewhere whose scripts end when as many are at work as `meet` says, after the first one.
 
     What `fails` names by the number of its view fails, the last one first; what comes after that one never ends.
     """
 
     def __init__(self, meet: int = 4, fails: tuple[int, ...] = ()) -> None:
-        self.slots, self.hardware, self.meet, self.fails = 4, dict[str, Any](), meet, fails
-        self.running, self.ended, self.stopped = dict[int, Parcel](), list[int](), list[int]()
-        self.news = asyncio.Condition()
-        self.met = False
+        super().__init__(right)
+        self.meet, self.fails, self.met, self.news = meet, fails, False, asyncio.Condition()
+        self.at_work, self.ended, self.stopped = set[int](), list[int](), list[int]()
 
-    async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
-        view = int(parcel.data_dir[-1])
+    def announce(self) -> Announcement:
+        return Announcement(machines={}, slots=4)
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        view = int(str(request.input_dir)[-1])
         async with self.news:
-            self.running[view] = parcel
-            self.met |= len(self.running) == self.meet
+            self.at_work.add(view)
+            self.met |= len(self.at_work) == self.meet
             self.news.notify_all()
             try:
                 await self.news.wait_for(lambda: view == 0 or (self.met and self._is_next(view)))
@@ -92,21 +93,15 @@ class Meeting:
                 self.stopped.append(view)
                 raise
             finally:
-                del self.running[view]
+                self.at_work.remove(view)
                 self.news.notify_all()
-        failed = view in self.fails
-        raw = ExecutionRawResult(
-            stdout="done\n", stderr=f"Traceback\nValueError: on view {view}" if failed else "", exit_code=int(failed),
-            duration_seconds=1.0, timed_out=False,
-        )  # fmt: skip
-        return Delivery("there", raw, {} if failed else {"submission.csv": answers_to(Path(parcel.data_dir)).encode()})
+        if view in self.fails:
+            return self.raw.model_copy(update={"stderr": f"Traceback\nValueError: on view {view}", "exit_code": 1})
+        return await super().run(request)
 
     def _is_next(self, view: int) -> bool:
         later = [other for other in self.fails if other > view]
         return all(other in self.ended for other in later) and view <= max(self.fails, default=view)
-
-    async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
-        raise AssertionError("nothing is missing there")
 
 
 @pytest.fixture
@@ -162,32 +157,32 @@ async def test_which_sample(open_run: OpenRun, task: TaskDescription, tmp_path: 
 
 
 async def test_where_there_is_room_a_script_meets_its_views_side_by_side(open_run: OpenRun, holdout: HoldOut) -> None:
-    carrier = Meeting()
-    with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(holdout=holdout)) as run:
+    together = Meeting()
+    with open_run(CONFIG, together, shared=RunShared(holdout=holdout)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
         assert event.result.answers == [f"answers/script-{event.digest[:12]}-{number}.csv" for number in range(5)]
         pairs = zip(event.result.answers, holdout.views, strict=True)
         assert all(read_answers(holdout.scorer.data, run.run_dir / path, view).hidden for path, view in pairs)
         assert sorted(path.name for path in (run.run_dir / "work").iterdir()) == [".main.mle-star-work", "main"]
-        logs = {path.name for path in (run.run_dir / "logs").iterdir()}
-        assert logs == {"script.log", *(f"script.view-{number}.log" for number in range(1, 5))}
-    assert (result.score, carrier.ended[0], sorted(carrier.ended)) == (1.0, 0, [0, 1, 2, 3, 4])
+    logs = {Path(str(request.output_file)).name for request in together.requests}
+    assert logs == {"script.log", *(f"script.view-{number}.log" for number in range(1, 5))}
+    assert (result.score, together.ended[0], sorted(together.ended)) == (1.0, 0, [0, 1, 2, 3, 4])
     alone = Meeting(meet=1)
     config = CONFIG.model_copy(update={"max_concurrent_scripts": 1, "use_cache": False})
-    with open_run(config, RemoteExecutor(config, alone), shared=RunShared(holdout=holdout)):
+    with open_run(config, alone, shared=RunShared(holdout=holdout)):
         await asyncio.wait_for(execute_in_run(scored(0.5, "# anew")), 120)
     assert alone.ended == [0, 1, 2, 3, 4], "no more at once than the settings allow"
 
 
 async def test_of_views_side_by_side_the_first_that_fails_counts(open_run: OpenRun, holdout: HoldOut) -> None:
-    carrier = Meeting(fails=(1, 3))
-    with open_run(CONFIG, RemoteExecutor(CONFIG, carrier), shared=RunShared(holdout=holdout)) as run:
+    failing = Meeting(fails=(1, 3))
+    with open_run(CONFIG, failing, shared=RunShared(holdout=holdout)) as run:
         result = await asyncio.wait_for(execute_in_run(scored(0.5)), 120)
         (event,) = finished(run)
         assert (event.result.answers, event.result.submission, best_score(run)) == ([], None, None)
     assert result.is_error and result.stderr.endswith("on view 1")
-    assert carrier.ended[:2] == [0, 3] and 1 in carrier.ended and 4 in carrier.stopped and not carrier.running
+    assert failing.ended[:2] == [0, 3] and 1 in failing.ended and 4 in failing.stopped and not failing.at_work
 
 
 MEGABYTES = "x" * 5_000_000
@@ -334,14 +329,12 @@ async def test_what_runs_on_other_data_is_never_the_best(use_cache: bool, open_r
 
 
 async def test_files_of_a_script_that_found_no_room_are_swept(open_run: OpenRun) -> None:
-    class Greedy(FixedExecutor):
-        async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-            (Path(request.working_dir) / "cache.bin").write_bytes(b"x")
-            return await super().run(request)
+    def cache(request: ScriptRequest) -> None:
+        (Path(request.working_dir) / "cache.bin").write_bytes(b"x")
 
     for number, error in enumerate(("OSError: [Errno 28] No space left on device", "KeyError: 'room'")):
         trace = f"Traceback (most recent call last):\n{error}\n"
-        with open_run(CONFIG, Greedy("", stderr=trace, exit_code=1)) as run:
+        with open_run(CONFIG, FixedExecutor("", first=cache, stderr=trace, exit_code=1)) as run:
             result = await execute_in_run(scored(number))
             assert result.is_error and (run.work_dir / "cache.bin").exists() == bool(number)
 
