@@ -166,7 +166,7 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> Path:
 def write_split(folder: Path, header: str, rows: Sequence[tuple[object, ...]], known: int) -> Path:
     """The files of a task whose last column is the label; the first `known` rows are written with theirs."""
     *columns, label = header.split(",")
-    tables = {
+    tables: dict[str, list[Sequence[object]]] = {
         "train.csv": [(*columns, label), *rows[:known]],
         "test.csv": [columns, *(row[:-1] for row in rows[known:])],
         "sample_submission.csv": [(columns[0], label), *((row[0], 0) for row in rows[known:])],
