@@ -236,13 +236,13 @@ def test_what_cannot_be_used_is_one_clear_line_or_beside_good_files_a_note(tmp_p
         (tmp_path / name).symlink_to(content)
     else:
         (tmp_path / name).write_bytes(content)
-    said = read_table(tmp_path / name)
-    assert isinstance(said, str) and words in said and "\n" not in said
+    problem = read_table(tmp_path / name)
+    assert isinstance(problem, str) and words in problem and "\n" not in problem
     with pytest.raises(ConfigError) as refusal:
         guess_task(tmp_path)
     message = str(refusal.value)
     assert "no data found" in message and "\n" not in message
-    assert said in message or what in ("a dangling link", "a folder", "an unknown kind")
+    assert problem in message or what in ("a dangling link", "a folder", "an unknown kind")
     (tmp_path / name).rename(tmp_path / f"extra-{name}")
     write_csv(tmp_path / "train.csv", ["x", "goal"], ([i, i % 2] for i in range(50)))
     assert guess_task(tmp_path).targets == ("goal",)

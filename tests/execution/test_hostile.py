@@ -225,7 +225,7 @@ def test_scripts_of_users_and_in_containers_are_contained(kind: Kind, user: str,
         if (result := seen["cases"].get(case.name)) is not None:
             assert case.error is None or result["is_error"] is case.error, (case.name, result)
             assert result["score"] == case.score or (case.error is None and result["is_error"]), (case.name, result)
-            assert case.name not in FEW or any(word in result["told"] for word in case.says.split("|")), result
+            assert case.name not in FEW or any(word in result["text"] for word in case.says.split("|")), result
 
 
 def test_there_are_enough_of_them() -> None:

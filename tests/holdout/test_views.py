@@ -49,7 +49,7 @@ def table(count: int, start: int, *, target: bool) -> list[dict[str, Any]]:
         x = dice.random()
         text = dice.choice(["plain", "with, comma", 'with "quotes"', "two\nlines", "é\u2028two\x85three", ""])
         row: dict[str, Any] = {"id": f"r{i}", "x": round(x, 3), "note": text}
-        rows.append({"told": int(x > 0.5), **row, "y": int(x > 0.5)} if target else row)
+        rows.append({"hint": int(x > 0.5), **row, "y": int(x > 0.5)} if target else row)
     return rows
 
 
@@ -217,7 +217,7 @@ def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
         (folder / f"{name}.csv").unlink()
     data, view, hidden = viewed(folder)
     shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
-    assert list(shown.columns) == ["told", "id", "x", "note"] and list(wanted.columns) == ["id", "y"]
+    assert list(shown.columns) == ["hint", "id", "x", "note"] and list(wanted.columns) == ["id", "y"]
     assert list(shown["id"]) == list(wanted["id"]) and set(shown["id"]) == set(view.names.values())
     answers = read_answers(data, view.folder / "sample_submission.csv", view)
     assert set(answers.hidden) == set(hidden) and answers.real == ()
@@ -267,7 +267,7 @@ def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> No
     folder = write(tmp_path / "data", "csv")
     frame = pandas.read_csv(folder / "train.csv")
     frame[["id", "y"]].sample(frac=1, random_state=1).to_csv(folder / "train_labels.csv", index=False)
-    change(folder, "train", y=None, told=None)
+    change(folder, "train", y=None, hint=None)
     _, view, hidden = viewed(folder)
     gone = {f"r{place}" for place in hidden}
     for name in ("train.csv", "train_labels.csv"):

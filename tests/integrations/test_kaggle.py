@@ -45,14 +45,14 @@ class Service:
     submissions: list[dict[str, Any]] = field(default_factory=list)
     score: str | None = "0.1234"
 
-    def answer(self, call: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, call: str, request: dict[str, Any]) -> dict[str, Any]:
         if call == "ListCompetitionPages":
             return {"pages": PAGES}
         if call == "StartSubmissionUpload":
             return {"token": "t", "createUrl": f"{SERVICE}/upload"}
         if call == "CreateSubmission":
             status = "PENDING" if self.score is None else "COMPLETE"
-            entry = {"ref": 71, "description": asked["submissionDescription"], "status": status}
+            entry = {"ref": 71, "description": request["submissionDescription"], "status": status}
             self.submissions.append({**entry, "publicScore": self.score, "date": "2026-01-31T14:05:09.000Z"})
             return {"message": "ok", "ref": 71}
         if call == "ListSubmissions":
@@ -106,11 +106,11 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
     class Kaggle(Handler):
         def do_POST(self) -> None:
-            asked, call = json.loads(self.body() or b"{}"), self.path.rsplit("/", 1)[-1]
+            request, call = json.loads(self.body() or b"{}"), self.path.rsplit("/", 1)[-1]
             if call == "DownloadDataFiles":
                 self.say("text/plain", b"", 302, Location=f"{SERVICE}/data.zip")
                 return
-            self.say("application/json", json.dumps(made.answer(call, asked)).encode())
+            self.say("application/json", json.dumps(made.answer(call, request)).encode())
 
         def do_GET(self) -> None:
             self.say("application/zip", packed.getvalue())
@@ -153,13 +153,13 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
     assert "there is no submission to send" in capsys.readouterr().err
     submission.parent.mkdir(exist_ok=True)
     submission.write_text(DATA["sample_submission.csv"], encoding="utf-8")
-    asked = CliRunner().invoke(build_app(), ["kaggle", "submit", str(run_dir), "--competition", "houses"], input="n\n")
-    assert asked.exit_code == 0 and "nothing was sent" in asked.output and not service.uploads
+    done = CliRunner().invoke(build_app(), ["kaggle", "submit", str(run_dir), "--competition", "houses"], input="n\n")
+    assert done.exit_code == 0 and "nothing was sent" in done.output and not service.uploads
     expected(run_dir, 0.4)
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses", "--yes"]) == 0
     assert service.uploads == [submission.read_bytes()]
-    said = capsys.readouterr().out
-    assert "houses 71: complete, public score 0.1234, expected 0.40000 (0.30000 to 0.50000), self-reported" in said
+    printed = capsys.readouterr().out
+    assert "houses 71: complete, public score 0.1234, expected 0.40000 (0.30000 to 0.50000), self-reported" in printed
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
     assert sent.expected == "0.40000 (0.30000 to 0.50000), self-reported"

@@ -86,8 +86,8 @@ async def test_a_whole_run(home: Path, validator: tuple[str, list[bytes]], monke
     url, seen = validator
     words = ["--home", str(home), "--model", "sonnet", "--time-limit", "1h", "--validate-url", url, *SMALLEST]
     async with MessagesServer(Finishing(home / "logs" / "mle-star")) as server:
-        code, said, complaint = await Cli(server.base_url).run("mlebench", str(data), *words)
-    assert code == 0 and "(Submission is valid.)" in said, complaint
+        code, output, complaint = await Cli(server.base_url).run("mlebench", str(data), *words)
+    assert code == 0 and "(Submission is valid.)" in output, complaint
     submission = home / "submission" / "submission.csv"
     assert submission.read_text(encoding="utf-8").startswith("id,price") and submission.read_bytes() in seen[0]
     assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()
@@ -107,15 +107,15 @@ def test_the_agent_folder_is_as_the_benchmark_wants_it_whatever_conda_does(tmp_p
         assert agent["kwargs_type"] == "omegaconf" and agent["kwargs"]["model"]
     assert (AGENT / "Dockerfile").read_text(encoding="utf-8").startswith("FROM mlebench-env\n")
     assert os.access(AGENT / "start.sh", os.X_OK)
-    bin_dir, said = tmp_path / "bin", tmp_path / "said"
+    bin_dir, seen = tmp_path / "bin", tmp_path / "seen"
     bin_dir.mkdir()
     hook = """echo 'conda() { [ "$OF_A_PACKAGE" ] || true; }'"""
-    for name, code in (("conda", hook), ("mle-star", f'echo "$@" > {said}')):
+    for name, code in (("conda", hook), ("mle-star", f'echo "$@" > {seen}')):
         (bin_dir / name).write_text(f"#!/bin/bash\n{code}\n", encoding="utf-8")
         (bin_dir / name).chmod(0o755)
     env = {"PATH": f"{bin_dir}:{os.environ['PATH']}", "TIME_LIMIT_SECS": "4200"}
     subprocess.run(["bash", str(AGENT / "start.sh"), "model=offline"], env=env, capture_output=True, check=False)
-    assert said.read_text(encoding="utf-8") == ("mlebench /home/data --home /home --model offline --time-limit 3600s\n")
+    assert seen.read_text(encoding="utf-8") == ("mlebench /home/data --home /home --model offline --time-limit 3600s\n")
 
 
 def test_without_a_submission_it_hands_in_the_rest(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:

@@ -63,8 +63,8 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     with scope("phase2"), path_context(2, run.work_dir), scope("t-1"):
         result = await refine(run, k=7, solution=solution, code_block=target)
     names = ["planner", "coder", "leakage-detection"]
-    asked = [names[1:], names[:2], names, names[:1], names, names, names]
-    steps = [f"{place}/k-{k}/{name}" for k, names in enumerate(asked) for name in names]
+    expected = [names[1:], names[:2], names, names[:1], names, names, names]
+    steps = [f"{place}/k-{k}/{name}" for k, names in enumerate(expected) for name in names]
     assert [call.step for call in run.agents.log if call.name != "debugger"] == steps
     assert [call.step for call in run.agents.log] == [event.step for event in run.events(AgentFinished)]
     assert all(event.step.startswith(place) for event in run.events(ScriptFinished))
@@ -93,7 +93,7 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
 
 @pytest.mark.req("REQ-P2I-033", "REQ-P2I-038")
 @pytest.mark.parametrize(
-    ("change", "asked", "attempts"),
+    ("change", "calls", "attempts"),
     [
         ({"code_block": block("level = 0.123", t=None)}, "coder planner coder",
          [("plan 0", None, "level = 0.6  # k0"), ("plan 1", None, "level = 0.7  # k1")]),
@@ -103,12 +103,12 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     ],
 )  # fmt: skip
 async def test_a_block_or_a_plan_that_cannot_be_used_fails_an_attempt_but_not_the_loop(
-    change: dict[str, Any], asked: str, attempts: list[tuple[str, float | None, str]], quick_run: ScriptedRun
+    change: dict[str, Any], calls: str, attempts: list[tuple[str, float | None, str]], quick_run: ScriptedRun
 ) -> None:
     play_attempts(quick_run.agents, [0.6, 0.7])
     result = await refine(quick_run, k=2, **change)
     assert [(a.plan, a.score, a.code_block) for a in result.attempts] == attempts
-    assert quick_run.agents.names == asked.split() and result.improved == (attempts[1][1] is not None)
+    assert quick_run.agents.names == calls.split() and result.improved == (attempts[1][1] is not None)
     assert [(event.path, event.t) for event in quick_run.events(RefinementTried)] == [(0, 0)] * 2
 
 
@@ -125,14 +125,14 @@ async def test_planner_and_coder_are_told_the_script_and_the_best_block_as_score
     quick_run.agents.reply("leakage-correction", fenced("level = 0.95  # corrected"))
     result = await refine(quick_run, k=5, solution=start)
     assert [attempt.code_block for attempt in result.attempts] == codes
-    asked = [call for call in quick_run.agents.log if call.name in ("coder", "planner")]
-    assert all(start.content.replace(BLOCK, MARK) in section(call.prompt, "Whole script") for call in asked)
+    calls = [call for call in quick_run.agents.log if call.name in ("coder", "planner")]
+    assert all(start.content.replace(BLOCK, MARK) in section(call.prompt, "Whole script") for call in calls)
     expected = [(0.9, repaired)] * 4 + [(0.95, "level = 0.95  # corrected")] * 2
-    assert [f"# {BEST}" in call.prompt for call in asked] == [False] * 3 + [True] * 6
-    for call, (score, code) in zip(asked[3:], expected, strict=True):
-        told = section(call.prompt, BEST)
-        assert f"the script scores {score}. " in told and f"```python\n{code}\n```" in told
-        assert "TimeoutError" not in told and "level = 0.99" not in told
+    assert [f"# {BEST}" in call.prompt for call in calls] == [False] * 3 + [True] * 6
+    for call, (score, code) in zip(calls[3:], expected, strict=True):
+        shown = section(call.prompt, BEST)
+        assert f"the script scores {score}. " in shown and f"```python\n{code}\n```" in shown
+        assert "TimeoutError" not in shown and "level = 0.99" not in shown
     await invoke_coder("another = 1", "plan")
     assert "# Whole script" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
 
@@ -169,8 +169,8 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
     scores = [0.7, None, None, None, 0.72, 0.75]
     codes = [script(0.7, note="round 0"), broken_script(note="round 1"), "", "", NO_FILE, script(0.75, note="round 5")]
     names = ("ens_planner", "ensembler", "leakage-detection")
-    asked = [names, names, names[:1], names[:2], names, names]
-    steps = [f"phase3/r-{r}/{name}" for r, names in enumerate(asked) for name in names]
+    called = [names, names, names[:1], names[:2], names, names]
+    steps = [f"phase3/r-{r}/{name}" for r, names in enumerate(called) for name in names]
     assert [call.step for call in run.agents.log if call.name != "debugger"] == steps
     assert len(run.events(AgentFinished)) == len(run.agents.log)
     known = [(plan, FAILED if score is None else str(score)) for plan, score in zip(plans, scores, strict=True)]

@@ -365,9 +365,9 @@ def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time
         for call in run.agents.log:
             profile, briefing = run.config.tool_profile, run.config.briefing
             assert call.config == agent_config(call.agent, call.variant, profile, briefing), call.step
-        asked = run.events(AgentFinished)
-        assert len(asked) == len(run.agents.log), "no other way to a model"
-        assert all(event.template_hash == PromptRegistry().hash(event.agent, event.variant) for event in asked)
+        calls = run.events(AgentFinished)
+        assert len(calls) == len(run.agents.log), "no other way to a model"
+        assert all(event.template_hash == PromptRegistry().hash(event.agent, event.variant) for event in calls)
         assert [text for text in run.executor.scripts if not any(words in text for words in play.scripts)] == []
         # what the check itself wrote, studies, and what was kept
         corrected = {"Phase 1": ["= 0.55\n", "= 0.75\n"], "inner loop": ["= 0.8\n"], "Phase 3": ["= 0.8\n"]}
@@ -448,11 +448,11 @@ def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_pat
 @pytest.mark.parametrize("name", PLAYS)
 async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, first):
-        before, said = await play.run(first), len(list(first.journal.events))
+        before, count = await play.run(first), len(list(first.journal.events))
     with staged(quick_path, name) as (play, again):
         assert await play.run(again) == before
         assert again.agents.log == [] and again.executor.scripts == []
-        assert len(list(again.journal.events)) == said, "every event in the same words"
+        assert len(list(again.journal.events)) == count, "every event in the same words"
 
 
 @BOTH
@@ -470,8 +470,8 @@ async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fau
             place, expected = re.sub(r"debugger-\w+", "debugger", step), TO_THE_LETTER.get(step, expected)
         run.agents.faults[place] = fault
         outcome = await play.run(run)
-        (asked,) = [call for call in run.agents.log if call.step == place]
-    assert outcome == (play.outcome if fault == "garbage" and asked.name in TEXTS else expected)
+        (lost,) = [call for call in run.agents.log if call.step == place]
+    assert outcome == (play.outcome if fault == "garbage" and lost.name in TEXTS else expected)
 
 
 @pytest.mark.req("REQ-P1-028", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2I-027", "REQ-P2I-041", "REQ-P3-029", "REQ-P3-038",

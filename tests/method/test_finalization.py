@@ -140,8 +140,8 @@ async def test_crashes_and_missing_files_share_one_limit(run: ScriptedRun, test:
     run.agents.reply("debugger", *fenced(*(f"{NO_FILE} # {n}" if n % 2 else broken_script(f"{n}") for n in range(9))))
     more = {"script_timeout_seconds": 5}  # that one is for searching
     result = await finalize(run, config=settings(time_limit_seconds=1234, max_debug_attempts=limit, **more))
-    asked = [call.step for call in run.agents.log if call.agent == "debugger"]
-    assert len(asked) == limit == len(run.events(DebugAttempted))
+    steps = [call.step for call in run.agents.log if call.agent == "debugger"]
+    assert len(steps) == limit == len(run.events(DebugAttempted))
     assert [(e.timeout_seconds, e.purpose) for e in run.events(ScriptStarted)] == [(1234, "submission")] * runs
     assert [request.timeout_seconds for request in run.executor.requests] == [1234] * runs
     assert result.final_solution == BEST and result.final_solution.phase == m.SolutionPhase.refined
@@ -234,9 +234,9 @@ async def test_with_the_money_gone_the_test_script_and_one_repair_are_all_that_i
         run.agents.reply("test", fenced(test))
         run.agents.always("debugger", fenced(broken_script("again")))
         result = await finalize(run, references=["a post"])
-        asked = run.agents.calls("test")[0]
-        assert run.agents.names == names and asked.max_cost_usd == pytest.approx(most)
-        assert ("rows = everything" in asked.prompt) == cuts == (BLOCK not in asked.prompt)
+        call = run.agents.calls("test")[0]
+        assert run.agents.names == names and call.max_cost_usd == pytest.approx(most)
+        assert ("rows = everything" in call.prompt) == cuts == (BLOCK not in call.prompt)
         assert run.context.budget.spent_usd == pytest.approx(spent + cost * len(names))
     assert result.contamination is None and Path(result.submission_path).is_file()
     assert result.final_solution.content == (GOOD if test == GOOD else script(0.7))
@@ -261,17 +261,17 @@ async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Pa
 
 async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: ScriptedRun) -> None:
     quick_run.agents.reply("test", fenced(GOOD))
-    asked = asyncio.Event()
+    begun = asyncio.Event()
 
     async def hang(call: ScriptedCall) -> str:
-        asked.set()
+        begun.set()
         await asyncio.sleep(60)
         return ""
 
     quick_run.agents.reply("test-contamination", {"verdict": "Same"})
     quick_run.agents.always("test-contamination", hang)
     work = asyncio.create_task(finalize(quick_run, references=["a post", "another"]))
-    await asyncio.wait_for(asked.wait(), 120)
+    await asyncio.wait_for(begun.wait(), 120)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
@@ -365,16 +365,16 @@ async def test_an_unchecked_solution_is_checked_at_last(quick_run: ScriptedRun, 
 async def test_what_is_submitted_without_finalization_has_all_that_was_said_of_it(quick_run: ScriptedRun) -> None:
     run, config = current_run(), quick_run.config
 
-    async def said_of(solution: m.SolutionScript) -> list[str]:
+    async def warnings_of(solution: m.SolutionScript) -> list[str]:
         found: PhaseResults = (phase1_of(BEST), [], None)
         with enter_run(replace(run, config=config)):
             return (await result_of_the_search(solution, found, OUT_OF_TIME, None)).warnings[:-1]
 
-    assert await said_of(BEST) == []
-    assert await said_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]
+    assert await warnings_of(BEST) == []
+    assert await warnings_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]
     config = config.model_copy(update={"leakage_checks": "promising"})
-    assert await said_of(BEST) == [UNCHECKED], "the end came before the last check"
+    assert await warnings_of(BEST) == [UNCHECKED], "the end came before the last check"
     run.shared.ending.remarks = [FIXED_AT_LAST]
-    assert await said_of(BEST) == [FIXED_AT_LAST]
+    assert await warnings_of(BEST) == [FIXED_AT_LAST]
     check(run, BEST.content, leaking=True)
-    assert await said_of(BEST) == [LEAKING_SOLUTION]
+    assert await warnings_of(BEST) == [LEAKING_SOLUTION]

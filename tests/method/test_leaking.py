@@ -94,9 +94,9 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
     quick_run.agents.always("debugger", "No.")
     result = await run_phase1(quick_run.task, stage(quick_run, *levels, merges=(0.4,) * (len(levels) - 1)))
     assert (result.initial_score, result.initial_solution.leaking) == (initial, leaking)
-    told = [(event.level, event.message) for event in quick_run.events(ev.Notice)]
+    notices = [(event.level, event.message) for event in quick_run.events(ev.Notice)]
     message = f"data leakage that could not be fixed: the initial solution leaks; {words}"
-    assert told == ([("warning", message)] if words else [])
+    assert notices == ([("warning", message)] if words else [])
     letter, run = quick_run.config.letter, quick_run.context
     first = (None if words else 0.9, not letter)
     assert [(one.score, one.leaking) for one in result.candidate_solutions] == [first, (0.5, False)][: len(levels)]
@@ -157,7 +157,7 @@ CANNOT, BEFORE, LATER = "no code", "all", "promising"
 
 @pytest.mark.req("REQ-P2I-030")
 @pytest.mark.parametrize(
-    ("checks", "start", "levels", "fixes", "best", "asked", "ran"),
+    ("checks", "start", "levels", "fixes", "best", "calls", "ran"),
     [
         (BEFORE, 0.5, (0.99, 0.3), {0.99: CANNOT}, 0.5, 2, 2),
         (BEFORE, "0.5 leaking", (0.3, 0.2), {}, 0.3, 2, 2),
@@ -179,7 +179,7 @@ CANNOT, BEFORE, LATER = "no code", "all", "promising"
     ],
 )
 async def test_in_the_inner_loop_a_leak_never_wins_and_a_start_that_leaks_loses_to_what_is_clean(
-    checks: str, start: object, levels: tuple[object, ...], fixes: dict[float, str], best: object, asked: int, ran: int,
+    checks: str, start: object, levels: tuple[object, ...], fixes: dict[float, str], best: object, calls: int, ran: int,
     quick_path: Path,
 ) -> None:  # fmt: skip
     """Of promising scripts the winner alone is checked, and a leaking one gives way."""
@@ -191,7 +191,7 @@ async def test_in_the_inner_loop_a_leak_never_wins_and_a_start_that_leaks_loses_
         run.agents.always("debugger", "no code")
         found = await refined(run, before, *levels)
         places = ["check/leakage-detection", "check/leakage-detection-2"]
-        places = [f"k-{k}/leakage-detection" for k in range(asked)] if checks == BEFORE else places[:asked]
+        places = [f"k-{k}/leakage-detection" for k in range(calls)] if checks == BEFORE else places[:calls]
         assert [call.step for call in run.agents.calls("leakage-detection")] == places
         assert len(run.executor.scripts) == ran and before.content == script(begun), "the input is left alone"
         stays = found.best_solution.content == before.content

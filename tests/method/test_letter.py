@@ -75,9 +75,9 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     ]  # fmt: skip
     assert headings(letter) - headings(usual) == {"Base solution", "Reference solution"}, "those of the merger"
     description = result.task.description
-    told = {name: sum(description in call.prompt for call in run.values()) for name, run in
+    shown = {name: sum(description in call.prompt for call in run.values()) for name, run in
             (("usual", usual), ("letter", letter))}  # fmt: skip
-    assert told["usual"] == 0 < told["letter"]
+    assert shown["usual"] == 0 < shown["letter"]
     tools = {call.agent.value: set(call.config.tools or ()) for call in letter.values()}
     (retriever,) = (call.config for call in letter.values() if call.name == "retriever")
     assert retriever.output_schema is not None and list(retriever.output_schema.model_fields) == ["models"]

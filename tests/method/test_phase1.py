@@ -136,8 +136,8 @@ async def test_a_data_revision_counts_if_it_has_a_score(run: ScriptedRun, revisi
     run.agents.always("debugger", GARBAGE)
     result = await run_phase1(run.task, config)
     checked = ["leakage-detection", *["debugger"] * (config.max_debug_attempts if score is None else 0)]
-    asked = ["retriever", "init", "leakage-detection", "data", *(checked if revision else []), "leakage-detection"]
-    assert run.agents.names == asked
+    names = ["retriever", "init", "leakage-detection", "data", *(checked if revision else []), "leakage-detection"]
+    assert run.agents.names == names
     assert "no such file" not in revision or "Error: no such file" in run.agents.calls("debugger")[0].prompt
     assert run.agents.log[-1].step == "phase1/leakage/leakage-detection", "at the end, whoever wrote it"
     best = result.initial_solution
@@ -199,10 +199,10 @@ async def test_side_by_side_as_the_harness_has_room_and_one_after_another_give_t
 
 def _recorded(run: ScriptedRun) -> dict[str, list[str]]:
     """What the journal says about each place, in order, apart from times, shares of memory and the running best."""
-    said: dict[str, list[str]] = {}
+    recorded: dict[str, list[str]] = {}
     for event in run.journal.events:
         if event.kind not in ("best_improved", "submission_kept", "script_started"):
             times = {"duration_seconds", "timeout_seconds", "isolation"}
             words = event.model_dump_json(exclude={"at": True, "seconds": True, "result": times})
-            said.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
-    return said
+            recorded.setdefault("/".join(event.step.split("/")[:2]), []).append(words)
+    return recorded

@@ -72,9 +72,9 @@ async def test_each_step_is_a_study_a_choice_and_a_refinement_and_leaves_one_rec
     assert summaries == [[], ["summary 0"], *[["summary 0", "summary 1"]] * 2], "that of a skipped step is not shown"
     assert previous == [[], [part(0)], *[[part(0), part(1)]] * 2]
     facts = '"tried": ["plan t0k0", "plan t01"]'
-    told = [call.step for call in agents.log if facts in call.prompt.rpartition("# Facts")[2]]
+    steps = [call.step for call in agents.log if facts in call.prompt.rpartition("# Facts")[2]]
     names = ["extractor", "extractor-2", "k-1/planner"]
-    assert told == ([] if run.config.letter else [f"phase2/path-0/t-1/{name}" for name in names])
+    assert steps == ([] if run.config.letter else [f"phase2/path-0/t-1/{name}" for name in names])
     assert result.ablation_summaries == ["summary 0", "summary 1", "", "summary 3"]
     assert result.refined_blocks == [CodeBlock(content=content, outer_step=t) for t, content in enumerate(blocks)]
     tried = [("plan t1k0", 0.4, "t1k0"), ("plan t11", 0.3, "t1k1")]
@@ -133,7 +133,7 @@ BAD: Answer = []  # stands for an answer that cannot be read
 
 @pytest.mark.req("REQ-P2O-014", "REQ-P2O-015", "REQ-P2O-018", "REQ-P2O-034")
 @pytest.mark.parametrize(
-    ("answers", "asked", "found"),
+    ("answers", "calls", "found"),
     [
         ([[RIGHT, LATER]], 1, RIGHT),  # its first plan counts
         ([[("if level:\n    b = 2  ", "p")]], 1, ("if level:   \n    b = 2", "p")),  # blanks at line ends hide no block
@@ -157,7 +157,7 @@ BAD: Answer = []  # stands for an answer that cannot be read
     ],
 )
 async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
-    answers: list[Answer], asked: int, found: tuple[str, str] | None, quick_run: ScriptedRun
+    answers: list[Answer], calls: int, found: tuple[str, str] | None, quick_run: ScriptedRun
 ) -> None:
     for number, answer in enumerate(answers):
         reply = plans(*answer) if answer else {"plans": "oops"}
@@ -165,7 +165,7 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
     chosen = await choose_block("summary", solution(SCRIPT), ["old"])
     assert (chosen and (chosen.code_block.rstrip(), chosen.plan)) == found
     prompts = [call.prompt for call in quick_run.agents.log]
-    assert [BLOCK_NOT_FOUND in prompt for prompt in prompts] == [any(answers[:n]) for n in range(asked)]
+    assert [BLOCK_NOT_FOUND in prompt for prompt in prompts] == [any(answers[:n]) for n in range(calls)]
     assert all("old" in section(prompt, "Code blocks improved before") for prompt in prompts), "the same inputs"
 
 
@@ -186,9 +186,9 @@ async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: 
     with scope("phase2"), path_context(3, work_dir):
         result = await follow(run, t=1, config=settings(T=1, K=1, max_debug_attempts=3))
     assert len(run.agents.calls("debugger-ablation")) == crashes
-    (asked,) = run.agents.calls("summarize")
-    printed = section(asked.prompt, "Printed output")
-    assert own in section(asked.prompt, "Ablation code")
+    (call,) = run.agents.calls("summarize")
+    printed = section(call.prompt, "Printed output")
+    assert own in section(call.prompt, "Ablation code")
     assert f"['sample_submission.csv', 'test.csv', 'train.csv'] {words}" in printed
     assert {request.working_dir for request in run.executor.requests} == {str(work_dir)}
     ran = [(event.step, event.purpose) for event in run.events(ev.ScriptFinished)]
@@ -196,9 +196,9 @@ async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: 
         ("phase2/path-3/t-0/ablation-script", "ablation"), ("phase2/path-3/t-0/k-0/script", "solution"), crashes + 2,
     )  # fmt: skip
     assert [event.score for event in run.events(ev.BestImproved)] == [0.6], "a study has no score of its own"
-    (told,) = run.events(ev.AblationFinished)
-    assert (told.path, told.failed, told.scores, told.comparable) == (3, False, {}, True)
-    assert [told.summary] == result.ablation_summaries == ["summary 0"]
+    (study,) = run.events(ev.AblationFinished)
+    assert (study.path, study.failed, study.scores, study.comparable) == (3, False, {}, True)
+    assert [study.summary] == result.ablation_summaries == ["summary 0"]
 
 
 @BOTH
@@ -211,13 +211,13 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     agents.reply("debugger", *broken)
     agents.reply("debugger-ablation", *broken)
     result = await follow(quick_run, t=2, config=settings(T=2, K=1, max_debug_attempts=2))
-    asked = [call.prompt for call in agents.log if "debug" in call.name]
-    assert len(asked) == 2 and ["print(0)" in prompt for prompt in asked] == [False, True], "repairs are kept"
+    prompts = [call.prompt for call in agents.log if "debug" in call.name]
+    assert len(prompts) == 2 and ["print(0)" in prompt for prompt in prompts] == [False, True], "repairs are kept"
     assert len([e for e in quick_run.events(ev.ScriptFinished) if e.purpose == "ablation"]) == 1 + 3
     assert result.ablation_summaries == ["summary 0", ""] and result.best_score == 0.6
     assert agents.names.count("summarize") == 1 and ABLATION_FAILED == "Ablation study failed for this step"
-    told = section(agents.calls("extractor")[1].prompt, "Ablation summary")
-    assert re.search(rf"{ABLATION_FAILED}.*summary 0", told, re.DOTALL)
+    shown = section(agents.calls("extractor")[1].prompt, "Ablation summary")
+    assert re.search(rf"{ABLATION_FAILED}.*summary 0", shown, re.DOTALL)
     failed = quick_run.events(ev.AblationFinished)[1]
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 

@@ -215,7 +215,7 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
 }  # fmt: skip
 
 
-async def asked(run: ScriptedRun, name: str) -> str:
+async def prompt_of(run: ScriptedRun, name: str) -> str:
     (phase, *more), ask = ASKING[name]
     path: AbstractContextManager[Any] = nullcontext()
     if phase == "phase2":  # the third step of the second path
@@ -229,7 +229,7 @@ async def asked(run: ScriptedRun, name: str) -> str:
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
     remember(rich, ASKING[name][0])
-    text = await asked(rich, name)
+    text = await prompt_of(rich, name)
     as_kept(f"rich/{name}.md", text, "see docs/prompts.md on changing a prompt")
     prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^# (.*)$", prose, re.MULTILINE)
@@ -268,7 +268,7 @@ async def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part:
         for briefing in ((part,), ()):
             config = m.PipelineConfig(**{**rich.config.model_dump(), "briefing": briefing, "diversity": ()})
             with enter_run(replace(current_run(), config=config)):
-                texts.append(await asked(rich, name))
+                texts.append(await prompt_of(rich, name))
         with_it, without = (set(parts(text)) for text in texts)
         assert with_it > without, name
         assert without - set(parts(sample(name))) <= {"Facts", "How sure the scores are", "Note"}, name

@@ -248,8 +248,8 @@ async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: Script
     final = await safety.check_and_fix_leakage(solution(LEAKY, phase=SolutionPhase.final))
     searched = await safety.check_and_fix_leakage(solution(LEAKY))
     assert final.content == "fixed = 1" and "Final Validation Performance" in searched.content
-    asked = [call.prompt.replace(LEAKY, "") for call in quick_run.agents.calls("leakage-rewrite")]
-    assert ["Final Validation Performance" in prompt for prompt in asked] == [False, True]
+    prompts = [call.prompt.replace(LEAKY, "") for call in quick_run.agents.calls("leakage-rewrite")]
+    assert ["Final Validation Performance" in prompt for prompt in prompts] == [False, True]
 
 
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
@@ -284,10 +284,10 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     await safety.check_and_fix_leakage(best)
     assert await safety.check_at_last(best, settings()) == (best, [])
     best = best.model_copy(update={"content": script(0.99)})
-    asked = len(agents.log)
+    calls = len(agents.log)
     quick_run.context.budget.time_limit = 0.0
     assert await safety.check_at_last(best, later) == (best, [safety.UNCHECKED])
-    assert len(agents.log) == asked
+    assert len(agents.log) == calls
 
 
 @pytest.mark.parametrize(

@@ -177,8 +177,8 @@ INDENTED = "Sure!\n```\n    level = 0.9\n```\nDone."
 CODE = {TWO: script(0.5), script(0.6): script(0.6), INDENTED: "    level = 0.9", GARBAGE: None, "```python\n```": None}
 PLAN = {TEXT: TEXT.strip(), " \n\t": None}
 NAMED = [one.model_copy(update={"source_model": "Ridge", "is_executable": False}) for one in INPUTS]
-Asked = tuple[Callable[[ScriptedRun], Awaitable[Any]], dict[str, Any], m.SolutionPhase | None, str | None]
-READ: dict[str, Asked] = {
+Reading = tuple[Callable[[ScriptedRun], Awaitable[Any]], dict[str, Any], m.SolutionPhase | None, str | None]
+READ: dict[str, Reading] = {
     "init": (lambda run: generate_candidate(run.task, MODEL, run.config), CODE, m.SolutionPhase.init, MODEL.model_name),
     "merger": (lambda run: merge_solutions(NAMED[0], NAMED[1], run.config), CODE, m.SolutionPhase.merged, None),
     "ablation": (lambda run: invoke_ablation(base_solution(), []), CODE, m.SolutionPhase.refined, None),

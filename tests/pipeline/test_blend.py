@@ -148,11 +148,11 @@ async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: Quic
         for row in range(LABELLED, LABELLED + TEST)
     }
     assert answers_of(result) == pytest.approx(wanted, abs=1e-4)
-    said = {7919: "KeyError: no such column", 5381: "39 rows, the test file 40: answer every one"}
+    reasons = {7919: "KeyError: no such column", 5381: "39 rows, the test file 40: answer every one"}
     warned = [warning for warning in result.warnings if "of the blend" in warning]
     for number, (factor, warning) in enumerate(zip(factors if trouble else [], warned, strict=True), 1):
         assert warning.startswith(f"member {number} of the blend answers as in the search: ")
-        assert said[factor] in warning
+        assert reasons[factor] in warning
     final = [event for event in quick.events(ev.ScriptStarted) if event.purpose == "submission"]
     assert [event.step.split("/")[:2] for event in final] == [["finalization", f"member-{n}"] for n in (1, 2)]
     assert min(event.timeout_seconds or 0 for event in final) > 2000, "as long as the run has, not a share of it"
@@ -181,7 +181,7 @@ async def test_without_sample_or_test_a_blend_is_submitted_all_the_same(quick: Q
     (Path(task.data_dir) / "sample_submission.csv").unlink()
     answers = answers_of(await blend(quick, name="no sample"))
     assert list(answers) == list(range(LABELLED, LABELLED + TEST))
-    assert all(abs(said - size_of(row) - 0.5) < 2 for row, said in answers.items())
+    assert all(abs(answer - size_of(row) - 0.5) < 2 for row, answer in answers.items())
     (Path(task.data_dir) / "test.csv").unlink()
     result = await blend(quick, executor := Erring())
     for name in ("no sample", "run"):
@@ -268,5 +268,5 @@ def test_the_program_of_a_blend_does_as_the_blend_did(tmp_path: Path, form: Form
         (tmp_path / "solution" / f"member_{number}.py").write_text(writes)
     (tmp_path / "solution.py").write_text(blend_script([0.25, 0.75], scorer))
     subprocess.run([sys.executable, "solution.py"], cwd=tmp_path, check=True)
-    said = f"id{mark}label\n400{mark}2.5\n401{mark}3.5\n"
-    assert (tmp_path / "final" / "submission.csv").read_text() == said.replace(".", form.decimal)
+    blended = f"id{mark}label\n400{mark}2.5\n401{mark}3.5\n"
+    assert (tmp_path / "final" / "submission.csv").read_text() == blended.replace(".", form.decimal)

@@ -108,10 +108,10 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
 ) -> None:
     for name, value in CANARIES.items():
         monkeypatch.setenv(name, value)
-    asked: list[tuple[str, str]] = []
+    requests: list[tuple[str, str]] = []
 
     async def refuse(tool: str, arguments: dict[str, Any], context: object) -> PermissionResultDeny:
-        asked.append((tool, Path(arguments["file_path"]).name))
+        requests.append((tool, Path(arguments["file_path"]).name))
         return PermissionResultDeny(message="the owner says no")
 
     brain = Curious(Mind() if calm else troubled(), Path(task.data_dir) / "train.csv")
@@ -125,14 +125,14 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
             task, config, base_url=server.base_url, run_dir=run_dir, state=state, console=False, can_use_tool=refuse
         )
         assert server.errors == []
-    assert asked == [("Read", "train.csv"), ("Write", "notes.txt")] and not list(run_dir.rglob("notes.txt"))
+    assert requests == [("Read", "train.csv"), ("Write", "notes.txt")] and not list(run_dir.rglob("notes.txt"))
     assert leaks(run_dir) == [] and clients_left() == [], "the clients of a run go with it"
     assert result.phases_completed == ["phase1", "phase2", *(["phase3"] if paths > 1 else []), "finalization"]
     assert state.phase2_path_statuses == ["completed"] * paths
     assert Path(result.submission_path).read_text(encoding="utf-8").startswith("id,label\n100,")
     calls = sum(brain.calls.values())
     assert len(events(run_dir, ev.AgentFinished)) == calls == state.agent_call_count
-    price, turns = price_of(result.config.model), calls + len(asked)
+    price, turns = price_of(result.config.model), calls + len(requests)
     assert price is not None
     assert result.total_cost_usd == pytest.approx(turns * (1000 * price.input + 100 * price.output) / 1e6)
     assert events(run_dir, ev.RunFinished)[-1].state == "completed"

@@ -202,10 +202,10 @@ async def test_durations_are_those_of_all_processes_and_settings_those_of_the_la
     assert again["phase2_duration_seconds"] >= 0.5
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
     assert quick.events(ev.RunResumed)[-1].config is None
-    for steps, asked in ((2, [0, 0, 0, 1, 2]), (1, [0] * 5)):  # more steps cost only the new ones
+    for steps, calls in ((2, [0, 0, 0, 1, 2]), (1, [0] * 5)):  # more steps cost only the new ones
         agents, more = MindAgents(), config.model_copy(update={"outer_loop_steps": steps})
         result = await quick(more, agents=agents, resume=True)
-        assert [agents.count(name) for name in ("retriever", "init", "merger", "ablation", "coder")] == asked
+        assert [agents.count(name) for name in ("retriever", "init", "merger", "ablation", "coder")] == calls
         assert len(result.phase2_results[0].step_history) == steps == last_config(quick.dir).outer_loop_steps
         resumed = quick.events(ev.RunResumed)[-1]
         assert resumed.config == last_config(quick.dir) and resumed.spent_cost_usd > 0

@@ -243,8 +243,8 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
     details = {**row.phases, "phase2": f"{row.phase2} {', '.join(how for how, _ in row.ended)}".strip()}
     if not row.paths:
         assert result.cost_breakdown["phase2_per_path_cost_usd"] == [0.0, 0.0]
-    said = [(name, *how.partition(" ")[::2], score) for (name, how), score in zip(details.items(), scores, strict=True)]
-    assert quick.ends() == said
+    ends = [(name, *how.partition(" ")[::2], score) for (name, how), score in zip(details.items(), scores, strict=True)]
+    assert quick.ends() == ends
     warnings = list(result.warnings)
     if row.stopped:
         cut = [event.detail for event in quick.events(PhaseFinished) if event.outcome == "cancelled"]
@@ -253,7 +253,7 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
         assert {"time": "--time-limit ", "money": "--max-budget "}[row.stopped] in warnings.pop(0)
     expected = [
         *(f"path-{n} failed: RuntimeError: a bug; it goes on with {row.ended[n][1]}" for n in row.broken),
-        *(f"{name} {outcome}: {detail}" for name, outcome, detail, _ in said if outcome in ("failed", "cancelled")),
+        *(f"{name} {outcome}: {detail}" for name, outcome, detail, _ in ends if outcome in ("failed", "cancelled")),
         *row.warnings,
     ]
     assert [warning[: len(begin)] for warning, begin in zip(warnings, expected, strict=True)] == expected

@@ -117,15 +117,15 @@ class Talkative(Forecaster):
 
     def __init__(self, task: TaskDescription) -> None:
         super().__init__(task, PipelineConfig())
-        self.asked, self.heard = list[tuple[float, float]](), list[str]()
+        self.spent, self.heard = list[tuple[float, float]](), list[str]()
 
     def hear(self, event: ev.AnyEvent) -> None:
         if not isinstance(event, (ev.Forecast, ev.BudgetWarning)):
             self.heard.append(event.kind)
 
     def news(self, *, spent_usd: float, elapsed: float) -> ev.Forecast | None:
-        self.asked.append((spent_usd, elapsed))
-        return ev.Forecast(calls=len(self.asked), scripts=1, cost_usd=spent_usd, seconds=elapsed)
+        self.spent.append((spent_usd, elapsed))
+        return ev.Forecast(calls=len(self.spent), scripts=1, cost_usd=spent_usd, seconds=elapsed)
 
 
 def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: TaskDescription, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: Tas
     first = "forecast, notice, agent_finished, budget_warning, forecast, agent_failed, forecast, script_finished"
     first += ", forecast, phase_finished, forecast, phase_started"
     later = "agent_failed, phase_finished"  # all else waits to be taken over, and none of it is news
-    for asked, new in (([(0.0, 0.0), *[(9.0, 5.0)] * 4], first), ([(9.0, 5.0)], later)):
+    for spent, new in (([(0.0, 0.0), *[(9.0, 5.0)] * 4], first), ([(9.0, 5.0)], later)):
         forecaster = Talkative(task)
         with Journal(path) as journal:
             _tell_forecasts(journal, budget, RunControl(budget, journal, tmp_path), forecaster)
@@ -152,7 +152,7 @@ def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: Tas
                 ]
             for event in happened:
                 journal.record(event)
-        assert forecaster.asked == asked and forecaster.heard == [event.kind for event in happened]
+        assert forecaster.spent == spent and forecaster.heard == [event.kind for event in happened]
         added = [*read_journal(path)][len(written) :]
         assert ", ".join(event.kind for event in added) == new
         written += added

@@ -208,9 +208,9 @@ async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task
     seen = task.model_copy(update={"data_dir": str(view)})
     calls = quick.events(ev.AgentFinished)
     system = build_system_prompt(seen, gather_facts(seen, settings(scoring="auto"), {}, scored_by_answers=True))
-    asked = [system, *(call.prompt for call in calls)]
-    assert any(shown & set(re.findall(r"\d{9}", prompt)) for prompt in asked), "what scripts print is told"
-    for prompt in asked:
+    prompts = [system, *(call.prompt for call in calls)]
+    assert any(shown & set(re.findall(r"\d{9}", prompt)) for prompt in prompts), "what scripts print is told"
+    for prompt in prompts:
         assert not hidden & set(re.findall(r"\d{9}", prompt)), prompt
         assert str(folder) not in prompt and "answers/" not in prompt
     assert {call.agent for call in calls} >= set(AgentType) - {AgentType.debugger}

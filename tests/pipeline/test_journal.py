@@ -220,21 +220,21 @@ def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_
 
 def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: Path, task: TaskDescription) -> None:
     first = started(task)
-    said: list[ev.AnyEvent] = [
+    decided: list[ev.AnyEvent] = [
         ev.Decided(step="phase1/merge-1/in-time", name="in-time", value=False),
         ev.Decided(step="phase2/path-0/go-on", name="go-on", value=True, reopen=True),
         ev.Decided(step="phase2/path-0/go-on-2", name="go-on", value=False, reopen=True),
         ev.PhaseFinished(step="phase2", phase="phase2", outcome="cancelled"),
     ]
-    write(path, first, reply("phase1/retriever"), reply("phase2/path-0/t-0/coder"), *said)
+    write(path, first, reply("phase1/retriever"), reply("phase2/path-0/t-0/coder"), *decided)
     with Journal(path) as journal:
-        assert [journal.decision(event.step) for event in said[:3]] == [False, True, False]
+        assert [journal.decision(event.step) for event in decided[:3]] == [False, True, False]
         assert journal.refused("in-time") == ["phase1/merge-1/in-time"] and journal.decision("phase3/go-on") is None
         assert [journal.phase(name) for name in ("phase1", "phase2", "phase3")] == ["begun", "cancelled", ""]
         journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0))
         assert journal.decision("phase2/path-0/go-on-2") is False, "under the same limits the clock says the same"
         journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, config=first.config))
-        assert [journal.decision(event.step) for event in said[:3]] == [False, True, None]
+        assert [journal.decision(event.step) for event in decided[:3]] == [False, True, None]
         assert journal.phase("phase2") == "begun"
 
 

@@ -65,8 +65,8 @@ def test_what_would_hang_or_fill_the_memory_is_refused_by_name(
     make(data_dir / name)
     for command in (["init", str(data_dir)], ["run", str(data_dir), "--model", "offline", "-o", str(tmp_path / "run")]):
         assert main(command) == 1
-        said = capsys.readouterr().err.strip().splitlines()[-1]
-        assert "odd.csv" in said and word in said
+        line = capsys.readouterr().err.strip().splitlines()[-1]
+        assert "odd.csv" in line and word in line
     with pytest.raises(ConfigError, match=word):
         setup.check_inputs(task, PipelineConfig())
     assert DataFolder(data_dir).digest()  # not a hang either, should one come later
@@ -242,8 +242,8 @@ def test_libraries_are_looked_for_by_no_program_of_the_current_folder(planted: P
     code += "except OSError as error:\n    print(error)"
     hide = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind /dev/null /etc/ld.so.cache && exec "$@"']
     words = [*hide, "sh", sys.executable, "-I", "-c", code]
-    said = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert said.stdout.strip().isdigit() or "apt install libseccomp2" in said.stdout
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().isdigit() or "apt install libseccomp2" in done.stdout
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
@@ -299,7 +299,7 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
     rich, bare = (setup.gather_facts(task, PipelineConfig(**parts), THERE) for parts in ({}, {"briefing": ()}))
     assert "size" in rich.brief and rich.knowledge and rich.share is not None
     assert (bare.brief, bare.knowledge, bare.share) == ("", "", None), "each part can be switched off"
-    prompts, asked = set[str](), set[str]()
+    prompts, fingerprints = set[str](), set[str]()
     for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
         config = PipelineConfig(script_memory_gb=memory)
         with Journal(tmp_path / "journal.jsonl") as journal:
@@ -308,8 +308,8 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
             async with setup.connected(task, config, journal, budget, *surroundings) as agents:
                 assert isinstance(agents, AgentClient)
                 prompts.add(agents.system_prompt)
-                asked.add(agents.fingerprint(agent_config(AgentType.coder)))
-    assert (len(prompts), len(asked)) == (3, 1)
+                fingerprints.add(agents.fingerprint(agent_config(AgentType.coder)))
+    assert (len(prompts), len(fingerprints)) == (3, 1)
 
 
 def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packages: str) -> RunStarted:
@@ -330,10 +330,10 @@ async def test_a_resumed_run_keeps_its_packages_and_names_changes(task: TaskDesc
     assert opened(begun, resume=False) == (begun.interpreter, [])
     assert opened(begun, resume=True) == (begun.interpreter, [])
 
-    kept, said = opened(_begun(task, config, "1.1", numpy="2.0", pandas="2.2", Torch="2.9"), resume=True)
+    kept, notes = opened(_begun(task, config, "1.1", numpy="2.0", pandas="2.2", Torch="2.9"), resume=True)
     assert kept == begun.interpreter
-    assert "begun by mle-star 1.0, this is 1.1: steps that it asks for in other words are done" in said[0]
-    assert "(numpy 2.0 instead of 1.26, Torch 2.9 is new, xgboost is gone)" in said[1] and len(said) == 2
+    assert "begun by mle-star 1.0, this is 1.1: steps that it asks for in other words are done" in notes[0]
+    assert "(numpy 2.0 instead of 1.26, Torch 2.9 is new, xgboost is gone)" in notes[1] and len(notes) == 2
 
     elsewhere = _begun(task, config, "1.0", **{f"package{number}": "1" for number in range(7)})
     few = "(numpy is gone, package0 1 is new, package1 1 is new and 7 more): what is recorded counts"
@@ -341,8 +341,8 @@ async def test_a_resumed_run_keeps_its_packages_and_names_changes(task: TaskDesc
 
     other = elsewhere.model_copy(update={"config": config.model_copy(update={"python": "/usr/bin/other"})})
     for _ in range(2):
-        kept, said = opened(other, resume=True)
-        assert kept == other.interpreter and len(said) == 3, "another interpreter was asked for: nothing has changed"
+        kept, notes = opened(other, resume=True)
+        assert kept == other.interpreter and len(notes) == 3, "another interpreter was asked for: nothing has changed"
 
 
 def test_a_file_that_breaks_in_the_middle_ends_nothing(task: TaskDescription, tmp_path: Path) -> None:
@@ -357,8 +357,8 @@ def test_a_file_that_breaks_in_the_middle_ends_nothing(task: TaskDescription, tm
     odd = task.model_copy(update={"data_dir": str(folder)})
     with Journal(tmp_path / "journal.jsonl") as journal:
         assert setup.prepare_holdout(odd, PipelineConfig(), tmp_path / "run", journal) is None
-        (said,) = [event for event in journal.events if isinstance(event, HoldOutPrepared)]
-    assert "train.jsonl" in said.why_not and "cannot be read" in said.why_not
+        (event,) = [event for event in journal.events if isinstance(event, HoldOutPrepared)]
+    assert "train.jsonl" in event.why_not and "cannot be read" in event.why_not
 
 
 def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_heard_once(tmp_path: Path) -> None:

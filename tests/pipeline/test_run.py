@@ -81,9 +81,9 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.Task
     agents = MindAgents()
     for changes, config, words in wrong:
         refused = task.model_copy(update=changes) if isinstance(changes, dict) else changes
-        for asked in (agents, None):
+        for given in (agents, None):
             with pytest.raises(ValueError, match=words):
-                await run_pipeline(refused, config, agents=asked, run_dir=tmp_path / "run")
+                await run_pipeline(refused, config, agents=given, run_dir=tmp_path / "run")
     with pytest.raises(CredentialError, match="ANTHROPIC_API_KEY"):
         await run_pipeline(task, settings(), run_dir=tmp_path / "run")
     assert agents.calls == [] and not (tmp_path / "run").exists()

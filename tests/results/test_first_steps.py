@@ -81,9 +81,9 @@ def test_one_csv_becomes_predictions_with_three_commands(tmp_path: Path) -> None
     call(str(fresh / "bin/python"), "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", str(ROOT))
     assert (fresh / "bin" / "mle-star").is_file() and sys.prefix != str(fresh)
     small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1"]
-    told = call("mle-star", "run", "houses.csv", "--target", "price", "--model", "offline", *small)
+    output = call("mle-star", "run", "houses.csv", "--target", "price", "--model", "offline", *small)
     for words in ("rows are held back to score by", "a guess until the first script has run", "next: mle-star predict"):
-        assert words in told
+        assert words in output
     call("mle-star", "predict", "latest", "new.csv", "--output", "out.csv")
     with (home / "out.csv").open(newline="") as stream:
         prices = [float(row["price"]) for row in csv.DictReader(stream)]

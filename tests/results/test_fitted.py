@@ -39,14 +39,14 @@ class Watching(LevelExecutor):
         return await super().run(request)
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_only_the_final_run_has_a_folder_to_fit_in_and_it_is_kept(asked: bool, label_run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [True, False])
+def test_only_the_final_run_has_a_folder_to_fit_in_and_it_is_kept(kept: bool, label_run: Run, tmp_path: Path) -> None:
     mind, ran = MindAgents(), Watching()
-    parts = [name for name in PipelineConfig().briefing if asked or name != "model"]
+    parts = [name for name in PipelineConfig().briefing if kept or name != "model"]
     config = settings(M=1, T=1, K=1, L=1, briefing=parts)
     run_pipeline_sync(label_run.result.task, config, run_dir=tmp_path / "run", agents=mind, executor=ran, console=False)
-    assert len(ran.found) > 2 and ran.found == [False] * (len(ran.found) - 1) + [asked]
-    assert RunFolder(tmp_path / "run").model.is_dir() == asked
+    assert len(ran.found) > 2 and ran.found == [False] * (len(ran.found) - 1) + [kept]
+    assert RunFolder(tmp_path / "run").model.is_dir() == kept
 
 
 def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,14 +28,14 @@ CONFIG = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cp
 
 async def scripted(task: TaskDescription, config: PipelineConfig, **options: Any) -> FinalResult:
     """The pipeline with a scripted mind, which does what the first words of the task's description say."""
-    run_dir, asked = Path(options["run_dir"]), 0
+    run_dir, calls = Path(options["run_dir"]), 0
     with run_dir.with_suffix(".hosts").open("a") as stream:
         stream.write(f"{os.getpid()}\n")
 
     async def before(label: str, agent: str) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 5 and len(hosts(run_dir)) == 1:
+        nonlocal calls
+        calls += 1
+        if calls == 5 and len(hosts(run_dir)) == 1:
             if task.description.startswith("die"):
                 os.kill(os.getpid(), signal.SIGKILL)
             if task.description.startswith("wait"):
@@ -67,8 +67,8 @@ async def test_each_run_is_an_actor_and_a_lost_one_costs_no_more(task: TaskDescr
     assert len(events(lost, RunResumed)) == 1 and all(event.result.machine for event in events(calm, ScriptFinished))
     assert len(events(calm, AgentFinished)) == len(events(lost, AgentFinished))
     results = [FinalResult.model_validate_json((folder / "result.json").read_text()) for folder in (calm, lost)]
-    told = [{name: value for name, value in story(one).items() if name != "task"} for one in results]
-    assert told[0] == told[1]
+    stories = [{name: value for name, value in story(one).items() if name != "task"} for one in results]
+    assert stories[0] == stories[1]
     assert sorted(path.name for path in (tmp_path / "c").glob(".sign*")) == []
 
 

@@ -91,18 +91,18 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
         "code": "003", "day": "2024-04-04", "moment": "2024-05-05 00:00:00", "size": "", "weight": "0.375",
         "rooms": "3", "open": "False", "words": "",
     }  # fmt: skip
-    told = FRAME.assign(day=FRAME["day"].dt.strftime("%d.%m.%Y"), moment=FRAME["moment"].dt.strftime("%d/%m/%Y %H:%M"))
-    told.to_csv(tmp_path / "train.csv", index=False)
+    dated = FRAME.assign(day=FRAME["day"].dt.strftime("%d.%m.%Y"), moment=FRAME["moment"].dt.strftime("%d/%m/%Y %H:%M"))
+    dated.to_csv(tmp_path / "train.csv", index=False)
     zoned = FRAME.assign(moment=FRAME["moment"].dt.tz_localize("Europe/Paris"))
     for frame in (FRAME, zoned):
         texts = texts_of(frame, looked_at(tmp_path / "train.csv"))
-        assert (list(texts["day"]), list(texts["moment"])) == (list(told["day"]), list(told["moment"]))
+        assert (list(texts["day"]), list(texts["moment"])) == (list(dated["day"]), list(dated["moment"]))
     with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):
         texts_of({"size": [1]}, table)
 
 
 @pytest.mark.parametrize(
-    ("labels", "said", "expected"),
+    ("labels", "cells", "expected"),
     [
         (["None", "Mild", "Severe"], ["None", "Mild", "None"], ["None", "Mild", "None"]),
         (["None", "Mild"], ["None", "None", "None"], ["None", "None", "None"]),
@@ -113,9 +113,9 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
         (["1.5", "2.25"], ["3.5", "", "4"], [3.5, None, 4.0]),
     ],
 )
-def test_answers_come_back_as_written(labels: list[str], said: list[str], expected: list[Any], tmp_path: Path) -> None:
+def test_answers_come_back_as_written(labels: list[str], cells: list[str], expected: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "submission.csv"
-    path.write_text("id;label\n" + "".join(f"00{i};{cell}\n" for i, cell in enumerate(said)), encoding="utf-8")
+    path.write_text("id;label\n" + "".join(f"00{i};{cell}\n" for i, cell in enumerate(cells)), encoding="utf-8")
     answers = read_answers(path, ";", "id", {"label": labels})
     assert list(answers["id"]) == ["000", "001", "002"]
     assert [None if cell != cell else cell for cell in answers["label"]] == expected

@@ -95,8 +95,8 @@ def test_messages_call_the_users_file_by_its_name(place: Path, capsys: Captured)
         (["houses.xlsx", "--target", "price"], 0),
     ]:
         assert main(["run", *words, "--model", "offline", "--dry-run"]) == code
-        said = capsys.readouterr().err
-        assert words[0] in said and "train.csv" not in said
+        err = capsys.readouterr().err
+        assert words[0] in err and "train.csv" not in err
     with pytest.raises(ConfigError, match=r"the data frame: no column 'prize'"):
         fit(pandas.read_csv("houses.csv"), "prize", model="offline")
     frame = pandas.read_csv("houses.csv")
@@ -113,12 +113,12 @@ def test_the_sheet_with_the_target_is_read_and_the_others_are_named(place: Path,
     words = ["run", "book.xlsx", "--model", "offline", "--dry-run"]
     for target in (["--target", "price"], []):
         assert main([*words, *target]) == 0
-        said = capsys.readouterr().err
-        assert "book.xlsx: sheet 'Houses' is read; not read: 'Read me', 'Codes'" in said
-        assert "90 rows of 3 columns" in said and "predict price" in said
+        err = capsys.readouterr().err
+        assert "book.xlsx: sheet 'Houses' is read; not read: 'Read me', 'Codes'" in err
+        assert "90 rows of 3 columns" in err and "predict price" in err
     assert main([*words, "--target", "prize"]) == 1
-    said = capsys.readouterr().err
-    assert "no sheet has a column 'prize'" in said and "'Houses' (rooms, kind, price)" in said and "'Read me'" in said
+    err = capsys.readouterr().err
+    assert "no sheet has a column 'prize'" in err and "'Houses' (rooms, kind, price)" in err and "'Read me'" in err
 
 
 def test_what_is_said_beside_the_data_reaches_the_agents_without_a_task_file(tmp_path: Path) -> None:

@@ -134,8 +134,8 @@ def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, cap
     evil = tmp_path / "evil"
     evil.write_text(f'#!/bin/sh\ntouch {tmp_path}/ran\nexec {sys.executable} "$@"\n', encoding="utf-8")
     evil.chmod(0o755)
-    asked: dict[str, object] = {"python": str(evil), "model_caches": [str(tmp_path)], "allow_network": True}
-    moved = rewritten(house_run, tmp_path / "moved", config=asked).path
+    settings: dict[str, object] = {"python": str(evil), "model_caches": [str(tmp_path)], "allow_network": True}
+    moved = rewritten(house_run, tmp_path / "moved", config=settings).path
     executor = FixedExecutor(exit_code=1)
     with pytest.raises(ExecutionError, match="failed on these rows"):
         load_model(moved, executor=executor).predict(NEW)
@@ -144,7 +144,7 @@ def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, cap
     export_run(moved, tmp_path / "out")
     assert not (tmp_path / "ran").exists()
     lines = [record.getMessage() for record in caplog.records if "MLE_STAR_ALLOW_NETWORK" in record.getMessage()]
-    assert len(lines) == 3 and all(name in line and "\n" not in line for line in lines for name in asked)
+    assert len(lines) == 3 and all(name in line and "\n" not in line for line in lines for name in settings)
     monkeypatch.setenv("MLE_STAR_PYTHON", str(evil))
     chosen = load_model(moved).config
     assert (chosen.python, chosen.allow_network, chosen.model_caches) == (str(evil), False, ())

@@ -380,16 +380,16 @@ def try_one(function, w):
     if (pid := os.fork()) == 0:
         try:
             answer = function({**w, "mine": [inner, outer]})
-            said = f"open: {answer!r}" if answer else "held: nothing found"
+            line = f"open: {answer!r}" if answer else "held: nothing found"
         except BaseException as error:
-            said = f"held: {type(error).__name__} {error}"
-        os.write(outer, said[:300].encode("utf-8", "backslashreplace"))
+            line = f"held: {type(error).__name__} {error}"
+        os.write(outer, line[:300].encode("utf-8", "backslashreplace"))
         os._exit(0)
     os.close(outer)
     status = os.waitpid(pid, 0)[1]
-    said = os.read(inner, 4096)
+    line = os.read(inner, 4096)
     os.close(inner)
-    return said.decode("utf-8", "replace") or f"held: ended by signal {os.WTERMSIG(status)}"
+    return line.decode("utf-8", "replace") or f"held: ended by signal {os.WTERMSIG(status)}"
 
 
 def main():

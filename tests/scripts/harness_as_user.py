@@ -71,8 +71,8 @@ async def cases():
         encoding = {"PYTHONIOENCODING": "utf-8:backslashreplace"}
         raw = await run(executor, work, code, case.timeout, str(train.parent), **encoding)
         result, sandbox = ex.build_evaluation_result(raw), raw.isolation.sandbox
-        told = ex.debug_text(result) if result.is_error else result.stdout[-1000:]
-        seen[case.name] = {"is_error": result.is_error, "score": result.score, "told": told}
+        text = ex.debug_text(result) if result.is_error else result.stdout[-1000:]
+        seen[case.name] = {"is_error": result.is_error, "score": result.score, "text": text}
         assert [precious.read_text(), train.read_text()] == ["mine", "a\n1\n"], case.name
     left = [path.name for path in Path("/tmp").glob(f"mle-star-*-{os.getpid()}-*")]
     return {"cases": seen, "sandbox": sandbox, "left": left}
@@ -174,9 +174,9 @@ async def attacks():
             write(place / "planted.json", json.dumps({**planted, "leave": leave}))
             raw = await run(executor, place, (HERE / "attacks.py").read_text(), 500, planted["view"])
         key = int(LIBC.syscall(KEYRING[1], 10, ctypes.c_long(-4), b"user", WORD.encode(), 0) > 0)
-        told = {"sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code, "planted": key}
-        told |= {"limits": raw.isolation.limits, "missing": executor.probe().sandbox.missing}
-        return {**told, "results": json.loads(raw.stdout or "{}")}
+        facts = {"sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code, "planted": key}
+        facts |= {"limits": raw.isolation.limits, "missing": executor.probe().sandbox.missing}
+        return {**facts, "results": json.loads(raw.stdout or "{}")}
 
 
 seen = asyncio.run({"sleep": sleep, "cases": cases, "work": work, "attacks": attacks}[MODE]())

@@ -107,8 +107,8 @@ class Work:
         assert Path("input/train.csv").read_text() and os.listdir("input") == ["train.csv"]
 
     def other_programs():
-        said = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, check=True).stdout
-        assert said == "1\n"
+        output = subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True, check=True).stdout
+        assert output == "1\n"
         assert subprocess.run("ls | wc -l && uname -m", shell=True, capture_output=True, check=True).stdout
 
     def questions_about_the_machine():

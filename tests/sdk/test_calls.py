@@ -45,13 +45,13 @@ async def test_a_call_goes_out_as_its_role_says_with_its_steady_part_marked(open
     prompt.steady = len("# A script\n\n")
     async with open_bench(agents=roles) as bench:
         reply = await bench.ask(SUMMARIZE, prompt)
-        (asked,) = bench.brain.requests
-        assert (asked.agent, asked.variant, asked.model, asked.tools) == ("summarize", None, MODEL, ())
-        assert asked.system == bench.agents.system_prompt
-        assert (asked.prompt, reply.text, len(reply.session_id)) == (prompt, "fine", 36)
-        blocks = json.loads(asked.body)["messages"][0]["content"]
+        (request,) = bench.brain.requests
+        assert (request.agent, request.variant, request.model, request.tools) == ("summarize", None, MODEL, ())
+        assert request.system == bench.agents.system_prompt
+        assert (request.prompt, reply.text, len(reply.session_id)) == (prompt, "fine", 36)
+        blocks = json.loads(request.body)["messages"][0]["content"]
         assert next(block["text"] for block in blocks if "cache_control" in block) == "# A script\n\n"
-        assert asked.body.count(b'"cache_control"') <= 4  # more are refused
+        assert request.body.count(b'"cache_control"') <= 4  # more are refused
         await bench.ask(PLANNER)
         sent = json.loads(bench.brain.calls("planner")[-1].body)
         assert sent["model"] == "claude-opus-4-6" and "high" in json.dumps(sent.get("output_config", {}))
@@ -93,15 +93,15 @@ async def test_a_client_has_agents_not_user_settings(open_bench: OpenBench, tmp_
                     registered = set(message.data["agents"])
             (process,) = bench.processes
             words = process.cmdline()
-        asked = bench.brain.requests[0]
+        request = bench.brain.requests[0]
     assert {agent.value for agent in AgentType} <= registered
     pairs = dict(itertools.pairwise(words))
     assert (pairs["--tools"], pairs["--permission-mode"], pairs["--model"]) == ("Read", "bypassPermissions", MODEL)
     assert (pairs["--agent"], pairs["--max-budget-usd"]) == ("extractor", "0.5")
     assert "--setting-sources=" in words and "--strict-mcp-config" in words
-    assert "Latin" not in asked.body.decode() and asked.model == MODEL
-    assert "sk-ant-do-not-send" not in json.dumps(asked.headers)
-    assert not any("evil" in tool for tool in asked.tools)
+    assert "Latin" not in request.body.decode() and request.model == MODEL
+    assert "sk-ant-do-not-send" not in json.dumps(request.headers)
+    assert not any("evil" in tool for tool in request.tools)
 
 
 @pytest.mark.req("REQ-OR-009")
@@ -125,11 +125,11 @@ async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench
     async with open_bench(model="sonnet", client_reuse="clear", options=settings) as bench:
         for _ in range(2):  # the second call of a reused client comes after a real /clear
             await bench.ask(prompt=description)
-            asked = bench.brain.requests[-1]
-            assert asked.prompt == description
-            assert f"# Task\n\n{description}\n\n# Metric" in asked.system
-            assert f'"{hostname}' not in asked.body.decode()
-            assert asked.body.decode().count("<system-reminder>obey") == 2  # in the prompt and in the system prompt
+            request = bench.brain.requests[-1]
+            assert request.prompt == description
+            assert f"# Task\n\n{description}\n\n# Metric" in request.system
+            assert f'"{hostname}' not in request.body.decode()
+            assert request.body.decode().count("<system-reminder>obey") == 2  # in the prompt and in the system prompt
         assert len(bench.brain.requests) == 2
 
 
@@ -222,10 +222,10 @@ async def test_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBen
             bench.brain.always(agent, lambda request: f"I was told: {request.prompt}")
         await asyncio.gather(path(0), path(1))
         assert len(bench.brain.requests) == 2 * rounds
-        for asked in bench.brain.requests:
-            other = 1 - int(asked.prompt.split("-")[1])
-            assert asked.body.decode().count("secret-") == 1
-            assert f"secret-{other}-" not in asked.body.decode()
+        for request in bench.brain.requests:
+            other = 1 - int(request.prompt.split("-")[1])
+            assert request.body.decode().count("secret-") == 1
+            assert f"secret-{other}-" not in request.body.decode()
 
 
 @pytest.mark.req("REQ-OR-056")
@@ -335,10 +335,10 @@ async def test_json_of_small_models_is_repaired_and_prose_is_asked_for_once_more
             '{"plans": [{"code_block": "x = 1", "plan": "y",},]}',
             '[{"code_block": "x = 1", "plan": "y"}',
         ):
-            asked = len(brain.requests)
+            before = len(brain.requests)
             brain.always("extractor", written)
             assert (await bench.ask(EXTRACTOR)).structured == PLANS
-            assert len(brain.requests) == asked + 1
+            assert len(brain.requests) == before + 1
 
 
 class Block(BaseModel):

@@ -149,7 +149,7 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescri
     assert headings(rich) == ["# Knowledge", *headings(prompt)[:3], "# Data brief", *headings(prompt)[3:]]
     known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
     place = f"The data folder is `{Path(task.data_dir).resolve()}`; scripts see it as `./input`."
-    for text, *said in (
+    for text, *lines in (
         (prompt, task.description, "`accuracy`, `maximize`", place, "- `sample_submission.csv` ("),
         (prompt, "2 (NVIDIA H200, NVIDIA H200), CUDA available", "\nnumpy==1.26.4\nscikit-learn==1.5.0"),
         (poor, "`rmse`, `minimize`", "- GPUs: none"),
@@ -157,7 +157,7 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescri
         (rich, "none, so nothing can be downloaded", "weights at hand: none: `pretrained=True` and"),
         (build_system_prompt(task, dataclasses.replace(FACTS, share=known)), "others: `org/name`, `/models/a.pth`"),
     ):
-        assert [words for words in said if words not in text] == []
+        assert [words for words in lines if words not in text] == []
     plain = [line for line in prompt.splitlines() if line]
     assert [line for line in rich.splitlines() if line in plain] == plain, "what is added stands in lines of its own"
 

@@ -40,7 +40,7 @@ def read_first(tokens: int, written: int = 0) -> BrainReply:
     return BrainReply(tool=ToolCall("Read", {"file_path": "none"}), input_tokens=tokens, output_tokens=written)
 
 
-async def until_asked(bench: Bench, times: int) -> None:
+async def until_requested(bench: Bench, times: int) -> None:
     while len(bench.brain.requests) < times:
         await asyncio.sleep(0.02)
 
@@ -62,7 +62,7 @@ async def test_a_cli_that_dies_costs_a_retry_and_its_answers(open_bench: OpenBen
     async with open_bench() as bench:
         bench.brain.reply_with("extractor", read_first(100_000, 300), HANG, PLANS)
         call = asyncio.create_task(bench.ask(EXTRACTOR))
-        await until_asked(bench, 2)
+        await until_requested(bench, 2)
         bench.processes[0].send_signal(number)
         reply = await call
         assert sum("the connection failed" in note for note in bench.notes) == 1
@@ -133,12 +133,12 @@ async def test_what_no_retry_can_fix_fails_at_once_with_its_reason(open_bench: O
     }
     async with open_bench(client_reuse="clear") as bench:  # the CLI outlives what the API refuses
         for reply, reason in faults.items():
-            spent, asked = charged(bench.server.charges), len(bench.brain.requests)
+            spent, before = charged(bench.server.charges), len(bench.brain.requests)
             bench.brain.always("coder", reply)
             error = await bench.fail()
             assert (error.reason, error.attempts) == (reason, 1)
             assert error.cost_usd == pytest.approx(charged(bench.server.charges) - spent)
-            assert bench.notes == [] and len(bench.brain.requests) - asked <= 4
+            assert bench.notes == [] and len(bench.brain.requests) - before <= 4
             assert reason not in OUTAGE_REASONS or reason == "auth"
 
 
@@ -169,7 +169,7 @@ async def test_a_call_that_hangs_or_is_cancelled_ends_with_the_cost_of_what_was_
         bench.brain.reply_with("extractor", read_first(1000), HANG)
         late: list[float] = []
         call = asyncio.create_task(bench.agents.ask(EXTRACTOR, "go", on_late_cost=late.append))
-        await until_asked(bench, 2)
+        await until_requested(bench, 2)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -247,7 +247,7 @@ async def test_whatever_ends_a_run_leaves_no_process(open_bench: OpenBench, endi
         async with open_bench() as bench:
             bench.brain.always("coder", HANG)
             call = asyncio.create_task(bench.ask())
-            await until_asked(bench, 1)
+            await until_requested(bench, 1)
             assert bench.processes
             benches.append(bench)
             if ending is ZeroDivisionError:

@@ -87,9 +87,9 @@ async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_wh
         result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "the file"}
         messages = [*body()["messages"], {"role": "assistant", "content": first["content"]}]
         await post(server.base_url, messages=[*messages, {"role": "user", "content": [result]}])
-    asked, *_, last = brain.calls("coder")
-    assert (asked.system, asked.prompt, asked.schema) == ("who you are", "the prompt", SCHEMA)
-    assert asked.wants_structured and asked.tools == ("StructuredOutput", "Read")
+    request, *_, last = brain.calls("coder")
+    assert (request.system, request.prompt, request.schema) == ("who you are", "the prompt", SCHEMA)
+    assert request.wants_structured and request.tools == ("StructuredOutput", "Read")
     assert (offered["content"][0]["input"], offered["stop_reason"]) == ({"a": "x"}, "tool_use")
     assert json.loads(not_offered["content"][0]["text"]) == {"a": "x"}
     assert (last.prompt, last.tool_results) == ("the prompt", ("the file",))
@@ -291,10 +291,10 @@ async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() 
 
 
 async def test_the_user_s_proxy_is_used_for_the_service_but_not_locally(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    lines: list[str] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readline()).decode().strip())
+        lines.append((await reader.readline()).decode().strip())
         writer.close()
 
     async with (
@@ -306,7 +306,7 @@ async def test_the_user_s_proxy_is_used_for_the_service_but_not_locally(monkeypa
         for url, status in ((server.base_url, 200), ("https://service.example", 502)):
             async with CredentialProxy(Upstream(url, HEADERS)) as proxy:
                 assert (await post(proxy.base_url, {"x-api-key": proxy.key("coder")})).status == status
-    assert asked == ["CONNECT service.example:443 HTTP/1.1"]
+    assert lines == ["CONNECT service.example:443 HTTP/1.1"]
 
 
 def test_certificates_that_cannot_be_used_are_refused_in_words() -> None:

@@ -41,7 +41,7 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(capsys: Captured, *words: str | Path, code: int = 0) -> str:
+def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:
     """What a command prints; an error is one line, never a traceback."""
     assert main([str(word) for word in words]) == code
     out, err = capsys.readouterr()
@@ -53,7 +53,7 @@ def said(capsys: Captured, *words: str | Path, code: int = 0) -> str:
 
 def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured, monkeypatch: Patch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    lines = {line.split()[0]: line for line in said(capsys, "runs", runs_dir).splitlines()[1:]}
+    lines = {line.split()[0]: line for line in printed(capsys, "runs", runs_dir).splitlines()[1:]}
     states = {"good": "completed", "bad": "failed", "broken-off": "stopped", "damaged": "damaged", LONG: "completed"}
     assert set(lines) == set(states) and all(state in lines[name] for name, state in states.items())
     best, partial = RunStory.of(runs_dir / "good"), RunStory.of(runs_dir / "broken-off")
@@ -61,51 +61,51 @@ def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured
         assert words in lines["good"]
     assert text.money(partial.totals.cost_usd) in lines["broken-off"]
     with Journal(runs_dir / "broken-off" / "journal.jsonl"):
-        (line,) = [line for line in said(capsys, "runs", runs_dir).splitlines() if "broken-off" in line]
+        (line,) = [line for line in printed(capsys, "runs", runs_dir).splitlines() if "broken-off" in line]
         assert "running" in line
         going = said(capsys, "predict", runs_dir / "broken-off", "new.csv", code=1)
         assert "is still running" in going and "resume" not in going
     monkeypatch.chdir(runs_dir.parent)
-    *_, last = json.loads(said(capsys, "runs", "--json"))
+    *_, last = json.loads(printed(capsys, "runs", "--json"))
     assert (last["path"], last["state"]) == (f"runs/{LONG}", "completed") and isinstance(last["score"], float)
-    assert "there is no run in" in said(capsys, "runs", runs_dir / "no-run", code=1)
-    assert "is no folder" in said(capsys, "runs", runs_dir / "nowhere", code=1)
+    assert "there is no run in" in printed(capsys, "runs", runs_dir / "no-run", code=1)
+    assert "is no folder" in printed(capsys, "runs", runs_dir / "nowhere", code=1)
 
 
 def test_show_lists_steps_and_no_script_drives_the_terminal(runs_dir: Path, tmp_path: Path, capsys: Captured) -> None:
     run_dir = runs_dir / "good"
     events = list(read_journal(run_dir / "journal.jsonl"))
     calls, scripts = ([e for e in events if isinstance(e, kind)] for kind in (AgentFinished, ScriptFinished))
-    listed = said(capsys, "show", run_dir)
+    listed = printed(capsys, "show", run_dir)
     assert all(event.step in listed for event in (*calls, *scripts))
     call, script = calls[0], scripts[0]
     assert isinstance(call, AgentFinished) and isinstance(script, ScriptFinished)
-    shown = said(capsys, "show", run_dir, call.step)
+    shown = printed(capsys, "show", run_dir, call.step)
     assert call.prompt in shown and call.text in shown
-    shown = said(capsys, "show", run_dir, script.step)
+    shown = printed(capsys, "show", run_dir, script.step)
     for words in (script.script.rstrip("\n"), script.result.stdout.strip(), text.score(script.result.score)):
         assert words in shown
-    whole = said(capsys, "show", run_dir, "phase2/path-0/t-0/k-1")
+    whole = printed(capsys, "show", run_dir, "phase2/path-0/t-0/k-1")
     for name in ("planner: answered", "coder: answered", "script: ran"):
         assert f"phase2/path-0/t-0/k-1/{name}" in whole
     assert "plan ──" in whole and max(map(len, whole.splitlines())) < 300
-    many = said(capsys, "show", run_dir, "phase2")
+    many = printed(capsys, "show", run_dir, "phase2")
     assert "phase2/path-1/t-2/k-2/coder" in many and "phase1/" not in many and "prompt ──" not in many
-    assert "no step 'phase7'" in said(capsys, "show", run_dir, "phase7", code=1)
+    assert "no step 'phase7'" in printed(capsys, "show", run_dir, "phase7", code=1)
     Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run")
-    shown = said(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
+    shown = printed(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
 
 
 def test_diff_compares_two_scripts_by_step_or_name(runs_dir: Path, capsys: Captured) -> None:
     run_dir = runs_dir / "good"
-    shown = said(capsys, "diff", run_dir, "phase1/candidate-0", "final")
+    shown = printed(capsys, "diff", run_dir, "phase1/candidate-0", "final")
     for line in ("--- phase1/candidate-0/script", '-"""phase1/candidate-0/script"""', '+"""phase3/r-0/script"""'):
         assert line in shown
-    assert "are the same" in said(capsys, "diff", run_dir, "final", "best")
-    assert "candidate-3/script-2" in said(capsys, "diff", run_dir, "phase1/candidate-3", "final")  # after its repair
-    assert "no script ran at 'phase9'" in said(capsys, "diff", run_dir, "phase9", "final", code=1)
-    assert "holds no run" in said(capsys, "diff", runs_dir / "no-run", "a", "b", code=1)
+    assert "are the same" in printed(capsys, "diff", run_dir, "final", "best")
+    assert "candidate-3/script-2" in printed(capsys, "diff", run_dir, "phase1/candidate-3", "final")  # after its repair
+    assert "no script ran at 'phase9'" in printed(capsys, "diff", run_dir, "phase9", "final", code=1)
+    assert "holds no run" in printed(capsys, "diff", runs_dir / "no-run", "a", "b", code=1)
 
 
 def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys: Captured) -> None:
@@ -117,7 +117,7 @@ def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys
     scripts = [event for event in rest if isinstance(event, ScriptFinished)][:2]
     changed = [one.model_copy(update={"script": long(number)}) for number, one in enumerate(scripts)]
     write_journal(tmp_path / "run", [start, *changed])
-    shown = said(capsys, "diff", tmp_path / "run", "phase1/candidate-0", "phase1/candidate-1").splitlines()
+    shown = printed(capsys, "diff", tmp_path / "run", "phase1/candidate-0", "phase1/candidate-1").splitlines()
     first, second = (RunStory.from_events([start, one]) for one in changed)
     for lines in (shown, Comparison.of(first, second).script):
         assert "-depth = 0" in lines and "+depth = 1" in lines
@@ -142,13 +142,13 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
 
 
 def test_a_run_is_found_by_name_beginning_or_as_latest(runs_dir: Path, capsys: Captured, monkeypatch: Patch) -> None:
-    path = Path(said(capsys, "report", runs_dir / "bad").strip())
+    path = Path(printed(capsys, "report", runs_dir / "bad").strip())
     assert path == (runs_dir / "bad" / "report.html").absolute() and "Failed" in path.read_text(encoding="utf-8")
-    assert "line 1" in said(capsys, "report", runs_dir / "damaged", code=1)
-    assert "holds no run" in said(capsys, "report", runs_dir / "no-run", code=1)
+    assert "line 1" in printed(capsys, "report", runs_dir / "damaged", code=1)
+    assert "holds no run" in printed(capsys, "report", runs_dir / "no-run", code=1)
     monkeypatch.chdir(runs_dir.parent)
-    by_folder = said(capsys, "show", runs_dir / "good")
-    assert said(capsys, "show", "good") == said(capsys, "show", "goo") == by_folder
-    assert said(capsys, "report", "latest").strip() == str(runs_dir / LONG / "report.html")
-    assert "may be any of 2 runs: bad, broken-off" in said(capsys, "show", "b", code=1)
-    assert "nope: no such run" in said(capsys, "show", "nope", code=1)
+    by_folder = printed(capsys, "show", runs_dir / "good")
+    assert printed(capsys, "show", "good") == printed(capsys, "show", "goo") == by_folder
+    assert printed(capsys, "report", "latest").strip() == str(runs_dir / LONG / "report.html")
+    assert "may be any of 2 runs: bad, broken-off" in printed(capsys, "show", "b", code=1)
+    assert "nope: no such run" in printed(capsys, "show", "nope", code=1)

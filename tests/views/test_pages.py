@@ -65,12 +65,12 @@ def test_a_report_works_anywhere_with_verdict_and_every_section(run_dir: Path, t
     page = watch(height=700).open(run_dir / "report.html")
     verdict = words(page, ".verdict")
     assert text.score(story.score) in words(page, "h1")
-    for said in (
+    for phrase in (
         "better than the best single model", "An ensemble of 2 refined paths won", "self-reported", "bubblewrap",
         "Completed", text.score(story.first_score), text.money(story.totals.cost_usd),
         str(run_dir / "final" / "submission.csv"),
     ):  # fmt: skip
-        assert said in verdict
+        assert phrase in verdict
     for place in ("h1", ".gain", ".submit", ".tiles"):  # all of it without scrolling
         box = page.locator(place).first.bounding_box()
         assert box is not None and box["y"] + box["height"] <= 700
