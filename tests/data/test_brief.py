@@ -14,8 +14,8 @@ from tests.method.conftest import make_task
 
 def write_task(folder: Path, labels: list[int]) -> None:
     known = [(i, f"{i % 7 / 3:.3f}", "red" if i % 3 else "blue", label) for i, label in enumerate(labels)]
-    asked = [(i, i % 5, "green", None) for i in range(len(labels), len(labels) + 40)]
-    write_split(folder, "id,size,colour,label", [*known, *asked], len(known))
+    new = [(i, i % 5, "green", None) for i in range(len(labels), len(labels) + 40)]
+    write_split(folder, "id,size,colour,label", [*known, *new], len(known))
 
 
 def test_the_brief_names_what_a_script_needs(tmp_path: Path) -> None:

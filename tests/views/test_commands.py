@@ -63,7 +63,7 @@ def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured
     with Journal(runs_dir / "broken-off" / "journal.jsonl"):
         (line,) = [line for line in printed(capsys, "runs", runs_dir).splitlines() if "broken-off" in line]
         assert "running" in line
-        going = said(capsys, "predict", runs_dir / "broken-off", "new.csv", code=1)
+        going = printed(capsys, "predict", runs_dir / "broken-off", "new.csv", code=1)
         assert "is still running" in going and "resume" not in going
     monkeypatch.chdir(runs_dir.parent)
     *_, last = json.loads(printed(capsys, "runs", "--json"))
