@@ -104,8 +104,7 @@ async def run_finalization(
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     """All solutions with a score, best first."""
-    runs = [one for one in run.ledger.runs.values() if one.purpose == "solution" and one.score is not None]
-    latest = {one.script: one for one in runs}
+    latest = {one.script: one for one in run.ledger.ran() if one.score is not None}
     return list(map(_script_of, best_first(latest.values(), lambda one: one.score, run.task.metric_direction)))
 
 

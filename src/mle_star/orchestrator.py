@@ -37,7 +37,7 @@ from mle_star.phase3 import run_phase3
 from mle_star.run import events
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
-from mle_star.run.folder import RunFolder, Spent, fork_run
+from mle_star.run.folder import RunFolder, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
@@ -103,7 +103,7 @@ async def run_pipeline(
         with Journal(folder.journal, secrets=setup.secret_values(os.environ)) as journal, folder.holding_reserve():
             for listener in listeners:
                 journal.subscribe(listener)
-            budget, spent = setup.open_budget(journal, first, resume=resume)
+            budget = setup.open_budget(journal, first, resume=resume)
             state.watch(budget, folder.root, hardware)
             journal.subscribe(state.hear)
             control = RunControl(budget, journal, folder.root)
@@ -128,11 +128,11 @@ async def run_pipeline(
                         shared=RunShared(holdout=holdout, has_test=example is None),
                     )
                     with enter_run(context):
-                        result = await _Pipeline(context, state, control, spent).run()
+                        result = await _Pipeline(context, state, control).run()
                 result = result.model_copy(update={"task": task})
                 if holdout is not None and not result.has_test:
                     example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
-                result = final_result.with_costs(result, budget)
+                result = final_result.with_costs(result, budget.spent)
                 return final_result.write_result(folder, journal, result, example or Path(task.data_dir))
 
 
@@ -195,10 +195,10 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
 class _Pipeline:
     """The phases in order, each with its time and its fallback."""
 
-    def __init__(self, context: RunContext, state: PipelineState, control: RunControl, earlier: Spent) -> None:
+    def __init__(self, context: RunContext, state: PipelineState, control: RunControl) -> None:
         self.context, self.state, self.control = context, state, control
         self.task, self.config, self.budget = context.task, context.config, context.budget
-        self.stages = Stages(context, earlier.by_stage)
+        self.stages = Stages(context)
         self.references = setup.read_references(self.config)
 
     async def run(self) -> FinalResult:

@@ -21,7 +21,7 @@ from mle_star.execution.scoring import surroundings_digest
 from mle_star.models.enums import PhaseName
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
-from mle_star.run.budget import Budget
+from mle_star.run.budget import Budget, Spent
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.timing import FIRST_SECONDS, keep_time_to_run_again, limit_in_run, share_in_run, suggested_seconds
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
@@ -397,7 +397,7 @@ async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: Open
         now[0] = 101.0
         with pytest.raises(BudgetExceeded):
             await ex.execute_in_run(scored(0.1))
-    with open_run(config, executor, budget=Budget(config, clock=lambda: 200.0, spent_seconds=150)):
+    with open_run(config, executor, budget=Budget(config, clock=lambda: 200.0, spent=Spent(by_stage={"": 150}))):
         await ex.execute_in_run(scored(0.1))  # replaying costs no time
     assert len(executor.requests) == 3
 

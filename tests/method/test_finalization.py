@@ -228,7 +228,7 @@ async def test_with_the_money_gone_the_test_script_and_one_repair_are_all_that_i
     with quick(quick_path, max_budget_usd=limit) as run:
         run.agents.cost_usd = cost
         await keep(run, script(0.7), "phase1", "candidate-0")
-        run.context.budget.charge(spent, phase="phase2")
+        run.context.budget.charge(spent, "phase2")
         run.agents.reply("test-subsampling_extract", fenced(BLOCK) if cuts else "There is no subsampling.")
         run.agents.reply("test-subsampling_remove", fenced("rows = everything"))
         run.agents.reply("test", fenced(test))
@@ -251,7 +251,7 @@ async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Pa
         if kept:
             await keep(run, script(0.7), "phase1", "candidate-0")
         now = 4000.0  # the limit is 3600
-        run.context.budget.charge(spent, phase="phase2")
+        run.context.budget.charge(spent, "phase2")
         result = await finalize(run, references=["a post"])
         assert run.agents.log == [] and result.contamination is None
     assert bool(result.submission_path) == kept and (kept or result.final_solution == BEST)
@@ -302,7 +302,7 @@ async def test_what_the_last_script_has_left_is_submitted_beyond_the_limit(quick
         await asyncio.sleep(3)
         return "done"
 
-    stages = Stages(quick_run.context, {})
+    stages = Stages(quick_run.context)
     assert await stages.within(1, late(), "finalization") == "done"
     with pytest.raises(BudgetExceeded):
         await stages.within(1, late(), "phase3")
@@ -336,7 +336,7 @@ async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
         answers = [AgentReply(text="", structured={"verdict": verdict}, cost_usd=cost) for verdict in verdicts]
         run.agents.reply("test-contamination", *answers)
         if cost > 1:
-            run.context.budget.charge(1.0, phase="phase2")
+            run.context.budget.charge(1.0, "phase2")
         result = await finalize(run, references=references)
         assert (None if result.contamination is None else result.contamination.verdict) == overall
         prompts, given = [call.prompt for call in run.agents.calls("test-contamination")], filter(str.strip, references)

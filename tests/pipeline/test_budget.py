@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from mle_star.errors import BudgetExceeded
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName
-from mle_star.run.budget import LATE_SECONDS, Budget, Call
+from mle_star.run.budget import LATE_SECONDS, Budget, Call, Spent, spent_by
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
-from mle_star.run.folder import spent_by
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
 from tests.ledgers import script_finished
 from tests.pipeline.clock import Clock
@@ -23,7 +22,7 @@ from tests.pipeline.clock import Clock
 
 def ledger(spent_seconds: float = 0.0, phase: PhaseName | None = None, **settings: Any) -> tuple[Budget, Clock]:
     clock = Clock(1000.0)
-    budget = Budget(PipelineConfig(**settings), spent_seconds=spent_seconds, clock=clock)
+    budget = Budget(PipelineConfig(**settings), spent=Spent(by_stage={"": spent_seconds}), clock=clock)
     if phase is not None:
         budget.open_phase(phase)
     return budget, clock
@@ -183,10 +182,10 @@ def test_at_the_money_limit_no_call_is_opened_and_whoever_has_work_under_way_hea
     budget, _ = ledger(max_budget_usd=1.0)
     heard: list[str] = []
     with budget.when_spent(lambda: heard.append("a")), budget.when_spent(lambda: heard.append("b")):
-        budget.charge(0.99, phase="phase1")
+        budget.charge(0.99, "phase1")
         budget.after_call()
         assert heard == []
-        budget.settle(budget.open_call(), 0.02, phase="phase1")
+        budget.settle(budget.open_call(), 0.02, "phase1")
         budget.after_call()
     budget.after_call()  # nobody listens any more
     assert heard == ["a", "b"]
@@ -195,7 +194,7 @@ def test_at_the_money_limit_no_call_is_opened_and_whoever_has_work_under_way_hea
     assert (caught.value.limit, round(caught.value.used, 2), caught.value.allowed) == ("money", 1.01, 1.0)
 
 
-def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_phase_and_by_path() -> None:
+def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_step() -> None:
     few: dict[str, Any] = {"max_budget_usd": 16.0, "num_retrieved_models": 4, "num_parallel_solutions": 2}
     budget, _ = ledger(phase="phase1", **few)
     assert budget.open_call(alone=True).cap_usd == 16.0
@@ -203,23 +202,23 @@ def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_phase_and_by_
     calls = [budget.open_call() for _ in range(4)]
     assert [call.cap_usd for call in calls] == [4.0, 4.0, 4.0, 4.0] and budget.free_usd == 0
     for call in calls:
-        budget.settle(call, 1.0, phase="phase1")
+        budget.settle(call, 1.0, "phase1")
     budget.open_phase("phase2")
     first, second = budget.open_call(), budget.open_call()
     assert [first.cap_usd, second.cap_usd] == [6.0, 6.0]
-    budget.settle(first, 2.0, phase="phase2", path="path-0")
-    budget.settle(second, 4.0, phase="phase2", path="path-1")
-    budget.charge(3.0, phase="phase2", path="path-0")
-    budget.charge(5.0, phase="phase3", path="")
+    budget.settle(first, 2.0, "phase2/path-0/x")
+    budget.settle(second, 4.0, "phase2/path-1/x")
+    budget.charge(3.0, "phase2/path-0/x")
+    budget.charge(5.0, "phase3")
     assert budget.spent_usd == 18.0
-    assert dict(budget.cost_by_phase) == {"phase1": 4.0, "phase2": 9.0, "phase3": 5.0}
-    assert dict(budget.cost_by_path) == {"path-0": 5.0, "path-1": 4.0}
+    places = ["phase2/path-0/x", "phase2/path-1/x", "phase2/path-0/x", "phase3"]
+    assert budget.spent.charges[4:] == list(zip(places, [2.0, 4.0, 3.0, 5.0], strict=True))
     assert ledger()[0].open_call().cap_usd is None
     for charged, caps in (([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])):
         # near the end twice the usual cost; twice 0.3 is more than what is left, and what is free counts for nothing
         budget, _ = ledger(phase="phase1", max_budget_usd=1.0, num_retrieved_models=4)
         for usd in charged:
-            budget.charge(usd, phase="phase1")
+            budget.charge(usd, "phase1")
         assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in caps] == caps
 
 
@@ -244,7 +243,7 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
             if step == "cancel":
                 budget.give_up(call)
             beyond += overshoot if part > 0.5 else 0.0
-            budget.settle(call, call.cap_usd * part + (overshoot if part > 0.5 else 0.0), phase="phase1")
+            budget.settle(call, call.cap_usd * part + (overshoot if part > 0.5 else 0.0), "phase1")
         caps = sum(call.cap_usd or 0.0 for call in under_way)
         assert budget.spent_usd + caps <= 10.0 + beyond + 1e-9
         assert budget.free_usd <= max(10.0 - budget.spent_usd - caps, 0.0) + 1e-9
@@ -252,18 +251,18 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
 
 async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_back_or_were_given_up_long_ago() -> None:
     budget, _ = ledger(phase="phase2", max_budget_usd=1.0, num_parallel_solutions=2)
-    budget.charge(0.5, phase="phase1")
+    budget.charge(0.5, "phase1")
     first = budget.open_call()
     waiting = asyncio.create_task(budget.wait_for_money())
     await asyncio.sleep(0)
     assert first.cap_usd == 0.5 and not waiting.done()
-    budget.settle(first, 0.1, phase="phase2")
+    budget.settle(first, 0.1, "phase2")
     await waiting
     assert budget.open_call().cap_usd == pytest.approx(0.4)
 
     budget, clock = ledger(phase="phase2", max_budget_usd=1.0, num_parallel_solutions=2)
     for _ in range(5):
-        budget.charge(0.1, phase="phase1")
+        budget.charge(0.1, "phase1")
     old, new = budget.open_call(), budget.open_call()
     budget.give_up(old)
     clock.now += LATE_SECONDS - 0.01
@@ -272,19 +271,19 @@ async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_ba
     budget.give_up(new)
     await budget.wait_for_money()
     assert budget.free_usd == pytest.approx(old.cap_usd) == pytest.approx(0.25)
-    budget.settle(old, 0.05, phase="phase2")  # its cost became known after all
+    budget.settle(old, 0.05, "phase2")  # its cost became known after all
     assert budget.spent_usd == pytest.approx(0.55)
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_and_with_money_it_is_whole() -> None:
     budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
-    budget.charge(9.0, phase="phase2")
+    budget.charge(9.0, "phase2")
     budget.open_script()
     budget.open_finalization()
     assert not budget.degraded and budget.open_call().cap_usd == 1.0
     budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
-    budget.charge(10.0, phase="phase2")
+    budget.charge(10.0, "phase2")
     with pytest.raises(BudgetExceeded, match="money spent: 10 of 10"):
         budget.open_script()
     budget.open_phase("finalization")
@@ -294,7 +293,7 @@ def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_an
     for _ in range(2):
         call = budget.open_call()
         assert call.cap_usd == 0.5
-        budget.settle(call, 0.5, phase="finalization")
+        budget.settle(call, 0.5, "finalization")
     budget.check()  # a script may still run
     with pytest.raises(BudgetExceeded):
         budget.open_call()
@@ -304,18 +303,18 @@ def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_an
 def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limit_that_was_reached() -> None:
     budget, clock = ledger(max_budget_usd=10.0, time_limit_seconds=100)
     budget.set_phase_deadline(70.26)
-    budget.charge(7.99, phase="phase1")
+    budget.charge(7.99, "phase1")
     clock.now += 79
     assert budget.new_warnings() == []
-    budget.charge(0.51, phase="phase1")
+    budget.charge(0.51, "phase1")
     assert [facts(one) for one in budget.new_warnings()] == [("money", 8.5, 10.0)]
     clock.now += 1
     assert [facts(one) for one in budget.new_warnings()] == [("time", 80.0, 100.0)]
-    budget.charge(1.0, phase="phase1")
+    budget.charge(1.0, "phase1")
     assert budget.new_warnings() == []
     clock.now += 0.04
     assert facts(budget.over()) == ("time", 80.0, 70.3)
-    budget.charge(1.0, phase="phase2")
+    budget.charge(1.0, "phase2")
     assert facts(budget.over()) == ("money", 10.5, 10.0)
     budget.open_finalization()
     assert budget.over().limit == "time"  # on the reserve, only time is left to run out

@@ -141,7 +141,7 @@ def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: Tas
             _tell_forecasts(journal, budget, RunControl(budget, journal, tmp_path), forecaster)
             if not happened:
                 now[0] = 5.0
-                budget.charge(9.0, phase="phase1")
+                budget.charge(9.0, "phase1")
                 happened = [
                     ev.Notice(message="hello"),
                     call(),

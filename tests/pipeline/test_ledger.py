@@ -36,7 +36,7 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
     def compare(event: ev.AnyEvent) -> None:
         run = active_run()
         early = isinstance(event, (ev.Forecast, ev.BudgetWarning))  # before the ledger has heard what caused them
-        if run is not None and run.shared.ledger is not None and not early:
+        if run is not None and not early:
             compared.append(facts(run.ledger) == facts(Ledger.of(heard)))
         heard.append(event)
 
@@ -45,8 +45,10 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
     journal = quick.dir / "journal.jsonl"
     assert facts(Ledger.of(read_journal(journal))) == facts(Ledger.of(heard))
     with Journal(journal) as opened:
-        resumed = Ledger.following(opened, MetricDirection.maximize)
-        assert facts(resumed) == facts(Ledger.of(heard))
+        resumed, anew = Ledger(), Ledger()
+        resumed.follow(opened, MetricDirection.maximize)
+        anew.follow(opened, MetricDirection.maximize, anew=True)
+        assert facts(resumed) == facts(Ledger.of(heard)) and not anew.runs
         best = resumed.best()
         assert best is not None and "level" in resumed.text(best.script)
     tries = [entry.where for entry in tried(resumed) if entry.step and entry.step[0] == 0]

@@ -303,7 +303,7 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
     for found, memory, resume in ((THERE, 16, False), (HERE, 16, True), (HERE, 32, True)):
         config = PipelineConfig(script_memory_gb=memory)
         with Journal(tmp_path / "journal.jsonl") as journal:
-            budget, _ = setup.open_budget(journal, setup.first_event(task, config, found, Isolation()), resume=resume)
+            budget = setup.open_budget(journal, setup.first_event(task, config, found, Isolation()), resume=resume)
             surroundings = found, "http://127.0.0.1:9", None, task.data_dir, False
             async with setup.connected(task, config, journal, budget, *surroundings) as agents:
                 assert isinstance(agents, AgentClient)

@@ -174,7 +174,7 @@ async def test_cost_is_counted_once_by_path_and_total(open_bench: OpenBench, cap
         given = []
         for label in ("path-0", "path-1", "path-1"):
             given.append(await bench.ask(label=label))
-            budget.charge(given[-1].cost_usd, phase="phase2", path=label)  # as the run does
+            budget.charge(given[-1].cost_usd, f"phase2/{label}")  # as the run does
         bench.brain.always("extractor", BrainReply(structured=PLANS, input_tokens=10_000, output_tokens=0))
         given.append(await bench.ask(EXTRACTOR, label="path-1"))
         assert [reply.cost_usd for reply in given] == pytest.approx([0.0045, 0.009, 0.0405, 0.03])

@@ -74,7 +74,7 @@ async def keep_best(run: RunContext) -> None:
 
 async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
-        best, shown, folder = run.ledger.best(), run.ledger.announced, RunFolder(run.run_dir)
+        best, shown, folder = run.ledger.best(), run.reached.announced, RunFolder(run.run_dir)
         new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script))
         if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))

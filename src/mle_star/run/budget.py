@@ -6,18 +6,22 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mle_star.data.place import read_mapping
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.models import PhaseTimeBudget, PipelineConfig
-from mle_star.models.enums import ORDER, PHASES, PhaseName, traits_of
+from mle_star.models.enums import ORDER, PHASES, PhaseName, phase_of, traits_of
+from mle_star.run import events
 from mle_star.run.events import BudgetWarning
 
+CLOCK_SLACK = 600.0
+"""Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 STUDY_SHARE = 0.2
 MOST_AGAIN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
@@ -44,20 +48,84 @@ class Call:
     given_up_at: float | None = None  # cancelled: its cost is still to come
 
 
-# --- the run -----------------------------------------------------------------------------------------------
+# --- what was spent ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Spent:
+    """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts.
+
+    An event that is heard again changes nothing.
+    """
+
+    charges: list[tuple[str, float]] = field(default_factory=list)
+    """Step and US dollars of every call."""
+    by_stage: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds at work in each phase (`phase2`), each path (`phase2/path-0`), and, without a name, in the run."""
+    last: dict[str, datetime] = field(default_factory=dict)
+    """When each of them was last heard of in this process of the run."""
+    _begun: datetime | None = None
+    _heard: set[tuple[str, str, datetime]] = field(default_factory=set)
+
+    def hear(self, event: events.AnyEvent) -> None:
+        """Count the time up to an event, and its cost."""
+        if (key := (event.kind, event.step, event.at)) in self._heard:
+            return
+        self._heard.add(key)
+        if isinstance(event, (events.RunStarted, events.RunResumed)):
+            self._begun, self.last = event.at, {"": event.at}
+        elif self._begun is not None and event.at >= self._begun:  # earlier ones come from the run it grew out of
+            for stage in _stages_of(event):
+                gap = (event.at - self.last.setdefault(stage, event.at)).total_seconds()
+                self.by_stage[stage] += _believable(gap, event)
+                self.last[stage] = event.at if gap > 0 or gap < -CLOCK_SLACK else self.last[stage]
+        if isinstance(event, (events.AgentFinished, events.AgentFailed)):
+            self.charges.append((event.step, event.cost_usd))
+
+    @property
+    def seconds(self) -> float:
+        """At work in all."""
+        return self.by_stage.get("", 0.0)
+
+    @property
+    def usd(self) -> float:
+        """The cost of all calls."""
+        return sum(usd for _, usd in self.charges)
+
+
+def spent_by(recorded: Iterable[events.AnyEvent]) -> Spent:
+    """What the processes of a run have used up so far."""
+    spent = Spent()
+    for event in recorded:
+        spent.hear(event)
+    return spent
+
+
+def _believable(gap: float, event: events.AnyEvent) -> float:
+    """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
+    script = event.result if isinstance(event, events.ScriptFinished) else None
+    timed = getattr(event, "seconds", None) if script is None else script.duration_seconds
+    measured = float(timed or 0.0)
+    return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
+
+
+def _stages_of(event: events.AnyEvent) -> list[str]:
+    """The run itself, the phase and the path that an event belongs to."""
+    parts = event.step.split("/")
+    stages = ["", parts[0]] if phase_of(parts[0]) else [""]
+    return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
+
+
+# --- what may be spent -------------------------------------------------------------------------------------
 
 
 class Budget:
-    """What may be spent, what was spent, and by whom. `clock` counts seconds; those of earlier processes are given."""
+    """What may be spent, and what was. `clock` counts seconds; what earlier processes have `spent` is given."""
 
     def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        spent_seconds: float = 0.0,
-        spent_usd: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, config: PipelineConfig, *, spent: Spent | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.spent = spent or Spent()
         self.time_limit = float(config.time_limit_seconds)
         self.finish_requested = False
         self.share_end, self.share_seconds = math.inf, math.inf
@@ -65,19 +133,15 @@ class Budget:
         self.has_ensembles = True
         self.phase: PhaseName | None = None
         self._letter, self._shares = config.letter, config.phase_time_budget or PhaseTimeBudget()
-        self._clock, self._started = clock, clock() - spent_seconds
+        self._clock, self._started = clock, clock() - self.spent.seconds
         self._phase_deadline: float | None = None
         self._kept_for_later = 0.0
         self.max_usd = config.max_budget_usd
-        self.spent_usd = spent_usd
-        self.cost_by_phase: dict[str, float] = defaultdict(float)
-        self.cost_by_path: dict[str, float] = defaultdict(float)
         self.degraded = False
         self.short_of_money = False
         """Was something not begun, or ended, because the money was gone?"""
         self._reserve_calls = 0
         self._calls: list[Call] = []
-        self._paid_calls = 0
         self._calls_ended = asyncio.Event()
         self._side_by_side = {
             "phase1": config.num_retrieved_models,
@@ -173,13 +237,14 @@ class Budget:
 
     # --- money ---
 
-    def charge(self, usd: float, *, phase: str, path: str = "") -> None:
+    @property
+    def spent_usd(self) -> float:
+        """Money spent so far, by earlier processes, too."""
+        return self.spent.usd
+
+    def charge(self, usd: float, step: str = "") -> None:
         """Add the cost of one call."""
-        self.spent_usd += usd
-        self._paid_calls += usd > 0
-        self.cost_by_phase[phase] += usd
-        if path:
-            self.cost_by_path[path] += usd
+        self.spent.charges.append((step, usd))
 
     @property
     def free_usd(self) -> float:
@@ -190,7 +255,7 @@ class Budget:
 
     @property
     def _usual_usd(self) -> float:
-        return self.spent_usd / self._paid_calls if self._paid_calls else 0.0
+        return self.spent_usd / max(sum(usd > 0 for _, usd in self.spent.charges), 1)
 
     def _cap(self, *, alone: bool) -> float | None:
         """What a call may cost that begins now: an even share for each that may be under way beside it.
@@ -261,11 +326,11 @@ class Budget:
         if self.money_is_gone and self.phase != "finalization":
             raise self._no_money()
 
-    def settle(self, call: Call, usd: float, *, phase: str, path: str = "") -> None:
-        """The call is over and has cost `usd`."""
+    def settle(self, call: Call, usd: float, step: str = "") -> None:
+        """The call of a step is over and has cost `usd`."""
         if call in self._calls:
             self._calls.remove(call)
-        self.charge(usd, phase=phase, path=path)
+        self.charge(usd, step)
         self._calls_ended.set()
 
     def give_up(self, call: Call) -> None:

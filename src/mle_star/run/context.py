@@ -133,7 +133,8 @@ class RunShared:
     has_test: bool = True
     """Without a hold-out: does the task ask for answers? Else the rows to predict are only an example."""
     ending: Ending = field(default_factory=Ending)
-    ledger: Ledger | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    reached: Ledger = field(default_factory=Ledger)
     scripts: Scripts = field(default_factory=Scripts)
 
 
@@ -155,8 +156,8 @@ class RunContext:
     shared: RunShared = field(default_factory=RunShared)
 
     def __post_init__(self) -> None:
-        if self.shared.ledger is None:
-            self.shared.ledger = Ledger.following(self.journal, self.task.metric_direction)
+        self.shared.ledger.follow(self.journal, self.task.metric_direction)
+        self.shared.reached.follow(self.journal, self.task.metric_direction, anew=True)
 
     @property
     def phase(self) -> str:
@@ -186,9 +187,13 @@ class RunContext:
 
     @property
     def ledger(self) -> Ledger:
-        """What the search has found so far."""
-        assert self.shared.ledger is not None
+        """What the search has found so far, in all processes of the run."""
         return self.shared.ledger
+
+    @property
+    def reached(self) -> Ledger:
+        """What this process has come to, done or taken over from the record."""
+        return self.shared.reached
 
     @property
     def solution_seconds(self) -> float | None:

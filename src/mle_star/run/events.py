@@ -37,11 +37,6 @@ class Event(Frozen):
     at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
     step: str = ""
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What it is known by: a step that is done anew with another script or other data is not what it was."""
-        return getattr(self, "kind", ""), self.step, getattr(self, "digest", "")
-
 
 class Interpreter(Frozen):
     """The Python of a run's scripts: its version, and what it can import."""

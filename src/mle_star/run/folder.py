@@ -6,10 +6,8 @@ import json
 import os
 import shutil
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -20,13 +18,11 @@ from filelock import FileLock, Timeout
 from mle_star.data.place import MARK, RUNS
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.models.enums import phase_of
 from mle_star.models.texts import did_you_mean
 from mle_star.run import events
+from mle_star.run.budget import spent_by
 from mle_star.run.journal import read_journal
 
-CLOCK_SLACK = 600.0
-"""Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 Request = Literal["finish", "stop"]
 _RESULTS = (events.AgentFinished, events.AgentFailed, events.ScriptFinished, events.Decided, events.LeakageChecked)
 """What a run that grows out of another takes over: what was paid for, and what the rest of it rests on."""
@@ -199,59 +195,6 @@ def is_running(run_dir: Path, *, patience: float = 0.0) -> bool:
 
 
 # --- what earlier processes left ---------------------------------------------------------------------------
-
-
-@dataclass
-class Spent:
-    """What the processes of a run have used up so far."""
-
-    charges: list[tuple[str, float]] = field(default_factory=list)
-    """Step and US dollars of every call."""
-    by_stage: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds at work in each phase (`phase2`), each path (`phase2/path-0`), and, without a name, in the run."""
-
-    @property
-    def seconds(self) -> float:
-        """At work in all."""
-        return self.by_stage.get("", 0.0)
-
-    @property
-    def usd(self) -> float:
-        """The cost of all calls."""
-        return sum(usd for _, usd in self.charges)
-
-
-def spent_by(recorded: Iterable[events.AnyEvent]) -> Spent:
-    """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts."""
-    spent = Spent()
-    begin: datetime | None = None
-    last: dict[str, datetime] = {}
-    for event in recorded:
-        if isinstance(event, (events.RunStarted, events.RunResumed)):
-            begin, last = event.at, {"": event.at}
-        elif begin is not None and event.at >= begin:  # earlier ones come from the run it grew out of
-            for stage in _stages_of(event):
-                gap = (event.at - last.setdefault(stage, event.at)).total_seconds()
-                spent.by_stage[stage] += _believable(gap, event)
-                last[stage] = event.at if gap > 0 or gap < -CLOCK_SLACK else last[stage]
-        if isinstance(event, (events.AgentFinished, events.AgentFailed)):
-            spent.charges.append((event.step, event.cost_usd))
-    return spent
-
-
-def _believable(gap: float, event: events.AnyEvent) -> float:
-    """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
-    script = event.result if isinstance(event, events.ScriptFinished) else None
-    timed = getattr(event, "seconds", None) if script is None else script.duration_seconds
-    measured = float(timed or 0.0)
-    return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
-
-
-def _stages_of(event: events.AnyEvent) -> list[str]:
-    """The run itself, the phase and the path that an event belongs to."""
-    parts = event.step.split("/")
-    stages = ["", parts[0]] if phase_of(parts[0]) else [""]
-    return [*stages, "/".join(parts[:2])] if len(parts) > 1 and parts[1].startswith("path-") else stages
 
 
 def first_line(run_dir: Path) -> events.RunStarted:

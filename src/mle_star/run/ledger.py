@@ -163,37 +163,33 @@ class Ledger:
     retrieved: events.ModelsRetrieved | None = None
     studies: dict[str, events.AblationFinished] = field(default_factory=dict)  # by step
     blocks: dict[str, events.BlockChosen] = field(default_factory=dict)  # by step
-    announced: events.BestImproved | None = field(default=None, compare=False)  # the best that this process has told of
-    _reached: set[tuple[str, str, str]] = field(default_factory=set, compare=False)  # by this process, see `Event.key`
+    announced: events.BestImproved | None = None  # the last best score that was told
     _surroundings: str = ""
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
 
     @classmethod
-    def of(
-        cls,
-        recorded: Iterable[AnyEvent],
-        direction: MetricDirection = MetricDirection.maximize,
-        journal: Journal | None = None,
-    ) -> Ledger:
+    def of(cls, recorded: Iterable[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> Ledger:
         """The ledger that these events make."""
-        ledger = cls(direction, _journal=journal)
+        ledger = cls(direction)
         for event in recorded:
             ledger.hear(event)
         return ledger
 
-    @classmethod
-    def following(cls, journal: Journal, direction: MetricDirection) -> Ledger:
-        """The ledger of a run so far, which follows it from now on."""
-        ledger = cls.of(journal.events, direction, journal)
-        ledger.announced, ledger._reached = None, set()
-        journal.subscribe(ledger.hear)
-        return ledger
+    def follow(self, journal: Journal, direction: MetricDirection, *, anew: bool = False) -> None:
+        """Take in what a run has done so far, and follow it from now on; `anew`: without what earlier processes did.
+
+        Such a ledger has what this process has come to. What an earlier one did after that may never come.
+        """
+        if self._journal is None:
+            self.direction, self._journal = direction, journal
+            for event in () if anew else journal.events:
+                self.hear(event)
+            journal.subscribe(self.hear)
 
     # --- from events ---
 
     def hear(self, event: AnyEvent) -> None:
         """Take in an event."""
-        self._reached.add(event.key)
         match event:
             case events.RunStarted():
                 self.direction = event.task.metric_direction
@@ -289,11 +285,17 @@ class Ledger:
         found = [run for run in here if run.step.startswith(place)]
         return [run for run in found if not self.leaks(run.script)] or found
 
+    def ran(self, place: str = "", *, studies: bool = False) -> list[ScriptRun]:
+        """The runs of solutions below `place`, whatever came of them; or those of studies and samples."""
+        here = (run for run in self.runs.values() if run.step.startswith(place))
+        return [run for run in here if (run.purpose != "solution") == studies]
+
     def scored(self, surroundings: str | None = None) -> list[ScriptRun]:
         """The solutions whose answers were scored in these surroundings: other data or hidden rows say nothing here."""
         here = self._surroundings if surroundings is None else surroundings
-        runs = (run for run in self.runs.values() if run.purpose == "solution" and run.surroundings == here)
-        return [run for run in runs if run.result.answers and not run.result.is_error]
+        return [
+            run for run in self.ran() if run.surroundings == here and run.result.answers and not run.result.is_error
+        ]
 
     def bests(self, place: str = "") -> list[ScriptRun]:
         """The runs whose scores were the best when they came."""
@@ -346,26 +348,16 @@ class Ledger:
     @property
     def nodes(self) -> list[SearchNode]:
         """Every attempt, in the order in which the run came to them."""
-        return [self._node(event) for event in self._events.values()]
+        return self.below("")
+
+    def below(self, place: str) -> list[SearchNode]:
+        """Those whose steps begin so."""
+        return [self._node(event) for step, event in self._events.items() if step.startswith(place)]
 
     def analysis(self, path: int | None) -> str:
         """Where the solution of a path errs, as its last study printed it."""
-        found = [one.analysis for one in self.studies.values() if one.path == path and self.has_reached(one)]
+        found = [one.analysis for one in self.studies.values() if one.path == path]
         return next(filter(None, reversed(found)), "")
-
-    def has_reached(self, event: AnyEvent) -> bool:
-        """Has this process come to such an event? What an earlier one did after it may never come."""
-        return event.key in self._reached
-
-    def reached(self, place: str) -> list[SearchNode]:
-        """The attempts below `place` that this process has come to."""
-        return [node for node in self.nodes if node.step.startswith(place) and self.has_reached(node.event)]
-
-    def runs_reached(self, place: str, *, studies: bool = False) -> list[ScriptRun]:
-        """The runs of solutions below `place` that this process has come to; or those of studies and samples."""
-        wanted = (run for run in self.runs.values() if (run.purpose != "solution") == studies)
-        here = [run for run in wanted if run.step.startswith(place)]
-        return [run for run in here if ("script_finished", run.step, run.digest) in self._reached]
 
     def _node(self, event: AnyAttempt) -> SearchNode:
         leak = ""

@@ -138,7 +138,7 @@ def _keep_analysis(call: _Call) -> Slots:
 
 def _analysis(call: _Call) -> Slots:
     """Where the errors are, as the last study of this path printed it."""
-    lines = call.run.ledger.analysis(call.run.path)
+    lines = call.run.reached.analysis(call.run.path)
     return {"lines": fenced(shorten(lines, MAX_ANALYSIS), "text")} if lines else None
 
 

@@ -1,7 +1,4 @@
-"""What the phases have reached, asked of the ledger: results are made of it, and a phase that is cut off leaves it.
-
-Only what this process has done, or taken over from the record, counts.
-"""
+"""What the phases have reached, asked of the ledger: results are made of it, and a phase that is cut off leaves it."""
 
 from __future__ import annotations
 
@@ -31,8 +28,8 @@ def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScr
 
     Any clean script beats one that leaks; one that leaks is given where nothing is known, and marked as such.
     """
-    ledger, direction = current_run().ledger, current_run().task.metric_direction
-    scored = [run for run in ledger.runs_reached(place) if run.score is not None]
+    ledger, direction = current_run().reached, current_run().task.metric_direction
+    scored = [run for run in ledger.ran(place) if run.score is not None]
     clean = [run for run in scored if not ledger.leaks(run.script, phase_of(place))]  # what a later one finds is its
     best = best_of(clean or scored, lambda run: run.score, direction)
     if best is None or best.score is None:
@@ -62,7 +59,7 @@ def _accepted(nodes: list[SearchNode]) -> SolutionScript | None:
 
 def _script(node: SearchNode, **more: object) -> SolutionScript:
     """The script of an attempt as its phase knew it: a leak that a later phase found is that one's to tell."""
-    content, leaking = current_run().ledger.text(node.digest), node.leak == LEAKS
+    content, leaking = current_run().reached.text(node.digest), node.leak == LEAKS
     score = None if leaking else node.event.score
     known = {"content": content, "score": score, "is_executable": score is not None, "leaking": leaking}
     return SolutionScript.model_validate({"phase": kind_of_script(node.step), **known, **more})
@@ -73,15 +70,15 @@ def _script(node: SearchNode, **more: object) -> SolutionScript:
 
 def partial_phase1() -> Phase1Result | None:
     """What Phase 1 had found when it was cut off; None when no candidate has a score."""
-    later = [node for node in current_run().ledger.reached("phase1/") if node.kind != "candidate"]
+    later = [node for node in current_run().reached.below("phase1/") if node.kind != "candidate"]
     s_0 = _accepted(later) or best_reached("phase1/candidate-")
     return None if s_0 is None else phase1_result(s_0)
 
 
 def phase1_result(s_0: SolutionScript) -> Phase1Result:
     """The phase's result; a candidate that never ended stands in it without code and score."""
-    ledger = current_run().ledger
-    nodes = ledger.reached("phase1/")
+    ledger = current_run().reached
+    nodes = ledger.below("phase1/")
     tried = {node.event.index: node for node in nodes if isinstance(node.event, CandidateEvaluated)}
     merges = [node.event for node in nodes if isinstance(node.event, MergeTried)]
     models = [] if ledger.retrieved is None else ledger.retrieved.models
@@ -106,8 +103,8 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
     name = model.model_name
     if node is None:
         return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=name)
-    ledger = current_run().ledger
-    own = ledger.runs_reached(f"{node.step}/")
+    ledger = current_run().reached
+    own = ledger.ran(f"{node.step}/")
     if not own or own[-1].script == node.digest:
         return _script(node, source_model=name)
     content, leaking = ledger.text(own[-1].script), ledger.leaks(own[-1].script, "phase1")
@@ -133,20 +130,19 @@ class OuterStepRecord(Frozen):
 
 def path_history(place: str) -> list[OuterStepRecord]:
     """What each outer step of the path at `place` has left so far; a step without a block was skipped."""
-    ledger, history = current_run().ledger, []
-    nodes = [node for node in ledger.reached(place) if node.kind == "refinement"]
+    ledger, history = current_run().reached, []
     for step, study in ledger.studies.items():
-        if not step.startswith(place) or not ledger.has_reached(study):
+        if not step.startswith(place):
             continue
-        chosen, own = ledger.blocks.get(step), [node for node in nodes if node.step.startswith(f"{step}/")]
-        block = chosen.block if chosen is not None and ledger.has_reached(chosen) else ""
+        chosen, own = ledger.blocks.get(step), ledger.below(f"{step}/")
+        block, plan = ("", "") if chosen is None else (chosen.block, chosen.plan)
         best = _accepted(own)
         history.append(
             OuterStepRecord(
                 outer_step=study.t,
                 ablation_summary=study.summary,
                 code_block=block,
-                plan=chosen.plan if chosen is not None and block else "",
+                plan=plan,
                 inner_loop_attempts=[attempt_of(node.event) for node in own if isinstance(node.event, RefinementTried)],
                 best_score_after_step=study.solution_score if best is None else score_of(best),
                 was_skipped=not block,
@@ -178,8 +174,7 @@ def partial_path(place: str, start: SolutionScript) -> Phase2Result:
     The step that it is in counts as one more step: its attempts so far are kept, and when no script has taken the place
     of `start`, its record says `failed`.
     """
-    nodes = [node for node in current_run().ledger.reached(place) if node.kind == "refinement"]
-    best = best_reached(place, _accepted(nodes) or start) or start
+    best = best_reached(place, _accepted(current_run().reached.below(place)) or start) or start
     nothing = OuterStepRecord(outer_step=0, best_score_after_step=score_of(start), was_skipped=True)
     history = path_history(place) or [nothing]
     found = {"best_score_after_step": score_of(best), "failed": best is start}
@@ -193,7 +188,7 @@ def partial_phase3(place: str, inputs: list[SolutionScript]) -> Phase3Result | N
     """What the rounds at `place` came to when the phase was cut off; None when no ensemble has a score that counts."""
     attempts = [
         EnsembleAttempt(plan=node.event.plan, score=node.score, solution=_script(node, phase=SolutionPhase.ensemble))
-        for node in current_run().ledger.reached(place)
+        for node in current_run().reached.below(place)
         if isinstance(node.event, EnsembleTried)
     ]
     last = best_of(reversed(attempts), lambda attempt: attempt.score, current_run().task.metric_direction)

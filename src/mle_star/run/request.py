@@ -165,7 +165,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any], abou
     started = time.monotonic()
 
     def failed(reason: str, message: str, cost_usd: float) -> None:
-        run.budget.settle(reserved, cost_usd, phase=run.phase, path=run.label)
+        run.budget.settle(reserved, cost_usd, step)
         seconds = time.monotonic() - started
         run.record(AgentFailed(**call, reason=reason, message=message, cost_usd=cost_usd, seconds=seconds))
         run.budget.after_call()
@@ -185,7 +185,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any], abou
     except BaseException:
         run.budget.give_up(reserved)
         raise
-    run.budget.settle(reserved, reply.cost_usd, phase=run.phase, path=run.label)
+    run.budget.settle(reserved, reply.cost_usd, step)
     wording, model = PromptRegistry().hash(agent, call["variant"]), run.config.role(agent).model or run.config.model
     run.record(AgentFinished(**call, template_hash=wording, model=model, **reply.model_dump()))
     run.budget.after_call()

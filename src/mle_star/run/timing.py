@@ -186,7 +186,7 @@ def study_fits(run: RunContext) -> bool:
     """Is there time for a study and a refinement after it, within the share that the studies of a path have?"""
     if not repair_fits(run, "ablation"):
         return False
-    others = run.ledger.runs_reached("/".join((*run.parts[:-1], "")), studies=True)
+    others = run.reached.ran("/".join((*run.parts[:-1], "")), studies=True)
     spent, study = sum(one.seconds for one in others), seconds_for(run, scripts=STUDY_RUNS)
     in_share = spent + study <= run.budget.study_seconds
     return run.config.letter or (in_share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
@@ -215,7 +215,7 @@ def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
         run.budget.has_ensembles = run.decide("ensembles", lambda: takes <= run.budget.ensemble_seconds, reopen=True)
     if run.shared.holdout is not None:
-        solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
+        solutions = run.ledger.ran()
         slowest = max((one.seconds for one in solutions), default=0.0)
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
         run.budget.again_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)

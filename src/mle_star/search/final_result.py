@@ -23,7 +23,7 @@ from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Measure, MetricDirection, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
 from mle_star.run import events
-from mle_star.run.budget import Budget
+from mle_star.run.budget import Spent
 from mle_star.run.context import RunContext
 from mle_star.run.folder import RunFolder, config_of, first_line, write_whole
 from mle_star.run.journal import Journal, read_journal
@@ -45,18 +45,18 @@ def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, flo
     return {**by_phase, "total_duration_seconds": total}
 
 
-def with_costs(result: FinalResult, budget: Budget) -> FinalResult:
+def with_costs(result: FinalResult, spent: Spent) -> FinalResult:
     """The result with the US dollars of each phase and path: calls cut off are charged until the client has closed.
 
     Whatever follows Phase 3 is part of finalization.
     """
     costs: dict[str, Any] = {f"{phase.name}_cost_usd": 0.0 for phase in PHASES}
-    for place, usd in budget.cost_by_phase.items():
-        costs[f"{phase_of(place) or PHASES[-1].name}_cost_usd"] += usd
-    paths = range(result.config.num_parallel_solutions)
-    costs["phase2_per_path_cost_usd"] = [budget.cost_by_path.get(f"path-{index}", 0.0) for index in paths]
-    costs["total_cost_usd"] = budget.spent_usd
-    return result.model_copy(update={"total_cost_usd": budget.spent_usd, "cost_breakdown": costs})
+    for step, usd in spent.charges:
+        costs[f"{phase_of(step) or PHASES[-1].name}_cost_usd"] += usd
+    paths = [f"phase2/path-{index}/" for index in range(result.config.num_parallel_solutions)]
+    costs["phase2_per_path_cost_usd"] = [sum(usd for step, usd in spent.charges if step.startswith(p)) for p in paths]
+    costs["total_cost_usd"] = spent.usd
+    return result.model_copy(update={"total_cost_usd": spent.usd, "cost_breakdown": costs})
 
 
 def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data: Path | None = None) -> FinalResult:
@@ -211,8 +211,8 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     if answers is not None:
         truth = _Truth(holdout.scorer if holdout is not None else _scorer(task), answers)
     found: dict[str, Rescored] = {}
-    for run in ledger.runs.values():
-        if run.purpose == "solution" and not run.result.is_error and (run.result.answers or run.result.submission):
+    for run in ledger.ran():
+        if not run.result.is_error and (run.result.answers or run.result.submission):
             found[run.step] = _of_run(run, ledger.scored(), folder.root, holdout, truth)
     if folder.submission.is_file():
         result = earlier_result(recorded)

@@ -30,10 +30,10 @@ from mle_star.holdout.views import Data
 from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.models.texts import some_of
-from mle_star.run.budget import Budget
+from mle_star.run.budget import Budget, spent_by
 from mle_star.run.context import Agents
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
-from mle_star.run.folder import RunFolder, Spent, config_of, new_run_folder, spent_by
+from mle_star.run.folder import RunFolder, config_of, new_run_folder
 from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.sdk.credentials import SECRET_NAME
@@ -132,17 +132,11 @@ def first_event(
     )
 
 
-def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[Budget, Spent]:
-    """The budget, with everything charged that the journal holds, and that; records that the run begins, or goes on."""
-    clock = asyncio.get_running_loop().time  # by which the phases are waited for, too
+def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
+    """The budget, with everything charged that the journal holds; records that the run begins, or goes on."""
     if journal.started is None and (any(journal.events) or resume):
         raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
     spent, before = spent_by(journal.events), config_of(journal.events)
-    budget = Budget(first.config, spent_seconds=spent.seconds, clock=clock)
-    for step, usd in spent.charges:
-        phase, *rest = step.split("/")
-        label = rest[0] if rest and rest[0].startswith("path-") else "main"
-        budget.charge(usd, phase=phase, path=label)
     if journal.started is None:
         journal.record(first)
     elif resume:
@@ -155,7 +149,7 @@ def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> tuple[B
             journal.record(Notice(level="warning", message=message))
     if journal.failure is not None:  # a run whose first line cannot be written does not begin
         raise journal.failure
-    return budget, spent
+    return Budget(first.config, spent=spent, clock=asyncio.get_running_loop().time)  # phases are waited for by it
 
 
 def _changed_since(journal: Journal, now: RunStarted) -> Iterator[str]:

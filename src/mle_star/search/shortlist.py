@@ -130,7 +130,7 @@ class _Selection:
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
         best = incumbent(holdout, [one for one in scored if not leaked(one.script)] or scored)
         self._reference = None if best is None else answers_of(holdout, run.run_dir, best)
-        solutions = [one for one in run.ledger.runs.values() if one.purpose == "solution"]
+        solutions = run.ledger.ran()
         self._steps = {run.ledger.text(one.script): one for one in solutions}
         self._latest = {one.step: one.script for one in solutions}
         with holdout.scorer.comparing():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +17,6 @@ from mle_star.method.scores import best_first
 from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
-from mle_star.run.budget import Budget
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path
@@ -43,7 +42,7 @@ class Stage:
     def __init__(self, stages: Stages, phase: PhaseName, path: int | None, model: str, digest: str) -> None:
         self._stages, self.phase, self.path = stages, phase, path
         self.step = phase if path is None else f"{phase}/path-{path}"
-        self._began = stages.context.budget.elapsed() - stages.earlier.get(self.step, 0.0)
+        self._began = stages.budget.elapsed() - stages.budget.spent.by_stage.get(self.step, 0.0)
         stages.context.journal.record(PhaseStarted(step=self.step, phase=phase, path=path, model=model, digest=digest))
 
     def ended_by(self, why: Exception | None, *, score: float | None = None) -> None:
@@ -57,7 +56,7 @@ class Stage:
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
-        seconds = self._stages.context.budget.elapsed() - self._began
+        seconds = self._stages.budget.elapsed() - self._began
         if self.path is None:
             self._stages.outcomes[self.phase] = outcome
             self._stages.seconds[self.phase] = seconds
@@ -68,19 +67,14 @@ class Stage:
 
 
 class Stages:
-    """The stages of one run so far. `earlier`: the seconds that earlier processes were at work in each."""
+    """The stages of one run so far."""
 
-    def __init__(self, context: RunContext, earlier: Mapping[str, float]) -> None:
-        self.context, self.earlier = context, earlier
+    def __init__(self, context: RunContext) -> None:
+        self.context, self.budget = context, context.budget
         self.outcomes: dict[PhaseName, Outcome] = {}
         self.seconds: dict[str, float] = {}
         self.warnings: list[str] = []
         self.stop: Stop | None = None
-
-    @property
-    def budget(self) -> Budget:
-        """The run's time and money."""
-        return self.context.budget
 
     def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
         """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""

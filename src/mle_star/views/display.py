@@ -287,8 +287,8 @@ def _progress(story: RunStory) -> Table:
 
 def _facts(story: RunStory, verdict: Verdict, now: datetime) -> Text:
     """Best score, money and time, each with what it is measured against."""
-    since = (now - story.clock.last).total_seconds() if story.clock.last is not None and not story.finished else 0.0
-    elapsed = story.clock.seconds + max(since, 0.0)
+    since = (now - story.spent.last.get("", now)).total_seconds() if not story.finished else 0.0
+    elapsed = story.spent.seconds + max(since, 0.0)
     line = sparkline([best for best in story.best_so_far if best is not None])
     gain, level = verdict.gain
     facts = Text(no_wrap=True, overflow="ellipsis")

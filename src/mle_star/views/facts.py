@@ -1,4 +1,4 @@
-"""The nouns of a run's story: attempts, steps and paths, who is at work, sums, and the clock."""
+"""The nouns of a run's story: attempts, steps and paths, who is at work, and sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mle_star.models.enums import PHASES, phase_of
+from mle_star.models.enums import PHASES
 from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
 
@@ -157,23 +157,3 @@ class Totals:
         else:
             self.input_tokens += one.input_tokens + one.cache_read_tokens + one.cache_write_tokens
             self.output_tokens += one.output_tokens
-
-
-@dataclass
-class RunClock:
-    """Wall-clock time at work, in all and by phase: what lies between two processes of a run does not count."""
-
-    seconds: float = 0.0
-    by_phase: dict[str, float] = field(default_factory=dict)
-    phase: str = ""
-    last: datetime | None = None
-
-    def hear(self, event: events.AnyEvent) -> None:
-        """Count the time up to this event to the phase that it ended in; of one that is heard again, none."""
-        if self.last is None:
-            self.last = event.at if isinstance(event, (events.RunStarted, events.RunResumed)) else None
-        elif event.at > self.last:
-            passed = 0.0 if isinstance(event, events.RunResumed) else (event.at - self.last).total_seconds()
-            self.last, self.phase = event.at, phase_of(event.step) or self.phase
-            self.seconds += passed
-            self.by_phase[self.phase] = self.by_phase.get(self.phase, 0.0) + passed

@@ -76,7 +76,7 @@ class Follower:
             return EVENT_ADAPTER.validate_json(line)
         except ValidationError:
             damage = f"{self.folder.journal.name}, line {self.story.heard + 1}: cannot be read"
-            at = self.story.clock.last or datetime.now(timezone.utc)  # a clock that jumps would count all since then
+            at = self.story.spent.last.get("", datetime.now(timezone.utc))  # later, it would seem that time has passed
             return Notice(at=at, level="error", message=damage)
 
 

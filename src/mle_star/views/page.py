@@ -84,7 +84,7 @@ class Page:
             short=SHORT,
             title=page_title(story, alive),
             home=self.home,
-            written=text.moment(story.clock.last) if story.clock.last else "",
+            written=text.moment(story.spent.last[""]) if story.spent.last else "",
         )
 
     def changes(self, story: RunStory, *, alive: bool = True) -> dict[str, Any]:

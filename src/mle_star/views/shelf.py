@@ -75,7 +75,7 @@ def glance(run_dir: Path) -> Glance:
         metric=story.metric,
         score=story.score,
         cost_usd=end.cost_usd if end else story.totals.cost_usd,
-        seconds=end.seconds if end else story.clock.seconds,
+        seconds=end.seconds if end else story.spent.seconds,
         state=end.state if end else "running" if is_running(run_dir) else "stopped",
         begun=story.started.at.isoformat(),
         stopped_by=story.result.stopped_by if story.result else None,
@@ -219,7 +219,7 @@ def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:
         _pair("State", a.state_title, b.state_title),
         _pair("Model", a.model, b.model),
         _pair("Cost", a.cost, b.cost, _less(first.totals.cost_usd, second.totals.cost_usd)),
-        _pair("Time", a.time, b.time, _less(first.clock.seconds, second.clock.seconds)),
+        _pair("Time", a.time, b.time, _less(first.spent.seconds, second.spent.seconds)),
         _pair("Attempts", str(len(first.attempts)), str(len(second.attempts))),
         _pair("Why", a.why or "–", b.why or "–"),
     ]

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Isolation, Measure, MetricDirection, PipelineConfig, TaskDescription
 from mle_star.run import events
+from mle_star.run.budget import Spent
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, best_score
-from mle_star.views.facts import Call, PathStory, RunClock, ScoredAttempt, StepStory, Totals, Work, path_of
+from mle_star.views.facts import Call, PathStory, ScoredAttempt, StepStory, Totals, Work, path_of
 from mle_star.views.headlines import Headline, headline
 
 T = TypeVar("T")
@@ -55,7 +56,8 @@ class RunStory:
         self.working: dict[str, Work] = {}
         self.notices: dict[tuple[str, str], Remark] = {}
         self.resumed: dict[datetime, events.RunResumed] = {}
-        self.clock = RunClock()
+        self.spent = Spent()
+        """Its time and money, by phase and path."""
         self.news: deque[Headline] = deque(maxlen=LAST_EVENTS)
         self.heard = 0
         self._paths: dict[int, PathStory] = {}
@@ -78,7 +80,7 @@ class RunStory:
         """Hear one more event."""
         self.heard += 1
         self._known.clear()
-        self.clock.hear(event)
+        self.spent.hear(event)
         self.ledger.hear(event)
         self._hear(event)
         if (news := headline(event)) is not None:
@@ -166,14 +168,15 @@ class RunStory:
 
     @property
     def phase(self) -> str:
-        """The phase that the run is in."""
-        begun = [event.phase for event in self.phases.values() if isinstance(event, events.PhaseStarted)]
-        return begun[-1] if begun else self.clock.phase
+        """The phase that the run is in, or was in last."""
+        known = list(self.phases.values())
+        running = [event for event in known if isinstance(event, events.PhaseStarted)]
+        return (running or known)[-1].phase if known else ""
 
     @property
     def scored(self) -> list[ScriptRun]:
         """The solutions that have a score."""
-        return [run for run in self.scripts.values() if run.purpose == "solution" and run.score is not None]
+        return [run for run in self.ledger.ran() if run.score is not None]
 
     @property
     def bests(self) -> list[ScriptRun]:

@@ -110,16 +110,16 @@ def by_agent(story: RunStory) -> dict[str, Totals]:
 
 def spending_charts(story: RunStory) -> dict[str, Markup]:
     """Dollars and time by phase and by agent, where any were spent, by their titles."""
-    phases, agents = by_phase(story), by_agent(story)
+    phases, agents, seconds = by_phase(story), by_agent(story), story.spent.by_stage
     spent: dict[str, tuple[dict[str, float], str, Callable[[float], str]]] = {
         "Cost by phase": ({name: one.cost_usd for name, one in phases.items()}, "US dollars", text.money),
-        "Time by phase": (story.clock.by_phase, "wall-clock time", text.duration),
+        "Time by phase": ({name: seconds[name] for name in seconds if name in ORDER}, "wall-clock time", text.duration),
         "Cost by agent": ({name: one.cost_usd for name, one in agents.items()}, "US dollars", text.money),
         "Time by agent": ({name: one.call_seconds for name, one in agents.items()}, "waiting time", text.duration),
     }
     found, names = {}, {**SHORT_TITLES, "other": "Other"}
     for title, (values, unit, write) in spent.items():
-        rows = [Bar(names.get(name, name), value, write(value)) for name, value in values.items() if name]
+        rows = [Bar(names.get(name, name), value, write(value)) for name, value in values.items()]
         if any(row.value for row in rows):
             found[title] = bars(title.lower().replace(" ", "-"), title, rows, unit, write=write)
     return found

@@ -82,7 +82,7 @@ class Verdict:
         self.checked = story.holdout is not None and not story.holdout.why_not
         ahead, config = story.forecast, story.config
         usd, seconds = (None, None) if ahead is None or story.finished else (ahead.cost_usd, ahead.seconds)
-        self.cost, self.time = text.money(story.totals.cost_usd), text.duration(story.clock.seconds)
+        self.cost, self.time = text.money(story.totals.cost_usd), text.duration(story.spent.seconds)
         calls, scripts = plural(story.totals.calls, "call"), plural(story.totals.scripts, "script")
         self.cost_note = _note(calls, text.money, config.max_budget_usd, usd)
         self.time_note = _note(scripts, text.duration, config.time_limit_seconds, seconds)
