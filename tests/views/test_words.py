@@ -100,7 +100,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: pytest.Monkey
     planning = next(at for at, event in enumerate(events) if event.step == "phase2/path-1/t-0/k-2/planner")
     for at in (0, 1, 40, planning + 1, len(events)):
         story, size = RunStory.from_events(events[:at]), ConsoleDimensions(110, 30)
-        now = (story.clock.last or events[0].at) + timedelta(seconds=75)
+        now = story.spent.last.get("", events[0].at) + timedelta(seconds=75)
         terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
     as_kept("views/terminal.txt", "".join(terminal))
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
