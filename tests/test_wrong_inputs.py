@@ -10,7 +10,7 @@ import pytest
 
 from mle_star.cli.app import main
 from mle_star.data.place import MARK
-from tests.conftest import Captured, Patch
+from tests.conftest import Captured, Patch, write_texts
 from tests.views.journals import Invented
 
 NUMBERS = "a,b,y\n" + "".join(f"{i},{i % 7},{i * 3.5 + i % 5}\n" for i in range(60))
@@ -42,6 +42,7 @@ FILES = {
     "settings-typo.yaml": "outer_lop_steps: 1\n",
     "prose.txt": "A sentence without a table.\n",
     "picture.png": "no picture\n",
+    "runs/damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n',
 }
 
 WRONG: list[tuple[str, str]] = [
@@ -62,10 +63,10 @@ WRONG: list[tuple[str, str]] = [
     ("init same", "the same rows as train.csv"),
     ("init numbers --target price", "no column 'price'"),
     ("init numbers --target yy", "did you mean y?"),
-    ("init numbers --metric gini-ish", "gini"),
+    ("init numbers --metric gini-ish", "unknown metric 'gini-ish': did you mean gini"),
     ("init classes --metric rmse", "holds words such as 'yes' and 'no'"),
     ("init numbers --metric accuracy", "accuracy scores classes"),
-    ("init numbers --metric rmse --maximize", "rmse"),
+    ("init numbers --metric rmse --maximize", "rmse is to minimize"),
     ("init numbers --metric score.py:profit", "score.py"),
     ("init numbers --output /proc/none/task.yaml", "cannot be written"),
     # task files
@@ -120,6 +121,7 @@ WRONG: list[tuple[str, str]] = [
     ("leaderboard good --top 0", "--top"),
     ("leaderboard good run-1 damaged", "line 1"),
     ("leaderboard good cars", "these runs are about"),
+    *((f"mlflow good {uri}", uri) for uri in ("foo://x", "./mlruns", "http://127.0.0.1:9")),
     ("sweep", "name task folders"),
     ("sweep nowhere --model offline", "nowhere: no such folder"),
     ("sweep header --model offline", "a header and no rows"),
@@ -137,18 +139,12 @@ WRONG: list[tuple[str, str]] = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that can be wrong, and some runs."""
-    folder = tmp_path_factory.mktemp("wrong")
-    for name, content in FILES.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+    folder = write_texts(tmp_path_factory.mktemp("wrong"), FILES)
     for name in ("good", "run-1", "run-2"):
         Invented(seed=5, M=1, T=1, K=1, L=1).write(folder / "runs" / name)
     Invented(seed=5, M=1, T=1, K=1, L=1, name="cars").write(folder / "runs" / "cars")
     (folder / "runs" / "good" / MARK).touch()
     (folder / "good").symlink_to(folder / "runs" / "good")
-    (folder / "runs" / "damaged").mkdir()
-    (folder / "runs" / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
     for name, other in (("climbs.zip", "../out.csv"), ("damaged.zip", "test.csv")):
         with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("train.csv", CLASSES)

@@ -136,17 +136,6 @@ def test_a_run_is_mirrored_late_but_once(server: Server, tmp_path: Path, capsys:
     assert [len(runs) for runs in parents(server.uri, events)] == [1, len(nested)]
 
 
-@pytest.mark.parametrize("uri", ["foo://x", "./mlruns", "http://127.0.0.1:9"])
-def test_what_is_no_server_or_database_or_is_not_there_is_one_line(
-    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, invented(11)[:1])
-    assert main(["mlflow", str(tmp_path), uri]) == 1
-    complaint = capsys.readouterr().err
-    assert complaint.startswith("mle-star: error: ") and uri in complaint and "Traceback" not in complaint
-
-
 def _soon(is_so: Callable[[], bool]) -> bool:
     for _ in range(4800):
         if is_so():

@@ -16,6 +16,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.conftest import write_texts
 from tests.results.conftest import houses
 
 ROOT = Path(__file__).parents[2]
@@ -63,14 +64,12 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @SOAK
 def test_one_csv_becomes_predictions_with_three_commands(tmp_path: Path) -> None:
-    fresh, home = tmp_path / "fresh", tmp_path / "home"
+    fresh = tmp_path / "fresh"
+    home = write_texts(tmp_path / "home", {"houses.csv": houses(), "new.csv": "kind,rooms\nhuge,2\nsmall,3\n"})
     venv.create(fresh, with_pip=True)
     inside = next((fresh / "lib").glob("python3*/site-packages"))
     # what the package needs comes from here instead of the network; the package itself is installed for real
     (inside / "needed.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    home.mkdir()
-    (home / "houses.csv").write_text(houses(), encoding="utf-8")
-    (home / "new.csv").write_text("kind,rooms\nhuge,2\nsmall,3\n", encoding="utf-8")
 
     def call(*words: str) -> str:
         env = {**os.environ, "PATH": f"{fresh / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}

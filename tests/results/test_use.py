@@ -32,7 +32,7 @@ from mle_star.search.final_result import rescore
 from mle_star.views import RunStory
 from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict
-from tests.conftest import Captured, Logs, Patch
+from tests.conftest import Captured, Logs, Patch, write_texts
 from tests.execution.conftest import FixedExecutor
 from tests.pipeline.mind import MindAgents
 from tests.results.conftest import fit_houses, house_mind, houses
@@ -263,9 +263,7 @@ Path('final/submission.csv').write_text('label\\n' + ''.join(f'seen{"".join(foun
 def test_what_a_script_keeps_for_later_brings_nothing_of_the_user_s(label_run: Run, tmp_path: Path) -> None:
     """A link among what it has fitted would be followed by us, for the script or for whoever gets the model."""
     run = Run(shutil.copytree(label_run.path, tmp_path / "hostile", symlinks=True))
-    secrets = tmp_path / "secrets"
-    secrets.mkdir()
-    (secrets / "key").write_text("canary")
+    secrets = write_texts(tmp_path / "secrets", {"key": "canary"})
 
     def write(code: str) -> None:
         rewritten(run, run.path, final_solution={"content": code.replace("SECRETS", str(secrets))})
@@ -300,8 +298,7 @@ def test_all_runs_are_ranked_by_task_and_a_bad_one_named(tmp_path: Path, capsys:
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(("houses", "cars", "houses")):
         Invented(seed=number, M=2, T=1, K=1, L=1, name=name).write(tmp_path / "runs" / f"run-{number}")
-    (tmp_path / "runs" / "damaged").mkdir()
-    (tmp_path / "runs" / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
+    write_texts(tmp_path, {"runs/damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n'})
     assert main(["leaderboard", "--json", "--top", "3"]) == 0
     out, err = capsys.readouterr()
     rows = json.loads(out)

@@ -25,7 +25,7 @@ from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
 from mle_star.testing import ScriptedBrain
-from tests.conftest import Logs, Patch
+from tests.conftest import Logs, Patch, write_texts
 from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged
 
 pytestmark = pytest.mark.long
@@ -74,13 +74,12 @@ def test_the_forecast_knows_the_roles(task: TaskDescription) -> None:
 
 @pytest.mark.req("REQ-OR-005", "REQ-OR-006", "REQ-OR-008", "REQ-OR-009")
 async def test_a_client_has_agents_not_user_settings(open_bench: OpenBench, tmp_path: Path, monkeypatch: Patch) -> None:
-    (tmp_path / "work" / ".claude").mkdir(parents=True)
-    for name, text in {
+    settings = {
         "CLAUDE.md": "Always answer in Latin.",
         ".claude/settings.json": '{"env": {"LEAK": "1"}, "model": "claude-opus-4-1", "hooks": {}}',
         ".mcp.json": '{"mcpServers": {"evil": {"command": "false"}}}',
-    }.items():
-        (tmp_path / "work" / name).write_text(text, encoding="utf-8")
+    }
+    write_texts(tmp_path / "work", settings)
     variables = {"ANTHROPIC_MODEL": "claude-opus-4-1", "ANTHROPIC_API_KEY": "sk-ant-do-not-send"}
     for name, text in {**variables, "IS_SANDBOX": "1"}.items():  # the last lets root bypass permissions
         monkeypatch.setenv(name, text)
@@ -310,16 +309,11 @@ async def test_a_model_that_overlooks_the_reply_tool_is_understood_and_keeps_the
         assert (await bench.ask(RETRIEVER)).structured["models"]
         assert {"WebSearch", "WebFetch"} <= set(brain.requests[-1].tools)
         assert sum("as text" in note for note in bench.notes) == 1
-
-
-async def test_one_text_from_a_server_that_uses_tools_takes_none_away(open_bench: OpenBench) -> None:
-    brain = ScriptedBrain(PLANS)
+    brain.reply_with("extractor", PLANS)
     async with open_bench(brain=brain, client_reuse="clear") as bench:
-        await bench.ask(EXTRACTOR)
-        brain.reply_with("extractor", *[json.dumps(PLANS)] * 6)
-        for _ in range(2):
+        for _ in range(3):
             await bench.ask(EXTRACTOR)
-        assert brain.requests[-1].tools
+        assert brain.requests[-1].tools, "one that has used them once keeps them all"
 
 
 async def test_json_of_small_models_is_repaired_and_prose_is_asked_for_once_more(open_bench: OpenBench) -> None:

@@ -19,7 +19,7 @@ from mle_star.sdk import AgentClient, EnvironmentFacts, credentials, definitions
 from mle_star.sdk.credentials import Upstream, agent_headers, client_environment, find_credentials, find_upstream
 from mle_star.sdk.definitions import ScriptShare, build_definitions, build_system_prompt, effective_tools
 from mle_star.sdk.proxy import CredentialProxy
-from tests.conftest import Patch
+from tests.conftest import Patch, write_texts
 from tests.sdk.conftest import FACTS
 
 
@@ -53,9 +53,7 @@ async def test_no_client_opens_without_credential(task: m.TaskDescription, tmp_p
 
 
 def test_a_login_keeps_the_home_and_that_of_a_cloud_not_the_settings(tmp_path: Path) -> None:
-    (tmp_path / ".claude").mkdir()
-    (tmp_path / ".claude" / ".credentials.json").write_text("{}", encoding="utf-8")
-    environ = {"HOME": str(tmp_path)}
+    environ = {"HOME": str(write_texts(tmp_path, {".claude/.credentials.json": "{}"}))}
     assert find_credentials(environ)[0].kind == "login"
     assert find_upstream(environ) is None
     env = environment(tmp_path / "own", environ)
@@ -187,9 +185,8 @@ def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_pa
         credentials.check_sdk_version(fine)
     assert credentials.installed_sdk_version() is not None
     credentials.require_sdk()
-    info = tmp_path / "claude_agent_sdk-0.1.38.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n", encoding="utf-8")
+    old = {"METADATA": "Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n"}
+    write_texts(tmp_path / "claude_agent_sdk-0.1.38.dist-info", old)
     command = [sys.executable, "-c", "import mle_star.models; print('models'); import mle_star.orchestrator"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

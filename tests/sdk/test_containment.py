@@ -12,6 +12,7 @@ import pytest
 
 from mle_star.engineer.server import BrainReply, MessagesServer, ToolCall
 from mle_star.testing import ScriptedBrain
+from tests.conftest import write_texts
 
 KEY = "sk-canary-6b1f0c9e"
 HARNESS = """
@@ -117,13 +118,9 @@ SEARCHES = {
 async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_path: Path) -> None:
     home = tmp_path / "home"
     work = home / "project" / "work"  # of the home, this alone is for the agent
-    work.parent.mkdir(parents=True)
-    (work.parent / "journal.jsonl").write_text(KEY, encoding="utf-8")
-    (home / ".bashrc").write_text(f"export ANTHROPIC_API_KEY={KEY}\n", encoding="utf-8")
+    write_texts(home, {"project/journal.jsonl": KEY, ".bashrc": f"export ANTHROPIC_API_KEY={KEY}\n"})
+    labels = write_texts(tmp_path / "whole" / "labels", {"train.csv": f"id,y\n1,{KEY}\n"})
     brain = ScriptedBrain()
-    labels = tmp_path / "whole" / "labels"
-    labels.mkdir(parents=True)
-    (labels / "train.csv").write_text(f"id,y\n1,{KEY}\n", encoding="utf-8")
     commands = [text.replace("{home}", str(home)).replace("{labels}", str(labels)) for text in SEARCHES.values()]
     brain.reply_with("coder", *(BrainReply(tool=ToolCall("Bash", {"command": text})) for text in commands), "done")
     async with MessagesServer(brain) as server:

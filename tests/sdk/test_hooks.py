@@ -24,7 +24,7 @@ from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_co
 from mle_star.run.budget import Budget
 from mle_star.sdk.definitions import list_data_files
 from mle_star.sdk.hooks import HURRY, Guard
-from tests.conftest import Logs, Patch
+from tests.conftest import Logs, Patch, write_texts
 from tests.sdk.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")
@@ -138,12 +138,8 @@ async def test_an_agent_near_the_deadline_is_told_to_finish(open_bench: OpenBenc
 
 @pytest.mark.req("REQ-OR-010")
 async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: OpenBench, tmp_path: Path) -> None:
-    many = tmp_path / "many" / "images"
-    many.mkdir(parents=True)
-    for index in range(600):
-        (many / f"{index:03}.png").touch()
-    (many.parent / "train.csv").write_text("a\n", encoding="utf-8")
-    cut = list_data_files(many.parent)
+    pictures = dict.fromkeys((f"images/{index:03}.png" for index in range(600)), "")
+    cut = list_data_files(write_texts(tmp_path / "many", {**pictures, "train.csv": "a\n"}))
     assert cut["files"][0] == {"path": "train.csv", "bytes": 2}
     assert (len(cut["files"]), cut["truncated"]) == (500, True)
     async with open_bench() as bench:
@@ -235,9 +231,8 @@ def test_file_tools_stay_in_their_folders_and_read_nothing_that_is_no_data(tmp_p
     work, old = data / "runs" / "new" / "work", data / "runs" / "old"
     mine, theirs = ["runs/new/work/notes.txt", "train.csv", "runs.csv", "sub/.keep"], ["runs/old/journal.jsonl", ".env"]
     theirs += [".cache/key", "kept/journal.jsonl", "kept/deep/er.csv", "runs/new/journal.jsonl"]
-    for name in (*mine, *theirs, *(f"{run}/{MARK}" for run in ("runs/new", "runs/old", "kept"))):
-        (data / name).parent.mkdir(parents=True, exist_ok=True)
-        (data / name).touch()
+    marks = [f"{run}/{MARK}" for run in ("runs/new", "runs/old", "kept")]
+    write_texts(data, dict.fromkeys([*mine, *theirs, *marks], ""))
     (work / "input").mkdir()
     (work / "input" / "train.csv").symlink_to(data / "train.csv")
     (work / "trick").symlink_to(data / ".env")

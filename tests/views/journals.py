@@ -16,6 +16,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.ledger import best_score
+from tests.conftest import write_texts
 from tests.ledgers import script_finished
 
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
@@ -156,9 +157,8 @@ class Invented:
         self.run_dir = run_dir
         events = self.events()
         write_journal(run_dir, events)
-        (run_dir / "final").mkdir(exist_ok=True)
-        (run_dir / "final" / "submission.csv").write_text("id,label\n1,0\n", encoding="utf-8")
-        (run_dir / "solution.py").write_text(SCRIPT.format(note="final", trees=900), encoding="utf-8")
+        script = SCRIPT.format(note="final", trees=900)
+        write_texts(run_dir, {"final/submission.csv": "id,label\n1,0\n", "solution.py": script})
         return events
 
     # --- phases ---
@@ -346,9 +346,7 @@ class Invented:
 
 def write_journal(run_dir: Path, events: list[AnyEvent]) -> None:
     """The journal of these events."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    lines = (event.model_dump_json() + "\n" for event in events)
-    (run_dir / "journal.jsonl").write_text("".join(lines), encoding="utf-8")
+    write_texts(run_dir, {"journal.jsonl": "".join(event.model_dump_json() + "\n" for event in events)})
 
 
 def scored(invented: Invented) -> list[AnyEvent]:

@@ -19,7 +19,7 @@ from mle_star.run.events import AgentFinished, ScriptFinished
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory, text
 from mle_star.views.shelf import Comparison
-from tests.conftest import Captured, Patch
+from tests.conftest import Captured, Patch, write_texts
 from tests.views.journals import Invented, write_journal
 
 LONG = "zz-a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
@@ -35,10 +35,8 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_journal(folder / "broken-off", Invented(seed=3).events()[:120])
     with (folder / "broken-off" / "journal.jsonl").open("a") as journal:
         journal.write('{"torn')
-    for name in ("damaged", "no-run"):
-        (folder / name).mkdir()
-    (folder / "damaged" / "journal.jsonl").write_text('{"kind": "nonsense"}\n{"kind": "more"}\n')
-    return folder
+    (folder / "no-run").mkdir()
+    return write_texts(folder, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n'})
 
 
 def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:
@@ -68,8 +66,6 @@ def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured
     monkeypatch.chdir(runs_dir.parent)
     *_, last = json.loads(printed(capsys, "runs", "--json"))
     assert (last["path"], last["state"]) == (f"runs/{LONG}", "completed") and isinstance(last["score"], float)
-    assert "there is no run in" in printed(capsys, "runs", runs_dir / "no-run", code=1)
-    assert "is no folder" in printed(capsys, "runs", runs_dir / "nowhere", code=1)
 
 
 def test_show_lists_steps_and_no_script_drives_the_terminal(runs_dir: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -91,7 +87,6 @@ def test_show_lists_steps_and_no_script_drives_the_terminal(runs_dir: Path, tmp_
     assert "plan ──" in whole and max(map(len, whole.splitlines())) < 300
     many = printed(capsys, "show", run_dir, "phase2")
     assert "phase2/path-1/t-2/k-2/coder" in many and "phase1/" not in many and "prompt ──" not in many
-    assert "no step 'phase7'" in printed(capsys, "show", run_dir, "phase7", code=1)
     Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run")
     shown = printed(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
@@ -151,4 +146,3 @@ def test_a_run_is_found_by_name_beginning_or_as_latest(runs_dir: Path, capsys: C
     assert printed(capsys, "show", "good") == printed(capsys, "show", "goo") == by_folder
     assert printed(capsys, "report", "latest").strip() == str(runs_dir / LONG / "report.html")
     assert "may be any of 2 runs: bad, broken-off" in printed(capsys, "show", "b", code=1)
-    assert "nope: no such run" in printed(capsys, "show", "nope", code=1)
