@@ -185,8 +185,8 @@ def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_pa
         credentials.check_sdk_version(fine)
     assert credentials.installed_sdk_version() is not None
     credentials.require_sdk()
-    old = {"METADATA": "Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n"}
-    write_texts(tmp_path / "claude_agent_sdk-0.1.38.dist-info", old)
+    files = {"METADATA": "Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n"}
+    write_texts(tmp_path / "claude_agent_sdk-0.1.38.dist-info", files)
     command = [sys.executable, "-c", "import mle_star.models; print('models'); import mle_star.orchestrator"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
