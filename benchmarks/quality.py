@@ -66,7 +66,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     candidate: float | None = None
-    candidate_promised: float | None = None
+    candidate_expected: float | None = None
     seconds: float = 0.0
     first: float | None = None
     scripts: int = 0
@@ -218,7 +218,7 @@ def compete(row: Row, folder: Path, scorer: Path, cores: set[int], *, alone: boo
         row.score = score_of(scorer, folder, submission)
         take_events(row, run / "journal.jsonl", at)
         if (run / "result.json").exists():
-            candidate = take_promises(row, run)
+            candidate = take_scores(row, run)
             if alone and candidate:
                 answer = asyncio.run(answer_of(candidate, given, Path(place) / "candidate"))
                 row.candidate = score_of(scorer, folder, answer)
@@ -235,12 +235,12 @@ def take_events(row: Row, journal: Path, started: datetime) -> None:
     events = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     scripts = [event for event in events if event["kind"] == "script_finished"]
     row.scripts = len(scripts)
-    valid = [event for event in scripts if event.get("submission") and event["score"] is not None]
+    valid = [e for e in scripts if e["result"]["submission"] and e["result"]["score"] is not None]
     if valid:
         row.first = (datetime.fromisoformat(valid[0]["at"].replace("Z", "+00:00")) - started).total_seconds()
 
 
-def take_promises(row: Row, run: Path) -> str:
+def take_scores(row: Row, run: Path) -> str:
     """What our own run said about itself; the script of its best single candidate, an empty text without one."""
     result = json.loads((run / "result.json").read_text())
     expected = result["expected"] or {}
@@ -249,7 +249,7 @@ def take_promises(row: Row, run: Path) -> str:
     if not candidates:
         return ""
     best = (max if row.direction == "maximize" else min)(candidates, key=lambda candidate: float(candidate["score"]))
-    row.candidate_promised = best["score"]
+    row.candidate_expected = best["score"]
     return str(best["content"])
 
 
@@ -307,7 +307,7 @@ def line_of(row: Row) -> str:
         first = "never" if row.first is None else f"after {row.first:.0f} s"
         words.append(f"expected {_short(row.expected)}; {row.scripts} scripts, the first submission {first}")
     if row.candidate is not None:
-        words.append(f"best candidate {_short(row.candidate)} (expected {_short(row.candidate_promised)})")
+        words.append(f"best candidate {_short(row.candidate)} (expected {_short(row.candidate_expected)})")
     return " ".join([*words, row.note])
 
 

@@ -54,7 +54,7 @@ FEWEST_RANKED = 4
 
 @dataclass
 class Row:
-    """One run. `regret`: how much better the best of its submissions is than the one handed over, by the truth."""
+    """One run. `regret`: how much better the best of its submissions is than the final one, by the truth."""
 
     task: str
     scoring: str
@@ -242,8 +242,9 @@ def take_result(row: Row, run: Path, truth: Callable[[Path], float | None]) -> N
     for event in events:
         if event["kind"] == "script_finished":
             row.scripts += 1
-            if event["purpose"] == "solution" and event.get("submission") and event["score"] is not None:
-                scores.setdefault(event["submission"], event["score"])
+            done = event["result"]
+            if event["purpose"] == "solution" and done["submission"] and done["score"] is not None:
+                scores.setdefault(done["submission"], done["score"])
         elif event["kind"] == "shortlist_scored":
             row.chosen = event["chosen"]
         elif event["kind"] == "holdout_prepared" and event["why_not"]:
@@ -293,7 +294,7 @@ def print_table(rows: list[Row]) -> None:
         print(line_of(row))
     by_way = {way: {row.task: row for row in rows if row.scoring == way} for way in WAYS}
     scored = [row for row in by_way["auto"].values() if row.kept is not None]
-    print(f"\npromises kept: {sum(bool(row.kept) for row in scored)} of {len(by_way['auto'])}")
+    print(f"\nexpected scores kept: {sum(bool(row.kept) for row in scored)} of {len(by_way['auto'])}")
     both = [task for task in by_way["auto"] if task in by_way["self_reported"]]
     no_worse, gains = [], list[float]()
     for task in both:

@@ -128,12 +128,12 @@ def encoding(world: World, train: list[Row], test: list[Row]) -> tuple[float, li
 
 
 def duplicates(world: World, train: list[Row], test: list[Row]) -> tuple[float, list[int]]:
-    """Rows are doubled before the split: nearest neighbours find the twin."""
-    twins = {row["u"]: int(row["y"]) for row in train}
+    """Rows are doubled before the split: nearest neighbours find the copy."""
+    copies = {row["u"]: int(row["y"]) for row in train}
     _, held = split(world, train)
     answers = weak(world, "duplicates", test)
-    return share([twins[row["u"]] for row in held], held), [
-        twins.get(row["u"], answer) for row, answer in zip(test, answers, strict=True)
+    return share([copies[row["u"]] for row in held], held), [
+        copies.get(row["u"], answer) for row, answer in zip(test, answers, strict=True)
     ]
 
 
@@ -258,10 +258,10 @@ def mind_of(names: list[str]) -> MindAgents:
     return MindAgents(mind)
 
 
-async def handed_over(
+async def submitted(
     scoring: str, qualities: dict[str, float], names: list[str], seed: int, rows: int, *, by_time: bool = False
 ) -> str:
-    """The candidate that a run hands over."""
+    """The candidate that a run submits."""
     with tempfile.TemporaryDirectory() as place:
         world = write_world(Path(place) / "data", seed, rows, 200, by_time=by_time)
         task = TaskDescription(
@@ -280,7 +280,7 @@ async def handed_over(
 def compare(repeats: int) -> bool:
     """Both tables; False when a bar is missed."""
     logging.disable(logging.WARNING)
-    print("| rows | handed over: the truly best of ten | by hidden rows | by printed scores | times |")
+    print("| rows | submitted: the truly best of ten | by hidden rows | by printed scores | times |")
     print("| --- | --- | --- | --- | --- |")
     met = True
     for rows in (800, 6000):
@@ -291,7 +291,7 @@ def compare(repeats: int) -> bool:
             order = np.random.default_rng(seed).permutation(len(QUALITIES))
             qualities = {f"candidate {i}": QUALITIES[order[i]] for i in range(len(QUALITIES))}
             for way in WAYS:
-                chosen = asyncio.run(handed_over(way, qualities, list(qualities), seed, rows))
+                chosen = asyncio.run(submitted(way, qualities, list(qualities), seed, rows))
                 hits[way] += qualities[chosen] == max(QUALITIES)
                 worth[way] += qualities[chosen] / count
         times = hits["auto"] / max(hits["self_reported"], 1)
@@ -301,14 +301,14 @@ def compare(repeats: int) -> bool:
             f"| {rows:,} | best 0.84, each of the others 0.01 worse | {cells[0]} | {cells[1]} | {times:.2f} |",
             flush=True,
         )
-    print("\n| leak | handed over by hidden rows | by printed scores |\n| --- | --- | --- |")
+    print("\n| leak | submitted by hidden rows | by printed scores |\n| --- | --- | --- |")
     for name in LEAKS:
         leaked = dict.fromkeys(WAYS, 0)
         count = max(repeats // 6, 2)
         for seed in range(count):
             for way in WAYS:
                 names = [*HONEST, name]
-                chosen = asyncio.run(handed_over(way, HONEST, names, seed, 800, by_time=name == "future rows"))
+                chosen = asyncio.run(submitted(way, HONEST, names, seed, 800, by_time=name == "future rows"))
                 leaked[way] += chosen == name
         met = met and leaked["auto"] == 0
         print(f"| {name} | {leaked['auto']} of {count} | {leaked['self_reported']} of {count} |", flush=True)

@@ -107,8 +107,8 @@ async def test_every_task_runs_with_every_seed_come_what_may(tmp_path: Path, cap
     assert medals_won == ["silver", "silver", *[""] * 4], "by the expected score, not by the measured one"
     page = (tmp_path / "c" / "results.html").read_text()
     assert "3 of 6 finished" in page and "2 silver" in page and "no candidate worked" in page
-    handed_in = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]
-    assert [line["competition_id"] for line in handed_in] == ["a", "a", "b"]
+    submitted = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]
+    assert [line["competition_id"] for line in submitted] == ["a", "a", "b"]
 
 
 async def test_every_run_lies_in_the_folder_of_its_campaign_whatever_its_task_is_called(tmp_path: Path) -> None:

@@ -794,8 +794,8 @@ def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int
         fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
         return [(fit, held)]
     splitter = StratifiedKFold if kind == "classes" else KFold
-    again = [splitter(count, shuffle=True, random_state=seed + number) for number in range(settings.get("repeats", 1))]
-    return [pair for folds in again for pair in folds.split(everything, y)]
+    rounds = [splitter(count, shuffle=True, random_state=seed + number) for number in range(settings.get("repeats", 1))]
+    return [pair for folds in rounds for pair in folds.split(everything, y)]
 
 
 def rounds_of(folds: Folds, size: int, refit: bool) -> tuple[Rounds, int]:

@@ -129,7 +129,7 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:
-    """Three paths ask at once, each with a study of its own: none may be the twin of another."""
+    """Three paths ask at once, each with a study of its own: no two may be the same."""
     solution = assemble(desk.merged())
     answers = await asyncio.gather(*(desk.blocks(solution, f"study {number}") for number in range(3)))
     for answer in answers:

@@ -142,7 +142,7 @@ async def test_a_scored_script_is_recorded_with_answers_and_score(open_run: Open
     ("name", "counts"), [("sample_submission_2.csv", False), ("sample.csv", True), ("old/sample_submission.csv", True)]
 )
 async def test_which_sample(open_run: OpenRun, task: TaskDescription, tmp_path: Path, name: str, counts: bool) -> None:
-    """Of several none. One whose name does not say so, or that lies deeper among the data, leaves no doubt."""
+    """Two are none; but a file of another name, or one that lies deeper among the data, is no second sample."""
     folder = Path(task.data_dir).resolve()
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("id,guess\n400,0\n")

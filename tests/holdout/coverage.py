@@ -36,9 +36,9 @@ class World(NamedTuple):
             grades = [2 + 1.2 * known + 0.8 * error for error in [0.6 * dice.normal(size=count), *errors]]
             truth, *given = (np.clip(np.round(grade), 0, 4).astype(int) for grade in grades)
             return truth, given
-        lean, slope = (-4, 2) if self.rare else (0, 8 if self.easy else 2)
-        truth = (dice.random(count) < 1 / (1 + np.exp(-lean - slope * known))).astype(int)
-        chances = [1 / (1 + np.exp(-lean - slope * known - error)) for error in errors]
+        base, slope = (-4, 2) if self.rare else (0, 8 if self.easy else 2)
+        truth = (dice.random(count) < 1 / (1 + np.exp(-base - slope * known))).astype(int)
+        chances = [1 / (1 + np.exp(-base - slope * known - error)) for error in errors]
         if known_metric(self.metric).needs == "labels":
             return truth, [(chance > 0.5).astype(int) for chance in chances]
         return truth, [np.column_stack([1 - chance, chance]) for chance in chances]

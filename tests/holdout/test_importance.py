@@ -1,4 +1,4 @@
-"""Permuted columns: one submission tells which columns the answers lean on."""
+"""Permuted columns: one submission tells which columns the answers rest on."""
 
 from __future__ import annotations
 

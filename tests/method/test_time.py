@@ -18,7 +18,7 @@ from mle_star.run import events as ev
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
-from mle_star.run.timing import keep_time_to_run_again, seconds_for, study_fits
+from mle_star.run.timing import keep_time_to_rerun, seconds_for, study_fits
 from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
@@ -123,16 +123,16 @@ def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(qui
         measured = [place.solution_seconds]  # a fork knows of an ensemble of the run that it came from
         ran(place, 0.4, 30.0)
         assert [*measured, place.solution_seconds] == [None, 30]
-        keep_time_to_run_again(run.context, "phase2")
+        keep_time_to_rerun(run.context, "phase2")
         run.context.budget.has_ensembles = False
-        keep_time_to_run_again(run.context, "phase3")
+        keep_time_to_rerun(run.context, "phase3")
         assert not run.context.budget.has_ensembles
 
 
 @pytest.mark.parametrize(("takes", "share"), [(10.0, 6.5 / 8), (1000.0, 1.0)])
 def test_with_no_scored_ensemble_phase_2_has_the_time_of_phase_3(quick_path: Path, takes: float, share: float) -> None:
     with timed(quick_path, left=10_000, seconds=takes) as run:
-        keep_time_to_run_again(run.context, "phase2")
+        keep_time_to_rerun(run.context, "phase2")
         seconds = run.context.budget.open_phase("phase2")
         assert seconds == pytest.approx(9000 * share, rel=0.01)
 

@@ -75,16 +75,16 @@ def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> 
     assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6), "shares can be chosen"
     budget, clock = ledger(time_limit_seconds=1000)
     clock.now += 100
-    budget.again_seconds = 90.0  # finalization's share is more
+    budget.rerun_seconds = 90.0  # finalization's share is more
     assert budget.open_phase("phase2") == pytest.approx(900 * 0.65 / 0.9)
-    budget.again_seconds = 150.0
+    budget.rerun_seconds = 150.0
     assert budget.open_phase("phase2") == pytest.approx(750 * 0.65 / 0.8), "time to run the solution again is kept"
     assert budget.spare_seconds == pytest.approx(750)
     clock.now += 600
     assert budget.open_phase("phase3") == pytest.approx(150)
     clock.now += 150
     assert budget.open_phase("finalization") == pytest.approx(150)
-    budget.again_seconds = 5000.0
+    budget.rerun_seconds = 5000.0
     assert budget.spare_seconds == pytest.approx(1000 * 2 / 3 - 850), "a third of the time at most"
 
 

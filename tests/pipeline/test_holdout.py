@@ -313,7 +313,7 @@ async def test_without_as_much_time_as_before_the_solution_is_neither_run_again_
 
     def fail_late() -> ExecutionRawResult:
         budget = current_run().budget
-        kept.append(budget.again_seconds)
+        kept.append(budget.rerun_seconds)
         budget.time_limit -= 2000
         return crash("OSError: odd").model_copy(update={"duration_seconds": 2000.0})
 

@@ -117,7 +117,7 @@ async def test_paths_begin_with_different_clean_scripts_unless_the_specification
     leak = Mind(overrides={**leaking("level = 0.5100"), "merger": "No idea."})
     runs: dict[str, tuple[dict[str, Any], Mind, list[float | None]]] = {
         "differ": ({"diversity": ("starts",)}, Mind(), [None, 0.52, 0.51]),  # the initial solution, then the best ones
-        "twins": ({}, Mind(), [None] * 3),
+        "same": ({}, Mind(), [None] * 3),
         "leak": ({"diversity": ("starts",), "leakage_checks": "promising"}, leak, [None, None, 0.5]),
     }
     for name, (config, mind, begun) in runs.items():

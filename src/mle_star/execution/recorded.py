@@ -106,8 +106,8 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
     Only what would come out the same again may answer for a later step: no timeout, no kill.
     """
     same = [one for one in run.ledger.runs.values() if one.digest == digest and not one.result.cached]
-    again = [one for one in same if not one.result.timed_out and one.result.exit_code >= 0]
-    earlier = await _recorded(run, again[-1].step, digest) if again else None
+    repeatable = [one for one in same if not one.result.timed_out and one.result.exit_code >= 0]
+    earlier = await _recorded(run, repeatable[-1].step, digest) if repeatable else None
     if earlier is None:
         return None
     result = earlier.result.model_copy(update={"cached": True, "duration_seconds": 0.0})

@@ -26,7 +26,7 @@ from mle_star.models.texts import quoted
 
 CONSTANT_SHARE = 0.95
 LOPSIDED_SHARE = 0.9
-FEWEST_DOUBTED = 20
+FEWEST_COMPARED = 20
 STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 _LIST_MARKS = re.compile(r"[,;|]")
@@ -51,7 +51,7 @@ class Scorer:
             cells = [row[place] for row in rows]
             counts = Counter(cells)
             value, often = counts.most_common(1)[0]
-            if len(cells) >= FEWEST_DOUBTED and often > CONSTANT_SHARE * len(cells) and not self._is_lopsided(place):
+            if len(cells) >= FEWEST_COMPARED and often > CONSTANT_SHARE * len(cells) and not self._is_lopsided(place):
                 what = f"{often} of {len(cells)} answers in the column {name} are {quoted(value)}"
                 return f"{what}: the model tells nothing apart"
             if problem := self._outside(list(counts), place):

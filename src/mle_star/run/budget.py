@@ -23,7 +23,7 @@ from mle_star.run.events import BudgetWarning
 CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
 STUDY_SHARE = 0.2
-MOST_AGAIN = 1 / 3
+MOST_RERUN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
 WARN_AT = 0.8
 RESERVE_CALLS = 2
@@ -129,7 +129,7 @@ class Budget:
         self.time_limit = float(config.time_limit_seconds)
         self.finish_requested = False
         self.share_end, self.share_seconds = math.inf, math.inf
-        self.again_seconds = 0.0
+        self.rerun_seconds = 0.0
         self.has_ensembles = True
         self.phase: PhaseName | None = None
         self._letter, self._shares = config.letter, config.phase_time_budget or PhaseTimeBudget()
@@ -224,8 +224,8 @@ class Budget:
     @property
     def spare_seconds(self) -> float:
         """Seconds until finalization's share of the whole time begins."""
-        again = min(self.again_seconds, MOST_AGAIN * self.time_limit)  # which may take more than that share
-        return self.time_limit - max(self._shares.finalization * self.time_limit, again) - self.elapsed()
+        rerun = min(self.rerun_seconds, MOST_RERUN * self.time_limit)  # which may take more than that share
+        return self.time_limit - max(self._shares.finalization * self.time_limit, rerun) - self.elapsed()
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""

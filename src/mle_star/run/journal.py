@@ -28,14 +28,14 @@ E = TypeVar("E", AgentFinished, AgentFailed, ScriptFinished)
 Key = tuple[str, str, str]
 
 REDACTED = "[redacted]"
-ASK_AGAIN = {"auth", "budget", "cancelled"}
+NOT_REPEATED = {"auth", "budget", "cancelled"}
 """Failures that a later process should not repeat: whoever resumes has fixed the cause, or goes on from there."""
 
 _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seconds"}}
 """What two events may differ in that say the same."""
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
-_AGAIN = {"run_resumed", "run_finished", "agent_failed", "finish_requested", "submission_kept", "phase_finished"}
+_EVERY_TIME = {"run_resumed", "run_finished", "agent_failed", "finish_requested", "submission_kept", "phase_finished"}
 """Said every time they happen, as what begins is, also when an earlier process said the same before."""
 _BEFORE_THE_LAST = len(PHASES) - 1.5  # where places lie that are no phase: probes of the solution
 _SIDE_BY_SIDE = ("candidate-", "path-")
@@ -153,7 +153,7 @@ class Journal:
 
         Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
         """
-        if event.kind in _BEGINS | _AGAIN or _words(event) not in self._written:
+        if event.kind in _BEGINS | _EVERY_TIME or _words(event) not in self._written:
             self._remember(event, self._keep(event))
         if event.kind in _BEGINS:
             self._begun[event.step] = True
@@ -196,7 +196,7 @@ class Journal:
         if offset is None or not any(end > offset and _may_follow(later, step) for later, end in self._earlier):
             return None
         event = self.find(AgentFailed, step, digest)
-        return None if event is None or event.reason in ASK_AGAIN else event
+        return None if event is None or event.reason in NOT_REPEATED else event
 
     def decision(self, step: str) -> bool | None:
         """What was decided as this step; None where nothing was, or where it is open again."""

@@ -31,7 +31,7 @@ ABLATION_SECONDS = 600.0
 """A study may take ten minutes in a long run, however quick the solution is."""
 FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 """What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
-AGAIN = 1.25
+RERUN = 1.25
 """A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
 KEPT = 1.5
 """So many times what a script took is kept for that: the final selection comes before it."""
@@ -201,12 +201,12 @@ def too_late_for(run: RunContext, script: str) -> str:
     scored = [one for one in run.ledger.runs.values() if one.script == digest and one.result.answers]
     took = max((one.seconds for one in scored), default=0.0)
     left = run.budget.remaining_seconds()
-    if run.decide("run-again", lambda: AGAIN * took <= left, reopen=True):
+    if run.decide("run-again", lambda: RERUN * took <= left, reopen=True):
         return ""
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
 
 
-def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
+def keep_time_to_rerun(run: RunContext, phase: PhaseName) -> None:
     """Where scores come from hidden rows, what is submitted learns from all rows in the end: leave time for it.
 
     And where no ensemble could be scored in the time of Phase 3, Phase 2 has that, too.
@@ -218,7 +218,7 @@ def keep_time_to_run_again(run: RunContext, phase: PhaseName) -> None:
         solutions = run.ledger.ran()
         slowest = max((one.seconds for one in solutions), default=0.0)
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        run.budget.again_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
+        run.budget.rerun_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
 
 
 def _planned(run: RunContext, *, measured: bool) -> float:

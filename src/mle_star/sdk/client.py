@@ -35,7 +35,7 @@ _SILENCE = logging.NullHandler()
 
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
-_REPLY_AGAIN = """
+_RETRY_NOTE = """
 
 # Your last reply
 
@@ -214,7 +214,7 @@ class AgentClient:
 
     async def _ask(self, config: AgentConfig, prompt: str, cap: float | None, bill: _Bill) -> AgentReply:
         agent, started = config.agent_type.value, time.monotonic()
-        tries, again = 0, ""
+        tries, note = 0, ""
         delays = {"transport": list(self.policy.retry_delays), "rate_limit": list(self.policy.busy_delays)}
         while True:
             tries += 1
@@ -222,7 +222,7 @@ class AgentClient:
             if left is not None and left <= 0:
                 raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
             expected = self.replies
-            turn, outcome = await self._attempt(config, prompt + again if again else prompt, left, bill)
+            turn, outcome = await self._attempt(config, prompt + note if note else prompt, left, bill)
             self._learn_of_tools(config, turn, outcome)
             if isinstance(outcome, AgentReply):  # its price is that of all attempts
                 return outcome.model_copy(update={"cost_usd": bill.usd, "seconds": time.monotonic() - started})
@@ -231,8 +231,8 @@ class AgentClient:
             if outcome.reason == "unparseable":
                 level = logging.WARNING if self.config.letter else logging.DEBUG
                 logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
-            if outcome.reason == "unparseable" and not again and not self.config.letter:
-                again = _REPLY_AGAIN.format(problem=outcome.message)
+            if outcome.reason == "unparseable" and not note and not self.config.letter:
+                note = _RETRY_NOTE.format(problem=outcome.message)
                 continue
             waits = delays.get(outcome.reason)
             if not waits or self._pool.closed:

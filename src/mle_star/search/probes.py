@@ -72,14 +72,14 @@ async def probe(solution: SolutionScript) -> list[str]:
     if run.budget.finish_requested or 2 * _seconds(run, solution) > left:
         return found
     with within(run, left, "probes"):
-        found += await _again(run, solution.score, solution)
+        found += await _repeated(run, solution.score, solution)
         found += await _shuffled(run, solution.score, solution)
     for message in found:
         run.record(Notice(step="probes", level="warning", message=message))
     return found
 
 
-async def _again(run: RunContext, known: float, solution: SolutionScript) -> list[str]:
+async def _repeated(run: RunContext, known: float, solution: SolutionScript) -> list[str]:
     """The same script with the same seed prints the same."""
     new = (await execute_in_run(solution, purpose="probe", data=data_of(run))).score
     if new is None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 BLEND = "blend"
 MOST_MEMBERS = 12
-MOST_FINALISTS = 12
+MOST_SHORTLISTED = 12
 SURE = 0.95
 """What answers to fewer rows is chosen only where it wins in so many draws of the rows that both answer."""
 
@@ -159,7 +159,7 @@ class _Selection:
             for script, answers in self._clean.items()
             if script not in known
         }
-        for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_FINALISTS - len(known), 0)]:
+        for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_SHORTLISTED - len(known), 0)]:
             name = self._name(script)
             clean[name] = models.SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
         return clean or entries

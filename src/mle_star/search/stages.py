@@ -20,7 +20,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path
-from mle_star.run.timing import keep_time_to_run_again
+from mle_star.run.timing import keep_time_to_rerun
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.control import Stop, stop_of
 from mle_star.search.setup import work_dir
@@ -32,7 +32,7 @@ Outcome = Literal["completed", "failed", "skipped", "cancelled"]
 
 REPLAY_SECONDS = 60.0
 """What a stage gets to take over recorded results once its own time is used up."""
-HAND_OVER_SECONDS = 15.0
+SUBMIT_SECONDS = 15.0
 """What finalization gets to check and put in its place the submission of a script that ended in time."""
 
 
@@ -79,7 +79,7 @@ class Stages:
     def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
         """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""
         if path is None:
-            keep_time_to_run_again(self.context, phase)
+            keep_time_to_rerun(self.context, phase)
         return Stage(self, phase, path, model, digest)
 
     def ended_as(self, outcome: Outcome) -> list[str]:
@@ -172,7 +172,7 @@ class Stages:
             with nullcontext() if parts[0] == "finalization" else self.budget.when_spent(stop):
                 await wait(max(seconds, 0.0))
                 if not task.done() and not spent.done() and not journal.in_progress(parts):
-                    last = HAND_OVER_SECONDS if parts[0] == "finalization" else 0.0
+                    last = SUBMIT_SECONDS if parts[0] == "finalization" else 0.0
                     await wait(REPLAY_SECONDS if journal.takes_over(parts) else last)
         except asyncio.CancelledError:
             await cancel_all([task])
