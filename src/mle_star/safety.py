@@ -111,9 +111,13 @@ def make_debug_callback(
     Where scripts are checked later, so are their repairs, but for those of a script that was checked before it ran.
     """
 
+    in_time = True
+
     async def repair(solution: SolutionScript, traceback: str) -> SolutionScript:
+        nonlocal in_time  # what was refused once is not asked for again
         run, kind = current_run(), "submission" if solution.phase is SolutionPhase.final else purpose
-        if not run.decide("repair", partial(repair_fits, run, kind), reopen=True):
+        in_time = in_time and run.decide("repair", partial(repair_fits, run, kind), reopen=True)
+        if not in_time:
             return solution
         repaired = await _repair(solution, traceback, config, kind)
         if repaired is solution or not leakage_check or kind == "ablation":

@@ -48,7 +48,7 @@ def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> No
     with pytest.raises(BudgetExceeded, match="time spent: 11 of 100 s; this part had until 10 s"):
         budget.check()
     assert budget.deadline == 10
-    budget.set_phase_deadline(None)
+    budget.set_phase_deadline()
     assert budget.deadline == 100, "without a phase it is the run's"
 
 
@@ -164,7 +164,7 @@ def test_limits_in_runs() -> None:
 def test_limits_leave_finalization_a_share(total: int, phases: list[tuple[float | None, float]], scripts: int) -> None:
     budget, clock = ledger(time_limit_seconds=total)
     for phase, (measured, pause) in zip(PHASES, phases, strict=False):
-        if budget.only_finalization_left:
+        if budget.spare_seconds <= 0:
             break
         budget.open_phase(phase.name)
         for _ in range(scripts):

@@ -239,8 +239,7 @@ def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> E
     usual = config.score_views or (1 if rows >= ONE_VIEW_ROWS else 3 if rows >= THREE_FOLDS_ROWS else 5)
     views = usual if config.scoring == "auto" else 1
     crowd = max(1.0, config.num_parallel_solutions / usable_cores())
-    whole, once = (plan_seconds(config, call * crowd, script * crowd * times) for times in (views, 1))
-    total = sum(whole.values()) - whole["finalization"] + once["finalization"]
+    total = plan_seconds(config, call * crowd, script * crowd, views=views)
     return Estimate(min(total, float(config.time_limit_seconds)), bool(scripts))
 
 

@@ -22,7 +22,6 @@ from mle_star.run.events import BudgetWarning
 
 CLOCK_SLACK = 600.0
 """Seconds between two events that need no explanation; a longer gap must be as long as the work that ended it."""
-STUDY_SHARE = 0.2
 MOST_RERUN = 1 / 3
 """Running the solution once more at the end takes no more than this share of the time from the search."""
 WARN_AT = 0.8
@@ -132,9 +131,10 @@ class Budget:
         self.rerun_seconds = 0.0
         self.has_ensembles = True
         self.phase: PhaseName | None = None
-        self._letter, self._shares = config.letter, config.phase_time_budget or PhaseTimeBudget()
+        self.shares = config.phase_time_budget or PhaseTimeBudget()
+        self._letter = config.letter
         self._clock, self._started = clock, clock() - self.spent.seconds
-        self._phase_deadline: float | None = None
+        self._phase_deadline = math.inf
         self._kept_for_later = 0.0
         self.max_usd = config.max_budget_usd
         self.degraded = False
@@ -159,15 +159,15 @@ class Budget:
     @property
     def deadline(self) -> float:
         """When the running phase, or else the run, must end, in seconds since the run began."""
-        return self.time_limit if self._phase_deadline is None else min(self.time_limit, self._phase_deadline)
+        return min(self.time_limit, self._phase_deadline)
 
     def remaining_seconds(self) -> float:
         """Seconds until the running phase, or else the run, must end."""
         return self.deadline - self.elapsed()
 
-    def set_phase_deadline(self, seconds_from_now: float | None) -> None:
-        """Give the phase that begins now its share of the time."""
-        self._phase_deadline = None if seconds_from_now is None else self.elapsed() + seconds_from_now
+    def set_phase_deadline(self, seconds_from_now: float = math.inf) -> None:
+        """Give the phase that begins now its share of the time; without any, what is left of the run."""
+        self._phase_deadline = self.elapsed() + seconds_from_now
 
     def open_phase(self, phase: PhaseName) -> float:
         """Begin `phase`: set its deadline from the shares of the search phases still to come; the seconds it has.
@@ -179,7 +179,7 @@ class Budget:
         in which no ensemble could be scored (`has_ensembles`).
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
-        shares = [float(getattr(self._shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
+        shares = [float(getattr(self.shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
         free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
         if phase == "phase2" and not self.has_ensembles:
             shares[-1] = 0.0
@@ -191,16 +191,6 @@ class Budget:
         self.set_phase_deadline(seconds)
         self._kept_for_later = left - seconds
         return seconds
-
-    @property
-    def ensemble_seconds(self) -> float:
-        """What Phase 3 would have if Phase 2 began now."""
-        return max(self.spare_seconds, 0.0) * self._shares.phase3 / (self._shares.phase2 + self._shares.phase3)
-
-    @property
-    def study_seconds(self) -> float:
-        """The time of all studies of a path: a fifth of Phase 2, whenever a run was resumed."""
-        return STUDY_SHARE * self._shares.phase2 * self.time_limit
 
     def even_share(self, scripts: float) -> float:
         """What each of so many scripts has of the running phase's share, half of it at most; 0 between phases."""
@@ -217,15 +207,10 @@ class Budget:
         return self.time_limit - self.elapsed() < threshold
 
     @property
-    def only_finalization_left(self) -> bool:
-        """Is there no time for anything but finalization?"""
-        return self.spare_seconds <= 0
-
-    @property
     def spare_seconds(self) -> float:
-        """Seconds until finalization's share of the whole time begins."""
+        """Seconds until finalization's share of the whole time begins: when none are left, nothing else may begin."""
         rerun = min(self.rerun_seconds, MOST_RERUN * self.time_limit)  # which may take more than that share
-        return self.time_limit - max(self._shares.finalization * self.time_limit, rerun) - self.elapsed()
+        return self.time_limit - max(self.shares.finalization * self.time_limit, rerun) - self.elapsed()
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""

@@ -157,7 +157,7 @@ class Forecaster:
             ahead[phase] += left[phase, name]
         shares = {phase: ahead[phase] / count for phase, count in planned.items()}
         script = runtime * (1 + repair_rate) + 2 * repair_rate * latency
-        return elapsed + sum(plan_seconds(self._config, latency, script, left=shares).values())
+        return elapsed + plan_seconds(self._config, latency, script, left=shares)
 
 
 def _calls_and_scripts(steps: Counter[Step]) -> tuple[int, int]:

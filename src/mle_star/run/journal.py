@@ -120,6 +120,10 @@ class Journal:
         except BaseException:
             self._lock.release()
             raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        with suppress(OSError):  # a power failure would take the name of a new file with it
+            os.fsync(folder)
+        os.close(folder)
         self._syncs = ThreadPoolExecutor(1, "journal-sync")
         self._sync_error: OSError | None = None
 

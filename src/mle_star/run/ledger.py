@@ -315,6 +315,11 @@ class Ledger:
         runs = [run for run in self.runs.values() if run.script == digest]
         return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
 
+    def took(self, script: str) -> float:
+        """The longest that a script ran for a score; 0 where it has none."""
+        digest = digest_of(script)
+        return max((run.seconds for run in self.ran() if run.script == digest and run.score is not None), default=0.0)
+
     @property
     def call_seconds(self) -> float:
         """How long a call takes, by the median."""

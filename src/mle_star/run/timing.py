@@ -1,4 +1,11 @@
-"""How long scripts may take, by what is left of the time and by what was measured; and what the plan takes."""
+"""The one model of time. Three things are known at any moment of a run, and all that is said of seconds rests on them:
+
+- the clock (`Budget`): how much has passed, until when the running phase lasts, what is kept for finalization;
+- what was measured (`Ledger`): a call, and the current solution (`solution_seconds`);
+- the plan (`critical_steps`): the calls and scripts of each phase that come one after another.
+
+From them follow, in this order: how long a script may take, what the plan takes, what still fits in, what is kept.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,6 @@ from contextlib import contextmanager
 
 from mle_star.models import PipelineConfig
 from mle_star.models.enums import PhaseName
-from mle_star.models.texts import digest_of
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext
 from mle_star.run.events import ScriptPurpose
@@ -40,8 +46,8 @@ GROWTH = 2.0
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""
-STUDY_RUNS = 3.0
-"""A study takes about so many runs of the solution."""
+STUDY_RUNS, STUDY_SHARE = 3.0, 0.2
+"""A study takes about so many runs of the solution, and all studies of a path this share of the time of Phase 2."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 LAST_SHARE = 0.8
@@ -108,13 +114,17 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
 
 
 def plan_seconds(
-    config: PipelineConfig, call: float, script: float, *, left: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """By phase, the seconds of what comes one after another; `left` is the share of each that is still to come."""
-    return {
-        phase: (1.0 if left is None else left.get(phase, 0.0)) * (calls * call + scripts * script)
-        for phase, (calls, scripts) in critical_steps(config).items()
-    }
+    config: PipelineConfig, call: float, script: float, *, left: Mapping[str, float] | None = None, views: int = 1
+) -> float:
+    """The seconds of what comes one after another, by those of a call and of a script.
+
+    `left` is the share of each phase that is still to come; what is scored runs on so many `views` of the rows.
+    """
+    total = 0.0
+    for phase, (calls, scripts) in critical_steps(config).items():
+        runs = scripts if phase == "finalization" else scripts * views
+        total += (1.0 if left is None else left.get(phase, 0.0)) * (calls * call + runs * script)
+    return total
 
 
 # --- in a run ---------------------------------------------------------------------------------------------
@@ -126,24 +136,31 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
     explicit = explicit or run.config.script_timeout_seconds
     if purpose == "ablation":
         return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
-    share = run.budget.even_share(_planned(run, measured=measured is not None))
-    return script_limit(left=left, measured=measured, even_share=share, explicit=explicit)
+    return script_limit(left=left, measured=measured, even_share=_even_share(run), explicit=explicit)
 
 
 def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
     """Seconds that a script should take, so that all that is planned for its phase has its turn: told, not enforced."""
-    share = run.budget.even_share(_planned(run, measured=run.solution_seconds is not None))
-    return min(limit, share if share > 0 else limit / 2) / max(views, 1)
+    return min(limit, _even_share(run) or limit / 2) / max(views, 1)
+
+
+def _even_share(run: RunContext) -> float:
+    """What each script planned for the running phase would have; before anything is measured these are candidates."""
+    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
+    if run.solution_seconds is None:
+        scripts -= run.config.num_retrieved_models - 1
+    return run.budget.even_share(scripts)
 
 
 def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
     """The share that a script is told: less for the first candidate, so that the run is not long without any answer."""
-    share, first = share_in_run(run, limit, views), max(FIRST_SECONDS, FIRST_SHARE * run.config.time_limit_seconds)
+    share, whole = share_in_run(run, limit, views), run.config.time_limit_seconds
     if run.phase == "finalization":  # what is submitted has as long as what was scored, and all that is left
-        rest = LAST_SHARE * limit / run.shared.last_scripts
-        return min(limit, max([rest, *run.ledger.best_seconds()]))
-    least = min(LEAST_SHARE * run.config.time_limit_seconds, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
-    return min(share, first) if "candidate-0" in run.parts else max(share, min(least, limit / 2))
+        return min(limit, max([LAST_SHARE * limit / run.shared.last_scripts, *run.ledger.best_seconds()]))
+    if "candidate-0" in run.parts:
+        return min(share, max(FIRST_SECONDS, FIRST_SHARE * whole))
+    least = min(LEAST_SHARE * whole, LEAST_SECONDS) * (2 if run.phase == "phase3" else 1)
+    return max(share, min(least, limit / 2))
 
 
 def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) -> float:
@@ -188,8 +205,8 @@ def study_fits(run: RunContext) -> bool:
         return False
     others = run.reached.ran("/".join((*run.parts[:-1], "")), studies=True)
     spent, study = sum(one.seconds for one in others), seconds_for(run, scripts=STUDY_RUNS)
-    in_share = spent + study <= run.budget.study_seconds
-    return run.config.letter or (in_share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
+    share = STUDY_SHARE * run.budget.shares.phase2 * run.budget.time_limit
+    return run.config.letter or (spent + study <= share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
 
 
 def too_late_for(run: RunContext, script: str) -> str:
@@ -197,10 +214,7 @@ def too_late_for(run: RunContext, script: str) -> str:
 
     A script that watches the clock would submit something worse than what was scored, and say nothing.
     """
-    digest = digest_of(script)
-    scored = [one for one in run.ledger.runs.values() if one.script == digest and one.result.answers]
-    took = max((one.seconds for one in scored), default=0.0)
-    left = run.budget.remaining_seconds()
+    took, left = run.ledger.took(script), run.budget.remaining_seconds()
     if run.decide("run-again", lambda: RERUN * took <= left, reopen=True):
         return ""
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
@@ -211,17 +225,13 @@ def keep_time_to_rerun(run: RunContext, phase: PhaseName) -> None:
 
     And where no ensemble could be scored in the time of Phase 3, Phase 2 has that, too.
     """
+    budget = run.budget
     if phase == "phase2" and not run.config.letter:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
-        run.budget.has_ensembles = run.decide("ensembles", lambda: takes <= run.budget.ensemble_seconds, reopen=True)
+        theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
+        budget.has_ensembles = run.decide("ensembles", lambda: takes <= max(theirs, 0.0), reopen=True)
     if run.shared.holdout is not None:
         solutions = run.ledger.ran()
         slowest = max((one.seconds for one in solutions), default=0.0)
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        run.budget.rerun_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
-
-
-def _planned(run: RunContext, *, measured: bool) -> float:
-    """How many scripts the running phase has planned one after another; before anything is measured, candidates."""
-    scripts = critical_steps(run.config).get(run.phase, (0.0, 1.0))[1]
-    return scripts if measured else scripts - (run.config.num_retrieved_models - 1)
+        budget.rerun_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)

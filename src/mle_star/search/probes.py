@@ -52,12 +52,7 @@ def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
     except Exception:
         logger.exception("%s: the run goes on without it", place)
     finally:
-        run.budget.set_phase_deadline(None)
-
-
-def _seconds(run: RunContext, solution: SolutionScript) -> float:
-    digest = digest_of(solution.content)
-    return max((one.seconds for one in run.ledger.runs.values() if one.script == digest), default=0.0)
+        run.budget.set_phase_deadline()
 
 
 # --- what stays self-reported ------------------------------------------------------------------------------
@@ -69,7 +64,7 @@ async def probe(solution: SolutionScript) -> list[str]:
     if run.shared.holdout is not None or run.config.scoring != "auto" or solution.score is None:
         return found
     left = PROBE_SHARE * (run.budget.time_limit - run.budget.elapsed())
-    if run.budget.finish_requested or 2 * _seconds(run, solution) > left:
+    if run.budget.finish_requested or 2 * run.ledger.took(solution.content) > left:
         return found
     with within(run, left, "probes"):
         found += await _repeated(run, solution.score, solution)
@@ -134,7 +129,7 @@ async def examine_columns(solution: SolutionScript) -> None:
 
 def _why_not(run: RunContext, solution: SolutionScript) -> str:
     """Why there is no time for one more run of the solution, or an empty text."""
-    took = _seconds(run, solution)
+    took = run.ledger.took(solution.content)
     if took > IMPORTANCE_SHARE * run.budget.elapsed():
         return f"one more run of the solution takes more than {IMPORTANCE_SHARE:.0%} of the time so far"
     return "what is left of the time is for the submission" if ENOUGH * took > run.budget.spare_seconds else ""

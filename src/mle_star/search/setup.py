@@ -9,7 +9,7 @@ import logging
 import platform
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,9 @@ def first_event(
     """What every journal begins with; the data folder as it can be found from anywhere."""
     task = task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())})
     versions = {"python": platform.python_version(), "system": platform.platform()}
-    versions |= {name: importlib.metadata.version(name) for name in ("mle-star", "claude-agent-sdk")}
+    for name in ("mle-star", "claude-agent-sdk"):
+        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout need not be installed
+            versions[name] = importlib.metadata.version(name)
     python = inspect_interpreter(config.python)
     return RunStarted(
         run_id=uuid.uuid4().hex[:12],
@@ -154,11 +156,11 @@ def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
 
 def _changed_since(journal: Journal, now: RunStarted) -> Iterator[str]:
     """What the owner of a resumed run should know of the program and the packages that it began with."""
-    begun = journal.started.versions.get("mle-star") if journal.started is not None else None
-    if begun is not None and begun != now.versions["mle-star"]:
+    begun, ours = ("" if one is None else one.versions.get("mle-star", "") for one in (journal.started, now))
+    if begun and ours and begun != ours:
         yield (
-            f"this run was begun by mle-star {begun}, this is {now.versions['mle-star']}: "
-            "steps that it asks for in other words are done, and paid for, again"
+            f"this run was begun by mle-star {begun}, this is {ours}: steps that it asks for in other words are done, "
+            "and paid for, again"
         )
     changes = _changes(journal.interpreter, now.interpreter)
     if changes:

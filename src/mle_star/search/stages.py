@@ -116,7 +116,7 @@ class Stages:
         if self.budget.money_is_gone:
             self.note_stop(Stop("money"))
             return "the money is spent"
-        if self.budget.only_finalization_left:
+        if self.budget.spare_seconds <= 0:
             self.note_stop(Stop("time"))
             return "the time is nearly used up"
         return ""
