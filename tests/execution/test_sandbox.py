@@ -124,6 +124,37 @@ async def test_wherever_it_is_and_home_is_said_to_be_a_script_has_its_folder(
         assert raw.isolation.sandbox.startswith("bubblewrap") is (sandbox == "auto")
 
 
+async def test_in_namespaces_made_here_a_script_finds_just_this(tmp_path: Path) -> None:
+    own = {
+        name: str(Path("/proc/self/ns", name).readlink())
+        for name in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]
+    }
+    code = f"""
+import os, socket
+wanted = {{"ro", "rw", "nosuid", "nodev", "noexec", "size=16384k", "size=64k", "mode=755"}}
+mounts = {{place: options for _, place, _, options, *_ in map(str.split, open("/proc/mounts"))}}
+for place in ("/", "/usr", "/proc", "/dev", "/dev/shm", os.getcwd()):
+    print(place, *sorted(wanted & set(mounts[place].split(","))))
+print("nodev" in mounts["/dev/null"], "nosuid" in mounts["/dev/null"], *sorted(os.listdir("/dev")))
+print(*(os.readlink(f"/dev/{{name}}") for name in ("fd", "stdin", "stdout", "stderr")), *os.listdir("/proc/self/fd"))
+print(os.getuid(), os.getgid(), os.getgroups(), os.getpid(), open("/proc/1/comm").read().strip())
+facts = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(*(facts[name].strip() for name in ("CapPrm", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "SigIgn")))
+print([name for name, place in {own}.items() if os.readlink(f"/proc/self/ns/{{name}}") == place])
+with socket.create_server(("127.0.0.1", 0)) as server:
+    socket.create_connection(server.getsockname()).close()
+"""
+    raw = await LocalExecutor(sandbox="namespaces").run(request_for(tmp_path, code))
+    none = "0" * 16
+    assert (raw.stdout.splitlines(), raw.stderr) == ([
+        "/ mode=755 nodev nosuid ro size=16384k", "/usr nodev nosuid ro", "/proc nodev noexec nosuid ro",
+        "/dev mode=755 nodev nosuid ro size=64k", "/dev/shm nodev nosuid rw", f"{tmp_path} nodev nosuid rw",
+        "False True fd full null random shm stderr stdin stdout urandom zero",
+        "/proc/self/fd /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 0 1 2 3", "1000 1000 [] 2 mle-star-init",
+        f"{none} {none} {none} 1 2 0000000001001000", "[]",
+    ], "")  # fmt: skip
+
+
 async def test_the_network_is_open_where_it_is_allowed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 3)\nprint('in')"
