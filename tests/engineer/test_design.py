@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,6 +22,7 @@ from mle_star.engineer.design import (
     Design,
     assemble,
     families,
+    fitting_blends,
     fitting_families,
     fitting_steps,
     literal,
@@ -27,6 +31,7 @@ from mle_star.engineer.design import (
     settings_in,
 )
 from mle_star.engineer.profile import Profile, look
+from tests.conftest import as_kept
 from tests.engineer.conftest import profile_of
 from tests.engineer.small_tasks import TASKS
 
@@ -137,6 +142,38 @@ def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp
     promising = {family.key for family in fitting_families(profile)[:3]}
     assert {own["family"] for own in pooled.models.values()} == {"lightgbm", "linear"} | promising
     assert not promising <= {"lightgbm", "linear"}
+
+
+def decided(seen: Profile) -> Iterator[str]:
+    """What the engineer would do on a task: first designs, how they are combined, and every move with its worth."""
+    designs = [planning.first_design(seen, family, 1000) for family in fitting_families(seen)]
+    pooled = planning.united(designs, "mean").changed(features={})
+    yield from (json.dumps(one) for one in (
+        {blend.key: blend.worth(seen) for blend in fitting_blends(seen)}, planning.fold_settings(seen, None),
+        {family.key: round(family.worth(seen), 4) for family in fitting_families(seen)},
+        vars(designs[0].changed(data={}, doc="")), *(design.models for design in designs),
+        planning.variants_of(pooled), planning.study(pooled, "", 5).folds,
+    ))  # fmt: skip
+    for block in sections_of(assemble(pooled)).values():
+        for action in moves.actions(block, seen):
+            if " beside " not in action.title or designs[0].models.keys() & set(action.title.split(" beside ")[1:]):
+                before: Any = settings_in(block)[action.key]
+                after = action.change(before)
+                new = {k: v for k, v in after.items() if before.get(k) != v} if isinstance(after, dict) else after
+                yield f"{action.worth:.3f} {action.plan} {json.dumps(new)}"
+
+
+def test_the_engineer_decides_as_it_did(tmp_path: Path) -> None:
+    seen = {name: profile_of(task(tmp_path / name / "input")) for name, task in TASKS.items()}
+    facts = {name: {**vars(one), "recipe": planning.metric_settings(one.recipe)} for name, one in seen.items()}
+    lines = [f"{name}\n{json.dumps(one, ensure_ascii=False)}" for name, one in facts.items()]
+    as_kept("engineer/profiles.txt", "\n".join(lines))
+    lines = []
+    for name in ("auc", "forecast", "text", "with_extra_table", "log_loss_wide", "mean_absolute", "shop", "map_points"):
+        large, huge = replace(seen[name], rows=50_000, width=120), replace(seen[name], rows=50_000_000, rarest=1)
+        for one in (seen[name], large, replace(huge, class_count=40 if seen[name].class_count else 0, packages=())):
+            lines += [f"--- {name}, {one.rows} rows", *decided(one)]
+    as_kept("engineer/decisions.txt", "\n".join(lines))
 
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"

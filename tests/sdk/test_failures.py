@@ -98,7 +98,7 @@ async def test_a_reply_that_the_cli_could_not_report_is_counted(open_bench: Open
     ("reply", "reason", "attempts"), [(SERVER_ERROR, "transport", 2), (BUSY, "rate_limit", 3)], ids=["500", "429"]
 )
 async def test_a_call_fails_after_delays(open_bench: OpenBench, reply: BrainReply, reason: str, attempts: int) -> None:
-    assert CallPolicy().retry_delays == (1.0, 2.0, 4.0)
+    assert CallPolicy() == CallPolicy((1.0, 2.0, 4.0), (15.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0), 4, 6)
     async with open_bench(policy=replace(QUICK, retry_delays=(0.01,)), client_reuse="clear") as bench:
         bench.brain.always("coder", reply)
         error = await bench.fail()
