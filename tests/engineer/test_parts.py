@@ -19,13 +19,12 @@ from mle_star.data import metrics as known_metrics
 from mle_star.engineer import parts
 from mle_star.engineer.design import Design, all_blends, assemble, families, steps
 from mle_star.engineer.moves import ANCHOR, changed
-from mle_star.engineer.parts import deciding
+from mle_star.engineer.parts import deciding, trees
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, Settings, few_rows, grow, inner_split
 from mle_star.engineer.parts.deciding import RECIPES
 from mle_star.engineer.parts.encoding import as_table, build_features, encode
 from mle_star.engineer.parts.matrices import fit_kernel
 from mle_star.engineer.parts.texts import count_words
-from mle_star.engineer.parts.trees import train_catboost
 from mle_star.engineer.parts.validation import Course, cross_validate, make_folds, rounds_of, spread, with_found
 from mle_star.engineer.parts.validation import search_settings as search
 from mle_star.engineer.planning import metric_settings
@@ -379,10 +378,31 @@ def test_the_time_in_which_a_model_answers_counts_as_its_own() -> None:
     assert (quick.late, slow.late) == (False, True) and slow.rate > quick.rate
 
 
-def test_trees_without_any_time_are_still_some() -> None:
-    frame = pd.DataFrame(DICE.normal(size=(1000, 2)), columns=["a", "b"])
-    found = grow(frame, frame["a"].to_numpy(), train_catboost, usual("catboost"), job("regression", 1e-9))
-    assert 20 <= found.tree_count_ < 100
+def test_settings_seed_threads_and_loss_reach_the_libraries_and_trees_without_any_time_are_still_some() -> None:
+    frame, y = pd.DataFrame(DICE.normal(size=(300, 2)), columns=["a", "b"]), DICE.normal(size=300)
+    ours = {"rounds": 30, "rate": 0.2, "patience": 0, "absolute": 1, "trees": 25}
+    seeded, rate, some = {"random_state": 3, "n_jobs": 1}, {"learning_rate": 0.2}, {"n_estimators": 30}
+    made: dict[str, dict[str, Any]] = {
+        "lightgbm": {**seeded, **rate, **some, "objective": "regression_l1", "subsample_freq": 1, "verbose": -1},
+        "xgboost": {**seeded, **rate, **some, "objective": "reg:absoluteerror", "enable_categorical": True},
+        "catboost": {
+            **rate, "iterations": 30, "loss_function": "MAE", "random_seed": 3, "thread_count": 1, "verbose": False,
+            "max_ctr_complexity": 1, "allow_writing_files": False,
+        },
+        "hist_boosting": {**rate, "random_state": 3, "max_iter": 30, "loss": "absolute_error", "early_stopping": False},
+        "extra_trees": {**seeded, "n_estimators": 25},
+    }  # fmt: skip
+    for key, wanted in made.items():
+        own = {name: value for name, value in usual(key).items() if name not in ours}
+        for seconds, fewest in ((60.0, {}), (1e-9, {"n_estimators": 20, "max_iter": 20})):
+            work = {**own, **ours}, Job("regression", "absolute", 3, 1, seconds)
+            train, fit = getattr(trees, f"train_{key}", None), getattr(trees, f"grow_{key}", None)
+            model = grow(frame, y, train, *work) if train else fit(frame, y, *work)
+            if seconds > 1 or not train:
+                wanted |= {name: fewest[name] for name in wanted.keys() & fewest.keys()}
+                assert {name: model.get_params()[name] for name in {**own, **wanted}} == {**own, **wanted}
+            elif key == "catboost":
+                assert 20 <= model.tree_count_ < 30
 
 
 def test_margins_become_chances_where_a_class_has_one_row_only() -> None:
