@@ -395,9 +395,10 @@ def test_settings_seed_threads_and_loss_reach_the_libraries_and_trees_without_an
     for key, wanted in made.items():
         own = {name: value for name, value in usual(key).items() if name not in ours}
         for seconds, fewest in ((60.0, {}), (1e-9, {"n_estimators": 20, "max_iter": 20})):
-            work = {**own, **ours}, Job("regression", "absolute", 3, 1, seconds)
-            train, fit = getattr(trees, f"train_{key}", None), getattr(trees, f"grow_{key}", None)
-            model = grow(frame, y, train, *work) if train else fit(frame, y, *work)
+            work = Job("regression", "absolute", 3, 1, seconds)
+            train: Any = getattr(trees, f"train_{key}", None)
+            fit = partial(grow, train=train) if train else getattr(trees, f"grow_{key}")
+            model = fit(frame, y, settings={**own, **ours}, job=work)
             if seconds > 1 or not train:
                 wanted |= {name: fewest[name] for name in wanted.keys() & fewest.keys()}
                 assert {name: model.get_params()[name] for name in {**own, **wanted}} == {**own, **wanted}

@@ -6,8 +6,9 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,8 +25,18 @@ from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
 
 ray: Any = pytest.importorskip("ray")
-from mle_star.integrations.cluster import RayCarrier, Shares, open_executor  # noqa: E402
-from mle_star.integrations.hosts import SharedQueue  # noqa: E402
+from ray import exceptions  # noqa: E402
+
+from mle_star.integrations.cluster import (  # noqa: E402
+    Mailbox,
+    RayCarrier,
+    Shares,
+    Stoppable,
+    _until_done,
+    first_line,
+    open_executor,
+)  # fmt: skip
+from mle_star.integrations.hosts import SharedQueue, can_host  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
@@ -146,6 +157,68 @@ async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
     late = asyncio.create_task(places.take("c", "c1"))
     await places.give("b1")
     await asyncio.wait_for(late, 120)
+
+
+async def test_output_comes_in_order_until_it_is_closed_and_what_comes_later_is_kept_by_nobody() -> None:
+    box = Mailbox()
+    waiting = asyncio.create_task(box.take("a"))
+    await asyncio.sleep(0)
+    for piece in (b"1", b"2", None):
+        await box.put("a", piece)
+    assert await waiting == ([b"1", b"2"], True)
+    waiting = asyncio.create_task(box.take("b"))
+    await asyncio.sleep(0)
+    await box.close("b")
+    assert await waiting == ([], True)
+    for name in ("b", "c"):
+        await box.close(name)
+        await box.put(name, b"late")
+    await box.put("d", b"3")
+    assert await box.take("d") == ([b"3"], False) and list(box._boxes) == ["a", "d"]
+
+
+def test_work_is_done_in_a_thread_beside_its_output_and_can_be_stopped_at_any_time(tmp_path: Path) -> None:
+    async def work() -> str:
+        (tmp_path / "log").write_bytes(b"first")
+        await asyncio.sleep(0.7)
+        (tmp_path / "log").write_bytes(b"first and last")
+        return "done"
+
+    def send(piece: bytes | None) -> None:
+        sent.append(piece)
+        if piece is None:
+            raise exceptions.RayError  # there is no cluster to take it, which is no reason to fail
+
+    sent, given = list[bytes | None](), cast(Any, work())
+    (tmp_path / "log").touch()
+    with (tmp_path / "log").open("rb") as output:
+        assert _until_done(given, output, send) == "done"
+    assert sent == [b"first", b" and last", None]
+    early, late = Stoppable(), Stoppable()
+    early.stop()
+    with pytest.raises(asyncio.CancelledError):
+        early.run(Future[None]())  # type: ignore[arg-type]
+    assert late.run(asyncio.sleep(0, "done")) == "done"
+    late.stop()
+
+
+def test_an_error_of_the_cluster_is_told_in_one_line_and_a_host_must_see_folder_and_data(tmp_path: Path) -> None:
+    task = exceptions.RayTaskError("f", "trace\n  more\nValueError: no\n", ValueError("no"))
+    assert [first_line(one) for one in (task, ValueError("  a\nb"), ValueError())] == [
+        "ValueError: no",
+        "a",
+        "ValueError",
+    ]
+    (tmp_path / "sign").touch()
+    data, offline = (str(tmp_path),), PipelineConfig(model="offline")
+    asked = [
+        (offline, "sign", data),
+        (offline, "none", data),
+        (offline, "sign", (*data, "/gone")),
+        (CONFIG, "sign", data),
+    ]
+    answers = [can_host(config, str(tmp_path / sign), folders) for config, sign, folders in asked]
+    assert answers == [True, False, False, False]
 
 
 Machines = list[dict[str, float]]

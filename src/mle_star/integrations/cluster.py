@@ -32,8 +32,6 @@ from mle_star.models import PipelineConfig
 
 logger = logging.getLogger("mle_star.execution")
 T = TypeVar("T")
-Facts = dict[str, Any]
-"""What a machine of the cluster says of itself."""
 
 remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
@@ -85,7 +83,7 @@ class Shares:
             "script_cores": cpus,
         }
 
-    def learn(self, machines: list[Facts]) -> None:
+    def learn(self, machines: list[dict[str, Any]]) -> None:
         """Tell scripts what they find on the least of these machines: any of them may be theirs."""
         for name in ("cpu_cores", "memory_gb", "script_memory_gb") if machines else ():
             self.hardware[name] = min(machine[name] for machine in machines)
@@ -188,8 +186,7 @@ class RayCarrier:
 
     async def store(self, machine: str, digest: str, offset: int, chunk: bytes, last: bool) -> None:
         """Put a piece of a file into a machine's store."""
-        store = self._store.options(scheduling_strategy=on(machine))
-        task = store.remote(digest, self._sender, offset, chunk, last)
+        task = self._store.options(scheduling_strategy=on(machine)).remote(digest, self._sender, offset, chunk, last)
         try:
             await answer_of(task)
         except RayTaskError as error:
@@ -248,11 +245,12 @@ class Mailbox:
     """An actor through which output comes back while scripts run."""
 
     def __init__(self) -> None:
-        self._boxes: defaultdict[str, asyncio.Queue[bytes | None]] = defaultdict(asyncio.Queue)
+        self._boxes, self._closed = defaultdict[str, asyncio.Queue[bytes | None]](asyncio.Queue), set[str]()
 
     async def put(self, number: str, chunk: bytes | None) -> None:
-        """Take in a piece of a script's output; None after the last."""
-        self._boxes[number].put_nowait(chunk)
+        """Take in a piece of a script's output; None after the last. Nobody would fetch it once its box is closed."""
+        if number not in self._closed:
+            self._boxes[number].put_nowait(chunk)
 
     async def take(self, number: str) -> tuple[list[bytes], bool]:
         """Wait for output, and give it away; and whether that was all."""
@@ -264,6 +262,7 @@ class Mailbox:
 
     async def close(self, number: str) -> None:
         """Forget a script; whoever waits for its output waits no longer."""
+        self._closed.add(number)
         self._boxes.pop(number, asyncio.Queue()).put_nowait(None)
 
 
@@ -303,7 +302,7 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
             return _until_done(work, output, partial(mailbox.put.remote, number))
 
 
-def describe_machine(config: PipelineConfig, cpus: int) -> Facts:
+def describe_machine(config: PipelineConfig, cpus: int) -> dict[str, Any]:
     """This machine, and what is left of its memory for one script."""
     gpu, script = detect_gpu_info(), Limits.of(_shared_out(config, cpus)).memory_bytes
     cards = list(zip(gpu["gpu_names"], gpu.get("gpu_memory", []), strict=False))
