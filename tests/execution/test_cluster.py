@@ -189,10 +189,10 @@ def test_work_is_done_in_a_thread_beside_its_output_and_can_be_stopped_at_any_ti
         if piece is None:
             raise exceptions.RayError  # there is no cluster to take it, which is no reason to fail
 
-    sent, given = list[bytes | None](), cast(Any, work())
+    sent, until_done = list[bytes | None](), cast(Any, _until_done)
     (tmp_path / "log").touch()
     with (tmp_path / "log").open("rb") as output:
-        assert _until_done(given, output, send) == "done"
+        assert until_done(work(), output, send) == "done"
     assert sent == [b"first", b" and last", None]
     early, late = Stoppable(), Stoppable()
     early.stop()

@@ -9,9 +9,9 @@ import urllib.request
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from rich.console import Console, ConsoleDimensions
 
+from mle_star.cli.app import main
 from mle_star.models import MetricDirection, RetrievedModel, Yardstick
 from mle_star.run import events as ev
 from mle_star.views import RunStory, write_report
@@ -19,7 +19,7 @@ from mle_star.views.display import screen, summary
 from mle_star.views.headlines import headline
 from mle_star.views.live import IndexServer
 from mle_star.views.page import page_title
-from tests.conftest import as_kept
+from tests.conftest import Captured, Patch, as_kept
 from tests.views.conftest import served
 from tests.views.journals import EXPECTED, HAPPENED, TRIED, Invented, campaign, scored, write_journal
 
@@ -85,10 +85,10 @@ def ends() -> dict[str, list[ev.AnyEvent]]:
     }
 
 
-def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    events, shelf = Invented(seed=11, T=1).events(), tmp_path / "shelf"
+    events, shelf = Invented(seed=11, T=1).events(), tmp_path / "runs"
     lines = (headline(one) for one in (*events, *HAPPENED, *MORE))
     as_kept("views/headlines.txt", "\n".join("{1} {4} {2}: {3}".format(*one) for one in lines if one is not None))
     terminal = list[str]()
@@ -103,6 +103,15 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: pytest.Monkey
         now = story.spent.last.get("", events[0].at) + timedelta(seconds=75)
         terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
     as_kept("views/terminal.txt", "".join(terminal))
+    write_journal(shelf / "broken-off", events[:120])
+    commands = ["runs", "runs --json", "show scored", "show scored phase2/path-0/t-0/k-1", "show failed phase1/merge-1",
+                "diff early phase1/candidate-3 final", "leaderboard", "leaderboard runs/early --json"]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "150")
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        print("$", command)
+        assert main(command.split()) == 0
+    as_kept("views/commands.txt", capsys.readouterr().out)
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
     with served(IndexServer(shelf)) as server:
         pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted")}
