@@ -313,7 +313,7 @@ async def test_a_model_that_overlooks_the_reply_tool_is_understood_and_keeps_the
     async with open_bench(brain=brain, client_reuse="clear") as bench:
         for _ in range(3):
             await bench.ask(EXTRACTOR)
-        assert brain.requests[-1].tools, "one that has used them once keeps them all"
+        assert brain.requests[-1].wants_structured, "one that has used that tool once keeps it"
 
 
 async def test_json_of_small_models_is_repaired_and_prose_is_asked_for_once_more(open_bench: OpenBench) -> None:
