@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import zipfile
 from pathlib import Path
 
@@ -45,6 +46,13 @@ FILES = {
     "runs/damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n',
 }
 
+ABSENT = {
+    "run classes/train.csv --target y --model offline --executor ray": ["ray"],
+    "sweep classes/train.csv --model offline --executor ray://head:10001": ["ray"],
+    "run classes/train.csv --target y --model offline --mlflow http://127.0.0.1:9": ["mlflow"],
+    "kaggle get houses": ["kaggle", "kaggle.api.kaggle_api_extended"],
+}
+"""What cannot be done without an extra, and the modules of it that are missing then."""
 WRONG: list[tuple[str, str]] = [
     # calling it
     ("--colour", "No such option: --colour"),
@@ -106,6 +114,9 @@ WRONG: list[tuple[str, str]] = [
     ("run header/train.csv --model offline", "a header and no rows"),
     ("run classes/train.csv --target yy --model offline", "did you mean y?"),
     ("run classes/train.csv --target y", "no credential for the model 'sonnet'"),
+    # other tools
+    *((words, f"pip install 'mle-star[{missing[0]}]'") for words, missing in ABSENT.items()),
+    *((f"mlflow good {uri}", uri) for uri in ("foo://x", "./mlruns", "http://127.0.0.1:9")),
     # runs
     ("runs nowhere", "nowhere is no folder"),
     ("runs numbers", "there is no run in numbers"),
@@ -121,7 +132,6 @@ WRONG: list[tuple[str, str]] = [
     ("leaderboard good --top 0", "--top"),
     ("leaderboard good run-1 damaged", "line 1"),
     ("leaderboard good cars", "these runs are about"),
-    *((f"mlflow good {uri}", uri) for uri in ("foo://x", "./mlruns", "http://127.0.0.1:9")),
     ("sweep", "name task folders"),
     ("sweep nowhere --model offline", "nowhere: no such folder"),
     ("sweep header --model offline", "a header and no rows"),
@@ -168,6 +178,9 @@ def _files(folder: Path) -> dict[str, bytes]:
 def test_errors_are_one_clear_line(place: Path, monkeypatch: Patch, capfd: Captured, words: str, message: str) -> None:
     monkeypatch.chdir(place)
     monkeypatch.setenv("HOME", str(place))  # no login of the machine's owner
+    monkeypatch.delitem(sys.modules, "mle_star.integrations.cluster", raising=False)
+    for name in ABSENT.get(words, []):
+        monkeypatch.setitem(sys.modules, name, None)
     before = _files(place)
     code = main(words.split())
     out, err = capfd.readouterr()

@@ -1,4 +1,4 @@
-"""Each hostile script is contained: the right result, no process or file left, the harness alive."""
+"""Hostile scripts are contained, attacks are held, and everyday work is not refused, for root and for other users."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import locale
 import os
 import pwd
+import runpy
 import socket
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from mle_star.testing.executor import gone
 from tests.execution import hostile
 from tests.execution.conftest import OpenRun, scored, script
 from tests.execution.hostile import CASES, Case
-from tests.execution.users import harness
+from tests.execution.users import NAMED, ROOT, harness
 from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long
@@ -230,3 +231,37 @@ def test_scripts_of_users_and_in_containers_are_contained(kind: Kind, user: str,
 
 def test_there_are_enough_of_them() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 70
+
+
+ATTACKS: dict[str, Any] = runpy.run_path(str(ROOT / "tests" / "scripts" / "attacks.py"))["ATTACKS"]
+SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
+KINDS = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp"}
+
+
+@pytest.mark.parametrize("user", ["root", "ordinary"])
+@pytest.mark.parametrize("sandbox", KINDS)
+def test_nothing_gets_through(sandbox: str, user: str, open_folder: Path) -> None:
+    seen = harness("attacks", sandbox, str(open_folder), f"canary-{uuid.uuid4().hex[:12]}", user=user)
+    assert (seen["exit"], seen["sandbox"], seen["planted"], seen["missing"]) == (0, KINDS[sandbox], 1, ""), seen
+    assert "no root" in seen["limits"]
+    # that one is told apart from an attempt that broke down on its way
+    assert seen["results"]["find a label that is hidden from it, in any file within reach"] == "held: nothing found"
+    assert {title: outcome for title, outcome in seen["results"].items() if not outcome.startswith("held")} == {}
+    assert set(seen["results"]) == set(ATTACKS) and len(ATTACKS) >= 105
+
+
+def test_the_list_in_the_docs_is_current() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "attacks.py"))
+    assert tool["page"]() == tool["PAGE"].read_text(encoding="utf-8"), "python tools/attacks.py --write"
+
+
+@pytest.mark.parametrize("user", ["root", "ordinary"])
+@pytest.mark.parametrize("sandbox", [*KINDS, "none"])
+def test_what_scripts_do_every_day_works(sandbox: str, user: str, open_folder: Path) -> None:
+    """Nothing that a training script does is refused; outside of the soak models are trained in one sandbox only."""
+    models = ["MODELS"] if SOAK or (sandbox, user) == ("auto", "root") else []
+    parts = [*models, *(["LOOPBACK"] if sandbox in KINDS else [])] or ["NOTHING"]
+    seen = harness("work", sandbox, str(open_folder), ",".join(parts), user=user, number=NAMED)  # they ask who they are
+    assert seen["failed"] == {}, seen
+    assert ("trees" in seen["done"]) is bool(models) and "managers" in seen["done"]
+    assert seen["left"] == ["submission.csv", *(["curve.png"] if models else [])]
