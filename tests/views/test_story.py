@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from mle_star.cli.app import main
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, Yardstick
 from mle_star.models.enums import ORDER, phase_of
 from mle_star.models.texts import digest_of
@@ -231,16 +230,6 @@ def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search
         assert [row["step"] for row in rows if row["chosen"]] == [submitted] * bool(step)
     write_journal(tmp_path, Invented(seed=1).ended("blend", lineage={"promoted": "phase1/candidate-0/script"}))
     assert [row["step"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == ["phase1/candidate-0"]
-
-
-def test_leaderboard_and_summary_give_a_script_one_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The list ranks by the rows of the search; of the final solution it also tells the score of the summary."""
-    *before, end = Invented(seed=11, M=2, T=2, K=2).ended("phase1/candidate-0/script", expected=EXPECTED)
-    write_journal(tmp_path, [*before, end.model_copy(update={"score": EXPECTED.score})])
-    assert [row["final_score"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == [EXPECTED.score]
-    assert main(["leaderboard", str(tmp_path)]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "candidate-0" in line]
-    assert line.rstrip().endswith("final solution: 0.85000 on 1,200 rows kept for the end")
 
 
 def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
