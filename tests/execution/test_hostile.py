@@ -28,9 +28,8 @@ from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
 from tests.execution import hostile
-from tests.execution.conftest import OpenRun, scored, script
+from tests.execution.conftest import NAMED, ROOT, OpenRun, harness, scored, script
 from tests.execution.hostile import CASES, Case
-from tests.execution.users import NAMED, ROOT, harness
 from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long

@@ -20,8 +20,7 @@ from mle_star.execution.workspace import remove_entry
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 from mle_star.testing.executor import ExecutorContract
-from tests.execution.conftest import OpenRun, request_for, scored, script, write_files
-from tests.execution.users import printed_by_user
+from tests.execution.conftest import OpenRun, printed_by_user, request_for, scored, script, write_files
 
 LIMITS = dataclasses.replace(ex.Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9, grace_seconds=1.0)
 CONFINED = "writes only in the working directory"

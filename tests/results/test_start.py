@@ -1,13 +1,23 @@
-"""From data to a run in one line: what is taken in, what is told before the start, and who is told at the end."""
+"""From data to a run in one line and to predictions in three: what is taken in, what is said before and at the end."""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import re
+import site
+import subprocess
+import sys
+import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pandas
 import pytest
+from nbclient import NotebookClient
 
 from mle_star.api import fit
 from mle_star.cli.app import main
@@ -159,3 +169,73 @@ def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> No
     assert "--notify: 'exit 3' ended with 3" in capsys.readouterr().err
     _notify(run_dir, "bell")
     assert capsys.readouterr().err == "\a"
+
+
+ROOT = Path(__file__).parents[2]
+SOAK = pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="a whole run of the rules; `make soak`")
+
+
+def _notebook() -> Any:
+    read: Any = nbformat.read
+    return read(ROOT / "examples" / "houses.ipynb", 4)
+
+
+def _shown(cell: Any) -> str:
+    return "\n".join(str(output.get("data", output)) for output in cell.get("outputs", []))
+
+
+def test_the_notebook_was_executed_and_carries_no_trace_of_a_machine() -> None:
+    notebook = _notebook()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells)
+    shown = "\n".join(map(_shown, cells))
+    assert "measured on hidden rows" in shown and "harness on 20 rows" in shown
+    assert "/tmp/" not in shown and "Traceback" not in shown
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@SOAK
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    notebook = _notebook()
+    for cell in notebook.cells:
+        cell.pop("outputs", None)
+        if cell.cell_type == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    NotebookClient(notebook, timeout=800, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [_shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
+    assert "measured on hidden rows" in shown[1] and re.search(r"harness on \d+ rows", shown[2])
+    assert "phase1/candidate-0" in shown[3]
+    assert "villa" in shown[4]
+    printed = [output["text"] for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output]
+    assert len(printed) == 1, "nothing but what the cells print: no log"
+    assert (next((tmp_path / "runs").iterdir()) / "report.html").is_file()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@SOAK
+def test_one_csv_becomes_predictions_with_three_commands(tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    home = write_texts(tmp_path / "home", {"houses.csv": houses(), "new.csv": "kind,rooms\nhuge,2\nsmall,3\n"})
+    venv.create(fresh, with_pip=True)
+    inside = next((fresh / "lib").glob("python3*/site-packages"))
+    # what the package needs comes from here instead of the network; the package itself is installed for real
+    (inside / "needed.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+
+    def call(*words: str) -> str:
+        env = {**os.environ, "PATH": f"{fresh / 'bin'}:{os.environ['PATH']}", "HOME": str(home)}
+        done = subprocess.run(words, cwd=home, env=env, capture_output=True, text=True, timeout=800)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stderr
+
+    call(str(fresh / "bin/python"), "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", str(ROOT))
+    assert (fresh / "bin" / "mle-star").is_file() and sys.prefix != str(fresh)
+    small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1"]
+    output = call("mle-star", "run", "houses.csv", "--target", "price", "--model", "offline", *small)
+    for words in ("rows are held back to score by", "a guess until the first script has run", "next: mle-star predict"):
+        assert words in output
+    call("mle-star", "predict", "latest", "new.csv", "--output", "out.csv")
+    with (home / "out.csv").open(newline="") as stream:
+        prices = [float(row["price"]) for row in csv.DictReader(stream)]
+    assert prices[0] == pytest.approx(201, abs=20) and prices[1] == pytest.approx(11, abs=20)
