@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from mle_star.method.codeblocks import (
     block_in,
+    built_in,
     compiles,
     extract_code_block,
+    family_of,
     has_code_fence,
     has_extractable_code,
     joined,
@@ -88,6 +90,21 @@ def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
     assert extract_code_block(response) == code
 
 
+@pytest.mark.req("REQ-SF-005")
+def test_fences_are_read_line_by_line_to_the_letter() -> None:
+    tilde = "```python\nx = 1\n~~~\nmore = 2\n"
+    assert extract_code_block(tilde, by_line=True) == "x = 1"
+    assert extract_code_block(tilde) == "x = 1\n~~~\nmore = 2"
+    text = "```text\na long text that is not code\n```\n```python\ny = 1\n```"
+    assert extract_code_block(text, by_line=True) == "a long text that is not code"
+    assert extract_code_block(text) == "y = 1"
+    nested = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~'
+    assert extract_code_block(nested, by_line=True) == 's = """\n```bash\nls\n```\n"""'
+    assert extract_code_block("```\nopen = 1", by_line=True) == "open = 1"
+    assert not has_extractable_code("```python\n~~~\nx = 1", by_line=True)
+    assert has_extractable_code("```text\nwords\n```", by_line=True)
+
+
 @given(st.text(st.sampled_from(list("`~ \nab\tpython>-1.")), max_size=120))
 def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
     assert isinstance(extract_code_block(response), str) and has_extractable_code(response) in (True, False)
@@ -126,6 +143,7 @@ def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
 def test_only_python_counts_as_code(response: str, expected: bool) -> None:
     assert has_extractable_code(response) is expected
     assert has_code_fence("gone:\n```python\n```"), "an empty fence is one"
+    assert has_code_fence("> ```python\n> x\n> ```")
     assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
 
 
@@ -233,6 +251,7 @@ FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
         ("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4", "x = 1\ny = 3\nz = 4\n"),
         ("def f():\n    s = ''\n    return s\n", "    s = ''", "s = '''one\ntwo\n'''",
          "def f():\n    s = '''one\ntwo\n'''\n    return s\n"),  # the insides of strings stay
+        ("if a:\n    s = 0\n", "    s = 0", "    s = '''\n    one'''", "if a:\n    s = '''\n    one'''\n"),
         ("if a:\n    x = 1\n", "    x = 1", "x = (", "if a:\nx = (\n"),
         # a line end that belonged to the block
         ("x = 1\ny = 2\n", "x = 1\n", "x = 9", "x = 9\ny = 2\n"),
@@ -288,6 +307,8 @@ def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str,
     assert block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"
     assert block_in(f"import b\n{START.replace('fit())', '7)')}", START, "print(fit())\n") == "print(7)"
     assert (block_in("all is new", START, "    x = 1"), block_in(START, START, "not there")) == ("all is new", "")
+    steps = "go()\n" * 300  # in a long script a line that comes often counts as any other
+    assert block_in(f"import b\n{steps}y = 2\n{steps}", f"import a\n{steps}x = 1\n{steps}", "x = 1") == "y = 2"
 
 
 WHOLE = '''import json
@@ -348,3 +369,17 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
         for again in ("", "```json\n"):
             whole = joined(f"```json\n{text[:place]}", f"{again}{text[place:]}\n```")
             assert read_structured(ExtractorOutput, whole) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "family", "built"),
+    [
+        ("LightGBM", "", "boosting", []),
+        ("A strong baseline", "m = make()\nx = RandomForestClassifier(9)  # SVC()\nSimpleImputer()", "trees",
+         ["RandomForestClassifier", "SimpleImputer"]),
+        ("ResNet", "SVC(1); SVC(2); KNeighborsRegressor()", "networks", ["SVC", "KNeighborsRegressor"]),
+        ("something", "x = 1", "", []),
+    ],
+)  # fmt: skip
+def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
+    assert (family_of(name, built_in(code)), built_in(code)) == (family, built)

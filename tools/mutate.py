@@ -30,7 +30,10 @@ TESTS = {
     "run/budget": [f"{PIPELINE}budget.py"],
     "run/timing": [f"{PIPELINE}budget.py", f"{EXECUTION}recorded.py"],
     "method/codeblocks": ["tests/test_codeblocks.py"],
-    "execution/outcome": [f"{EXECUTION}outcome.py"],
+    "execution/outcome": [
+        f"{EXECUTION}outcome.py",
+        f"{EXECUTION}recorded.py::test_a_script_that_is_refused_does_not_run_and_is_told_whole",
+    ],
     "execution/recorded": [
         f"{EXECUTION}recorded.py",
         f"{EXECUTION}workspace.py",
@@ -67,7 +70,7 @@ TESTS = {
             "safety": ("safety", "leaking", "attempts", "phase1"),
         }.items()
     },
-    "method/scores": ["tests/test_scores.py"],
+    "method/scores": ["tests/test_scores.py", f"{EXECUTION}outcome.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants
 # For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it

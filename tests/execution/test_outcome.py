@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed, trim_traceback
+from mle_star.method.scores import best_of
 from tests.execution.conftest import script
 
 TRACE = f'{HEADER}\n  File "a.py", line 1, in <module>\n    boom()\nValueError: boom'
@@ -220,6 +221,7 @@ def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follow
         (f"{TRACE}\n{TRACE.replace('boom', 'bang')}\nmore", "ValueError: bang"),
         (f"{HEADER}\n{STACK[1]}\nXGBoostError: no gpu\nfirst\nsecond", "XGBoostError: no gpu"),
         (f"{HEADER}\n{STACK[1]}", "main()"),
+        (f"{HEADER}\n x\nE", "E"),
         ("  one\n  two  \n\n", "two"),
         (f"{HEADER}\nE: {'x' * 300}", f"E: {'x' * 197}"),
         ("", ""),
@@ -298,6 +300,8 @@ def test_better_ones_lead_then_unscored_then_failed_and_ties_stay(ends: list[End
     order = [*(i for _, _, i in works), *(i for i, end in enumerate(ends) if end[1])]
     ranked = ex.rank_solutions(scripts, results, way)
     assert ranked == [(scripts[i], results[i]) for i in order]
+    scored = [(sign * score, i) for i, (score, _) in enumerate(ends) if score is not None]
+    assert best_of(range(len(ends)), lambda i: ends[i][0], way) == (min(scored)[1] if scored else None)
     assert [one.content for one in scripts] == [f"x = {i}" for i in range(len(ends))]
     with pytest.raises(ValueError, match=f"{len(ends)} solutions but {len(ends) + 1} results"):
         ex.rank_solutions(scripts, [*results, ended(None)], way)

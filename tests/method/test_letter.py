@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from mle_star.errors import PipelineTimeoutError
-from mle_star.method.codeblocks import extract_code_block
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase
 from mle_star.orchestrator import run_pipeline
 from mle_star.run.budget import Budget
@@ -82,19 +81,6 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     (retriever,) = (call.config for call in letter.values() if call.name == "retriever")
     assert retriever.output_schema is not None and list(retriever.output_schema.model_fields) == ["models"]
     assert tools["coder"] == tools["test"] == {"Bash", "Edit", "Write", "Read"} and tools["planner"] == {"Read"}
-
-
-@pytest.mark.req("REQ-SF-005")
-def test_fences_are_read_line_by_line_to_the_letter() -> None:
-    tilde = "```python\nx = 1\n~~~\nmore = 2\n"
-    assert extract_code_block(tilde, by_line=True) == "x = 1"
-    assert extract_code_block(tilde) == "x = 1\n~~~\nmore = 2"
-    text = "```text\na long text that is not code\n```\n```python\ny = 1\n```"
-    assert extract_code_block(text, by_line=True) == "a long text that is not code"
-    assert extract_code_block(text) == "y = 1"
-    nested = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~'
-    assert extract_code_block(nested, by_line=True) == 's = """\n```bash\nls\n```\n"""'
-    assert extract_code_block("```\nopen = 1", by_line=True) == "open = 1"
 
 
 @BOTH

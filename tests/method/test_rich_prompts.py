@@ -19,7 +19,6 @@ from mle_star.data.brief import data_brief
 from mle_star.data.place import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
-from mle_star.method.codeblocks import built_in, family_of
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
@@ -304,17 +303,3 @@ async def test_the_description_stands_in_the_system_prompt_or_in_each(repeat: bo
     with quick(quick_path, task_in_prompts=repeat) as run:
         await ask_agent(m.AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
         assert run.agents.log[0].prompt.count(run.task.description) == repeat
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "family", "built"),
-    [
-        ("LightGBM", "", "boosting", []),
-        ("A strong baseline", "m = make()\nx = RandomForestClassifier(9)  # SVC()\nSimpleImputer()", "trees",
-         ["RandomForestClassifier", "SimpleImputer"]),
-        ("ResNet", "SVC(1); SVC(2); KNeighborsRegressor()", "networks", ["SVC", "KNeighborsRegressor"]),
-        ("something", "x = 1", "", []),
-    ],
-)  # fmt: skip
-def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
-    assert (family_of(name, built_in(code)), built_in(code)) == (family, built)

@@ -74,7 +74,7 @@ def detect_error(raw: ExecutionRawResult) -> bool:
     return raw.exit_code != 0 or raw.timed_out or HEADER in raw.stderr
 
 
-def script_failed(raw: ExecutionRawResult, purpose: ScriptPurpose = "solution") -> bool:
+def script_failed(raw: ExecutionRawResult, purpose: ScriptPurpose) -> bool:
     """Did the script fail? A traceback that a library merely logged is no failure; an ablation must not end in one."""
     own = _without_notes(raw.stderr)
     ends_with = extract_traceback(own) if purpose == "ablation" else None
@@ -141,7 +141,7 @@ def _last_words(stderr: str) -> str | None:
 def trim_traceback(traceback: str) -> str:
     """Keep the script's own frames, the place where it was raised and the message; libraries become one line."""
     header, *lines = traceback.splitlines()
-    stack = list(takewhile(lambda line: line[:1] in (" ", "\t"), lines))
+    stack = list(takewhile(lambda line: line.startswith(" "), lines))
     starts = [place for place, line in enumerate(stack) if _FRAME.match(line)]
     if starts[:1] != [0]:  # as in a group, all of which is indented
         stack, starts = [], []
@@ -201,7 +201,7 @@ def exception_line(traceback: str) -> str:
     header, *below = traceback[max(_last_header(traceback), 0) :].splitlines() or [""]
     if header == GROUP_HEADER:
         below = [line[len("  | ") :] for line in below if line.startswith("  | ")]
-    named = next((line for line in below if line.strip() and line[0] not in " \t"), "")
+    named = next((line for line in below if line.strip() and not line.startswith(" ")), "")
     lines = [line.strip() for line in traceback.splitlines() if line.strip()]
     return (named.strip() if HEADER in traceback and named else lines[-1] if lines else "")[:200]
 

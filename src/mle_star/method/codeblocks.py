@@ -49,9 +49,9 @@ def extract_code_block(response: str, *, by_line: bool = False) -> str:
     return max(blocks, key=lambda block: (not by_line and bool(block.text) and block.is_python, len(block.text))).text
 
 
-def has_code_fence(response: str, *, by_line: bool = False) -> bool:
+def has_code_fence(response: str) -> bool:
     """Is there a fenced block of Python, be it an empty one?"""
-    return any(by_line or block.is_python for block in _fenced_blocks(response, by_line=by_line))
+    return any(block.is_python for block in _fenced_blocks(response))
 
 
 def has_extractable_code(response: str, *, by_line: bool = False) -> bool:
