@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.errors import BudgetExceeded
+from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName
-from mle_star.run.budget import LATE_SECONDS, Budget, Call, Spent, spent_by
+from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_of, read_prices, spent_by, usage_cost
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
 from tests.ledgers import script_finished
@@ -214,6 +215,7 @@ def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_step() -> Non
     places = ["phase2/path-0/x", "phase2/path-1/x", "phase2/path-0/x", "phase3"]
     assert budget.spent.charges[4:] == list(zip(places, [2.0, 4.0, 3.0, 5.0], strict=True))
     assert ledger()[0].open_call().cap_usd is None
+    assert [ledger(phase=phase, **few)[0].open_call().cap_usd for phase in (None, "phase3")] == [16.0, 16.0]
     for charged, caps in (([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])):
         # near the end twice the usual cost; twice 0.3 is more than what is left, and what is free counts for nothing
         budget, _ = ledger(phase="phase1", max_budget_usd=1.0, num_retrieved_models=4)
@@ -250,15 +252,15 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
 
 
 async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_back_or_were_given_up_long_ago() -> None:
-    budget, _ = ledger(phase="phase2", max_budget_usd=1.0, num_parallel_solutions=2)
-    budget.charge(0.5, "phase1")
+    budget, _ = ledger(phase="phase2", max_budget_usd=4.0, num_parallel_solutions=2)
+    budget.charge(1.0, "phase1")
     first = budget.open_call()
     waiting = asyncio.create_task(budget.wait_for_money())
     await asyncio.sleep(0)
-    assert first.cap_usd == 0.5 and not waiting.done()
-    budget.settle(first, 0.1, "phase2")
+    assert (first.cap_usd, budget.free_usd, waiting.done()) == (2.0, 1.0, False), "no more is free than a call costs"
+    budget.settle(first, 0.5, "phase2")
     await waiting
-    assert budget.open_call().cap_usd == pytest.approx(0.4)
+    assert budget.open_call().cap_usd == 1.5
 
     budget, clock = ledger(phase="phase2", max_budget_usd=1.0, num_parallel_solutions=2)
     for _ in range(5):
@@ -312,8 +314,8 @@ def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limi
     assert [facts(one) for one in budget.new_warnings()] == [("time", 80.0, 100.0)]
     budget.charge(1.0, "phase1")
     assert budget.new_warnings() == []
-    clock.now += 0.04
-    assert facts(budget.over()) == ("time", 80.0, 70.3)
+    clock.now += 0.26
+    assert facts(budget.over()) == ("time", 80.3, 70.3)
     budget.charge(1.0, "phase2")
     assert facts(budget.over()) == ("money", 10.5, 10.0)
     budget.open_finalization()
@@ -364,3 +366,29 @@ def test_the_time_of_earlier_processes_counts_and_the_time_between_them_does_not
     budget, clock = ledger(spent_seconds=77, time_limit_seconds=100)
     clock.now += 10
     assert budget.elapsed() == pytest.approx(87)
+
+
+@pytest.mark.parametrize(
+    ("usage", "usd"),
+    [
+        ({"input_tokens": 1_000_000, "output_tokens": 100_000}, 3 + 1.5),
+        ({"cache_read_input_tokens": 1_000_000}, 0.3),
+        ({"cache_creation_input_tokens": 1_000_000}, 3.75),
+        ({"cache_creation_input_tokens": 10**6, "cache_creation": {"ephemeral_1h_input_tokens": 10**6}}, 6.0),
+        ({"server_tool_use": {"web_search_requests": 3}, "input_tokens": None}, 0.03),
+    ],
+)
+def test_every_kind_of_token_has_the_price_that_the_cli_was_seen_to_charge(usage: dict[str, Any], usd: float) -> None:
+    assert usage_cost(usage, Price(3, 15)) == pytest.approx(usd)
+
+
+def test_prices_of_a_file_are_two_numbers_for_each_name_or_refused(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("small: [0, 2.5]\nlarge: [3, 0]\n", encoding="utf-8")
+    assert read_prices(prices) == {"small": Price(0.0, 2.5), "large": Price(3.0, 0.0)}
+    for wrong in ("3", "[1, -2]", "[1, true]", "[.inf, 1]", "[1]", "{1: 2, 3: 4}", "'12'"):
+        prices.write_text(f"m: {wrong}", encoding="utf-8")
+        with pytest.raises(ConfigError) as refused:
+            read_prices(prices)
+        assert str(refused.value) == f"{prices}: m: [input, output] is wanted, US dollars for a million tokens of each"
+    assert [price_of(name) for name in ("offline", "Claude-Opus-4-6", "mystery")] == [Price(0, 0), Price(5, 25), None]

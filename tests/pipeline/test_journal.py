@@ -28,7 +28,8 @@ from tests.ledgers import script_finished
 
 
 def started(task: TaskDescription) -> ev.RunStarted:
-    return ev.RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline")
+    python = ev.Interpreter(version="3.11.2")
+    return ev.RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline", interpreter=python)
 
 
 def reply(step: str, text: str = "yes", digest: str = "d", cost: float = 0.5) -> ev.AgentFinished:
@@ -233,7 +234,10 @@ def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: 
         assert [journal.phase(name) for name in ("phase1", "phase2", "phase3")] == ["begun", "cancelled", ""]
         journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0))
         assert journal.decision("phase2/path-0/go-on-2") is False, "under the same limits the clock says the same"
-        journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, config=first.config))
+        assert journal.interpreter == first.interpreter
+        python = ev.Interpreter(version="3.12.1")
+        journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, config=first.config, interpreter=python))
+        assert journal.interpreter == python
         assert [journal.decision(event.step) for event in decided[:3]] == [False, True, None]
         assert journal.phase("phase2") == "begun"
 
@@ -265,23 +269,23 @@ def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_o
 
 def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> None:
     """Neither what ran beside it follows it, nor is taken over what its owner fixes."""
-    owners = [failure(f"phase1/{reason}", reason=reason) for reason in ("auth", "budget")]
-    planner = failure("phase2/path-0/planner")
-    write(path, *owners, failure("phase3/a"), planner, ran("phase2/path-1/script"))
-
-    def found(journal: Journal, step: str, digest: str = "d") -> bool:
-        return journal.find_failure(step, digest) is not None
-
+    owners = [failure(f"phase1/{reason}", reason=reason) for reason in ("auth", "budget", "cancelled")]
+    init, planner = failure("phase1/candidate-0/init"), failure("phase2/path-0/planner")
+    last = [failure(f"phase3/{name}") for name in ("a", "c")]
+    for written, taken_over in (
+        ([*owners, init, ran("phase1/candidate-1/script")], []),
+        ([ran("phase1/merge-1/script"), last[0], planner, ran("phase2/path-1/script")], [init]),
+        ([reply("phase3/b"), last[1]], [init, planner, last[0]]),
+    ):
+        write(path, *written)
+        with Journal(path) as journal:
+            found = [one for one in (*owners, init, planner, *last) if journal.find_failure(one.step, one.digest)]
+            assert found == taken_over
     with Journal(path) as journal:
-        assert not any(found(journal, step) for step in ("phase3/a", "phase3/b", planner.step))
-    write(path, reply("phase3/b"), failure("phase3/c"))
-    with Journal(path) as journal:
-        assert found(journal, "phase3/a") and found(journal, planner.step)
-        assert not found(journal, "phase3/a", "changed") and not found(journal, "phase3/c")
-        assert not any(found(journal, event.step) for event in owners)
+        assert journal.find_failure(init.step, "changed") is None
         journal.record(failure("phase3/d"))
         journal.record(reply("phase3/e"))
-        assert not found(journal, "phase3/d"), "only what an earlier process left is replayed"
+        assert journal.find_failure("phase3/d", "d") is None, "only what an earlier process left is replayed"
 
 
 def test_a_sync_that_fails_ends_the_journal(path: Path) -> None:

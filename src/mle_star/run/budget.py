@@ -143,7 +143,7 @@ class Budget:
         self._reserve_calls = 0
         self._calls: list[Call] = []
         self._calls_ended = asyncio.Event()
-        self._side_by_side = {
+        self._side_by_side: dict[PhaseName | None, int] = {
             "phase1": config.num_retrieved_models,
             "phase2": min(config.max_concurrent_paths or config.num_parallel_solutions, config.num_parallel_solutions),
         }
@@ -251,7 +251,7 @@ class Budget:
             return None
         if self.degraded:
             return RESERVE_SHARE * self.max_usd
-        at_once = 1 if alone or self.phase is None else self._side_by_side.get(self.phase, 1)
+        at_once = 1 if alone else self._side_by_side.get(self.phase, 1)
         share = self.free_usd / max(at_once - len(self._calls), 1)
         return min(max(share, USUAL_CALLS * self._usual_usd), self.free_usd)
 
@@ -343,7 +343,7 @@ class Budget:
         """The limits of which 80 % is spent since the last time this was asked."""
         spent = [BudgetWarning(limit="time", used=self.elapsed(), allowed=self.time_limit)]
         if self.max_usd is not None:
-            spent.insert(0, BudgetWarning(limit="money", used=self.spent_usd, allowed=self.max_usd))
+            spent.append(BudgetWarning(limit="money", used=self.spent_usd, allowed=self.max_usd))
         due = [one for one in spent if one.used >= WARN_AT * one.allowed and one.limit not in self._warned]
         self._warned.update(one.limit for one in due)
         return due
