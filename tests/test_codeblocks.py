@@ -299,6 +299,7 @@ INSIDE = "    x = 1\n    y = 2"
         (INSIDE, "    x = 7", "    x = 7", True),
         ("x = 1\n    y = 2", "x = 7\n    y = 8", "x = 7\n    y = 8", True),
         ("    y = 2\n", "    y = 3\n    z = 4\n", "    y = 3\n    z = 4", True),
+        ("x", "longer", "longer", True),
     ],
 )
 def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str, found: str, around: bool) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
+LOG = f"{PIPELINE}log_lines.py::test_the_log_says_what_it_must"
 TESTS = {
     "run/budget": [f"{PIPELINE}budget.py"],
     "run/timing": [f"{PIPELINE}budget.py", f"{EXECUTION}recorded.py"],
@@ -45,7 +46,8 @@ TESTS = {
         f"{PIPELINE}endings.py::test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later",
     ],
     "finalization": [
-        *(f"{METHOD}{name}.py" for name in ("finalization", "contract", "rich_prompts")),
+        *(f"{METHOD}{name}.py" for name in ("finalization", "contract", "specified", "rich_prompts")),
+        LOG,
         f"{PIPELINE}blend.py",
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
         f"{PIPELINE}holdout.py::test_where_the_final_script_fails_the_answers_of_the_search_count",
@@ -61,7 +63,7 @@ TESTS = {
         f"{PIPELINE}cli_run.py::test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trouble",
     ],
     **{
-        module: [f"{METHOD}{name}.py" for name in (*names, "time", "rich_prompts")]
+        module: [*(f"{METHOD}{name}.py" for name in (*names, "specified", "time", "rich_prompts")), LOG]
         for module, names in {
             "phase1": ("phase1", "leaking", "contract", "reference"),
             "phase2_inner": ("attempts", "leaking", "contract", "reference"),

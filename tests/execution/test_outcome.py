@@ -240,7 +240,7 @@ def test_the_exception_is_the_first_line_below_the_last_stack_or_else_the_last_l
          "make it faster, as far as the rules allow"),
         ({"exit_code": -1}, "RuntimeError: the script was killed by SIGHUP"),
         ({"exit_code": -9}, "RuntimeError: the script was killed by SIGKILL (it probably used too much memory)"),
-        ({"exit_code": -9, "stderr": "x\n[mle-star] first\n[mle-star] more than 60 processes\n"},
+        ({"exit_code": -9, "stderr": "x\n[mle-star] a\n[mle-star] b\n[mle-star] more than 60 processes\n"},
          "RuntimeError: the script was killed by SIGKILL (more than 60 processes)"),
         ({"exit_code": -9, "isolation": m.Isolation(sandbox="bubblewrap")},
          "RuntimeError: the script was killed by SIGKILL (it probably used too much memory), "

@@ -10,6 +10,7 @@ import pytest
 
 from mle_star.method.codeblocks import replacement
 from mle_star.models import InnerLoopResult, SolutionPhase
+from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import invoke_coder, run_phase2_inner_loop
 from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.context import path_context, scope
@@ -61,7 +62,7 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     run.agents.reply("planner", "plan 1", "plan 2", "", "plan 4", "plan 5", "plan 6")
     run.agents.always("debugger", "I cannot repair this.")
     with scope("phase2"), path_context(2, run.work_dir), scope("t-1"):
-        result = await refine(run, k=7, solution=solution, code_block=target)
+        result = await refine(run, k=7, solution=solution, code_block=target, tried=["an earlier plan"])
     names = ["planner", "coder", "leakage-detection"]
     expected = [names[1:], names[:2], names, names[:1], names, names, names]
     steps = [f"{place}/k-{k}/{name}" for k, names in enumerate(expected) for name in names]
@@ -71,6 +72,7 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     known = [(plan, FAILED if score is None else str(score)) for plan, _, score, _ in attempts]
     for k, call in enumerate(run.agents.calls("planner"), 1):
         assert tried(call.prompt) == known[:k] and "a higher score" in section(call.prompt, "Your task")
+        assert ('"tried": ["an earlier plan"]' in call.prompt) == (not run.config.letter)
     for call in [*run.agents.calls("coder"), *run.agents.calls("planner")]:
         assert section(call.prompt, "Code block").strip() == f"```python\n{BLOCK}\n```"
     plans = [plan for plan, _ in known if plan != PLANNER_FAILED]
@@ -88,6 +90,9 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     ]
     bests = [*[0.6] * 5, 0.7, 0.7]
     assert events == [(f"{place}/k-{k}", 2, 1, k, BLOCK, bests[k], attempts[k]) for k in range(7)]
+    made = [digest_of(before.content.replace(BLOCK, code, 1)) if code else "" for _, code, _, _ in attempts]
+    origins = [(event.parents, event.digest) for event in run.events(RefinementTried)]
+    assert origins == [([digest_of(before.content)], digest) for digest in made]
     assert PLANNER_FAILED == "[planner failed]"
 
 
@@ -179,6 +184,10 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
         assert ("Plan:" in call.prompt) == ("Score:" in call.prompt) == (r > 0)
         assert ("# Ensemble plans you have tried" in call.prompt) == (r > 0)
         assert "a higher score" in section(call.prompt, "Your task")
+    for call in [*run.agents.calls("ens_planner")[1:], *run.agents.calls("ensembler")[1:]] * (not run.config.letter):
+        score, code = (0.72, NO_FILE) if "/r-5/" in call.step else (0.7, codes[0])
+        shown_best = section(call.prompt, "Best ensemble so far")
+        assert f"It scores {score}. " in shown_best and f"```python\n{code}\n```" in shown_best
     shown = [section(call.prompt, "Ensemble plan") for call in run.agents.calls("ensembler")]
     assert [plan in text for plan, text in zip([*plans[:2], *plans[3:]], shown, strict=True)] == [True] * 5
     ran = [code for code in codes if code]
@@ -190,11 +199,15 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
     assert attempts == [(*both, code, both[1] is not None) for *both, code in zip(plans, scores, codes, strict=True)]
     assert {attempt.solution.phase for attempt in result.attempts} == {SolutionPhase.ensemble}
     assert result.best_ensemble == result.attempts[5].solution and result.best_ensemble_score == 0.75
-    events = [(e.step, e.r, e.plan, e.score, e.best) for e in run.events(EnsembleTried)]
-    assert events == [(f"phase3/r-{r}", r, plans[r], scores[r], r in (0, 4, 5)) for r in range(6)]
+    events = [(e.step, e.r, e.plan, e.score, e.best, e.digest) for e in run.events(EnsembleTried)]
+    digests = [digest_of(code) if code else "" for code in codes]
+    assert events == [(f"phase3/r-{r}", r, plans[r], scores[r], r in (0, 4, 5), digests[r]) for r in range(6)]
+    assert {tuple(e.parents) for e in run.events(EnsembleTried)} == {tuple(digest_of(one.content) for one in INPUTS)}
     assert ENS_PLANNER_FAILED == "[ens_planner failed]" and (run.work_dir / "final" / "submission.csv").exists()
     missing = [r.getMessage() for r in caplog.records if "left no final/submission.csv" in r.getMessage()]
-    assert len(missing) == 1 and missing[0].startswith("r=4:")  # the file of the round before does not count
+    assert missing == ["r=4: the ensemble left no final/submission.csv"], "the file of the round before does not count"
+    assert (await run_phase3(INPUTS[:1], run.task, settings(R=6))).attempts == []
+    assert caplog.messages[-1] == "Phase 3 skipped: a single solution, score 0.5, tiny-task"
 
 
 async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:

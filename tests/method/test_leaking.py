@@ -162,6 +162,7 @@ CANNOT, BEFORE, LATER = "no code", "all", "promising"
         (BEFORE, 0.5, (0.99, 0.3), {0.99: CANNOT}, 0.5, 2, 2),
         (BEFORE, "0.5 leaking", (0.3, 0.2), {}, 0.3, 2, 2),
         (LATER, 0.5, (0.6, 0.7, 0.4), {}, 0.7, 1, 3),
+        (LATER, 0.5, (0.4, 0.3), {}, 0.5, 0, 2),  # none reaches what it began with
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CANNOT}, 0.6, 2, 3),
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.65")}, 0.65, 1, 4),
         (LATER, 0.5, (0.7, 0.4), {0.7: fenced("level = 0.5  # fixed")}, "0.5  # fixed", 1, 3),

@@ -117,6 +117,12 @@ async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick
         result = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
         assert run.agents.names == ["coder", "planner", "coder", "leakage-detection"] and result.best_score == 0.7
         assert len(run.executor.scripts) == 1 and run.context.shared.wound_down
+    late = PhaseTimeExceeded(limit="time", used=1, allowed=1)
+    with timed(quick_path / "late", left=5000, K=4, R=4) as run:
+        run.agents.faults |= {"k-1/coder": late, "r-1/ensembler": late}
+        inner = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
+        rounds = await run_phase3(INPUTS, run.task, run.config)
+        assert (len(inner.attempts), len(rounds.attempts)) == (1, 1), "what found no time is the last, whatever is left"
 
 
 def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(quick_path: Path) -> None:

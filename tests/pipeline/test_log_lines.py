@@ -34,7 +34,7 @@ REQ-P1-038 INFO phase1/data-use/data: starts: .*initial_solution of \d+ characte
 REQ-P1-038 INFO phase1/data-use: data check result: modified: no, score 0.53
 REQ-P1-038 INFO phase1/leakage/leakage-detection: starts: code of \d+ characters
 REQ-P1-038 INFO phase1/leakage/leakage-detection: leakage check complete: found: no, corrected: 0 of 0
-REQ-P1-038 INFO phase end: score 0.53, \d+\.\d s, 2 merges done
+REQ-P1-038 INFO phase end: score 0.53, \d{1,3}\.\d s, 2 merges done
 REQ-P2O-037 INFO path-0 t=0: outer step 0 starts: h_best 0.53, 0 summaries
 REQ-P2O-037 INFO PATH/ablation: starts: solution_script of \d+ characters, 0 previous_ablations
 REQ-P2O-037 INFO PATH/ablation: complete: code of \d+ characters
@@ -47,7 +47,7 @@ REQ-P2O-037 INFO PATH/extractor: complete: 1 plans
 REQ-P2O-037 INFO path-0 t=0: code block validation passed: exact
 REQ-P2O-037 INFO PATH: inner loop handoff: block of 14 characters, plan 'raise the level, idea 0'
 REQ-P2O-037 INFO path-0 t=0: outer step 0 complete: h_best 0.54,
-REQ-P2O-037 INFO path-0: outer loop complete: 1 steps, h_best 0.54, \d+\.\d s
+REQ-P2O-037 INFO path-0: outer loop complete: 1 steps, h_best 0.54, \d{1,3}\.\d s
 REQ-P2I-043 INFO path-0 t=0: inner loop starts: block of 14 .*, plan 'raise .*, h_best 0.53, K 3
 REQ-P2I-043 INFO PATH/k-1/coder: starts: code_block 'level = 0.5300', plan 'raise the level, idea 1'
 REQ-P2I-043 INFO PATH/k-1/coder: complete: code of 14 characters
@@ -69,7 +69,7 @@ REQ-P3-039 INFO phase3/r-1/ensembler: complete: code of \d+ characters
 REQ-P3-039 INFO phase3/r-1/leakage-detection: leakage check complete: found: no
 REQ-P3-039 INFO phase3/r-1/script: run ended: exit code 0 after \d.*, score 0.5\d+, is_error: no
 REQ-P3-039 INFO Phase 3: best round 1, score 0.5\d+, 2 successful rounds
-REQ-P3-039 INFO Phase 3 complete: best score 0.5\d+, best round 1, \d+\.\d s, 2 rounds
+REQ-P3-039 INFO Phase 3 complete: best score 0.5\d+, best round 1, \d{1,3}\.\d s, 2 rounds
 REQ-FN-042 INFO finalization start: phase ensemble, \d+ characters, sizes
 REQ-FN-042 INFO finalization/test-subsampling_extract: starts: final_solution of \d+ characters
 REQ-FN-042 INFO extraction result: found: no
@@ -80,7 +80,7 @@ REQ-FN-042 INFO finalization/submission-script: run ended: exit code 0 after \d
 REQ-FN-042 INFO verification: exists True, \d+ bytes, \d+ rows
 REQ-FN-030 INFO contamination start: 2 references
 REQ-FN-032 INFO contamination result: 2 references, Novel, Novel, overall Novel
-REQ-FN-042 INFO result built: phase final, path '\S+submission.csv', \d+\.\d s
+REQ-FN-042 INFO result built: phase final, path '\S+submission.csv', \d{1,3}\.\d s
 REQ-OR-037 INFO run: cost: {"phase1_cost_usd": .*"total_cost_usd"
 REQ-OR-038 INFO run: duration: {"phase1_duration_seconds":
 REQ-OR-039 INFO run: lineage: {"phase1":

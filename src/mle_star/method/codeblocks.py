@@ -129,15 +129,16 @@ def block_in(script: str, start: str, block: str) -> str:
 
     Empty where there is nothing, or where `start` does not hold the block.
     """
+    block = block.removesuffix("\n")
     place = _place(start, block) if block.strip() else None
     if place is None:
         return ""
     before, after = start[:place], start[place + len(block) :]
     if len(script) >= len(before) + len(after) and script.startswith(before) and script.endswith(after):
-        return script[len(before) : len(script) - len(after)].removesuffix("\n")
-    head, tail = before.rpartition("\n")[2], "" if block.endswith("\n") else after.partition("\n")[0]
+        return script[len(before) : len(script) - len(after)]
+    head, tail = before.rpartition("\n")[2], after.partition("\n")[0]
     old, new = start.split("\n"), script.split("\n")
-    first, last = before.count("\n"), (before + block.removesuffix("\n")).count("\n")
+    first, last = before.count("\n"), (before + block).count("\n")
     low, high = 0, len(new)
     for match in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
         if match.a < first:
