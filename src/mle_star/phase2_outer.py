@@ -129,18 +129,15 @@ async def study_components(
         return AblationStudy()
     script, result = await execute_ablation(script, task, config)
     if result.is_error:
-        return AblationStudy(code=script.content)
+        return AblationStudy()
     scores = parse_ablation_lines(result.stdout)
     return AblationStudy(script.content, result.stdout, False, scores, printed=_printed_score(solution, score))
 
 
 def _printed_score(solution: SolutionScript, score: float) -> float | None:
     """What the solution printed as its score when it ran last; `score` may come from hidden rows instead."""
-    run = current_run()
-    last = run.ledger.latest_run(digest_of(solution.content))
-    if last is not None:
-        return last.printed_score
-    return score if run.shared.holdout is None else None
+    last = current_run().ledger.latest_run(digest_of(solution.content))
+    return score if last is None else last.printed_score
 
 
 async def execute_ablation(

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from mle_star import execution as ex
 from mle_star import models as m
-from mle_star.execution.outcome import HEADER, MAX_MESSAGE, script_failed, trim_traceback
+from mle_star.execution.outcome import HEADER, MAX_MESSAGE, failed, script_failed, trim_traceback
 from mle_star.method.scores import best_of
 from tests.execution.conftest import script
 
@@ -73,6 +73,9 @@ def test_a_clean_run_has_a_score_and_a_crash_after_the_score_line_keeps_it(task:
     line = "Final Validation Performance: 0.82\n"
     clean = raw(line, "a warning")
     assert ex.build_evaluation_result(clean) == m.EvaluationResult(**dict(clean), score=0.82, is_error=False)
+    bad = failed(ex.build_evaluation_result(clean), "ValueError: odd", score=0.5)
+    error = f"{HEADER}\nValueError: odd"
+    assert bad == m.EvaluationResult(**dict(clean), score=0.5, is_error=True, error_traceback=error)
     result = ex.build_evaluation_result(raw(line, TRACE, 1))
     assert (result.score, result.is_error, result.error_traceback) == (0.82, True, TRACE)
     odd = ex.build_evaluation_result(raw("Final Validation Performance: 1.5"), task=task, timeout_seconds=7)
@@ -151,7 +154,7 @@ raise ExceptionGroup("folds failed", [fit(0), fit(1)])
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with 3.11")
 def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tmp_path: Path) -> None:
     stderr = written_to_stderr(GROUP_SCRIPT, tmp_path)
-    assert ex.extract_traceback(f"{TRACE}\n{stderr}INFO: bye\n") == stderr.strip("\n")
+    assert ex.extract_traceback(f"{stderr}{TRACE}\n{stderr}INFO: bye\n") == stderr.strip("\n")
     text = debugged(exit_code=1, stderr=f"{TRACE}\n{stderr}")
     assert ex.exception_line(text) == "ExceptionGroup: folds failed (2 sub-exceptions)"
     assert "fold 0" in text and "fold 1" in text and str(tmp_path) not in text and 'File "solution.py", line 4' in text

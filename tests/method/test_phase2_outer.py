@@ -157,13 +157,18 @@ BAD: Answer = []  # stands for an answer that cannot be read
     ],
 )
 async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
-    answers: list[Answer], calls: int, found: tuple[str, str] | None, quick_run: ScriptedRun
-) -> None:
+    answers: list[Answer], calls: int, found: tuple[str, str] | None, quick_run: ScriptedRun,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     for number, answer in enumerate(answers):
         reply = plans(*answer) if answer else {"plans": "oops"}
         quick_run.agents.reply("extractor", json.dumps(reply) if number % 2 else reply)  # by its schema or in a text
     chosen = await choose_block("summary", solution(SCRIPT), ["old"])
     assert (chosen and (chosen.code_block.rstrip(), chosen.plan)) == found
+    if found:
+        given = {plan: block for answer in answers for block, plan in answer}[found[1]]
+        how = "exact" if given in SCRIPT else "whitespace-normalized"
+        assert caplog.messages[-1] == f"main: code block validation passed: {how}"
     prompts = [call.prompt for call in quick_run.agents.log]
     assert [BLOCK_NOT_FOUND in prompt for prompt in prompts] == [any(answers[:n]) for n in range(calls)]
     assert all("old" in section(prompt, "Code blocks improved before") for prompt in prompts), "the same inputs"
@@ -176,7 +181,7 @@ STUDY = SolutionScript(content="print('Ablation baseline: 0.5')", phase=Solution
 @pytest.mark.parametrize(("words", "crashes"), [("without the encoder 0.79 instead of 0.82", 0), ("", 3)])
 async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: ScriptedRun, tmp_path: Path) -> None:
     """The lines that charts can read are welcome, but nothing is repaired for want of them."""
-    own = f"import os\nprint(sorted(os.listdir('input')), {words!r}, 'Final Validation Performance: 0.99')"
+    own = f"import os\nprint(sorted(os.listdir('input')), {words!r}, 'Final Validation Performance: 1\\nAnalysis: x')"
     first, *repairs = fenced(*(f"level = 1 / 0\nprint({n})" for n in range(crashes)), own, "print('one too many')")
     run.agents.reply("ablation", first)
     run.agents.reply("debugger-ablation", *repairs)
@@ -197,8 +202,10 @@ async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: 
     )  # fmt: skip
     assert [event.score for event in run.events(ev.BestImproved)] == [0.6], "a study has no score of its own"
     (study,) = run.events(ev.AblationFinished)
-    assert (study.path, study.failed, study.scores, study.comparable) == (3, False, {}, True)
-    assert [study.summary] == result.ablation_summaries == ["summary 0"]
+    facts: dict[str, Any] = {"failed": False, "scores": {}, "solution_score": 0.5, "comparable": True, "analysis": "x"}
+    place = {"at": study.at, "step": "phase2/path-3/t-0", "path": 3, "t": 0}
+    assert study == ev.AblationFinished(**place, **facts, summary="summary 0")
+    assert result.ablation_summaries == ["summary 0"]
 
 
 @BOTH
@@ -217,18 +224,21 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     assert result.ablation_summaries == ["summary 0", ""] and result.best_score == 0.6
     assert agents.names.count("summarize") == 1 and ABLATION_FAILED == "Ablation study failed for this step"
     shown = section(agents.calls("extractor")[1].prompt, "Ablation summary")
-    assert re.search(rf"{ABLATION_FAILED}.*summary 0", shown, re.DOTALL)
+    assert f"{ABLATION_FAILED}\n\nsummary 0" in shown
     failed = quick_run.events(ev.AblationFinished)[1]
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
 
-async def test_with_too_little_time_for_the_baseline_there_is_no_study_or_repair(quick_path: Path) -> None:
+async def test_with_too_little_time_for_the_baseline_there_is_no_study_or_repair(
+    quick_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     endless, config = (0.5, 1e6), settings(T=1, K=1)  # score and seconds of the solution
     with quick(quick_path) as short:
         ran(short.context, 0.5, 1000.0)
         await run_phase2_outer_loop(base_solution(), 0.5, short.task, config)
         assert "ablation" not in short.agents.names and short.agents.names[0] == "extractor"
         assert ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
+        assert "t=0: no ablation study: it would take more time than studies may" in caplog.messages
         ran(short.context, 0.99, 1e6)  # the loop has measured it anew
         await execute_ablation(solution("raise RuntimeError('x')"), short.task, settings())
         assert not short.agents.calls("debugger-ablation")

@@ -46,7 +46,7 @@ REQ-P2O-037 INFO PATH/extractor: starts: solution_script of \d+ characters, .* 0
 REQ-P2O-037 INFO PATH/extractor: complete: 1 plans
 REQ-P2O-037 INFO path-0 t=0: code block validation passed: exact
 REQ-P2O-037 INFO PATH: inner loop handoff: block of 14 characters, plan 'raise the level, idea 0'
-REQ-P2O-037 INFO path-0 t=0: outer step 0 complete: h_best 0.54,
+REQ-P2O-037 INFO path-0 t=0: outer step 0 complete: h_best 0.54, \d{1,3}\.\d s
 REQ-P2O-037 INFO path-0: outer loop complete: 1 steps, h_best 0.54, \d{1,3}\.\d s
 REQ-P2I-043 INFO path-0 t=0: inner loop starts: block of 14 .*, plan 'raise .*, h_best 0.53, K 3
 REQ-P2I-043 INFO PATH/k-1/coder: starts: code_block 'level = 0.5300', plan 'raise the level, idea 1'
