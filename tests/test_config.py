@@ -81,7 +81,11 @@ def test_the_environment_replaces_only_defaults(chosen: dict[str, Any], environ:
     assert config == PipelineConfig(**chosen)
 
 
-def test_a_preset_yields_to_the_environment_that_to_the_file_and_that_to_arguments(tmp_path: Path) -> None:
+def test_a_preset_yields_to_the_environment_that_to_the_file_and_that_to_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLE_STAR_SEED", "5")
+    assert (load_config().seed, effective_config(PipelineConfig()).seed, load_config(environ={}).seed) == (5, 5, 42)
     file = tmp_path / "run.yaml"
     file.write_text(f"seed: 2\nmodel: haiku\nmax_budget_usd: 4\npreset: quick\nphase_time_budget: {SHARES}\n")
     words = "MLE_STAR_SEED=1 MLE_STAR_MODEL=opus MLE_STAR_TIME_LIMIT=5 MLE_STAR_INNER_LOOP_STEPS=7"
@@ -242,5 +246,7 @@ def test_the_log_goes_once_to_console_and_file_without_escape_codes(logger: logg
     close_logging()
     assert logger.handlers == [*before, foreign]
     logger.removeHandler(foreign)
+    setup_logging(PipelineConfig(log_file=str(tmp_path / "new" / "folder" / "run.log")), console=False)
+    assert (tmp_path / "new" / "folder" / "run.log").read_text() == ""
     with pytest.raises(ConfigError, match="log_file="):
         setup_logging(PipelineConfig(log_file=str(Path.cwd())))

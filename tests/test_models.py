@@ -301,6 +301,9 @@ def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(nam
     given: dict[str, Any] = {"system_prompt": "mine", "tools": ["Read"], "model": "opus", "description": "so"}
     own = m.AgentConfig(agent_type=agent, **given).to_agent_definition()
     assert own == {"description": "so", "prompt": "mine", "tools": ["Read"], "model": "opus"}
+    for odd in (None, 3, name, [name], {}, *({"agent_type": odd} for odd in (None, [agent], "poet"))):
+        with pytest.raises(ValidationError, match=r"should be|required"):
+            m.AgentConfig.model_validate(odd)
     with pytest.raises(ValidationError, match="should be"):
         m.AgentConfig(agent_type=agent, model="gpt")
     default = m.AgentConfig(agent_type=agent).to_agent_definition()

@@ -175,8 +175,8 @@ def submit(path: Path, answer: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda answers: answers.popitem(), "rows, the test file"),
-        (lambda answers: answers.update({"odd": 1, answers.popitem()[0]: 0}), "rows"),
+        (lambda answers: answers.popitem(), "^the submission has 69 rows, the test file 70: answer every one$"),
+        (lambda answers: answers.update(odd=1), "^the submission has 71 rows, the test file 70: answer every one$"),
         (lambda answers: (answers.pop("r1000"), answers.update(odd=1)), "missing, such as 'r1000'"),
     ],
 )  # fmt: skip
@@ -389,11 +389,15 @@ def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count:
 @given(st.lists(st.sampled_from("aaaaaaaabbc"), min_size=1, max_size=60), st.integers(0, 9), st.data())
 def test_every_class_has_its_share_of_any_number_of_rows(values: list[str], seed: int, data: st.DataObject) -> None:
     most = data.draw(st.integers(0, len(values)))
-    drawn = _mixed(Rule("classes", "c", ""), values, seed, most)
+    drawn, whole = (_mixed(Rule("classes", "c", ""), values, seed, count) for count in (most, len(values)))
     assert len(set(drawn)) == len(drawn) == most
+    assert drawn == whole[:most] or len(values) > 8 * most, "as if all had been looked at"
     for label in set(values):
         share = values.count(label) * most / len(values)
         assert abs(sum(values[place] == label for place in drawn) - share) <= 1.5
+    labels = ["rare"] * 40 + ["usual"] * 960
+    parts = split_rows(Rule("classes", "c", ""), labels, seed=seed).views
+    assert [sum(labels[row] == "rare" for row in part) for part in parts] == [8] * 5
 
 
 def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_others(tmp_path: Path) -> None:

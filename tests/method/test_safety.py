@@ -195,8 +195,6 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     checked = await safety.check_and_fix_leakage(before)
     assert (checked.content, checked.leaking) == (fixed, leaking) and before.model_dump() == given
     assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or safety.SCORE_LINE in fixed else 0.9)
-    event = quick_run.events(LeakageChecked)[-1]
-    assert (event.found, event.fixed, event.blocks) == (len(flagged), count, flagged)
     detection, corrected, rewritten = map(agents.calls, ("leakage-detection", "leakage-correction", "leakage-rewrite"))
     assert content in detection[0].prompt and len(detection) == 1, "there is no second round"
     assert not corrections or content in corrected[0].prompt, "the whole script, not the block"
@@ -207,6 +205,11 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
         assert all(block in rewritten[0].prompt for block in stays)
     leaks = set() if letter else {content, fixed} if leaking else {content} - {fixed}
     assert ledger.leaking == set(map(digest_of, {"another", *leaks}))
+    assert quick_run.events(LeakageChecked)[-1].model_dump(exclude={"at", "step"}) == {
+        "kind": "leakage_checked", "digest": digest_of(content), "found": len(flagged), "fixed": count,
+        "blocks": flagged, "leaking": sorted(map(digest_of, leaks)), "answered": True,
+        "fixed_digest": "" if fixed in leaks else digest_of(fixed),
+    }  # fmt: skip
     assert ledger.is_checked(digest_of(fixed)) != leaking
 
 
