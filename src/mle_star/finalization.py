@@ -145,7 +145,7 @@ def _result(
         submission_path=submission.path,
         total_duration_seconds=0.0,
         total_cost_usd=None,
-        lineage=submission.origin,
+        lineage={"finalization": {"subsampling_removed": submission.subsampling_removed, **submission.facts}},
         has_test=_has_test(current_run()),
         contamination=current_run().shared.ending.contamination,
         warnings=[*remarks, *submission.warnings],

@@ -22,7 +22,7 @@ from mle_star.execution import LocalExecutor, artifacts, exception_line, workspa
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import complete
 from mle_star.execution.submission import verify_submission
-from mle_star.holdout.views import link_rest
+from mle_star.holdout.views import SAMPLE_NAME, TEST_NAME, link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.models.texts import score, some_of
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
@@ -30,9 +30,6 @@ from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
 
 logger = logging.getLogger(__name__)
-
-TEST_NAME, SAMPLE_NAME = "test.csv", "sample_submission.csv"
-
 
 OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links", "require_sandbox")
 """What decides what a script can reach: a run's folder may come from somebody else, so it does not say."""

@@ -16,9 +16,10 @@ from mle_star.data.tables import Form
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
+from mle_star.holdout.views import SAMPLE_NAME, TEST_NAME
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results import SAMPLE_NAME, TEST_NAME, Model, read_result, score_in_words, script_of
+from mle_star.results import Model, read_result, score_in_words, script_of
 from mle_star.run.folder import RunFolder, is_running, place_copy
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import ScriptRun

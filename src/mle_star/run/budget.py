@@ -326,10 +326,8 @@ class Budget:
 
     def check(self) -> None:
         """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing goes on."""
-        if self.money_is_gone and not self.degraded:
-            raise self._no_money()
-        if self.remaining_seconds() <= 0:
-            raise self.out_of_time()
+        if (self.money_is_gone and not self.degraded) or self.remaining_seconds() <= 0:
+            raise self.over()
 
     def over(self) -> BudgetExceeded:
         """What to raise when work was cut off by a limit."""

@@ -101,11 +101,6 @@ class Submission:
     facts: dict[str, Any] = field(default_factory=dict)
     """What was found in the file: `rows`, the `sample` whose columns it matches, `problems`, `fallback`."""
 
-    @property
-    def origin(self) -> dict[str, Any]:
-        """What the lineage of a result says of it."""
-        return {"finalization": {"subsampling_removed": self.subsampling_removed, **self.facts}}
-
 
 @dataclass
 class Ending:

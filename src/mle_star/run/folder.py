@@ -164,10 +164,7 @@ def _draft_of(path: Path) -> Iterator[Path]:
 
 def request_finish(run_dir: Path, now: bool = False) -> None:
     """Ask the run in `run_dir`, in whatever process, to finish with what it has; with `now`, to stop at once."""
-    folder = RunFolder(Path(run_dir))
-    if not folder.journal.is_file():
-        raise ConfigError(f"{run_dir} holds no run")
-    write_whole(folder.control, "stop\n" if now else "finish\n")
+    write_whole(RunFolder(Path(run_dir)).open().control, "stop\n" if now else "finish\n")
 
 
 def take_request(run_dir: Path) -> Request | None:

@@ -151,10 +151,7 @@ class Forecaster:
         if runtime is None:
             return None if left else elapsed
         latency = latency or 0.0
-        planned, ahead = Counter[str](), Counter[str]()
-        for (phase, name), count in self._planned.items():
-            planned[phase] += count
-            ahead[phase] += left[phase, name]
+        planned, ahead = (Counter(phase for phase, _ in steps.elements()) for steps in (self._planned, left))
         shares = {phase: ahead[phase] / count for phase, count in planned.items()}
         script = runtime * (1 + repair_rate) + 2 * repair_rate * latency
         return elapsed + plan_seconds(self._config, latency, script, left=shares)

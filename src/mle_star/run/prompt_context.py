@@ -79,8 +79,7 @@ def rows_to_learn_from(run: RunContext, cap: int) -> int:
     usual = PipelineConfig.model_fields["subsample_limit"].default
     if sample is None or run.phase == "phase1" or cap != usual:
         return cap
-    entries = [entry for entry in tried(run.ledger) if entry.where == "candidate" and entry.score is not None]
-    taken = sorted(entry.seconds for entry in entries if entry.seconds)
+    taken = sorted(one.seconds for one in run.ledger.solutions("phase1/candidate-") if one.seconds)
     if not taken:
         return cap
     room = int(share_in_run(run, limit_in_run(run)) / (2 * taken[len(taken) // 2]))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -272,21 +271,12 @@ class _Truth:
     """The labels of the real test, in its order: by key, else as they stand; of a column for each class the largest."""
 
     def __init__(self, scorer: Scorer, path: Path) -> None:
-        data, sample, key = scorer.data, scorer.data.layout.sample, scorer.data.layout.key
+        sample = scorer.data.layout.sample
         separator = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
-            with path.open(encoding="utf-8-sig", newline="") as stream:
-                rows = list(csv.DictReader(stream, delimiter=separator, skipinitialspace=True))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        if len(rows) != data.test_rows:
-            raise ConfigError(f"{path} has {len(rows)} rows, the test {data.test_rows}")
-        if key is not None and rows and key in rows[0]:
-            by_key = {row[key].strip(): row for row in rows}
-            if missing := [name for name in data.test_keys if name not in by_key]:
-                raise ConfigError(f"{path} lacks {len(missing)} values of {key}, such as {missing[0]!r}")
-            rows = [by_key[name] for name in data.test_keys]
-        columns = scorer.plain(list(zip(*(_labels(scorer, row, path) for row in rows), strict=True)), separator)
+            columns = scorer.plain(list(zip(*_labels(scorer, path), strict=True)), separator)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path}: {str(error).replace('the submission', 'it')}") from None
         self.scorer, self.labels = scorer, list(map(list, zip(*columns, strict=True)))
 
     def of(self, submission: Path) -> tuple[float | None, str]:
@@ -298,10 +288,12 @@ class _Truth:
             return None, str(error)
 
 
-def _labels(scorer: Scorer, row: dict[str, str], path: Path) -> list[str]:
-    target = scorer.data.layout.target
-    if set(target.names) <= set(row):
-        return [row[name].strip() for name in target.names]
-    if target.class_prefix is not None and set(scorer.names) <= set(row):
-        return [max(scorer.names, key=lambda name: float(row[name])).removeprefix(target.class_prefix)]
-    raise ConfigError(f"{path} lacks the column {target.names[0]}")
+def _labels(scorer: Scorer, path: Path) -> Sequence[Sequence[str]]:
+    """What a file says of the test, read as a submission that holds the target itself, or a column for each class."""
+    data, target = scorer.data, scorer.data.layout.target
+    if (prefix := target.class_prefix) is not None:
+        with suppress(Ungradable):
+            rows = read_answers(data, path, data.real_view()).real
+            return [[scorer.names[row.index(max(row, key=float))].removeprefix(prefix)] for row in rows]
+    as_target = replace(data, layout=replace(data.layout, answers=target.names))
+    return read_answers(as_target, path, data.real_view()).real

@@ -90,9 +90,8 @@ def read_references(config: PipelineConfig) -> list[str]:
 
 
 def secret_values(environ: Mapping[str, str]) -> list[str]:
-    """The values of credentials in the environment, longest first; short ones could be ordinary words."""
-    found = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET}
-    return sorted(found, key=len, reverse=True)
+    """The values of credentials in the environment; short ones could be ordinary words."""
+    return [value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET]
 
 
 def open_log(config: PipelineConfig, *, console: bool) -> None:

@@ -19,7 +19,7 @@ from mle_star.models.enums import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
-from mle_star.run.reached import partial_path
+from mle_star.run.reached import partial_path, score_of
 from mle_star.run.timing import keep_time_to_rerun
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.control import Stop, stop_of
@@ -224,7 +224,7 @@ class Paths:
 
     async def _path(self, index: int, seconds: float) -> Phase2Result:
         """One path; whatever ends it, there is a result to go on with."""
-        label = f"path-{index}"
+        label, place = f"path-{index}", f"phase2/path-{index}/"
         outcome: Outcome = "completed"
         detail, stage, initial = "", None, self._phase1.initial_solution.model_copy(deep=True)
         try:
@@ -238,18 +238,18 @@ class Paths:
                 result = await self._refine(initial, index, label, end - now())
         except BudgetExceeded as stop:
             outcome, detail = "cancelled", str(stop)
-            result = self._reached(label, initial)
+            result = partial_path(place, initial)
             if self._stages.limit_reached:
                 self._stop_the_others()
         except asyncio.CancelledError:
             if not self._stages.limit_reached:
                 raise  # somebody stopped the run
             outcome, detail = "cancelled", "a limit of the run was reached"
-            result = self._reached(label, initial)
+            result = partial_path(place, initial)
         except Exception as error:
             logger.exception("%s failed: the best it had goes on", label)
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
-            result = self._substitute(self._reached(label, initial), initial)
+            result = self._substitute(partial_path(place, initial), initial)
             self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
@@ -259,7 +259,7 @@ class Paths:
         context = self._context
         directory = work_dir(context.run_dir, context.task, label)
         with path_context(index, directory):
-            work = self._refine_solution(initial, self._score(initial), context.task, context.config)
+            work = self._refine_solution(initial, score_of(initial), context.task, context.config)
             return await self._stages.within(seconds, work, "phase2", label)
 
     def _start(self, index: int) -> SolutionScript:
@@ -292,13 +292,6 @@ class Paths:
                 continue
             if self._context.journal.in_progress(("phase2", f"path-{index}")):
                 task.cancel()
-
-    def _score(self, initial: SolutionScript) -> float:
-        return self._phase1.initial_score if initial.score is None else initial.score
-
-    def _reached(self, label: str, initial: SolutionScript) -> Phase2Result:
-        """What a path that began with `initial` had when it was cut off."""
-        return partial_path(f"phase2/{label}/", initial.model_copy(update={"score": self._score(initial)}))
 
     def _substitute(self, reached: Phase2Result, start: SolutionScript) -> Phase2Result:
         """What a path that failed submits: the best it had, or `s_0` where it won nothing; its last record says so.
