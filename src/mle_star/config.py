@@ -73,7 +73,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """A setting of parts: those given replace those from further down, the others stay."""
+    """A setting of parts: those given replace those of lower layers, the others are kept."""
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}

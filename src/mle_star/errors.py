@@ -64,7 +64,7 @@ class RunInterrupted(PipelineError):
 
 
 class Phase1Error(MleStarError, RuntimeError):
-    """Phase 1 has no solution to hand on; `errors` holds one line per candidate."""
+    """Phase 1 has no solution to pass on; `errors` holds one line per candidate."""
 
     def __init__(self, message: str, *, errors: dict[str, str] | None = None) -> None:
         self.errors = errors or {}

@@ -300,7 +300,7 @@ async def use_kept_submission(solution: SolutionScript, *, reason: str, failed: 
         source = ""
     if (searched := searched_submission(run, solution)) is not None:
         path = await asyncio.to_thread(_publish, searched)
-        warnings.append("the submission is what the scored script itself said in the search")
+        warnings.append("the submission is what the scored script answered in the search")
     elif source and (run.run_dir / source).is_file():
         solution = _maker_of(source, score, solution)
         path = await asyncio.to_thread(_publish, run.run_dir / source)

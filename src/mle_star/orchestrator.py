@@ -78,7 +78,7 @@ async def run_pipeline(
 ) -> FinalResult:
     """Run the whole method on `task`. Everything it does is written to `run_dir` (default: a new folder in `runs/`).
 
-    With `resume` the run in `run_dir` goes on where it was; with `fork_from` a new run starts from the paid results of
+    With `resume` the run in `run_dir` continues; with `fork_from` a new run starts from the paid results of
     another. `agents` and `executor` replace the SDK client and the local processes; `base_url` is where the model's API
     listens; `can_use_tool` is asked for every tool that the permission mode does not settle; `signals` makes Ctrl-C
     finish the run gracefully, and a second one stop it.
@@ -318,7 +318,7 @@ class _Pipeline:
         elapsed, stop = self.budget.elapsed(), self._stop()
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
-            warnings.append(f"Phase 1 went on without {', '.join(passed)}: its share of the time was used up")
+            warnings.append(f"Phase 1 left out {', '.join(passed)}: its share of the time was used up")
         known = known_measure(self.context, chosen, result.final_solution.score)
         return result.model_copy(
             update={
@@ -336,14 +336,14 @@ class _Pipeline:
 
     def _as_before(self, earlier: FinalResult, error: PipelineError) -> FinalResult:
         """The result that an earlier process had, when this one has come to nothing."""
-        logger.error("nothing new: %s; the result from before stands", error)
+        logger.error("nothing new: %s; the earlier result is kept", error)
         stop, still_there = self._stop(), Path(earlier.submission_path).is_file()
         return earlier.model_copy(
             update={
                 "total_duration_seconds": self.budget.elapsed(),
                 "submission_path": earlier.submission_path if still_there else "",
                 "stopped_by": None if stop is None else stop.reason,
-                "warnings": [f"the result from before stands: {error}", *earlier.warnings],
+                "warnings": [f"the earlier result is kept: {error}", *earlier.warnings],
             }
         )
 
@@ -355,7 +355,7 @@ class _Pipeline:
         return stop or (Stop("money") if self.budget.degraded or self.budget.short_of_money else None)
 
     def _without_solution(self, *reasons: str) -> str:
-        """Why there is nothing to submit, and how the run goes on."""
+        """Why there is nothing to submit, and how the run continues."""
         why = self._stop() or self.control.cut_off
         how = [] if why is None else [why.explain(self.context.run_dir)]
         return f"no solution: {'; '.join([*reasons, *how])}"

@@ -61,7 +61,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     """Algorithm 1: retrieve M models, try each, merge them by rank into the best; then check data use and leakage.
 
     When the phase's share of the time is used up and some candidate has a score, what is under way is cancelled and
-    the method goes on with what is there; the two checks at the end may take as long again, and no longer.
+    the method continues with what is there; the two checks at the end may take as long again, and no longer.
     """
     started = time.monotonic()
     with scope("phase1") as run:
@@ -143,7 +143,7 @@ async def _try_merge(
 async def _in_time(unit: str, work: Callable[[], Awaitable[T]], end: float) -> T | None:
     """What `work` gives, as the steps below `unit`; None when the time is up first.
 
-    `end` counts from the beginning of the run. What an earlier process went on without is not done now, either.
+    `end` counts from the beginning of the run. What an earlier process left out is not done now, either.
     """
     with scope(unit) as run:
         if _was_passed_over(run):
@@ -203,7 +203,7 @@ async def find_models(task: TaskDescription, config: PipelineConfig) -> list[Ret
         if not models or "knowledge" not in config.briefing:
             raise
         names = [model.model_name for model in models]
-        words = f"the retriever gave nothing usable ({error}); the run starts from models that everybody has"
+        words = f"the retriever gave nothing usable ({error}); the run starts from common models"
         current_run().record(Notice(level="warning", message=f"{words}: {', '.join(names)}"))
         current_run().record(ModelsRetrieved(models=models))
         return models

@@ -207,7 +207,7 @@ async def check_before_running(solution: SolutionScript, config: PipelineConfig)
 async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
     """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
 
-    A script with a leak that stays carries `leaking`: it has no score that counts, and never becomes the best. Without
+    A script with a leak that remains is marked `leaking`: its score does not count, it never becomes the best. Without
     an answer the script comes back as it was, and counts as one that was not checked.
     """
     if not solution.content.strip():
@@ -232,7 +232,7 @@ async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
 
 
 async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:
-    """The script with each block fixed in turn, and as a whole what no block can fix; and how many leaks stay."""
+    """The script with each block fixed in turn, and as a whole what no block can fix; and how many leaks remain."""
     left: list[LeakageAnswer] = []
     for answer in leaks:
         corrected = await _correct_leakage(solution, answer)

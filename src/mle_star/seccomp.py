@@ -93,7 +93,7 @@ def shell_filter(machine: str | None = None) -> bytes:
 def _written(rules: Callable[[Any], Iterable[_Rule]], machine: str | None) -> bytes:
     """A filter in the kernel's own form; `OSError` says why there is none.
 
-    Whatever comes by another architecture ends the process.
+    A call by another architecture ends the process.
     """
     home = os.uname().machine if sys.platform == "linux" and sys.maxsize > 1 << 32 else ""
     wanted = machine or home

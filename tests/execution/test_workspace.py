@@ -319,7 +319,7 @@ def test_rows_are_counted_without_header_and_absence_has_a_path(work: Path, monk
         ("id,label\n", ["no rows"]),
         ("id,label\n1,0\n2\n3,0\n", ["1 rows do not have the header's 2 columns (first at line 3)"]),
         (b"id,label\n1,\xff\n", ["not a readable UTF-8 CSV file"]),
-        (bytes(MAX_LINE + 1), ["lines beyond all length"]),
+        (bytes(MAX_LINE + 1), ["lines are too long"]),
         ("label,id\n0,1\n0,2\n0,3\n", ["wrong order"]),
         ("id,target\n1,0\n2,0\n3,0\n", ["missing ['label']; not wanted ['target']"]),
         ("id,label\n1,0\n2,0\n", ["2 rows, sample_submission.csv has 3", "1 ids of sample_submission.csv are missing"]),

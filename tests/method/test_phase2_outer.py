@@ -180,7 +180,7 @@ STUDY = SolutionScript(content="print('Ablation baseline: 0.5')", phase=Solution
 @pytest.mark.req("REQ-P2O-010", "REQ-P2O-020", "REQ-P2O-021")
 @pytest.mark.parametrize(("words", "crashes"), [("without the encoder 0.79 instead of 0.82", 0), ("", 3)])
 async def test_a_study_in_its_path_is_summarised(words: str, crashes: int, run: ScriptedRun, tmp_path: Path) -> None:
-    """The lines that charts can read are welcome, but nothing is repaired for want of them."""
+    """The lines that charts can read are welcome, but nothing is repaired because they are missing."""
     own = f"import os\nprint(sorted(os.listdir('input')), {words!r}, 'Final Validation Performance: 1\\nAnalysis: x')"
     first, *repairs = fenced(*(f"level = 1 / 0\nprint({n})" for n in range(crashes)), own, "print('one too many')")
     run.agents.reply("ablation", first)

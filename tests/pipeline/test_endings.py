@@ -222,9 +222,9 @@ async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog
     assert again.model_dump(exclude=differs) == first.model_dump(exclude=differs)
     assert again.warnings[1:] == first.warnings
     assert submitted(again) == story(first)["submitted"]
-    why = again.warnings[0].removeprefix("the result from before stands: ")
+    why = again.warnings[0].removeprefix("the earlier result is kept: ")
     assert again.stopped_by == "time" and why.startswith("no solution: stopped by the time limit")
-    assert f"nothing new: {why}; the result from before stands" in caplog.messages
+    assert f"nothing new: {why}; the earlier result is kept" in caplog.messages
     assert quick.last.state == "completed"
     assert again.total_duration_seconds > first.total_duration_seconds
     Path(again.submission_path).unlink()

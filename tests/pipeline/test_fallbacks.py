@@ -99,7 +99,7 @@ def better_first(agent: str, **end: Any) -> Row:
 
 def short(agent: str, without: str, seconds: float, *paths: float, after: int = 0, **end: Any) -> Row:
     """Out of the time of Phase 1, which alone does not stop the run."""
-    config, missing = timed(600, 0.004, 0.596, 0.2, 0.2), (f"Phase 1 went on without {without}",)
+    config, missing = timed(600, 0.004, 0.596, 0.2, 0.2), (f"Phase 1 left out {without}",)
     return Row(config, hang(agent, after=after), paths, warnings=missing, seconds=seconds, **end)
 
 
@@ -205,7 +205,7 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
         assert Path(result.submission_path) == quick.dir / "final" / "submission.csv"
         assert submitted(result).endswith(f",{row.final}\n")
     bugs = [name for name, how in row.phases.items() if how == BUG]
-    assert [name for name in ALL_PHASES if f"{name} failed: the best there is goes on" in caplog.messages] == bugs
+    assert [name for name in ALL_PHASES if f"{name} failed: the best so far is used" in caplog.messages] == bugs
     assert row.log in caplog.text and ("RuntimeError: a bug" in caplog.text) == bool(bugs or row.broken)
     assert agents.count("ens_planner") == 0 or not row.phase3.startswith("skipped")
     if (money := row.config.max_budget_usd) is not None:
@@ -252,7 +252,7 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
         assert message_of_the_end(result, quick.dir) == f"stopped by the {row.stopped} limit"
         assert {"time": "--time-limit ", "money": "--max-budget "}[row.stopped] in warnings.pop(0)
     expected = [
-        *(f"path-{n} failed: RuntimeError: a bug; it goes on with {row.ended[n][1]}" for n in row.broken),
+        *(f"path-{n} failed: RuntimeError: a bug; the run continues with {row.ended[n][1]}" for n in row.broken),
         *(f"{name} {outcome}: {detail}" for name, outcome, detail, _ in ends if outcome in ("failed", "cancelled")),
         *row.warnings,
     ]

@@ -22,7 +22,7 @@ from mle_star.views.shelf import leaderboard_rows
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted, write_tables
 from tests.pipeline.mind import Answers, LevelExecutor, Mind, MindAgents, Rule, crash, fenced, leaking, levels, model_of
 
-SEARCHED = "the submission is what the scored script itself said in the search"
+SEARCHED = "the submission is what the scored script answered in the search"
 
 
 def solution(noise: float, claim: float, note: str = "") -> str:

@@ -204,7 +204,7 @@ def test_the_same_words_are_written_once_and_told_every_time(path: Path, caplog:
     assert by_the_other == [first, better], "a listener that fails hears no more"
     named = [record.getMessage() for record in caplog.records if record.name == "mle_star.run.journal"]
     kinds = ["best_improved", "best_improved"]
-    assert named == [f"a listener failed on {kind} and will hear no more" for kind in kinds]
+    assert named == [f"a listener failed on {kind} and gets no more events" for kind in kinds]
 
 
 def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_whole(path: Path) -> None:

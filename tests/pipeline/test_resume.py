@@ -224,4 +224,4 @@ async def test_scores_on_data_that_have_changed_since_count_for_nothing(quick: Q
         train.write("900,1,1\n")
     agents = MindAgents(before=failing("planner"))
     result = await quick(config, agents=agents, executor=LevelExecutor(after=worse), resume=True)
-    assert "it goes on with 0.325" in result.warnings[0] and result.final_solution.score == 0.325
+    assert "the run continues with 0.325" in result.warnings[0] and result.final_solution.score == 0.325

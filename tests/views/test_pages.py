@@ -180,7 +180,7 @@ def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch
             journal.write('{"kind": "torn')
         seen = watch()
         page = seen.open(write_report(tmp_path / "run"))
-        assert "Stopped without an end" in words(page, ".verdict") and "mle-star resume" in words(page, ".verdict")
+        assert "Stopped before its end" in words(page, ".verdict") and "mle-star resume" in words(page, ".verdict")
         assert seen.complaints == []
     best = RunStory.from_events(events[: len(events) // 2])
     assert text.score(best.score) in words(page, "h1") and "best_submission.csv" in words(page, ".submit")

@@ -185,7 +185,7 @@ def mlebench(
     for words in guess.notes:
         note(words)
     run_dir = home / "logs" / "mle-star"
-    with suppress(typer.Exit):  # a run without a submission: the rest of it is handed in
+    with suppress(typer.Exit):  # a run without a submission: the rest of it is still copied
         begun = (run_dir / "journal.jsonl").exists()
         start_run(guess.task, given.load(), run_dir, Shown(display="plain"), resume=begun, advice=False)
     place = hand_in(run_dir, home)

@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """How a run is shown while it goes, and who is told of it."""
+    """How a run is shown while it runs, and who is notified."""
 
     quiet: Annotated[bool, Option("--quiet", "-q", help="Only warnings, errors and the summary.")] = False
     as_json: Annotated[bool, Option("--json", help="One event a line, as JSON, on standard output.")] = False

@@ -163,7 +163,7 @@ def start_run(
 ) -> Path:
     """Run, show it, write the report, call what was to be called; the run's folder. The exit code says how it ended.
 
-    `how` goes on to `run_pipeline`.
+    `how` is passed to `run_pipeline`.
     """
     folder, stopped = choose_folder(task, config, output), None
     run_dir, name = folder.root, callable_name(folder.root)
@@ -192,7 +192,7 @@ def start_run(
 
 @contextmanager
 def _accompanied(run_dir: Path, view: Shown) -> Iterator[None]:
-    """The live page and the mirror in MLflow while the run goes; the user's command when it is over."""
+    """The live page and the mirror in MLflow while it runs; the user's command when it is over."""
     with ExitStack() as stack:
         if view.notify is not None:
             stack.callback(_notify, run_dir, view.notify)

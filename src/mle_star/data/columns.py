@@ -187,7 +187,7 @@ def describe(name: str, cells: list[Any]) -> Column:
 
 
 def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
-    """The moment that each value names, in UTC where it speaks of a zone; empty where the column holds no dates."""
+    """The moment that each value names, in UTC where it names a zone; empty where the column holds no dates."""
     texts, form = sorted(set(without_gaps(map(str, cells)))), column.date_format or "mixed"
     if column.kind in ("number", "messy number"):
         return _numbered_moments(column.name, texts)
@@ -270,7 +270,7 @@ def _finite(value: str) -> float | None:
 
 
 def _date_format(name: str, values: list[str], numeric: bool) -> str:
-    """The format that nearly all values follow, or nothing. Bare numbers count only where the name speaks of time."""
+    """The format that nearly all values follow, or nothing. Bare numbers count only where the name suggests a time."""
     some = values[:: max(1, len(values) // 200)][:200]
     if numeric:
         is_named = re.search(r"date|day|time", name, re.IGNORECASE) is not None

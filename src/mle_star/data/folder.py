@@ -71,7 +71,7 @@ def _values(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_task(guess: TaskGuess, path: Path, *, force: bool = False) -> None:
-    """Write a guess as a task file in which every line says why; an existing file stays unless `force`."""
+    """Write a guess as a task file in which every line says why; an existing file is kept unless `force`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w" if force else "x", encoding="utf-8") as stream:

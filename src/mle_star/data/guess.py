@@ -300,7 +300,7 @@ def _refuse_answers(found: Survey, train: Table, goal: Target) -> None:
 
 
 def _task_in_words(found: Survey, target: Target, metric: Metric, probabilities: bool) -> str:
-    """What to predict, from what, and what to hand in."""
+    """What to predict, from what, and what to submit."""
     what = _join(target.names) if target.names else "the target"
     where = f"for every row of {_path(found.test)}" if found.test else "for the test data"
     lines = [f"Predict {what} {where}."]

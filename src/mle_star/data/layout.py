@@ -133,7 +133,7 @@ def survey(folder: Path) -> Survey:
 
 
 def _prose(folder: Path) -> Iterator[tuple[str, str]]:
-    """Texts that may speak of the metric: beside the data, or one folder up when the data is its `input`."""
+    """Texts that may name the metric: beside the data, or one folder up when the data is its `input`."""
     for place in (folder, folder.parent) if folder.name == "input" else (folder,):
         for path in sorted(place.iterdir()):
             telling = re.match(r"(description|readme|overview|evaluation|about|task)", path.stem, re.IGNORECASE)
@@ -443,6 +443,6 @@ def _target_of_folders(found: Survey) -> Target:
         names = ", ".join(folder.rpartition("/")[2] for folder in classes[:5])
         return Target((), None, f"The folder that a picture lies in ({names}).")
     raise ConfigError(
-        f"{found.folder}: no training table found, so the target cannot be told; "
+        f"{found.folder}: no training table found, so the target is unknown; "
         "add a table of the targets (such as train.csv with the columns id and label)"
     )

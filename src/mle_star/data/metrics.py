@@ -281,7 +281,7 @@ def run_own_metrics_by(runner: Callable[[Path, str], Formula]) -> None:
 
 def _run_own(path: Path, name: str, truth: Any, answer: Any) -> float:
     if not _runners:
-        raise ConfigError(f"{path}:{name}: nothing here can run it apart; import mle_star.execution")
+        raise ConfigError(f"{path}:{name}: it runs in a process of its own: import mle_star.execution first")
     return _runners[0](path, name)(truth, answer)
 
 
@@ -291,7 +291,7 @@ _TELLING = re.compile(r"\b(metric|evaluat\w*|scored?|scoring|scored|leaderboard)
 
 
 def metric_in_prose(text: str) -> tuple[Metric, str] | None:
-    """The metric that a text speaks of, with the words it was told by. A single word counts only near "evaluated"."""
+    """The metric that a text names, with the words that name it. A single word counts only near "evaluated"."""
     sentences = re.split(r"(?<=[.!?:])\s+|\n{2,}|\n(?=[#*-])", text)
     pairs = zip(["", *sentences], sentences, strict=False)
     telling = [bool(_TELLING.search(f"{before} {sentence}")) for before, sentence in pairs]

@@ -37,7 +37,7 @@ STAMPED_FILES = 2000
 WHOLE_BYTES = 4_000_000
 """A file up to this size is read whole; of a larger one, this much."""
 MAX_LINE = 1 << 24
-"""A mask in run lengths is one long cell; beyond this it is nobody's."""
+"""A mask in run lengths is one long cell; beyond this it is none."""
 MAX_BLANK_LINES = 100_000
 MAX_SECONDS = 60.0
 """Of computing, not of waiting: a busy machine must not make a table unreadable."""
@@ -378,7 +378,7 @@ def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
     blank, begun = 0, time.thread_time()
     for number, line in enumerate(iter(partial(file.readline, MAX_LINE + 1), b"")):
         if len(line) > MAX_LINE:
-            raise csv.Error("it has lines beyond all length")
+            raise csv.Error("its lines are too long")
         blank += len(line) < 3 and not line.strip()
         if blank > MAX_BLANK_LINES:
             raise csv.Error("it consists of blank lines")

@@ -411,7 +411,7 @@ def _parquet_cells(file: Any, keys: list[str]) -> dict[str, list[Any]]:
         read += batch.num_rows
         held += batch.nbytes // stride
         if held > PARQUET_BYTES:
-            raise ValueError("it unfolds to more than is worth holding")
+            raise ValueError("it is too large when unpacked")
     return cells
 
 

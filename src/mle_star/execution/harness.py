@@ -71,7 +71,7 @@ async def execute_script(
 async def execute_script_via_sdk(
     script_path: str, working_dir: str, timeout_ms: int, *, bash_tool: BashTool | None = None
 ) -> models.ExecutionRawResult:
-    """Run a script through the SDK's Bash tool, which host code must hand in; both streams come as one text."""
+    """Run a script through the SDK's Bash tool, which host code must pass in; both streams come as one text."""
     if bash_tool is None:
         raise RuntimeError("the SDK offers no tool call to host code: pass `bash_tool`")
     command = f"cd {shlex.quote(working_dir)} && python {shlex.quote(script_path)}"

@@ -202,7 +202,7 @@ class DiskQuota:
             pause = min(MOST_PAUSE_SECONDS, max(2 * FIRST_LOOK_SECONDS, took / SHARE_OF_A_CORE))
 
     def look(self, pid: int) -> str:
-        """Why the script below `pid` must end; empty as long as it may go on."""
+        """Why the script below `pid` must end; empty as long as it may run."""
         with suppress(OSError):  # a script that nothing confines may have removed its folder
             if shutil.disk_usage(self._folders[0]).free < self._reserve:
                 return "the disk is full; write less"

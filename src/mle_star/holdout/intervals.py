@@ -56,7 +56,7 @@ def drawn_figures(
 
 
 def telling_rows(metric: Metric, truth: Any) -> int:
-    """How many of the rows speak: with few of the rarer classes, hardly more than twice as many."""
+    """How many rows count: of the rarer classes, twice as many as there are, at most all."""
     if metric.needs not in ("labels", "probabilities", "grades") or metric.even or truth.ndim > 1:
         return len(truth)
     rare = len(truth) - max(Counter(truth.tolist()).values())
@@ -66,7 +66,7 @@ def telling_rows(metric: Metric, truth: Any) -> int:
 def interval(
     metric: Metric, score: float, figures: Sequence[float], *, telling: int, units: int, beside: float = 0.0
 ) -> tuple[float, float]:
-    """The ends of the interval of 95 %, from so many rows that speak, in so many separate observations.
+    """The ends of the interval of 95 %, from so many rows that count, in so many separate observations.
 
     `beside` is how many times as many there are here as in the test for which the interval is: that has its own noise.
     """

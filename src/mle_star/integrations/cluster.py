@@ -211,7 +211,7 @@ class RayCarrier:
 
 
 async def answer_of(task: Any) -> Any:
-    """What a task returns, for a loop that goes on meanwhile, whether connected directly or as a client."""
+    """What a task returns, without blocking the loop, whether connected directly or as a client."""
     return await asyncio.shield(asyncio.wrap_future(task.future()))
 
 

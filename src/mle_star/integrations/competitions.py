@@ -1,4 +1,4 @@
-"""Competitions as tasks, and what a run has to hand in: Kaggle, by its own client, and the folders of MLE-bench."""
+"""Competitions as tasks, and what a run has to submit: Kaggle, by its own client, and the folders of MLE-bench."""
 
 from __future__ import annotations
 

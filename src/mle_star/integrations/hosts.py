@@ -103,7 +103,7 @@ class Hosts:
                 how = {"run_dir": folder.root, "resume": resume or begun, "console": False}
                 return await self._placed(machine, partial(self._work, task, config, **how), config)
             except MachineLost as error:
-                logger.warning("%s: the machine was lost that had this run: %s", folder.root.name, error)
+                logger.warning("%s: the machine of this run was lost: %s", folder.root.name, error)
                 if machine not in await asyncio.to_thread(cluster.living_machines):
                     del self._runs[machine]
             finally:
@@ -182,7 +182,7 @@ class SharedQueue:
 
 @asynccontextmanager
 async def shared_slot(queue: Any, run: str) -> AsyncIterator[None]:
-    """Wait for a slot that the actor gives; if it is lost, scripts go on by the order in which Ray takes them."""
+    """Wait for a slot that the actor gives; if it is lost, scripts run in the order in which Ray takes them."""
     ticket = uuid.uuid4().hex
     try:
         try:

@@ -212,7 +212,7 @@ def one_line(error: Exception) -> str:
 
 
 def _key(uri: str) -> str:
-    """What stands for a server in the run's folder, which people hand on."""
+    """What stands for a server in the run's folder, which people pass on."""
     return hashlib.sha256(uri.encode()).hexdigest()
 
 

@@ -240,7 +240,7 @@ class Phase3Result(Frozen):
 
 
 StopReason = Literal["time", "money", "disk", "journal", "outage", "request"]
-"""What can end a run before its plan is done: a limit, a disk or journal that takes no more, or somebody's wish."""
+"""What can end a run before its plan is done: a limit, a disk or journal that takes no more, or the user's request."""
 
 
 class FinalResult(Frozen):

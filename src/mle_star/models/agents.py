@@ -36,7 +36,7 @@ def _add_others(members: dict[str, Any]) -> None:
 
 
 class AgentType(str, Enum):
-    """The fourteen agents of the specification, and whoever else has a folder here."""
+    """The fourteen agents of the specification, and any other that has a folder here."""
 
     retriever = "retriever"
     init = "init"

@@ -54,7 +54,7 @@ class Call:
 class Spent:
     """Time and money of a run by its events; neither the time between its processes nor a jump of the clock counts.
 
-    An event that is heard again changes nothing.
+    An event that comes twice changes nothing.
     """
 
     charges: list[tuple[str, float]] = field(default_factory=list)
@@ -174,7 +174,7 @@ class Budget:
 
         Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
         again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
-        Phase 1 has nothing to fall back on: at `share_end` it goes on with the candidates that have a score, but as
+        Phase 1 has nothing to fall back on: at `share_end` it continues with the candidates that have a score, but as
         long as there is none it is cut off only where finalization's share begins. Phase 2 has the share of a Phase 3
         in which no ensemble could be scored (`has_ensembles`).
         """
@@ -325,7 +325,7 @@ class Budget:
             self._calls_ended.set()
 
     def check(self) -> None:
-        """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing goes on."""
+        """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing continues."""
         if (self.money_is_gone and not self.degraded) or self.remaining_seconds() <= 0:
             raise self.over()
 

@@ -85,7 +85,7 @@ class Scripts:
     """By submission, what is wrong with it, and its rows."""
     warned: bool = False
     sample: Sample | None = None
-    """The rows that new scripts meet first, where that pays."""
+    """The rows on which new scripts run first, where that pays."""
     sampled: bool = False
     """Was the sample looked for?"""
 
@@ -202,7 +202,7 @@ class RunContext:
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
         """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.
 
-        With `reopen`, a no is decided anew under other limits, and when a run that has ended is taken up again. Where
+        With `reopen`, a no is decided anew under other limits, and when a run that has ended is resumed. Where
         this process has done anything new, what was decided there before counts no longer.
         """
         step = self.next_step(name)
@@ -267,7 +267,7 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in (left := set(tasks)):
         task.cancel()
     if left and (await asyncio.wait(left, timeout=CANCEL_SECONDS))[1]:
-        logger.error("cancelled work has not ended after %g s; going on without it", CANCEL_SECONDS)
+        logger.error("cancelled work has not ended after %g s; the run continues without it", CANCEL_SECONDS)
     for task in left:
         if task.done() and not task.cancelled():
             task.exception()

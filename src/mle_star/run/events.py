@@ -205,7 +205,7 @@ class ModelsRetrieved(Event):
 class Decided(Event):
     """What the clock decided at a step, once: a later process of the run does the same.
 
-    `reopen`: a no is decided anew under other limits, and when a run that has ended is taken up again.
+    `reopen`: a no is decided anew under other limits, and when a run that has ended is resumed.
     """
 
     kind: Literal["decided"] = "decided"

@@ -64,11 +64,11 @@ class RunFolder:
         self.artifacts = root / "artifacts"
         """Files that scripts left, by their digest."""
         self.reserve = root / ".reserve"
-        """Room that is set aside while the run goes on, so that its result can be written even to a full disk."""
+        """Room that is reserved during the run, so that its result can be written even to a full disk."""
 
     @contextmanager
     def holding_reserve(self) -> Iterator[None]:
-        """Set room aside, where there is any, for as long as the run goes on."""
+        """Reserve room, where there is any, for the time of the run."""
         with suppress(OSError):
             write_whole(self.reserve, os.urandom(RESERVE_BYTES))  # no file system can make less of it
         try:
@@ -105,7 +105,7 @@ class RunFolder:
         return self
 
     def open(self) -> RunFolder:
-        """Check that a run is here to be taken up again."""
+        """Check that a run is here to be resumed."""
         if not self.journal.is_file():
             raise ConfigError(f"{self.root} holds no run: there is no {self.journal.name} in it")
         self.final.mkdir(exist_ok=True)

@@ -29,7 +29,7 @@ Key = tuple[str, str, str]
 
 REDACTED = "[redacted]"
 NOT_REPEATED = {"auth", "budget", "cancelled"}
-"""Failures that a later process should not repeat: whoever resumes has fixed the cause, or goes on from there."""
+"""Failures that a later process should not repeat: whoever resumes has fixed the cause, or continues from there."""
 
 _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seconds"}}
 """What two events may differ in that say the same."""
@@ -65,7 +65,7 @@ def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
 
 
 def _check_version(path: Path, line: bytes) -> None:
-    """Refuse a journal of another version before any of its lines is misread; damage is told later, with its line."""
+    """Refuse a journal of another version before any of its lines is misread; damage is named later, with its line."""
     with suppress(ValueError, AttributeError):
         version = json.loads(line).get("schema_version", events.SCHEMA_VERSION)
         if version != events.SCHEMA_VERSION:
@@ -153,7 +153,7 @@ class Journal:
             return events.EVENT_ADAPTER.validate_json(file.readline())
 
     def record(self, event: AnyEvent) -> None:
-        """Write an event once: what an earlier process said in the same words is told to the listeners only.
+        """Write an event once: what an earlier process recorded in the same words goes to the listeners only.
 
         Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
         """
@@ -182,7 +182,7 @@ class Journal:
             try:
                 listener(event)
             except Exception:
-                logger.exception("a listener failed on %s and will hear no more", event.kind)
+                logger.exception("a listener failed on %s and gets no more events", event.kind)
                 self._listeners.remove(listener)
 
     def find(self, kind: type[E], step: str, digest: str) -> E | None:
@@ -192,7 +192,7 @@ class Journal:
         return event if isinstance(event, kind) else None
 
     def find_failure(self, step: str, digest: str) -> AgentFailed | None:
-        """The recorded failure of a call that an earlier process went on from: all it did next rests on it.
+        """The recorded failure of a call from which an earlier process continued: all it did next rests on it.
 
         A failure that nothing followed is not given back, so that a resumed run asks again.
         """
@@ -298,8 +298,8 @@ class Journal:
         elif isinstance(event, events.PhaseFinished) and event.outcome != "skipped":
             self._phases[event.step] = event.outcome
         elif getattr(event, "result", None) is not None or getattr(event, "config", None) is not None:
-            # The run has ended with a result, or goes on under other settings: what was left undone for want of time
-            # or money may be done from here on.
+            # The run has ended with a result, or continues under other settings: what there was no time or money for
+            # may be done from here on.
             self._decisions = {key: one for key, one in self._decisions.items() if one.value or not one.reopen}
             self._phases = dict.fromkeys(self._phases, "begun")
 

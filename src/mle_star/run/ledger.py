@@ -1,6 +1,6 @@
 """The ledger of the search: every script that ran, every attempt with its parents, and what is known of leaks.
 
-It is built from events alone, so a run, a resumed run and a report read the same thing. An event that is heard again
+It is built from events alone, so a run, a resumed run and a report read the same thing. An event that comes twice
 changes nothing; a later one of the same kind and step replaces the earlier one.
 """
 
@@ -91,7 +91,7 @@ class ScriptRun:
 class SearchNode:
     """An attempt of the search. `event` says it as its phase did.
 
-    `leak` tells why the score no longer counts: the phase went on without it, or a later phase found the leak.
+    `leak` tells why the score no longer counts: the phase left it out, or a later phase found the leak.
     """
 
     event: AnyAttempt
@@ -129,7 +129,7 @@ class SearchNode:
 
     @property
     def accepted(self) -> bool:
-        """Did the method go on from it?"""
+        """Did the method continue from it?"""
         return self.event_accepted and self.leak != LEAKS
 
     @property
@@ -163,7 +163,7 @@ class Ledger:
     retrieved: events.ModelsRetrieved | None = None
     studies: dict[str, events.AblationFinished] = field(default_factory=dict)  # by step
     blocks: dict[str, events.BlockChosen] = field(default_factory=dict)  # by step
-    announced: events.BestImproved | None = None  # the last best score that was told
+    announced: events.BestImproved | None = None  # the last best score that was announced
     _surroundings: str = ""
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
 

@@ -119,12 +119,12 @@ LINES: dict[str, list[tuple[int | Callable[[Any], int], Callable[[Any], str]]]] 
         (INFO, lambda e: f"evaluation done: {e.model_name}, {_score(e.score)}"),
         (WARNING, lambda e: f"candidate skipped: {e.model_name}: {e.error}" if e.score is None else ""),
     ],
-    "decided": [(INFO, lambda e: "" if e.value else f"not done for want of time or money: {e.name}")],
+    "decided": [(INFO, lambda e: "" if e.value else f"no time or money for: {e.name}")],
     "merge_tried": [(INFO, _merge)],
     "data_usage_checked": [(INFO, lambda e: f"data check result: modified: {yes_no(e.changed)}, score {e.score}")],
     "leakage_checked": [
         (INFO, lambda e: f"leakage check complete: found: {yes_no(e.found)}, corrected: {e.fixed} of {e.found}"),
-        (WARNING, lambda e: f"{e.found - e.fixed} of {e.found} leaks stay" if e.found > e.fixed else ""),
+        (WARNING, lambda e: f"{e.found - e.fixed} of {e.found} leaks remain" if e.found > e.fixed else ""),
     ],
     "debug_attempted": [(INFO, lambda e: f"debug end: {e.error}: {'a fix to try' if e.accepted else e.reason}")],
     "ablation_finished": [

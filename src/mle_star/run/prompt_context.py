@@ -1,7 +1,7 @@
 """What agents are told beyond the specification: sections of their own, made from what the run knows now.
 
 None of it counts for whether a recorded reply answers a question: times, and what other paths have tried meanwhile,
-differ when a run is taken up again. `briefing` and `diversity` switch each part off; with none of them a prompt is the
+differ when a run is resumed. `briefing` and `diversity` switch each part off; with none of them a prompt is the
 specification's.
 """
 

@@ -266,7 +266,7 @@ class Pool:
             self.discard(self._idle.pop(0))
 
     def distrust(self, worker: Worker) -> None:
-        """A client broke: those that waited may have met the same fate, so the next one will be new."""
+        """A client broke: those that waited may be broken as well, so the next one will be new."""
         for one in (worker, *self._idle):
             self.discard(one)
         self._idle.clear()

@@ -109,7 +109,7 @@ def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
 def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str:
     """What of it a reply is held to: neither where the data lie nor what the machine has.
 
-    So a run may be moved, go on elsewhere, get more memory or grow out of another, and asks for nothing again.
+    So a run may be moved, resumed elsewhere, get more memory or be forked, and pays for nothing again.
     """
     sections = _sections(task, facts, place=Path("data"))
     return _joined({title: text for title, text in sections.items() if title != "Hardware"})

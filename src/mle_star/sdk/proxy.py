@@ -1,6 +1,6 @@
-"""The credential's keeper: the agents' CLIs come with keys of this run, and it goes on with the real one.
+"""Keeps the credential: the agents' CLIs send keys of this run, which it replaces with the real one.
 
-So no process that an agent can reach holds the credential. It lives as long as the clients of a run do. Every reply
+So no process that an agent can reach holds the credential. It runs as long as the clients of a run do. Every reply
 passes here, so what one has used is known even where the CLI dies before it can tell.
 """
 
@@ -73,7 +73,7 @@ class CredentialProxy:
         return {**here, **first_party, "NO_PROXY": local, "no_proxy": local}
 
     def assign(self, key: str, agent: str, variant: str | None, meter: Meter) -> None:
-        """From now on requests with this key go out under this agent's name, and `meter` hears what replies use."""
+        """From now on requests with this key go out under this agent's name, and `meter` counts what replies use."""
         self._callers[key].named, self._callers[key].meter = agent_headers(agent, variant), meter
 
     async def usage_complete(self, key: str) -> None:

@@ -170,7 +170,7 @@ def stop_of(error: BaseException) -> Stop | None:
 
 @dataclass
 class PipelineState:
-    """A window on a run: make one, hand it to `run_pipeline`, look at it whenever you like."""
+    """The state of a run, to be read from outside: make one, pass it to `run_pipeline`, read it at any time."""
 
     current_phase: str = "phase1"
     phase2_path_statuses: list[str] = field(default_factory=list)

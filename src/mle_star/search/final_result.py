@@ -1,4 +1,4 @@
-"""The last page of a run: costs, durations, lineage, how far it came; and its scores, computed anew later."""
+"""The result of a run: costs, durations, lineage, how far it came; and its scores, computed once more later."""
 
 from __future__ import annotations
 

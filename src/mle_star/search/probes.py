@@ -42,7 +42,7 @@ STEP = "importance"
 
 @contextmanager
 def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
-    """Runs at this place, until so many seconds are over; whatever goes wrong with them, the run goes on."""
+    """Runs at this place, until so many seconds are over; whatever goes wrong with them, the run continues."""
     run.budget.set_phase_deadline(max(seconds, 0.0))
     try:
         with scope(place):
@@ -50,16 +50,16 @@ def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
     except (BudgetExceeded, asyncio.TimeoutError, Unsupported, Ungradable, ConfigError, OSError) as error:
         logger.info("%s: cut short: %s", place, str(error) or "its time is over")
     except Exception:
-        logger.exception("%s: the run goes on without it", place)
+        logger.exception("%s: the run continues without it", place)
     finally:
         run.budget.set_phase_deadline()
 
 
-# --- what stays self-reported ------------------------------------------------------------------------------
+# --- scores that are self-reported ------------------------------------------------------------------------------
 
 
 async def probe(solution: SolutionScript) -> list[str]:
-    """What speaks against the score that a script prints of itself; nothing where the harness scores."""
+    """What is wrong with the score that a script prints of itself; nothing where the harness scores."""
     run, found = current_run(), list[str]()
     if run.shared.holdout is not None or run.config.scoring != "auto" or solution.score is None:
         return found
@@ -148,6 +148,6 @@ async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScrip
 
 
 def _leave_out(run: RunContext, why: str) -> None:
-    """Say why the columns are not measured; once, however often the run is taken up again."""
+    """Say why the columns are not measured; once, however often the run is resumed."""
     if not any(isinstance(event, Notice) and event.step == STEP for event in run.journal.events):
         run.record(Notice(step=STEP, level="info", message=f"which columns matter is not measured: {why}"))

@@ -134,7 +134,7 @@ def first_event(
 
 
 def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
-    """The budget, with everything charged that the journal holds; records that the run begins, or goes on."""
+    """The budget, with everything charged that the journal holds; records that the run begins, or continues."""
     if journal.started is None and (any(journal.events) or resume):
         raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
     spent, before = spent_by(journal.events), config_of(journal.events)

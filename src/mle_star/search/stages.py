@@ -33,7 +33,7 @@ Outcome = Literal["completed", "failed", "skipped", "cancelled"]
 REPLAY_SECONDS = 60.0
 """What a stage gets to take over recorded results once its own time is used up."""
 SUBMIT_SECONDS = 15.0
-"""What finalization gets to check and put in its place the submission of a script that ended in time."""
+"""What finalization gets to check the submission of a script that ended in time, and to put it into final/."""
 
 
 class Stage:
@@ -89,7 +89,7 @@ class Stages:
     def open(self, phase: PhaseName) -> float:
         """Begin the time of a phase; the seconds it has.
 
-        None where an earlier process went on from it: with a new share of the time it would come to something else, and
+        None where an earlier process built on it: with a new share of the time it would come to something else, and
         all that rests on it would be paid for again.
         """
         journal, seconds = self.context.journal, self.budget.open_phase(phase)
@@ -149,7 +149,7 @@ class Stages:
             return await self.within(seconds, work, *parts), None
         except Exception as error:
             if not isinstance(error, BudgetExceeded):
-                logger.exception("%s failed: the best there is goes on", "/".join(parts))
+                logger.exception("%s failed: the best so far is used", "/".join(parts))
             return None, error
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T], *parts: str) -> T:
@@ -223,7 +223,7 @@ class Paths:
         return [result for result in ended if isinstance(result, Phase2Result)]
 
     async def _path(self, index: int, seconds: float) -> Phase2Result:
-        """One path; whatever ends it, there is a result to go on with."""
+        """One path; whatever ends it, there is a result."""
         label, place = f"path-{index}", f"phase2/path-{index}/"
         outcome: Outcome = "completed"
         detail, stage, initial = "", None, self._phase1.initial_solution.model_copy(deep=True)
@@ -247,10 +247,10 @@ class Paths:
             outcome, detail = "cancelled", "a limit of the run was reached"
             result = partial_path(place, initial)
         except Exception as error:
-            logger.exception("%s failed: the best it had goes on", label)
+            logger.exception("%s failed: the best it had is used", label)
             outcome, detail = "failed", f"{type(error).__name__}: {error}"
             result = self._substitute(partial_path(place, initial), initial)
-            self._stages.warnings.append(f"{label} failed: {detail}; it goes on with {result.best_score:g}")
+            self._stages.warnings.append(f"{label} failed: {detail}; the run continues with {result.best_score:g}")
         self._statuses[index] = outcome
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
         return result

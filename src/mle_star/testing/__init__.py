@@ -1,4 +1,4 @@
-"""For tests of your own: minds that say what they are told or fail as told, and what every executor must do.
+"""For tests of your own: minds that reply or fail as they are told, and what every executor must do.
 
 from mle_star.testing import FaultyBrain, MessagesServer, ScriptedBrain
 from mle_star.testing.executor import ExecutorContract  # needs pytest and pytest-asyncio

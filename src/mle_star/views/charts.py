@@ -328,11 +328,11 @@ def calibration(bins: Sequence[tuple[float, float, int]]) -> Markup:
     """How often what was given some chance was so: on the diagonal, chances are what they say."""
     most = max(count for _, _, count in bins)
     dots = [
-        (chance, found, 3 + 5 * (count / most) ** 0.5, f"said {chance:.0%}, found {found:.0%}, {plural(count, 'row')}")
+        (chance, found, 3 + 5 * (count / most) ** 0.5, f"given {chance:.0%}, found {found:.0%}, {plural(count, 'row')}")
         for chance, found, count in bins
     ]
     words = "; ".join(hint for *_, hint in dots)
-    return _square("calibration", "Calibration", words, dots, (0.0, 1.0), ("chance that was said", "share that was so"))
+    return _square("calibration", "Calibration", words, dots, (0.0, 1.0), ("predicted chance", "share that was so"))
 
 
 def residuals(points: Sequence[tuple[float, float]]) -> Markup:

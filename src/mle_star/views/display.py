@@ -67,7 +67,7 @@ def make_display(
     """A display to give to `run_pipeline` as a listener, within `with`.
 
     Progress goes to `err`, the summary and JSON lines to `out`. What the journal in `run_dir` already held when the
-    display heard its first event is part of the picture.
+    display got its first event is part of the picture.
     """
     out, err = out or sys.stdout, err or sys.stderr
     kind = choose_mode(mode, err)

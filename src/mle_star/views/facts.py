@@ -1,4 +1,4 @@
-"""The nouns of a run's story: attempts, steps and paths, who is at work, and sums."""
+"""What a run's story consists of: attempts, steps and paths, who is at work, and sums."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class StepStory:
 
     @property
     def kept(self) -> events.RefinementTried | None:
-        """The attempt that the path went on from: of those accepted, the last."""
+        """The attempt from which the path continued: of those accepted, the last."""
         return next((one for _, one in sorted(self.tries.items(), reverse=True) if one.accepted), None)
 
 

@@ -1,4 +1,4 @@
-"""Events in one line each, for people who watch a run go by."""
+"""Events in one line each, for people who watch a run."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
                 return "warning", f"{event.model_name} failed: {event.error}"
             return "info", f"{event.model_name} scores {text.score(event.score)}"
         case events.Decided(name="in-time", value=False) if "/candidate-" not in event.step:
-            return "warning", f"{event.step.split('/')[1]} passed over: the phase's share of the time is used up"
+            return "warning", f"{event.step.split('/')[1]} skipped: the phase's share of the time is used up"
         case events.MergeTried() if event.accepted:
             return "good", f"{event.reference_model} merged in: {text.score(event.score)}"
         case events.MergeTried():

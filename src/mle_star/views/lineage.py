@@ -49,7 +49,7 @@ class Lineage(NamedTuple):
     candidate: CandidateEvaluated | None
     merges: list[MergeTried]
     data_use: SearchNode | None  # what worked in data that was not used before
-    paths: dict[int, list[RefinementTried]]  # what each added: of its outer steps, the attempts that it went on from
+    paths: dict[int, list[RefinementTried]]  # what each added: of its outer steps, the attempts it continued from
     ensemble: EnsembleTried | None
     leaks_fixed: int
     last: str

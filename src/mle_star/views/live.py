@@ -33,7 +33,7 @@ CHECK_SECONDS = 2.0
 """How often to look whether a process holds the journal: looking takes hold of it for a moment."""
 POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 3.0
-"""How long pages may take to hear how the run ended when the server is stopped."""
+"""How long pages may take to learn how the run ended when the server is stopped."""
 FILES = ("final/submission.csv", "final/best_submission.csv", "solution.py")
 
 
@@ -71,7 +71,7 @@ class Follower:
                 self.story.apply(self._event(line))
 
     def _event(self, line: bytes) -> AnyEvent:
-        """A line of the journal; a reader of a live page is served better by the rest of the story than by none."""
+        """A line of the journal; a live page without one line is better than none."""
         try:
             return EVENT_ADAPTER.validate_json(line)
         except ValidationError:
@@ -101,7 +101,7 @@ class RunPages:
         ]
 
     def close(self) -> None:
-        """Tell the open pages how things stand, and wait for a moment until they have heard it."""
+        """Send the open pages the current state, and wait for a moment until they have it."""
         self._closing.set()
         deadline = time.monotonic() + LAST_WORDS_SECONDS
         while self._listeners and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A run as a story, told by its events alone. Terminal, report, live page and commands all read this one model."""
+"""What a run has done, from its events alone. Terminal, report, live page and commands all read this one model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNSHOWN = {"prompt": "", "text": "", "structured": None}
 
 
 class RunStory:
-    """What a run has done so far. An event heard again changes nothing; a later one of a kind and step replaces it."""
+    """What a run has done so far. A second equal event changes nothing; a later one of a kind and step replaces it."""
 
     def __init__(self) -> None:
         self.started: events.RunStarted | None = None
@@ -65,7 +65,7 @@ class RunStory:
 
     @classmethod
     def from_events(cls, recorded: Iterable[events.AnyEvent]) -> RunStory:
-        """The story that these events tell."""
+        """The story of these events."""
         story = cls()
         for event in recorded:
             story.apply(event)
@@ -87,7 +87,7 @@ class RunStory:
             self.news.append(news)
 
     def _hear(self, event: events.AnyEvent) -> None:
-        """What an event changes here; the ledger hears of scripts and attempts."""
+        """What an event changes here; the ledger takes scripts and attempts."""
         if event.kind in LATEST:
             setattr(self, LATEST[event.kind], event)
         match event:
@@ -148,7 +148,7 @@ class RunStory:
 
     @property
     def task(self) -> TaskDescription | None:
-        """The task, once the first line was heard."""
+        """The task, once the first event is there."""
         return self.started.task if self.started else None
 
     @property
@@ -241,7 +241,7 @@ class RunStory:
 
     @property
     def chosen_candidate(self) -> events.CandidateEvaluated | None:
-        """The candidate that the method went on with: the best as it was scored, the first one on ties.
+        """The candidate with which the method continued: the best as it was scored, the first one on ties.
 
         One that was dropped for a leak stands in where all were.
         """
@@ -263,7 +263,7 @@ class RunStory:
 
     @property
     def data_worked_in(self) -> SearchNode | None:
-        """What the check of data use had changed, where the method went on with it."""
+        """What the check of data use had changed, where the method continued with it."""
         return next((node for node in self.nodes if node.kind == "data" and node.accepted), None)
 
     @property

@@ -25,7 +25,7 @@ STATES = {
     "early": "Ended early",
     "interrupted": "Interrupted",
     "failed": "Failed",
-    "stopped": "Stopped without an end",
+    "stopped": "Stopped before its end",
 }
 SPLITS = {
     "time": "the latest rows",
@@ -47,7 +47,7 @@ class Milestone(NamedTuple):
 
 
 class ScaleMark(NamedTuple):
-    """A score on the one scale: what it is, and between which values it lies for sure enough."""
+    """A score on the one scale: what it is, and the ends of its interval."""
 
     name: str
     score: float
@@ -107,7 +107,7 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Between which values the score lies for sure enough."""
+        """The ends of the score's interval of 95 %."""
         expected = self.story.expected
         if expected is None or expected.low is None or expected.high is None:
             return None
@@ -251,7 +251,7 @@ class Verdict:
             words.append(f"columns match {text.one_line(str(facts['sample']), 60)}")
         if facts.get("fallback"):
             return ", ".join([*words, "kept from the search: the final script failed"]), False
-        return ", ".join(words) or "in its place", not facts.get("problems")
+        return ", ".join(words) or "written", not facts.get("problems")
 
     @property
     def warnings(self) -> list[str]:
