@@ -211,13 +211,13 @@ def test_an_error_of_the_cluster_is_told_in_one_line_and_a_host_must_see_folder_
     ]
     (tmp_path / "sign").touch()
     data, offline = (str(tmp_path),), PipelineConfig(model="offline")
-    asked = [
+    cases = [
         (offline, "sign", data),
         (offline, "none", data),
         (offline, "sign", (*data, "/gone")),
         (CONFIG, "sign", data),
     ]
-    answers = [can_host(config, str(tmp_path / sign), folders) for config, sign, folders in asked]
+    answers = [can_host(config, str(tmp_path / sign), folders) for config, sign, folders in cases]
     assert answers == [True, False, False, False]
 
 
