@@ -27,7 +27,8 @@ from mle_star.data.layout import find_layout, survey
 from mle_star.data.tables import Table, read_table
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection, TaskDescription, TaskType
-from tests.conftest import Captured
+from tests.conftest import Captured, as_kept
+from tests.data.test_seen import seen
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "wizards", "brew", "coffee"]
 
@@ -58,55 +59,45 @@ def folder_of(
     return place
 
 
-@pytest.mark.parametrize(
-    ("target", "sample", "kind", "metric", "words"),
-    [
-        (lambda i: i % 2, 0.5, "classification", "roc_auc", "holds probabilities of two classes"),
-        (lambda i: i % 2, 0, "classification", "accuracy", "2 classes of similar size"),
-        (lambda i: int(i % 11 == 0), 0, "classification", "f1", "The rarer of two classes has 9%"),
-        (lambda i: "yes" if i % 2 else "no", "no", "classification", "accuracy", "2 classes of similar size"),
-        (lambda i: f"kind {i % 30}", "kind 0", "classification", "accuracy", "30 classes of similar size"),
-        (lambda i: 1 + i % 5, 3, "classification", "accuracy", "5 classes of similar size"),
-        (lambda i: "abc"[(i % 100 > 71) + (i % 100 > 90)], "a", "classification", "accuracy", "3 classes has 9%"),
-        (lambda i: min(4, i % 60 // 2), 0, "classification", "f1_macro", "The 5 classes are of very different size"),
-        (lambda i: i * 1.5, 0, "regression", "rmse", "If relative errors count, rmsle is the other choice."),
-        (lambda i: i * 7 % 263, 100, "regression", "rmse", "The usual one for numbers"),
-        (lambda i: -i / 3, None, "regression", "rmse", "nothing in the folder names another."),
-    ],
-)
-def test_the_target_tells_kind_metric_and_direction(
-    tmp_path: Path, target: Callable[[int], Any], sample: Any, kind: str, metric: str, words: str
-) -> None:
-    guess = guess_task(folder_of(tmp_path, target, sample=sample))
-    task, better = guess.task, "minimize" if metric == "rmse" else "maximize"
-    assert (guess.targets, task.task_type, task.data_modality) == (("goal",), kind, "tabular")
-    assert (task.evaluation_metric, task.metric_direction) == (metric, better)
-    assert words in guess.reasons["evaluation_metric"]
-    given = {"competition_id", "task_type", "data_modality", "evaluation_metric", "metric_direction"}
-    assert set(guess.reasons) == {"target", *given} and all(guess.reasons.values())
+TARGETS: list[tuple[Callable[[int], Any], Any]] = [
+    (lambda i: i % 2, 0.5), (lambda i: i % 2, 0), (lambda i: int(i % 11 == 0), 0),
+    (lambda i: "yes" if i % 2 else "no", "no"), (lambda i: f"kind {i % 30}", "kind 0"), (lambda i: 1 + i % 5, 3),
+    (lambda i: "abc"[(i % 100 > 71) + (i % 100 > 90)], "a"), (lambda i: min(4, i % 60 // 2), 0),
+    (lambda i: i * 1.5, 0), (lambda i: i * 7 % 263, 100), (lambda i: -i / 3, None),
+]  # fmt: skip
+"""Targets and what the sample submission holds: chances, classes of like and of unlike sizes, numbers."""
+ODD_TABLES: list[tuple[list[str] | None, Callable[[int], list[Any]]]] = [
+    (["größe", "goal"], lambda i: [f"süß{i}", i % 2]), (["x", "x", "", "x", "goal"], lambda i: [i] * 4 + [i % 2]),
+    (None, lambda i: [5.1 + i / 7, "ab"[i % 2], "bc"[i % 2]]), (None, lambda i: ["ab"[i % 2]] * 2 + ["bc"[i % 2]]),
+]  # fmt: skip
+PICTURES = ["images", "train/cat train/dog", "cat dog", "train train_cleaned test", "noisy clean"]
 
 
-def test_rows_of_sentences_make_a_text_task_and_names_of_people_do_not(tmp_path: Path) -> None:
+def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> None:
     chance = random.Random(1)
-    features: dict[tuple[str, str], Callable[[int], list[Any]]] = {
-        ("text_classification", "text"): lambda i: [" ".join(chance.choices(WORDS, k=12))],
-        ("classification", "tabular"): lambda i: [f"Smith{i}, Mr. John", i],
-        ("classification", "mixed"): lambda i: [" ".join(chance.choices(WORDS, k=12)), i, i % 3, i % 5],
-    }
-    for kind, cells in features.items():
+    for number, (target, sample) in enumerate(TARGETS):
+        folder_of(tmp_path / f"target-{number}", target, sample=sample)
+    features: list[Callable[[int], list[Any]]] = [
+        lambda i: [" ".join(chance.choices(WORDS, k=12))], lambda i: [f"Smith{i}, Mr. John", i],
+        lambda i: [" ".join(chance.choices(WORDS, k=12)), i, i % 3, i % 5],
+    ]  # fmt: skip
+    for number, cells in enumerate(features):
         names = ["message", "a", "b", "c"][: len(cells(0))]
-        task = guess_task(folder_of(tmp_path / kind[1], lambda i: i % 2, features=cells, names=names)).task
-        assert (task.task_type, task.data_modality) == kind
-
-
-def test_a_submission_with_a_column_per_class_names_the_column_that_holds_the_classes(tmp_path: Path) -> None:
+        folder_of(tmp_path / f"text-{number}", lambda i: i % 2, features=cells, names=names)
     classes = [f"Leaf kind {n}" for n in range(99)]
-    folder_of(tmp_path, lambda i: classes[i % 99], rows=990)
+    leaves = folder_of(tmp_path / "a column for each class", lambda i: classes[i % 99], rows=990)
     header = ["id", *(name.replace(" ", "_") for name in classes)]
-    write_csv(tmp_path / "sample_submission.csv", header, ([i, *[1 / 99] * 99] for i in range(30)))
-    guess = guess_task(tmp_path)
-    assert guess.targets == ("goal",)
-    assert (guess.task.task_type, guess.task.evaluation_metric) == (TaskType.classification, "log_loss")
+    write_csv(leaves / "sample_submission.csv", header, ([i, *[1 / 99] * 99] for i in range(30)))
+    for number, names in enumerate(PICTURES):
+        for place in (tmp_path / f"pictures-{number}" / name for name in names.split()):
+            place.mkdir(parents=True)
+            for i in range(20):
+                (place / f"{i}.png").write_bytes(b"\x89PNG")
+    write_csv(tmp_path / "pictures-0" / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
+    for number, (head, row) in enumerate(ODD_TABLES):
+        write_csv(tmp_path / f"odd-{number}" / "train.csv", head, map(row, range(50)), encoding="cp1252")
+    lines = [line for one in sorted(tmp_path.iterdir()) for line in (f"=== {one.name}", *seen(one))]
+    as_kept("data/guesses.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
 @pytest.mark.parametrize(
@@ -137,23 +128,6 @@ def test_names_tell_the_roles_and_the_target(tables: dict[str, str], roles: str,
         assert f"for every row of ./input/{found.test.name}" in guess.task.description
 
 
-def test_pictures_make_an_image_task(tmp_path: Path) -> None:
-    folders = {
-        "table": "images", "folders": "train/cat train/dog", "bare": "cat dog", "pairs": "train train_cleaned test",
-        "roles": "noisy clean",
-    }  # fmt: skip
-    write_csv(tmp_path / "table" / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
-    for task, names in folders.items():
-        for place in (tmp_path / task / name for name in names.split()):
-            place.mkdir(parents=True)
-            for i in range(20):
-                (place / f"{i}.png").write_bytes(b"\x89PNG")
-        guess, paired = guess_task(tmp_path / task), task in ("pairs", "roles")
-        assert guess.task.task_type == ("image_to_image" if paired else "image_classification"), task
-        assert (guess.task.data_modality, guess.targets) == ("image", ("label",) if task == "table" else ())
-        assert guess.task.metric_direction == ("minimize" if paired else "maximize")
-
-
 def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     line = b"%09d,7,0\n"
@@ -169,24 +143,6 @@ def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
     assert "has 2 different values" in guess.reasons["task_type"]  # the second one stands only at the end of the file
     assert "rows)" not in guess.task.description
     assert grown < 200_000  # kilobytes
-
-
-@pytest.mark.parametrize(
-    ("header", "row", "described", "noted"),
-    [
-        (["größe", "goal"], lambda i: [f"süß{i}", i % 2], "`größe`", "encoding='cp1252'"),
-        (["x", "x", "", "x", "goal"], lambda i: [i] * 4 + [i % 2], "`x`, `x.1`, `Unnamed: 2`, `x.2`, `goal`", "apart"),
-        (None, lambda i: [5.1 + i / 7, "ab"[i % 2], "bc"[i % 2]], "(50 rows) holds the columns `column_1`", "no head"),
-        (None, lambda i: ["ab"[i % 2], "ab"[i % 2], "bc"[i % 2]], "has no header line", "called column_1 to column_3"),
-    ],
-)  # fmt: skip
-def test_odd_encodings_and_headers_are_read_and_noted(
-    tmp_path: Path, header: list[str] | None, row: Callable[[int], list[Any]], described: str, noted: str
-) -> None:
-    write_csv(tmp_path / "train.csv", header, map(row, range(50)), encoding="cp1252")
-    guess = guess_task(tmp_path)
-    assert guess.targets == ("goal" if header else "column_3",)
-    assert described in guess.task.description and noted in " ".join(guess.notes)
 
 
 @pytest.mark.parametrize("header", ["label 0 1 2 3", "country 2000 2010 2020 target", "inf x NaN Infinity y"])

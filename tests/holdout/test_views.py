@@ -709,7 +709,7 @@ def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(tmp_path: Pa
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         put(folder, folder / name)
     (folder / "features.npy").write_bytes(b"pixels")
-    (folder / "shops.csv").write_text("shop,size\n1,2\n2,3\n")
+    (folder / "shops.csv").write_text("shop,size\n" + "".join(f"{i},{i % 9}\n" for i in range(ROWS)))
     _zip(folder / "images.zip", folder / "features.npy")
     data = opened(folder)
     view = data.make_view("view-0", list(range(50)), tmp_path / "view", seed=1)

@@ -143,7 +143,6 @@ def _working_directory(
         yield base
         return
     folder = Path(config.work_dir) / OWN_DIRECTORY
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         try:
             held.enter_context(FileLock(folder.with_name(f".{OWN_DIRECTORY}.lock")).acquire(timeout=0))
