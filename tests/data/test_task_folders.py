@@ -88,8 +88,8 @@ def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> 
     leaves = folder_of(tmp_path / "a column for each class", lambda i: classes[i % 99], rows=990)
     header = ["id", *(name.replace(" ", "_") for name in classes)]
     write_csv(leaves / "sample_submission.csv", header, ([i, *[1 / 99] * 99] for i in range(30)))
-    for number, names in enumerate(PICTURES):
-        for place in (tmp_path / f"pictures-{number}" / name for name in names.split()):
+    for number, folders in enumerate(PICTURES):
+        for place in (tmp_path / f"pictures-{number}" / name for name in folders.split()):
             place.mkdir(parents=True)
             for i in range(20):
                 (place / f"{i}.png").write_bytes(b"\x89PNG")
