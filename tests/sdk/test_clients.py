@@ -1,4 +1,4 @@
-"""What a client is started with: a new SDK, a credential, an environment, agents with prompts and tools."""
+"""What a client is started with: SDK, credential, environment, prompts and tools; `mle-star doctor` looks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ import os
 import shlex
 import subprocess
 import sys
+import venv
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from claude_agent_sdk import AgentDefinition
 
 from mle_star import models as m
-from mle_star.errors import ConfigError, CredentialError
+from mle_star.cli.app import main
+from mle_star.cli.doctor import _REMEDIES, _calls, diagnose
+from mle_star.engineer.server import BrainReply, Fault, MessagesServer
+from mle_star.errors import AgentFailure, ConfigError, CredentialError
 from mle_star.execution import inspect_interpreter
+from mle_star.models import PipelineConfig
 from mle_star.sdk import AgentClient, EnvironmentFacts, credentials, definitions, require_credentials
 from mle_star.sdk.credentials import Upstream, agent_headers, client_environment, find_credentials, find_upstream
 from mle_star.sdk.definitions import ScriptShare, build_definitions, build_system_prompt, effective_tools
 from mle_star.sdk.proxy import CredentialProxy
+from mle_star.testing import ScriptedBrain
 from tests.conftest import Patch, write_texts
 from tests.sdk.conftest import FACTS
 
@@ -192,3 +199,64 @@ def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_pa
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert (ended.returncode, ended.stdout) == (1, "models\n")
     assert "ImportError: claude-agent-sdk 0.1.38 is too old" in ended.stderr
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login of whoever runs the tests must not count."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_the_model_of_a_settings_file_answers_at_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("model: offline\n", encoding="utf-8")
+    assert main(["doctor", "--config", str(settings), "--call"]) == 0
+    shown = capsys.readouterr().out
+    for topic in ("Claude Agent SDK", "its CLI", "script Python", "ML packages", "GPUs", "script sandbox", "disk"):
+        assert topic in shown
+    assert "not needed for the model offline" in shown
+    assert "offline answered in" in shown
+    assert "$0.0000" in shown
+
+
+def test_credentials_are_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-very-secret")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    assert main(["doctor", "--call"]) == 1
+    shown = capsys.readouterr()
+    assert "ANTHROPIC_API_KEY" in shown.out
+    assert "very-secret" not in shown.out + shown.err
+    assert "the service cannot be reached" in shown.out
+    assert "Traceback" not in shown.err
+
+
+def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
+    venv.create(tmp_path / "empty")
+    empty = tmp_path / "empty" / "bin" / "python"
+    findings = {finding.topic: finding for finding in diagnose(PipelineConfig(python=str(empty)))}
+    assert findings["credentials"].state == "problem"
+    assert "--model offline" in findings["credentials"].remedy
+    assert findings["ML packages"].state == "problem"
+    assert "missing: numpy, pandas, scikit-learn" in findings["ML packages"].text
+    assert " -m pip install numpy pandas scikit-learn, or" in findings["ML packages"].remedy
+    assert all(finding.remedy for finding in findings.values() if finding.state != "ok")
+    none = list(diagnose(PipelineConfig(python="/bin/false", model="offline")))  # a finding, not a crash
+    assert ("script Python", "problem") in [(finding.topic, finding.state) for finding in none]
+
+
+async def test_a_server_that_knows_less_is_no_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("small-model: [1000, 2000]\n", encoding="utf-8")
+    brain = ScriptedBrain(BrainReply(text='[{"code_block": "x", "plan": "y"}]', input_tokens=1000, output_tokens=500))
+    async with MessagesServer(brain) as server:
+        config = PipelineConfig(model="small-model", base_url=server.base_url, prices_file=str(prices))
+        text, structured, tools = await _calls(config)
+    assert (text.state, structured.state, tools.state) == ("ok", "ok", "note")
+    assert "1000 + 500 tokens, $2.0000" in text.text, "by the prices of the file"
+    assert "overlooks the one for structured replies" in tools.text and "tool_use=none" in tools.remedy
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    async with MessagesServer(ScriptedBrain(BrainReply(text="no", fault=Fault("refusal")))) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
+        (finding,) = await _calls(PipelineConfig())
+    assert finding.remedy == "the model declined a harmless question: choose another one with --model"
+    assert set(_REMEDIES) == set(get_args(AgentFailure))
