@@ -350,8 +350,10 @@ async def clean_at_last(
     checked, remarks = await check_at_last(solution, config, members)
     for other in others if checked.leaking else ():
         digest = digest_of(other.content)
-        checks += not run.ledger.is_checked(digest)
-        if other.leaking or run.ledger.leaks(digest) or (checks_later(config) and checks > MOST_CHECKS):
+        if other.leaking or run.ledger.leaks(digest):
+            continue
+        checks += checks_later(config) and not run.ledger.is_checked(digest)
+        if checks > MOST_CHECKS:
             continue
         run.shared.ending.stand_in = other  # should the end come now
         found, warnings = await check_at_last(other, config)

@@ -56,9 +56,13 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
         assert f"# v{n}\n" in prompt and f"RuntimeError: still {n}" in prompt.split("# Error")[1]
         assert "# v\n" not in prompt and TRACEBACK not in prompt
     assert result.is_error and (failed.score, failed.is_executable) == (None, False) and "still 2" in failed.content
-    errors = [(event.step, event.error, event.accepted) for event in quick_run.events(DebugAttempted)]
     steps, causes = ["debugger", "debugger-2", "debugger-3"], ["broken", "still 0", "still 1"]
-    assert errors == [(step, f"RuntimeError: {why}", True) for step, why in zip(steps, causes, strict=True)]
+    digests = [digest_of(text) for text in (before.content, *quick_run.executor.scripts)]
+    for event, step, why, parent, digest in zip(
+        quick_run.events(DebugAttempted), steps, causes, digests[:-1], digests[1:], strict=True
+    ):
+        done = {"at": event.at, "step": step, "parent": parent, "digest": digest}
+        assert event == DebugAttempted(**done, error=f"RuntimeError: {why}", accepted=True)
 
 
 @pytest.mark.req("REQ-SF-008")
@@ -195,6 +199,11 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     checked = await safety.check_and_fix_leakage(before)
     assert (checked.content, checked.leaking) == (fixed, leaking) and before.model_dump() == given
     assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or safety.SCORE_LINE in fixed else 0.9)
+    leaks = set() if letter else {content, fixed} if leaking else {content} - {fixed}
+    event, digests = quick_run.events(LeakageChecked)[-1], sorted(map(digest_of, leaks))
+    clean = "" if fixed in leaks else digest_of(fixed)
+    found = {"found": len(flagged), "fixed": count, "blocks": flagged, "leaking": digests, "fixed_digest": clean}
+    assert event == LeakageChecked(at=event.at, step="leakage-detection", digest=digest_of(content), **found)
     detection, corrected, rewritten = map(agents.calls, ("leakage-detection", "leakage-correction", "leakage-rewrite"))
     assert content in detection[0].prompt and len(detection) == 1, "there is no second round"
     assert not corrections or content in corrected[0].prompt, "the whole script, not the block"
@@ -203,13 +212,7 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     if rewritten:
         stays = [block for block in flagged if block not in (ONE, TWO)] or flagged[:1]
         assert all(block in rewritten[0].prompt for block in stays)
-    leaks = set() if letter else {content, fixed} if leaking else {content} - {fixed}
     assert ledger.leaking == set(map(digest_of, {"another", *leaks}))
-    assert quick_run.events(LeakageChecked)[-1].model_dump(exclude={"at", "step"}) == {
-        "kind": "leakage_checked", "digest": digest_of(content), "found": len(flagged), "fixed": count,
-        "blocks": flagged, "leaking": sorted(map(digest_of, leaks)), "answered": True,
-        "fixed_digest": "" if fixed in leaks else digest_of(fixed),
-    }  # fmt: skip
     assert ledger.is_checked(digest_of(fixed)) != leaking
 
 
@@ -253,6 +256,70 @@ async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: Script
     assert final.content == "fixed = 1" and "Final Validation Performance" in searched.content
     prompts = [call.prompt.replace(LEAKY, "") for call in quick_run.agents.calls("leakage-rewrite")]
     assert ["Final Validation Performance" in prompt for prompt in prompts] == [False, True]
+
+
+async def test_the_log_says_why_nothing_was_changed_and_what_was_added(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick_run.agents.reply("leakage-detection", leaky("gone" * 30, ONE, TWO))
+    quick_run.agents.reply("leakage-correction", *fenced(ONE, "scaled = ("))
+    quick_run.agents.reply("debugger", fenced("x = 1"))
+    quick_run.agents.reply("data", fenced("try:\n    x = 1\nexcept:\n    pass"))
+    with scope("phase1", "merge-1"):
+        await safety.check_and_fix_leakage(solution(LEAKY))
+        assert safety.with_block(solution(LEAKY), "nowhere", "x = 1") is None
+        await safety.make_debug_callback(quick_run.task, quick_run.config)(solution(LEAKY), "it was killed")
+        safety.fall_back(solution(LEAKY), [], attempts=2)
+        safety.fall_back(solution(LEAKY), [solution(LEAKY, score=0.5)], attempts=3)
+        await safety.check_data_usage(solution(" "), quick_run.task)
+        await safety.check_data_usage(solution(LEAKY), quick_run.task)
+    assert [record.getMessage() for record in caplog.records if record.name == "mle_star.safety"] == [
+        f"merge-1: replacement skipped: the leaking block is not in the script: '{'gone' * 20}'",
+        "merge-1: correction end: no other block came back, not replaced",
+        "merge-1: replacement skipped: the script would no longer compile",
+        "merge-1: replacement skipped: block not found in the script: 'nowhere'",
+        "merge-1: the error for the debugger is no traceback",
+        "merge-1: the repaired script prints no score; a line that does is added",
+        "merge-1: debug fallback: 2 attempts used, no script has ever worked",
+        "merge-1: debug fallback: 3 attempts used, back to the last working script, score 0.5",
+        "merge-1: the data-use check needs a script and a task description",
+        "merge-1: the script may hide errors: line 3: a bare `except:` hides every error",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("checks", "others", "leaks", "known", "chosen", "calls"),
+    [
+        ("promising", (0.8, 0.7, 0.6), (0.8, 0.7), (), 0.6, 3),
+        ("promising", (0.8, 0.7, 0.6, 0.5), (0.8, 0.7, 0.6), (), None, 3),  # so many are checked
+        ("promising", (0.8, 0.7, 0.6, 0.5), (0.8, 0.7, 0.6), (0.5,), 0.5, 3),
+        ("all", (0.8, 0.7), (0.8,), (), 0.8, 0),  # nothing was found when it was checked
+    ],
+)
+async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_submitted(
+    checks: str, others: tuple[float, ...], leaks: tuple[float, ...], known: tuple[float, ...], chosen: float | None,
+    calls: int, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    agents, run, config = quick_run.agents, quick_run.context, settings(leakage_checks=checks)
+    replies = [leaky(f"level = {level}") if level in leaks else NO_LEAKAGE for level in others]
+    agents.reply("leakage-detection", *replies)
+    agents.always("leakage-correction", CANNOT)
+    agents.always("leakage-rewrite", CANNOT)
+    scripts = {level: solution(script(level), score=level) for level in (0.95, *others)}
+    check(run, script(0.95), leaking=True)
+    check(run, *(script(level) for level in known))
+    leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
+    instead, remarks = await safety.clean_at_last(leaking, config, None, [leaking, *scripts.values()])
+    assert agents.names.count("leakage-detection") == calls
+    if chosen is None:
+        assert (instead, remarks, run.shared.ending.stand_in) == (leaking, [], None)
+    else:
+        assert (instead, remarks) == (scripts[chosen], [safety.LEAK_REPLACED])
+        assert run.shared.ending.stand_in == instead
+        assert caplog.messages[-1] == f"{safety.LEAK_REPLACED}, score {chosen}"
+    assert await safety.clean_at_last(scripts[0.8], settings(), None, [leaking]) == (
+        scripts[0.8].model_copy(update={"leaking": 0.8 in leaks and calls > 0}), []
+    )  # fmt: skip
 
 
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:

@@ -89,6 +89,7 @@ async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path,
     with timed(quick_path, left=left) as run:
         trial = await check_and_evaluate(solution(broken_script()), run.task, run.config)
         assert run.agents.names.count("debugger") == repairs == (trial.script.score is not None)
+        assert [(event.name, event.value) for event in run.events(ev.Decided)] == [("repair", bool(repairs))]
         assert [event.value for event in run.events(ev.Decided)] == [repairs == 1], "it is decided once"
     with timed(quick_path, left=left) as again:
         await check_and_evaluate(solution(broken_script()), again.task, again.config)
