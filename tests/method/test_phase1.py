@@ -10,8 +10,9 @@ from typing import Any, get_args
 import pytest
 
 from mle_star import phase1
-from mle_star.errors import AgentError, AgentFailure
+from mle_star.errors import AgentError, AgentFailure, Phase1Error
 from mle_star.models import PipelineConfig
+from mle_star.models.texts import digest_of
 from mle_star.phase1 import find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
@@ -55,13 +56,18 @@ REASONS = [reason for reason in get_args(AgentFailure) if reason != "auth"]
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_poor_retriever_is_replaced_by_usual_models(quick_run: ScriptedRun, reply: Any, message: str) -> None:
+async def test_a_poor_retriever_is_replaced_by_usual_models(
+    quick_run: ScriptedRun, reply: Any, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
     quick_run.agents.always("retriever", reply)
     found = await find_models(quick_run.task, settings(M=2))
     assert len(found) == 2 == len(quick_run.agents.log) and all("sklearn" in model.example_code for model in found)
     names = [model.model_name for model in found]
-    assert [event.names for event in quick_run.events(ev.ModelsRetrieved)] == [names]
-    assert "the retriever gave nothing usable" in quick_run.events(ev.Notice)[-1].message
+    assert [event.models for event in quick_run.events(ev.ModelsRetrieved)] == [found]
+    (notice,) = quick_run.events(ev.Notice)
+    error, _, rest = notice.message.removeprefix("the retriever gave nothing usable (").rpartition("); ")
+    assert rest == f"the run starts from models that everybody has: {', '.join(names)}" and notice.level == "warning"
+    assert [line for line in caplog.messages if "failed" in line] == [f"retrieval failed: {error}"] * 2
     with pytest.raises((ValueError, AgentError), match=message):
         await find_models(quick_run.task, settings(M=2, briefing=()))
     quick_run.agents.always("retriever", AgentError("refused", agent="retriever", reason="auth"))
@@ -72,14 +78,17 @@ async def test_a_poor_retriever_is_replaced_by_usual_models(quick_run: ScriptedR
 @BOTH
 @pytest.mark.req("REQ-P1-003", "REQ-P1-005", "REQ-P1-006", "REQ-P1-007")
 @pytest.mark.parametrize(
-    ("entries", "wanted", "found"),
+    ("entries", "wanted", "found", "warnings"),
     [
-        ("alpha beta gamma", 4, "alpha beta gamma"),
-        ("a b c d e f", 4, "a b c d"),
-        ("alpha _ gamma_ ALPHA delta", 2, "alpha delta"),  # without a name, without code, the same again
+        ("alpha beta gamma", 4, "alpha beta gamma", ["3 models instead of 4"]),
+        ("a b c d e f", 4, "a b c d", []),
+        ("alpha _ gamma_ ALPHA delta", 2, "alpha delta",
+         [f"without name or code, or seen before, and left out: '{name}'" for name in ("", "gamma", "ALPHA")]),
     ],
-)
-async def test_wanted_models_have_name_and_code(entries: str, wanted: int, found: str, quick_run: ScriptedRun) -> None:
+)  # fmt: skip
+async def test_wanted_models_have_name_and_code(
+    entries: str, wanted: int, found: str, warnings: list[str], quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
     reply = [{"model_name": n.strip("_"), "example_code": "\n" if n.endswith("_") else "x()"} for n in entries.split()]
     quick_run.agents.reply("retriever", {"models": reply, "notes": " Winners took ratios (a post).\n"})
     models = await retrieve_models(quick_run.task, settings(M=wanted))
@@ -87,6 +96,8 @@ async def test_wanted_models_have_name_and_code(entries: str, wanted: int, found
     retrieved = [(e.names, e.notes) for e in quick_run.events(ev.ModelsRetrieved)]
     assert retrieved == [(found.split(), "Winners took ratios (a post).")]
     assert f"list {wanted} of them" in quick_run.agents.log[0].prompt
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert logged == [f"retrieval: {words}" for words in warnings]
 
 
 @BOTH
@@ -106,7 +117,10 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
         {"source_model": "m0", "score": 0.95, "accepted": True, "reason": ""},
         {"source_model": "m3", "score": 0.923456, "accepted": False, "reason": "0.9235 does not reach 0.95"},
     ]
-    assert [event.base_score for event in run.events(ev.MergeTried)] == [0.9, 0.91, 0.95]
+    merges = [(event.index, event.base_score, event.digest, event.parents) for event in run.events(ev.MergeTried)]
+    texts = [script(0.9, note="m1"), *(script(s, note=f"merge {i}") for i, s in ((1, 0.91), (2, 0.95), (3, 0.923456)))]
+    scripts = [digest_of(text) for text in texts]
+    assert merges == [(i, s, scripts[i], scripts[i - 1 : i]) for i, s in ((1, 0.9), (2, 0.91), (3, 0.95))]
     merged = [("m1", "m2"), ("merge 1", "m0"), ("merge 2", "m3")]  # what is best so far, and the next by rank
     for (base, reference), call in zip(merged, run.agents.calls("merger"), strict=True):
         assert 0 < call.prompt.find(f"# {base}\n") < call.prompt.find(f"# {reference}\n")
@@ -114,22 +128,28 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     assert run.agents.names[11:] == [*["merger", "leakage-detection"] * 3, "data", "leakage-detection"]
     steps = [e.step.removeprefix("phase1/candidate-1/") for e in run.journal.events if "/candidate-1/" in e.step]
     assert [name for name in dict.fromkeys(steps) if "holdout" not in name] == ["init", "leakage-detection", "script"]
-    events = sorted((e.index, e.model_name, e.score) for e in run.events(ev.CandidateEvaluated))
-    assert events == [(index, f"m{index}", score) for index, score in enumerate(scores)]
+    events = sorted((e.index, e.model_name, e.score, e.digest, e.error) for e in run.events(ev.CandidateEvaluated))
+    digests = [digest_of(one.content) for one in result.candidate_solutions]
+    assert events == [(index, f"m{index}", score, digests[index], "") for index, score in enumerate(scores)]
 
 
 @pytest.mark.req(
     "REQ-P1-029", "REQ-P1-030", "REQ-P1-031", "REQ-P1-033", "REQ-SF-008", "REQ-SF-029", "REQ-SF-030", "REQ-SF-046"
 )
 @pytest.mark.parametrize(
-    ("revision", "score"),
+    ("revision", "score", "warning"),
     [
-        ("", None), (script(0.3, note="uses all"), 0.3), (broken_script("no such file"), None),
-        ("print('all data is used')", None), (script("'1,5'"), None),
-        pytest.param(script(0.3, note="uses all"), 0.3, marks=LETTER),
+        ("", None, ""), (script(0.3, note="uses all"), 0.3, "scores worse: 0.3 instead of 0.5"),
+        (script(0.5, note="uses all"), 0.5, ""), (broken_script("no such file"), None, "RuntimeError: no such file"),
+        ("print('all data is used')", None, "no score was printed"),
+        (script("'1,5'"), None, "the line says '1,5': print a plain number"),
+        pytest.param(script(0.3, note="uses all"), 0.3, "scores worse: 0.3 instead of 0.5", marks=LETTER),
     ],
 )  # fmt: skip
-async def test_a_data_revision_counts_if_it_has_a_score(run: ScriptedRun, revision: str, score: float | None) -> None:
+async def test_a_data_revision_counts_if_it_has_a_score(
+    quick_run: ScriptedRun, revision: str, score: float | None, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = quick_run
     config = stage(run, 0.5)
     if revision:
         run.agents.reply("data", fenced(revision))
@@ -141,10 +161,15 @@ async def test_a_data_revision_counts_if_it_has_a_score(run: ScriptedRun, revisi
     assert "no such file" not in revision or "Error: no such file" in run.agents.calls("debugger")[0].prompt
     assert run.agents.log[-1].step == "phase1/leakage/leakage-detection", "at the end, whoever wrote it"
     best = result.initial_solution
-    assert (best.content, best.score) == ((revision, 0.3) if score else (script(0.5, note="m0"), 0.5))
+    assert (best.content, best.score) == ((revision, score) if score else (script(0.5, note="m0"), 0.5))
     assert (best.source_model, result.initial_score) == ("m0", best.score)
-    events = [(e.changed, e.score) for e in run.events(ev.DataUsageChecked)]
-    assert events == [(result.data_usage_changed, best.score)] == [(score is not None, best.score)]
+    (event,) = run.events(ev.DataUsageChecked)
+    assert (event.changed, event.score) == (result.data_usage_changed, best.score) == (score is not None, best.score)
+    origin = [digest_of(script(0.5, note="m0"))], digest_of(revision)
+    assert (event.parents, event.digest) == (origin if score else ([], ""))
+    words = warning if score else f"is dropped: {warning}"
+    logged = [r.getMessage() for r in caplog.records if r.name == "mle_star.phase1" and r.levelname == "WARNING"]
+    assert logged == ([f"the revised script {words}"] if warning else [])
 
 
 @BOTH
@@ -160,6 +185,14 @@ async def test_where_only_promising_scripts_are_checked_the_final_one_and_repair
     steps = [f"phase1/leakage/leakage-detection{number}" for number in ("", "-2", "-3")]
     assert [step for step, _ in checked] == steps
     assert all(note in text for note, (_, text) in zip(("# m0", "'half'", "# fixed"), checked, strict=True))
+
+
+async def test_candidates_that_all_fail_are_named(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+    config = candidates(quick_run, broken_script("a"), broken_script("b"))
+    quick_run.agents.always("debugger", GARBAGE)
+    with pytest.raises(Phase1Error, match=r"^Phase 1 failed: all 2 candidates produced execution errors$"):
+        await run_phase1(quick_run.task, config)
+    assert "all 2 candidates failed: m0, m1" in caplog.messages
 
 
 def together(count: int) -> ScriptedExecutor:
