@@ -68,6 +68,7 @@ async def finalize(run: ScriptedRun, best: m.SolutionScript = BEST, **more: Any)
          "def f(d):\n    d = d\n    return d\n"),
         ("A = 1\ndf = df[:9]  \nB = 2", fenced("df = df[:9]  \nB = 2"), fenced("B = 2"), "A = 1\nB = 2"),
         (SAMPLED, fenced(BLOCK), fenced("level = ("), None),  # it would no longer compile
+        (SAMPLED, fenced(BLOCK), GARBAGE, None),
         # no block of the script: nobody is asked to rewrite it
         ("A = 1\ndf = df[:9]  \nB = 2", fenced("df = df[:9]\nB = 2"), "", None),
         *((SAMPLED, reply, "", None) for reply in (
@@ -78,8 +79,9 @@ async def finalize(run: ScriptedRun, best: m.SolutionScript = BEST, **more: Any)
     ],
 )  # fmt: skip
 async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
-    content: str, found: str | None, rewritten: str, wanted: str | None, quick_run: ScriptedRun
-) -> None:
+    content: str, found: str | None, rewritten: str, wanted: str | None, quick_run: ScriptedRun,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     odd = {"source_model": "ridge", "is_executable": False, "leaking": True}
     given = solution(content, score=0.8).model_copy(update=odd)
     before, agents = given.model_dump(), quick_run.agents
@@ -90,6 +92,8 @@ async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
     names = ["test-subsampling_extract", "test-subsampling_remove"]
     assert agents.names == names[: 0 if found is None else 2 if rewritten else 1] and given.model_dump() == before
     assert all(content in call.prompt for call in agents.log[:1])
+    unusable = GARBAGE in (found, rewritten) or (bool(found) and not rewritten and "```python" in str(found))
+    assert any("unusable reply of test" in line for line in caplog.messages) == unusable
     if wanted == FULL:
         assert BLOCK in agents.log[1].prompt and "rows = list" not in agents.log[1].prompt
 
@@ -120,12 +124,15 @@ async def test_the_steps_follow_one_another_and_the_result_holds_everything(run:
     path = Path(result.submission_path)
     assert path.is_absolute() and path == (run.run_dir / "final" / "submission.csv").absolute()
     assert path.read_text() == "id,target\n1,0\n2,1\n"
-    assert (result.task, result.config, result.phase1) == (run.task, run.config, phase1)
-    assert (result.phase2_results, result.phase3) == (phase2, phase3)
-    assert (result.final_solution.content, result.final_solution.phase) == (GOOD, m.SolutionPhase.final)
-    assert result.final_solution.score == 0.8, "the score that was validated"
-    assert 100 <= result.total_duration_seconds < 340 and result.total_cost_usd == 1.25
-    assert result.contamination == m.DataContaminationResult(verdict="Novel") and result.warnings == []
+    final = result.final_solution
+    assert (final.content, final.phase, final.score) == (GOOD, m.SolutionPhase.final, 0.8), "the score of the search"
+    assert 100 <= result.total_duration_seconds < 340
+    facts = {"subsampling_removed": True, "rows": 2, "problems": 0, "sample": "sample_submission.csv"}
+    assert result == m.FinalResult(
+        task=run.task, config=run.config, phase1=phase1, phase2_results=phase2, phase3=phase3, final_solution=final,
+        submission_path=str(path), total_duration_seconds=result.total_duration_seconds, total_cost_usd=1.25,
+        lineage={"finalization": facts}, contamination=m.DataContaminationResult(verdict="Novel"),
+    )  # fmt: skip
 
 
 @BOTH
@@ -192,6 +199,8 @@ async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: s
     assert Path(result.submission_path).read_text() == text
     assert run.agents.calls("debugger-submission") == []
     assert any(warning in line for line in result.warnings)
+    facts = {"subsampling_removed": False, "rows": text.count("\n") - 1, "problems": len(result.warnings)}
+    assert result.lineage == {"finalization": facts}
 
 
 async def keep(run: ScriptedRun, content: str, *place: str) -> None:
@@ -208,6 +217,11 @@ async def test_what_test_scripts_print_is_no_score_and_a_kept_submission_is_used
     first, second = await finalize(quick_run), await finalize(quick_run, best)
     assert best_score(quick_run.context) == 0.7 and first.final_solution.score == 0.8
     assert second.final_solution == best and Path(second.submission_path).is_file()
+    assert second.lineage == {"finalization": {"subsampling_removed": False, "fallback": True}}
+    assert second.warnings == [
+        "no submission by a script of its own: RuntimeError: broken",
+        "the submission is the best one kept on the way, by a script with score 0.7",
+    ]
 
 
 FIRST = ["test-subsampling_extract", "test-subsampling_remove"]
@@ -245,7 +259,9 @@ async def test_with_the_money_gone_the_test_script_and_one_repair_are_all_that_i
 
 @BOTH
 @pytest.mark.parametrize(("kept", "spent"), [(True, 0.0), (False, 0.0), (False, 10.0)])
-async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Path, kept: bool, spent: float) -> None:
+async def test_after_the_deadline_only_what_was_kept_is_submitted(
+    quick_path: Path, kept: bool, spent: float, caplog: pytest.LogCaptureFixture
+) -> None:
     now, config = 0.0, settings(max_budget_usd=10.0)
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config, clock=lambda: now) as run:
         if kept:
@@ -257,6 +273,17 @@ async def test_after_the_deadline_only_what_was_kept_is_submitted(quick_path: Pa
     assert bool(result.submission_path) == kept and (kept or result.final_solution == BEST)
     assert not kept or Path(result.submission_path).is_file()
     assert result.warnings[0] == "no submission by a script of its own: time spent: 4000 of 3600 s"
+    assert "finalization was cut short: time spent: 4000 of 3600 s" in caplog.messages
+
+
+async def test_what_cannot_be_put_in_its_place_stays_where_it_is(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    (quick_run.run_dir / "final").write_text("in the way")
+    quick_run.agents.reply("test", fenced(GOOD))
+    left = quick_run.work_dir / "final" / "submission.csv"
+    assert (await finalize(quick_run)).submission_path == str(left)
+    assert any(line.startswith(f"the submission stays in {left}: [Errno ") for line in caplog.messages)
 
 
 async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: ScriptedRun) -> None:
