@@ -30,7 +30,7 @@ class CredentialError(MleStarError, EnvironmentError):
 
 
 class AgentError(MleStarError):
-    """An agent call failed for good. `reason` is what to branch on; `cost_usd` was spent all the same."""
+    """An agent call failed after all retries. `reason` is what to branch on; `cost_usd` was spent nevertheless."""
 
     def __init__(
         self, message: str, *, agent: str, reason: AgentFailure = "other", attempts: int = 1, cost_usd: float = 0.0

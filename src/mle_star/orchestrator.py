@@ -335,7 +335,7 @@ class _Pipeline:
         )
 
     def _as_before(self, earlier: FinalResult, error: PipelineError) -> FinalResult:
-        """The result that an earlier process had, when this one has come to nothing."""
+        """The result that an earlier process had, when this one has found nothing."""
         logger.error("nothing new: %s; the earlier result is kept", error)
         stop, still_there = self._stop(), Path(earlier.submission_path).is_file()
         return earlier.model_copy(

@@ -1,4 +1,4 @@
-"""The harness: runs generated scripts, confined, and scores what they leave behind. The only door to `subprocess`."""
+"""The harness: runs generated scripts, confined, and scores their results. No other room uses `subprocess`."""
 
 from mle_star.execution.environment import build_execution_env as build_execution_env
 from mle_star.execution.environment import detect_gpu as detect_gpu

@@ -110,7 +110,7 @@ def build_execution_env(gpu_indices: list[int] | None = None) -> dict[str, str]:
 
 
 def scrub_credentials(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without anything whose name smells of a credential."""
+    """`env` without anything whose name suggests a credential."""
     return {name: value for name, value in env.items() if not _CREDENTIAL.search(name)}
 
 
@@ -164,7 +164,7 @@ def find_program(name: str) -> str | None:
 
 
 def try_program(command: Sequence[str], seconds: float, *, check: bool = False) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; raises `OSError` or `SubprocessError` when that is not to be had, or `check` fails."""
+    """Run a program to its end; raises `OSError` or `SubprocessError` when it cannot be run, or `check` fails."""
     env, nothing = script_environment(PipelineConfig()), subprocess.DEVNULL
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as neutral:
         return subprocess.run(

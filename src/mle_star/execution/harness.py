@@ -247,7 +247,7 @@ def complete(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def answer_together(run: RunContext, blend: str, members: dict[str, float]) -> list[str]:
-    """Run the members, the weightiest first, write the submission, and say why members did not answer anew.
+    """Run the members, the largest weight first, write the submission, and say why members did not answer again.
 
     One that fails, or for which it is too late, answers with what it said in the search. What they have fitted is
     kept for the `blend`, the script that does the same again: of all members, or of none.
@@ -276,7 +276,7 @@ async def answer_together(run: RunContext, blend: str, members: dict[str, float]
 
 
 def keep_members(run: RunContext, members: Iterable[str]) -> None:
-    """Put the scripts of a blend where the program looks for them that runs them again."""
+    """Put the scripts of a blend where the blend script looks for them."""
     folder = run.run_dir / "solution"
     folder.mkdir(exist_ok=True)
     for number, script in enumerate(members, 1):

@@ -35,7 +35,7 @@ logger = logging.getLogger("mle_star.execution")
 MARKER = "MLE_STAR_SCRIPT"
 """A variable in every script's environment by which its processes can be told from all others."""
 LEFT_SECONDS = 3600.0
-"""After so long the temporary folder of a harness that died hard is removed by the next."""
+"""After so long the temporary folder of a harness that was killed is removed by the next."""
 _SECRET = re.compile(r"\.(env(\..*|rc)?|netrc|pypirc|git|git-credentials|aws|azure|docker|kube|ssh)")
 
 

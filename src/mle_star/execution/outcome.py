@@ -26,7 +26,7 @@ MAX_LINE = 400
 MAX_TRACEBACK = 16 * 1024
 MAX_CONTEXT = 50
 UNCAUGHT = (0, 1)
-"""With these exit codes a traceback is the cause; with others a script went on after it had logged one."""
+"""With these exit codes a traceback is the cause; with others a script continued after it had logged one."""
 
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b")
 _ABOVE_PACKAGE = re.compile(r".*[\\/](?:(?:site|dist)-packages|lib[\\/]python3\.\d+)[\\/]")

@@ -104,7 +104,7 @@ class _Process:
         raise EOFError
 
     def stop(self) -> str:
-        """End it, if it does not end by itself, and let go of all that it had; why it failed, if it did."""
+        """End it, if it does not end by itself, and release all that it had; why it failed, if it did."""
         if self._connection is not None:
             self._connection.close()  # then it ends by itself, unless it hangs
         concurrent.futures.wait([self._end], END_SECONDS)

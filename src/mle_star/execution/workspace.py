@@ -62,7 +62,7 @@ def own_prefix(prefix: str) -> str:
 
 
 def remove_left_behind(folder: Path, prefix: str, seconds: float) -> None:
-    """Remove temporary folders of processes that died hard, unless they were changed less than `seconds` ago.
+    """Remove temporary folders of processes that were killed, unless they were changed less than `seconds` ago.
 
     Machines and containers may share a folder, and have processes with the same numbers: theirs go when they are old.
     """

@@ -203,7 +203,7 @@ class Campaign:
             meant = isinstance(error, MleStarError)
             why = str(error) if meant else f"{type(error).__name__}: {error}"
             logger.warning("%s: %s", entry.folder, why, exc_info=not meant)
-            spent = await asyncio.to_thread(_spent, folder)  # a run that comes to nothing was paid for all the same
+            spent = await asyncio.to_thread(_spent, folder)  # a run without a result was paid for nevertheless
             return entry.model_copy(update={"state": "failed", "message": why, **spent})
         return self._outcome(entry, result)
 

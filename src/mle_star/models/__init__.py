@@ -244,7 +244,7 @@ StopReason = Literal["time", "money", "disk", "journal", "outage", "request"]
 
 
 class FinalResult(Frozen):
-    """Everything that comes of a run. `submission_path` is empty when there is no submission.
+    """The result of a run. `submission_path` is empty when there is no submission.
 
     `stopped_by` is set when the run ended before its plan was done; the first of `warnings` then says what to raise.
     """

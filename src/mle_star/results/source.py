@@ -175,7 +175,7 @@ def prepared(
     """The task, the run's folder as far as it is known, and what was guessed; `wanted`: target, metric, maximize.
 
     A folder with a task file says all that by itself, unless something is `wanted`. One file of data, or a data frame,
-    is taken into the run's folder, which is gone again when nothing comes of it, or when the run is `dry`.
+    is taken into the run's folder, which is removed when the run cannot start, or when it is `dry`.
     """
     is_path = isinstance(source, Path)
     if not is_path or is_data_file(source):

@@ -32,7 +32,7 @@ CANCEL_SECONDS = 20.0
 
 
 class Agents(Protocol):
-    """The one door to the model. Raises `AgentError` and nothing else of its own."""
+    """The only way to the model. Raises `AgentError` and nothing else of its own."""
 
     def fingerprint(self, config: models.AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt: model, system prompt, tools, schema."""

@@ -169,7 +169,7 @@ def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) ->
 
 
 def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
-    """Can the script that comes of so many calls still be scored in the time of its phase? To the letter it may try."""
+    """Can the script that so many calls make still be scored in the time of its phase? To the letter it may try."""
     return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.budget.remaining_seconds()
 
 

@@ -1,4 +1,4 @@
-"""The only door to the Claude Agent SDK: from a prompt to a checked reply."""
+"""The only room that uses the Claude Agent SDK: from a prompt to a checked reply."""
 
 from typing import TYPE_CHECKING
 

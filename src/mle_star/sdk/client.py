@@ -1,4 +1,4 @@
-"""`AgentClient`: the one logical client of a run, and the only door to the model."""
+"""`AgentClient`: the one logical client of a run, and the only way to the model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
 
 @dataclass
 class _Bill:
-    """What one call has cost so far, whatever comes of it. A call that is cancelled tells it once, when it is over."""
+    """What one call has cost so far, whatever its outcome. A call that is cancelled tells it once, when it is over."""
 
     label: str
     on_late_cost: Callable[[float], None]

@@ -49,7 +49,7 @@ OnWait = Callable[[dict[str, Any]], None]
 
 @dataclass
 class _Job:
-    """A prompt to send, and what comes of it."""
+    """A prompt to send, and its outcome."""
 
     prompt: str
     on_wait: OnWait

@@ -165,7 +165,7 @@ def stop_of(error: BaseException) -> Stop | None:
     return None
 
 
-# --- a window on a run -------------------------------------------------------------------------------------
+# --- the state of a run, read from outside ----------------------------------------------------------------
 
 
 @dataclass

@@ -96,9 +96,9 @@ class InjectedFault(NamedTuple):
 
 
 class FaultyBrain:
-    """Lets another brain answer, and spoils a share of the replies in every way the wire can fail.
+    """Lets another brain answer, and makes a share of the replies fail in every way the wire can.
 
-    It spoils replies of `brain` at `rate`; the same seed and order of requests give the same faults.
+    Replies of `brain` fail at `rate`; the same seed and order of requests give the same faults.
     """
 
     def __init__(self, brain: Brain, *, rate: float, seed: int = 0, kinds: tuple[str, ...] = FAULT_NAMES) -> None:

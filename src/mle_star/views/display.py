@@ -1,4 +1,4 @@
-"""A run as it goes by: on the terminal by `rich`, `plain`, `quiet` or `json`; in a notebook as one line that moves.
+"""A run while it runs: on the terminal by `rich`, `plain`, `quiet` or `json`; in a notebook as one line that moves.
 
 A display is a listener of the journal: make one, give it to `run_pipeline`, and it ends with the summary.
 """

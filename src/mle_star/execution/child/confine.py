@@ -86,7 +86,7 @@ def restrict_calls(program: bytes) -> bool:
 
 
 def drop_capabilities() -> bool:
-    """Give up every special right for good: no clock, no devices, no mounts, nobody else's files (Linux)."""
+    """Give up every special right permanently: no clock, no devices, no mounts, nobody else's files (Linux)."""
     for number in range(64):
         prctl(_DROP_FROM_BOUND, number)  # who may not do this has nothing to give
     prctl(_SET_AMBIENT, _AMBIENT_CLEAR)
