@@ -735,8 +735,7 @@ def f_score(
     return float(np.average(figures, weights=are if weighted else None))
 
 
-f1 = f_score
-SCORE, DECIDE = f1, decide_best_cut
+SCORE, DECIDE = f_score, decide_best_cut
 
 
 # --- features -------------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> Non
     y = (DICE.random(600) < 0.1).astype(int)
     chance = np.clip(0.1 + 0.25 * y + DICE.normal(size=600) * 0.08, 0.01, 0.99)
     p = np.column_stack([1 - chance, chance])
-    f1 = partial(formulas.f1, positive=1)
+    f1 = partial(formulas.f_score, positive=1)
     plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
     assert f1(y, cut) > f1(y, plain)
     grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])

@@ -100,9 +100,6 @@ def cohen_kappa(truth: np.ndarray, answer: np.ndarray, power: int = 0) -> float:
     return float(1 - (apart * table).sum() / (apart * by_chance).sum())
 
 
-f1 = f_score
-f1_macro = f_score
-f1_micro = accuracy
 f1_weighted = partial(f_score, weighted=True)
 f2 = partial(f_score, beta=2.0)
 f05 = partial(f_score, beta=0.5)
@@ -311,10 +308,8 @@ def multilabel_f1(truth: np.ndarray, answer: np.ndarray, axis: int | None = None
 map_at_3 = partial(map_at, count=3)
 map_at_5 = partial(map_at, count=5)
 map_at_10 = partial(map_at, count=10)
-multilabel_f1_micro = multilabel_f1
 multilabel_f1_macro = partial(multilabel_f1, axis=0)
 multilabel_f1_samples = partial(multilabel_f1, axis=1)
-hamming_loss = error_rate
 
 
 def edits(wanted: Sequence[str], given: Sequence[str]) -> int:

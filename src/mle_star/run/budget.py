@@ -44,7 +44,7 @@ class Call:
     """A call that is being paid for. What it may cost is kept for it until it is settled."""
 
     cap_usd: float | None
-    given_up_at: float | None = None  # cancelled: its cost is still to come
+    given_up_at: float = math.inf  # cancelled: its cost is still to come
 
 
 # --- what was spent ----------------------------------------------------------------------------------------
@@ -287,13 +287,10 @@ class Budget:
         """Wait while calls under way hold so much that one more could not be paid: most give some of it back."""
         while self._calls and not (self.degraded or self.money_is_gone) and self.free_usd <= self._usual_usd:
             self._calls_ended.clear()
-            late = [call.given_up_at + LATE_SECONDS for call in self._calls if call.given_up_at is not None]
-            rest = max(min(late) - self._clock(), 0.0) if late else None
+            rest = min(call.given_up_at for call in self._calls) + LATE_SECONDS - self._clock()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._calls_ended.wait(), rest)
-            for call in [one for one in self._calls if one.given_up_at is not None]:
-                if self._clock() - (call.given_up_at or 0.0) >= LATE_SECONDS:
-                    self._calls.remove(call)
+                await asyncio.wait_for(self._calls_ended.wait(), None if math.isinf(rest) else max(rest, 0.0))
+            self._calls = [call for call in self._calls if self._clock() - call.given_up_at < LATE_SECONDS]
 
     def open_call(self, *, alone: bool = False) -> Call:
         """A call is about to be paid for: raise `BudgetExceeded`, or keep money for it; all, when it runs `alone`."""

@@ -43,8 +43,7 @@ _SIDE_BY_SIDE = ("candidate-", "path-")
 
 def read_journal(path: Path) -> Iterator[AnyEvent]:
     """The events of a journal; a torn last line is passed over, earlier damage is an error with its line number."""
-    for _, _, event in _placed_events(path):
-        yield event
+    return (event for _, _, event in _placed_events(path))
 
 
 def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
@@ -142,8 +141,7 @@ class Journal:
         """Those so far. They stay on disk: a long run's prompts and scripts would fill the memory."""
         if self._unwritten:
             return map(self._read, list(self._offsets))
-        placed = islice(_placed_events(self.path), len(self._offsets))
-        return (event for _, _, event in placed)
+        return islice(read_journal(self.path), len(self._offsets))
 
     def _read(self, offset: int) -> AnyEvent:
         if offset < 0:

@@ -143,7 +143,8 @@ def _analysis(call: _Call) -> Slots:
 
 def _memory(call: _Call) -> Slots:
     """What the run has tried."""
-    table = tried_table(call.run.ledger, path=call.run.path, t=_outer_step(call.run))
+    t = next((int(part[2:]) for part in call.run.parts if part.startswith("t-")), None)
+    table = tried_table(call.run.ledger, path=call.run.path, t=t)
     return {"table": table} if table else None
 
 
@@ -244,10 +245,6 @@ _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
 
 
 # --- words -----------------------------------------------------------------------------------------------
-
-
-def _outer_step(run: RunContext) -> int | None:
-    return next((int(part[2:]) for part in run.parts if part.startswith("t-")), None)
 
 
 def _score(score: float | None) -> str:

@@ -148,6 +148,5 @@ async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScrip
 
 
 def _leave_out(run: RunContext, why: str) -> None:
-    """Say why the columns are not measured; once, however often the run is resumed."""
-    if not any(isinstance(event, Notice) and event.step == STEP for event in run.journal.events):
-        run.record(Notice(step=STEP, level="info", message=f"which columns matter is not measured: {why}"))
+    """Say why the columns are not measured."""
+    run.record(Notice(step=STEP, level="info", message=f"which columns matter is not measured: {why}"))
