@@ -69,6 +69,9 @@ def test_columns_are_typed_by_what_they_hold_and_time_groups_places_and_further_
     lookups = {entry["table"]["file"]: entry["many"] for entry in joined.data["lookups"]}
     assert lookups == {"shops.csv": False, "sales.csv": True}
     assert {"size", "sales amount mean", "sales rows"} <= set(joined.data["numbers"])
+    for second, texts in ((3, ["name"]), (2, [])):  # names of 1.3 words are read word by word
+        rows = (f"{i},{'Ann B' if i % 10 < second else 'Ann'}{i},{i % 2}" for i in range(200))
+        assert seen_in(tmp_path / f"names-{second}", "id,name,y", rows).data["texts"] == texts
 
 
 def seen_in(folder: Path, head: str, rows: Iterable[str], metric: str = "accuracy") -> Profile:
