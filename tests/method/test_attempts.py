@@ -85,14 +85,12 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     assert (best.content, best.score, result.best_score) == (ran[3], 0.7, 0.7)
     assert best.phase is SolutionPhase.refined and best.is_executable and result.improved
     events = [
-        (e.step, e.path, e.t, e.k, e.before, e.best_score, (e.plan, e.after, e.score, e.accepted))
+        (e.step, e.path, e.t, e.k, e.before, e.best_score, (e.plan, e.after, e.score, e.accepted), e.parents, e.digest)
         for e in run.events(RefinementTried)
     ]
-    bests = [*[0.6] * 5, 0.7, 0.7]
-    assert events == [(f"{place}/k-{k}", 2, 1, k, BLOCK, bests[k], attempts[k]) for k in range(7)]
+    bests, start = [*[0.6] * 5, 0.7, 0.7], [digest_of(before.content)]
     made = [digest_of(before.content.replace(BLOCK, code, 1)) if code else "" for _, code, _, _ in attempts]
-    origins = [(event.parents, event.digest) for event in run.events(RefinementTried)]
-    assert origins == [([digest_of(before.content)], digest) for digest in made]
+    assert events == [(f"{place}/k-{k}", 2, 1, k, BLOCK, bests[k], attempts[k], start, made[k]) for k in range(7)]
     assert PLANNER_FAILED == "[planner failed]"
 
 

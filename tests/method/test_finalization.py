@@ -276,9 +276,7 @@ async def test_after_the_deadline_only_what_was_kept_is_submitted(
     assert "finalization was cut short: time spent: 4000 of 3600 s" in caplog.messages
 
 
-async def test_what_cannot_be_put_in_its_place_stays_where_it_is(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_put_in_place_stays(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     (quick_run.run_dir / "final").write_text("in the way")
     quick_run.agents.reply("test", fenced(GOOD))
     left = quick_run.work_dir / "final" / "submission.csv"

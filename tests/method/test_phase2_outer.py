@@ -229,9 +229,7 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
 
-async def test_with_too_little_time_for_the_baseline_there_is_no_study_or_repair(
-    quick_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_with_too_little_time_there_is_no_study(quick_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     endless, config = (0.5, 1e6), settings(T=1, K=1)  # score and seconds of the solution
     with quick(quick_path) as short:
         ran(short.context, 0.5, 1000.0)

@@ -113,7 +113,7 @@ def reference_phase3(sign: int, inputs: Scores, outcomes: list[Outcome]) -> tupl
 
 @pytest.mark.req("REQ-P1-021", "REQ-P1-022", "REQ-P1-032")
 @pytest.mark.req("REQ-P1-023", "REQ-P1-025", "REQ-P1-026", "REQ-P1-027", "REQ-P1-028", "REQ-P1-041")
-def test_phase_1_agrees_with_its_reference_model(quick_path: Path) -> None:
+def test_phase_1_agrees_with_its_reference_model(quick_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def text(outcome: float | None, note: str) -> str:
         return broken_script(note) if outcome is None else script(outcome, note=note)
 
@@ -142,6 +142,7 @@ def test_phase_1_agrees_with_its_reference_model(quick_path: Path) -> None:
             with pytest.raises(RuntimeError, match=message) as caught:
                 await run_phase1(run.task, config)
             assert isinstance(caught.value, Phase1Error) and caught.value.errors == errors
+            assert f"all {len(candidates)} candidates failed: {', '.join(errors)}" in caplog.messages
             assert run.agents.calls("merger") == []
             return
         result = await run_phase1(run.task, config)

@@ -290,15 +290,15 @@ async def test_the_log_says_why_nothing_was_changed_and_what_was_added(
 @pytest.mark.parametrize(
     ("checks", "others", "leaks", "known", "chosen", "calls"),
     [
-        ("promising", (0.8, 0.7, 0.6), (0.8, 0.7), (), 0.6, 3),
-        ("promising", (0.8, 0.7, 0.6, 0.5), (0.8, 0.7, 0.6), (), None, 3),  # so many are checked
-        ("promising", (0.8, 0.7, 0.6, 0.5), (0.8, 0.7, 0.6), (0.5,), 0.5, 3),
-        ("all", (0.8, 0.7), (0.8,), (), 0.8, 0),  # nothing was found when it was checked
+        ("promising", [0.8, 0.7, 0.6], [0.8, 0.7], [], 0.6, 3),
+        ("promising", [0.8, 0.7, 0.6, 0.5], [0.8, 0.7, 0.6], [], None, 3),  # so many are checked
+        ("promising", [0.8, 0.7, 0.6, 0.5], [0.8, 0.7, 0.6], [0.5], 0.5, 3),
+        ("all", [0.8, 0.7], [0.8], [], 0.8, 0),  # nothing was found when it was checked
     ],
 )
 async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_submitted(
-    checks: str, others: tuple[float, ...], leaks: tuple[float, ...], known: tuple[float, ...], chosen: float | None,
-    calls: int, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture,
+    checks: str, others: list[float], leaks: list[float], known: list[float], chosen: float | None, calls: int,
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     agents, run, config = quick_run.agents, quick_run.context, settings(leakage_checks=checks)
     replies = [leaky(f"level = {level}") if level in leaks else NO_LEAKAGE for level in others]
@@ -309,17 +309,11 @@ async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_subm
     check(run, script(0.95), leaking=True)
     check(run, *(script(level) for level in known))
     leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
-    instead, remarks = await safety.clean_at_last(leaking, config, None, [leaking, *scripts.values()])
+    instead = await safety.clean_at_last(leaking, config, None, [leaking, *scripts.values()])
+    assert instead == ((leaking, []) if chosen is None else (scripts[chosen], [safety.LEAK_REPLACED]))
+    assert run.shared.ending.stand_in == (None if chosen is None else instead[0])
     assert agents.names.count("leakage-detection") == calls
-    if chosen is None:
-        assert (instead, remarks, run.shared.ending.stand_in) == (leaking, [], None)
-    else:
-        assert (instead, remarks) == (scripts[chosen], [safety.LEAK_REPLACED])
-        assert run.shared.ending.stand_in == instead
-        assert caplog.messages[-1] == f"{safety.LEAK_REPLACED}, score {chosen}"
-    assert await safety.clean_at_last(scripts[0.8], settings(), None, [leaking]) == (
-        scripts[0.8].model_copy(update={"leaking": 0.8 in leaks and calls > 0}), []
-    )  # fmt: skip
+    assert (caplog.messages[-1] == f"{safety.LEAK_REPLACED}, score {chosen}") == (chosen is not None)
 
 
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
