@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.brief import data_brief
-from mle_star.data.columns import describe, moments_of
+from mle_star.data.columns import describe, is_apart, moments_of
 from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
@@ -29,7 +29,9 @@ ODD: dict[str, list[Any]] = {
     "grade": [n % 20 for n in N], "code": [n % 21 for n in N], "when": [f"{1 + n % 28}.{1 + n % 12}.2021" for n in N],
     "stamp": [1_600_000_000 + 86_400 * n for n in N], "year": [1990 + n % 30 for n in N], "list": [[n, n] for n in N],
     "day": [20210101 + n % 28 for n in N], "spoken": [f"March {1 + n % 28}, 2021" for n in N],
-    "huge": [1e300 * n for n in N],
+    "edge": [*range(98), "x y", "z"], "amounts": [*(f"{n}%" for n in range(98)), "dear", "cheap"],
+    "row_id": [n % 95 for n in N],
+    "threes": [f"a b {n % 51}" for n in N], "halves": [f"a b {n % 50}" for n in N], "huge": [1e300 * n for n in N],
 }  # fmt: skip
 
 
@@ -77,4 +79,6 @@ def test_all_that_is_seen_of_a_task_before_a_run(tmp_path: Path) -> None:
         facts |= {"shares": column.shares[:3], "classes": column.holds_classes, "rows": column.names_rows}
         moments = moments_of(column, cells)
         lines.append(f"{facts} {len(moments)} {min(moments.values(), default='')}")
+    groups = ("aabbccddee xy", "aabbccdde xy", "aabbccdd xy", "aabbccddee x", "aabbccddee ax")
+    lines += [f"{one} {is_apart(describe('g', [*one.split()[0]]), *map(list, one.split()))}" for one in groups]
     as_kept("data/seen.txt", "\n".join(lines).replace(str(tmp_path), "…"))

@@ -70,7 +70,7 @@ ODD_TABLES: list[tuple[list[str] | None, Callable[[int], list[Any]]]] = [
     (["größe", "goal"], lambda i: [f"süß{i}", i % 2]), (["x", "x", "", "x", "goal"], lambda i: [i] * 4 + [i % 2]),
     (None, lambda i: [5.1 + i / 7, "ab"[i % 2], "bc"[i % 2]]), (None, lambda i: ["ab"[i % 2]] * 2 + ["bc"[i % 2]]),
 ]  # fmt: skip
-PICTURES = ["images", "train/cat train/dog", "cat dog", "train train_cleaned test", "noisy clean"]
+PICTURES = ["images", "train/cat train/dog", "cat dog", "train train_cleaned test", "noisy clean", "input"]
 
 
 def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> None:
