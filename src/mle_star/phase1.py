@@ -34,7 +34,7 @@ from mle_star.models import (
 )
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import PhaseTimeExceeded
-from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
+from mle_star.run.context import RunContext, cancel_all, current_run, scope
 from mle_star.run.events import OUT_OF_TIME, CandidateEvaluated, DataUsageChecked, MergeTried, ModelsRetrieved, Notice
 from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
@@ -310,7 +310,7 @@ async def _try_candidate(index: int, model: RetrievedModel, task: TaskDescriptio
     """
     place = f"candidate-{index}"
     work_dir = Path(prepare_path_directory(current_run().run_dir / "work", place))
-    with scope(place) as inner, enter_run(replace(inner, work_dir=work_dir)) as run:
+    with scope(place, work_dir=work_dir) as run:
         trial = await safety.check_and_evaluate(await generate_candidate(task, model, config), task, config)
         outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
         run.record(CandidateEvaluated(index=index, model_name=model.model_name, **outcome))

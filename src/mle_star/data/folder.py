@@ -22,7 +22,7 @@ from mle_star.data.layout import survey, with_target
 from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
 from mle_star.data.place import read_mapping, read_text, refuse_place
 from mle_star.errors import ConfigError
-from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType
+from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType, is_improvement_or_equal
 from mle_star.models.texts import did_you_mean, printable
 
 TASK_FILE, DESCRIPTION_FILE = "task.yaml", "description.md"
@@ -208,8 +208,7 @@ class Medals(Frozen):
         """The best medal that a score wins."""
         if score is None or not math.isfinite(score):
             return None
-        sign = 1 if direction is MetricDirection.maximize else -1
-        return next((medal for medal in MEDALS if sign * score >= sign * getattr(self, medal)), None)
+        return next((name for name in MEDALS if is_improvement_or_equal(score, getattr(self, name), direction)), None)
 
 
 def load_medals(folder: Path | str, task: TaskDescription) -> Medals | None:

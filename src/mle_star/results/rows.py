@@ -28,14 +28,11 @@ def texts_of(frame: Any, like: Table) -> Any:
             has_time = any(":" in str(cell) for cell in like.sample.get(name, []))
             moments = frame[name] if frame[name].dt.tz is None else frame[name].dt.tz_localize(None)
             frame[name] = moments.dt.strftime(date_format or ("%Y-%m-%d %H:%M:%S" if has_time else "%Y-%m-%d"))
-    lists = {name: list(map(_plain, frame[name])) for name in frame.columns if _holds_lists(frame[name])}
+    objects = {name: list(map(_plain, frame[name])) for name in frame.columns if frame[name].dtype == object}
+    lists = {name: cells for name, cells in objects.items() if not {list, dict}.isdisjoint(map(type, cells))}
     written = io.StringIO(frame.to_csv(index=False))
     texts = pandas.read_csv(written, dtype=str, keep_default_na=False, skip_blank_lines=False)
     return texts.assign(**lists)
-
-
-def _holds_lists(cells: Any) -> bool:
-    return cells.dtype == object and any(isinstance(_plain(cell), (list, dict)) for cell in cells)
 
 
 def _plain(cell: Any) -> Any:

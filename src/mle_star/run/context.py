@@ -240,19 +240,17 @@ def enter_run(context: RunContext) -> Iterator[RunContext]:
 
 
 @contextmanager
-def scope(*parts: str) -> Iterator[RunContext]:
-    """Narrow the current context: steps inside are named below `parts`."""
+def scope(*parts: str, **changes: Any) -> Iterator[RunContext]:
+    """Narrow the current context: steps inside are named below `parts`; `changes` are other fields of it."""
     context = current_run()
-    with enter_run(replace(context, parts=(*context.parts, *parts))) as inner:
+    with enter_run(replace(context, parts=(*context.parts, *parts), **changes)) as inner:
         yield inner
 
 
 @contextmanager
 def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
     """The context of refinement path `index`: own directory, own label, own steps."""
-    context, label = current_run(), f"path-{index}"
-    inner = replace(context, parts=(*context.parts, label), label=label, path=index, work_dir=work_dir)
-    with enter_run(inner):
+    with scope(f"path-{index}", label=f"path-{index}", path=index, work_dir=work_dir) as inner:
         yield inner
 
 

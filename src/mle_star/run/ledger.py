@@ -247,10 +247,9 @@ class Ledger:
 
     def leaks(self, digest: str, phase: str | None = None) -> bool:
         """Does a script leak, by its last check that had an answer? With `phase`, by the checks of that phase."""
-        checks = self._checks.get(digest, {})
-        counted = [state for step, state in checks.items() if phase is None or phase_of(step) == phase]
-        states = [state for state in counted if state != "unanswered"]
-        return bool(states) and states[-1] == "leaking"
+        checks = self._checks.get(digest, {}).items()
+        states = [state for step, state in checks if state != "unanswered" and phase in (None, phase_of(step))]
+        return states[-1:] == ["leaking"]
 
     def ever_leaked(self, digest: str) -> bool:
         """Has any check found a leak in it?"""
