@@ -436,7 +436,7 @@ async def test_where_nothing_confines_a_script_changed_data_are_thrown_away(tmp_
     assert (tmp_path / "data" / "a.csv").read_text() == "true"
 
 
-def test_of_what_a_script_submits_only_plain_files_within_bounds_come_back_however_deep(tmp_path: Path) -> None:
+def test_of_what_a_script_submits_plain_files_within_bounds_come_back_and_to_no_other_place(tmp_path: Path) -> None:
     final = tmp_path / "final"
     final.mkdir()
     for number in range(1001):
@@ -459,13 +459,8 @@ def test_of_what_a_script_submits_only_plain_files_within_bounds_come_back_howev
     put(deepest, there, "one")
     assert collect(there) == (deepest, [])
     assert remove_entry(here) and remove_entry(there)
-
-
-@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/../../escaped", ""])
-def test_a_machine_cannot_put_files_elsewhere(name: str, tmp_path: Path) -> None:
     raw = ExecutionRawResult(stdout="", stderr="", exit_code=0, duration_seconds=1.0, timed_out=False)
-    delivery = Delivery("one", raw, {name: b"x"})
-    (tmp_path / "work").mkdir()
-    with pytest.raises(ExecutionError, match="sent a file named"):
-        unpack(delivery, str(tmp_path / "work"))
-    assert [path.name for path in tmp_path.rglob("*")] == ["work", "final"]
+    for name in ("../escaped", str(tmp_path / "escaped"), "a/../../escaped", ""):
+        with pytest.raises(ExecutionError, match="sent a file named"):
+            unpack(Delivery("one", raw, {name: b"x"}), str(tmp_path / "work"))
+    assert [path.name for path in (tmp_path / "work").rglob("*")] == ["final"] and not (tmp_path / "escaped").exists()

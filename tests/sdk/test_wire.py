@@ -25,6 +25,7 @@ from mle_star.sdk.meter import Meter, Tariff
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.serving import LoopbackServer
 from mle_star.testing import FAULT_NAMES, FaultyBrain, ScriptedBrain
+from tests.conftest import Logs
 from tests.sdk.conftest import MODEL
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
@@ -155,24 +156,8 @@ async def test_the_same_seed_spoils_the_same_replies() -> None:
 
 
 @pytest.mark.req("REQ-OR-046")
-async def test_requests_go_out_with_the_credential_and_the_agents_name(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_what_has_a_key_of_the_run_goes_out_with_the_credential_and_the_agent_s_name(caplog: Logs) -> None:
     caplog.set_level(logging.DEBUG)
-    brain = ScriptedBrain("fine")
-    async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url, HEADERS)) as proxy:
-        forged = {"x-mle-star-agent": "test", "x-mle-star-variant": "z", "x-team": "b", "authorization": "Bearer x"}
-        key = {"x-api-key": proxy.key("leakage", "detection"), "anthropic-beta": "one,two"}
-        reply = await post(proxy.base_url, {**key, **forged})
-        await post(proxy.base_url, {"x-api-key": proxy.key("coder")})
-    first, second = (request.headers for request in brain.requests)
-    assert "message_stop" in reply.text
-    assert {name: first[name] for name in HEADERS} == HEADERS
-    assert (first["x-mle-star-agent"], first["x-mle-star-variant"]) == ("leakage", "detection")
-    assert first["anthropic-beta"] == "one,two"
-    assert second["x-mle-star-agent"] == "coder" and "x-mle-star-variant" not in second
-    assert SECRET not in reply.text + str(reply.headers) + "".join(record.getMessage() for record in caplog.records)
-
-
-async def test_without_a_key_of_the_run_or_under_another_name_nothing_is_passed_on() -> None:
     brain = ScriptedBrain("fine")
     async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url, HEADERS)) as proxy:
         key, netloc = {"x-api-key": proxy.key("coder")}, urlsplit(proxy.base_url).netloc
@@ -188,10 +173,21 @@ async def test_without_a_key_of_the_run_or_under_another_name_nothing_is_passed_
             ("GET", "/v1/models/../organizations"), ("GET", "/v1/models/%2e%2e%2forganizations"),
         ):  # fmt: skip
             assert (await ask(proxy.base_url, method, path, headers=key)).status == 404, path
-        assert brain.requests == []
+        assert brain.requests == [], "without a key, under another name or on another road nothing is passed on"
         assert (await ask(proxy.base_url, "GET", "/v1/models", headers=key)).json()["data"]
         counted = await ask(proxy.base_url, "POST", "/v1/messages/count_tokens", b"{}", key)
         assert counted.json()["input_tokens"] == 1
+        forged = {"x-mle-star-agent": "test", "x-mle-star-variant": "z", "x-team": "b", "authorization": "Bearer x"}
+        own = {"x-api-key": proxy.key("leakage", "detection"), "anthropic-beta": "one,two"}
+        reply = await post(proxy.base_url, {**own, **forged})
+        await post(proxy.base_url, key)
+    first, second = (request.headers for request in brain.requests)
+    assert "message_stop" in reply.text
+    assert {name: first[name] for name in HEADERS} == HEADERS
+    assert (first["x-mle-star-agent"], first["x-mle-star-variant"]) == ("leakage", "detection")
+    assert first["anthropic-beta"] == "one,two"
+    assert second["x-mle-star-agent"] == "coder" and "x-mle-star-variant" not in second
+    assert SECRET not in reply.text + str(reply.headers) + "".join(record.getMessage() for record in caplog.records)
 
 
 async def test_errors_of_the_service_come_through_as_they_are() -> None:
