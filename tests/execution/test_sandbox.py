@@ -163,11 +163,20 @@ async def test_the_network_is_open_where_it_is_allowed(tmp_path: Path) -> None:
     assert (raw.stdout, raw.isolation.network_blocked) == ("in\n", False)
 
 
-def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know(tmp_path: Path) -> None:
-    mounts = box.mounts_of(request_for(tmp_path, ""), tmp_path / "own")
-    kinds = (box.Sandbox("bubblewrap", bubblewrap="bwrap", options=frozenset(o)) for o in ([], ["--perms"]))
-    old, new = (box.bubblewrap_command(kind, mounts, str(tmp_path), network=False) for kind in kinds)
-    assert "--perms" in new and not {"--perms", "--size", "--disable-userns"} & {*old} and "--tmpfs" in old
+def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know() -> None:
+    mounts = [("ro-bind", "/usr", "/usr"), ("tmpfs", "mode=755,size=4096", "/a"), ("proc", "", "/proc")]
+    new = frozenset(["--perms", "--size", "--disable-userns"])
+    kinds = [
+        (box.Sandbox("bubblewrap", bubblewrap="bwrap", options=known), known == new)
+        for known in (frozenset[str](), new)
+    ]
+    made = [" ".join(box.bubblewrap_command(kind, mounts, "/work", network=open_)) for kind, open_ in kinds]
+    first = "bwrap --unshare-user --unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try --uid 1000 --gid 1000"
+    then = "--cap-drop ALL --die-with-parent --new-session --as-pid-1 --ro-bind /usr /usr"
+    assert made == [
+        f"{first} --unshare-net {then} --tmpfs /a --proc /proc --chdir /work --",
+        f"{first} --disable-userns {then} --size 4096 --perms 755 --tmpfs /a --proc /proc --chdir /work --",
+    ]
 
 
 def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp_path: Path) -> None:
@@ -177,7 +186,9 @@ def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp
     (own[1] / "memory.max").write_text("max\n")
     (own[2] / "memory.max").write_text("1000\n")
     assert machine_memory(own) == 1000 < machine_memory([])
-    assert Limits.of(PipelineConfig(script_memory_gb=2)).memory_bytes == 2 * 10**9
+    given, tasks = PipelineConfig(script_memory_gb=2, script_disk_gb=3, script_files=4), max(1024, 64 * usable_cores())
+    rest = (8 * 2**30, 4096, 3 * 10**9, 4, 100 * 2**20, 4 * 2**20, 2**20, 5.0, 0.5)
+    assert Limits.of(given) == Limits(2 * 10**9, tasks, *rest)
     alone = Limits.of(PipelineConfig(max_concurrent_scripts=1)).memory_bytes
     assert 0.8 * machine_memory() < alone <= machine_memory()
     assert Limits.of(PipelineConfig(max_concurrent_scripts=2)).memory_bytes == pytest.approx(alone / 2, abs=2)
