@@ -8,6 +8,7 @@ python tools/reference.py --check    exit code 1 when the file is not current
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -176,10 +177,9 @@ def _files() -> Iterator[str]:
     yield ""
     yield "| file | what it is |"
     yield "| --- | --- |"
-    folder = RunFolder(Path("RUN"))
-    for name, member in inspect.getmembers(RunFolder, lambda member: isinstance(member, property)):
-        path = getattr(folder, name)
-        yield f"| `{path.relative_to('RUN').as_posix()}` | {_cell(inspect.getdoc(member) or '')} |"
+    folder, source = RunFolder(Path("RUN")), inspect.getsource(RunFolder.__init__)
+    for name, meaning in re.findall(r'self\.(\w+) = .*\n +"""(.+)"""', source):
+        yield f"| `{getattr(folder, name).relative_to('RUN').as_posix()}` | {_cell(meaning)} |"
 
 
 def _events() -> Iterator[str]:

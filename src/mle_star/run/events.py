@@ -63,7 +63,7 @@ class RunStarted(Event):
 
 
 class RunResumed(Event):
-    """A later process took the run up again; what was spent before counts."""
+    """A later process resumed the run; what was spent before counts."""
 
     kind: Literal["run_resumed"] = "run_resumed"
     spent_cost_usd: float
@@ -203,7 +203,7 @@ class ModelsRetrieved(Event):
 
 
 class Decided(Event):
-    """What the clock decided at a step, once: a later process of the run does the same.
+    """What was decided by the clock at a step, once: a later process of the run does the same.
 
     `reopen`: a no is decided anew under other limits, and when a run that has ended is resumed.
     """
@@ -357,9 +357,9 @@ class HoldOutPrepared(Event):
 
 
 class ShortlistScored(Event):
-    """The final selection: what came last into question, each scored on rows that the search never used.
+    """The final selection: the shortlist, each solution scored on rows that the search never used.
 
-    `compared` is the score on all hidden rows, by which scripts are chosen. `score` of the chosen one is its expected.
+    `compared` is the score on all hidden rows, which decides; `score` of the chosen one is its expected score.
     """
 
     kind: Literal["shortlist_scored"] = "shortlist_scored"
@@ -368,7 +368,7 @@ class ShortlistScored(Event):
 
 
 class SolutionExamined(Event):
-    """What the answers of the solution that was picked look like beside the truth, on hidden rows."""
+    """The answers of the selected solution compared with the truth, on hidden rows."""
 
     kind: Literal["solution_examined"] = "solution_examined"
     digest: str = ""  # of the solution
@@ -411,7 +411,7 @@ class BudgetWarning(Event):
 
 
 class FinishRequested(Event):
-    """Somebody asked the run to finish with what it has."""
+    """The run was asked to finish with what it has."""
 
     kind: Literal["finish_requested"] = "finish_requested"
     source: str

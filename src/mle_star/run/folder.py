@@ -25,7 +25,7 @@ from mle_star.run.journal import read_journal
 
 Request = Literal["finish", "stop"]
 _RESULTS = (events.AgentFinished, events.AgentFailed, events.ScriptFinished, events.Decided, events.LeakageChecked)
-"""What a run that grows out of another takes over: what was paid for, and what the rest of it rests on."""
+"""What a fork of a run takes over: what was paid for, and what the rest depends on."""
 RESERVE_BYTES = 4 * 1024 * 1024
 """A result with its scripts, twice: in the journal and beside it."""
 
@@ -36,7 +36,7 @@ class RunFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.journal = root / "journal.jsonl"
-        """The truth: every event."""
+        """The record of the run: every event."""
         self.result = root / "result.json"
         """The `FinalResult`."""
         self.report = root / "report.html"
@@ -48,7 +48,7 @@ class RunFolder:
         self.input = root / "input"
         """A link to the data of the final script: `python solution.py` works in the run's folder."""
         self.model = root / "model"
-        """What the final script has fitted, as it left it in `./model/`: `predict` gives it back to the script."""
+        """What the final script has fitted, as it left it in `./model/`: `predict` shows it to the script."""
         self.model_note = root / "model.json"
         """Which script fitted it on which data."""
         self.control = root / "control"
@@ -82,7 +82,7 @@ class RunFolder:
             self.reserve.unlink()
 
     def show_input(self, data: Path) -> None:
-        """Link the data where the final script looks for them; what somebody else put there stays."""
+        """Link the data where the final script looks for them; what somebody else put there is kept."""
         root, data = self.root.resolve(), data.resolve()
         if self.input.is_symlink():
             self.input.unlink()
