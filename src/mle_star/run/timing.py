@@ -4,7 +4,7 @@
 - what was measured (`Ledger`): a call, and the current solution (`solution_seconds`);
 - the plan (`critical_steps`): the calls and scripts of each phase that come one after another.
 
-From them follow, in this order: how long a script may take, what the plan takes, what still fits in, what is kept.
+From them follow, in this order: what the plan takes, how long a script may take, what still fits, what is kept.
 """
 
 from __future__ import annotations
@@ -56,41 +56,6 @@ SHARE = "MLE_STAR_SHARE"
 """The variable that tells it."""
 
 
-# --- scripts -----------------------------------------------------------------------------------------------
-
-
-def script_limit(
-    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
-) -> float:
-    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
-
-    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
-    limit wins over everything but the end of the phase.
-    """
-    if explicit is not None:
-        return min(explicit, left)
-    if measured is None:
-        return min(max(SHORTEST_LIMIT, even_share, min(left * FIRST_SHARE_OF_LEFT, FIRST_LIMIT)), left * SHARE_OF_FIRST)
-    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
-    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
-
-
-def ablation_limit(
-    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
-) -> float:
-    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
-
-    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
-    minutes at most. To the letter every solution has that, as far as the time goes.
-    """
-    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
-    if config.letter:
-        return min(specified, left)
-    if explicit is not None:
-        return min(explicit, left)
-    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
-
-
 # --- the plan ----------------------------------------------------------------------------------------------
 
 
@@ -127,7 +92,44 @@ def plan_seconds(
     return total
 
 
-# --- in a run ---------------------------------------------------------------------------------------------
+def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) -> float:
+    """What so many calls and runs of the current solution take one after another, as measured so far."""
+    return calls * run.ledger.call_seconds + scripts * (run.solution_seconds or 0.0)
+
+
+# --- how long a script may take, and what it is told -------------------------------------------------------
+
+
+def script_limit(
+    *, left: float, measured: float | None = None, even_share: float = 0.0, explicit: float | None = None
+) -> float:
+    """Seconds that a script may take when its phase has `left` of them, by what the current solution was `measured` at.
+
+    `even_share` is what the script would have if all that is planned for its phase took equally long; an `explicit`
+    limit wins over everything but the end of the phase.
+    """
+    if explicit is not None:
+        return min(explicit, left)
+    if measured is None:
+        return min(max(SHORTEST_LIMIT, even_share, min(left * FIRST_SHARE_OF_LEFT, FIRST_LIMIT)), left * SHARE_OF_FIRST)
+    wanted = max(SHORTEST_LIMIT, even_share, TIMES_MEASURED * measured)
+    return min(wanted, max(left * SHARE_OF_LEFT, ALWAYS_ENOUGH * measured), left)
+
+
+def ablation_limit(
+    config: PipelineConfig, *, left: float, measured: float | None = None, explicit: float | None = None
+) -> float:
+    """Seconds that an ablation study may take: its variants at the solution's `measured` pace, with time to spare.
+
+    A solution that is quick, or was not measured, has what the specification says: half of an even share per step, ten
+    minutes at most. To the letter every solution has that, as far as the time goes.
+    """
+    specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
+    if config.letter:
+        return min(specified, left)
+    if explicit is not None:
+        return min(explicit, left)
+    return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
 
 
 def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
@@ -163,9 +165,7 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
     return max(share, min(least, limit / 2))
 
 
-def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) -> float:
-    """What so many calls and runs of the current solution take one after another, as measured so far."""
-    return calls * run.ledger.call_seconds + scripts * (run.solution_seconds or 0.0)
+# --- what still fits ---------------------------------------------------------------------------------------
 
 
 def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
@@ -218,6 +218,9 @@ def too_late_for(run: RunContext, script: str) -> str:
     if run.decide("run-again", lambda: RERUN * took <= left, reopen=True):
         return ""
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
+
+
+# --- what is kept for later --------------------------------------------------------------------------------
 
 
 def keep_time_to_rerun(run: RunContext, phase: PhaseName) -> None:
