@@ -239,22 +239,6 @@ def test_each_metric_knows_its_range(name: str, value: float, possible: bool) ->
     assert (metric.low <= value <= metric.high) is possible
 
 
-@pytest.mark.parametrize(
-    ("name", "direction", "words"),
-    [
-        ("score.py:profit", None, "say with metric_direction"),
-        ("nothing.py:f", MetricDirection.minimize, "there is no file"),
-        ("score.py:broken", MetricDirection.minimize, "score.py:broken failed: ZeroDivisionError"),
-        ("score.py:absent", MetricDirection.minimize, "score.py:absent failed: AttributeError"),
-        ("BLEU", None, "bleu can only be computed by a script"),
-    ],
-)  # fmt: skip
-def test_a_wrong_function_is_a_line(tmp_path: Path, name: str, direction: MetricDirection | None, words: str) -> None:
-    (tmp_path / "score.py").write_text("def profit(t, a):\n    return 1\n\ndef broken(t, a):\n    return 1 / 0\n")
-    with pytest.raises(ConfigError, match=words):
-        known_metric(name, folder=tmp_path, direction=direction).compute(None, None)
-
-
 TRUTH = pandas.DataFrame({"y": [1.0, 2.0, 3.0]})
 CODE = """
 import contextlib, os, socket
@@ -283,6 +267,9 @@ def spy(truth, answer):
 
 def ends(truth, answer):
     os._exit(3)
+
+def broken(truth, answer):
+    return 1 / 0
 
 def lies(truth, answer):
     for number in range(3, 9):  # one of them leads to the harness
@@ -333,9 +320,19 @@ def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: P
     assert list(deep.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["ends", "lies"])
-def test_what_gives_no_number_is_told_in_a_line(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        own(tmp_path, name).compute(TRUTH, TRUTH)
-    assert f"score.py:{name} failed: " in str(refused.value)
+@pytest.mark.parametrize(
+    ("name", "direction", "words"),
+    [
+        ("score.py:calls", None, "say with metric_direction"),
+        ("nothing.py:f", MetricDirection.minimize, "there is no file"),
+        ("score.py:broken", MetricDirection.minimize, "score.py:broken failed: ZeroDivisionError"),
+        ("score.py:absent", MetricDirection.minimize, "score.py:absent failed: AttributeError"),
+        *((f"score.py:{name}", MetricDirection.minimize, f"score.py:{name} failed: ") for name in ("ends", "lies")),
+        ("BLEU", None, "bleu can only be computed by a script"),
+    ],
+)
+def test_a_wrong_function_is_a_line(tmp_path: Path, name: str, direction: MetricDirection | None, words: str) -> None:
+    (tmp_path / "score.py").write_text(CODE, encoding="utf-8")
+    with pytest.raises(ConfigError, match=words) as refused:
+        known_metric(name, folder=tmp_path, direction=direction).compute(TRUTH, TRUTH)
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 800

@@ -1,1 +1,0 @@
-"""Tests of the harness: real interpreters, real processes, real sandboxes."""

@@ -260,8 +260,8 @@ async def test_the_limit_comes_from_the_configuration_unless_overridden_and_the_
 FUNCTIONS = {name: thing for name, thing in vars(ex).items() if inspect.isfunction(thing)}
 
 
-@pytest.mark.req("REQ-EX-028", "REQ-EX-029", "REQ-EX-030", "REQ-EX-031", "REQ-EX-046")
-def test_scripts_tasks_configurations_and_results_have_their_own_types_and_no_function_a_time_limit() -> None:
+@pytest.mark.req("REQ-EX-028", "REQ-EX-029", "REQ-EX-030", "REQ-EX-031", "REQ-EX-040", "REQ-EX-046")
+def test_all_of_it_is_found_in_one_place_with_types_of_its_own_and_no_function_has_a_time_limit() -> None:
     wanted: dict[str, Any] = {
         "solution": m.SolutionScript, "script": m.SolutionScript, "solutions": list[m.SolutionScript],
         "task": m.TaskDescription, "config": m.PipelineConfig,
@@ -283,10 +283,6 @@ def test_scripts_tasks_configurations_and_results_have_their_own_types_and_no_fu
     assert returns["evaluate_with_retry"] == tuple[m.SolutionScript, m.EvaluationResult]
     assert returns["rank_solutions"] == list[tuple[m.SolutionScript, m.EvaluationResult]]
     assert returns["execute_script"] is m.ExecutionRawResult
-
-
-@pytest.mark.req("REQ-EX-040")
-def test_all_of_it_is_found_in_one_place() -> None:
     required = [
         "setup_working_directory", "clean_output_directory", "detect_gpu_info", "detect_gpu", "build_execution_env",
         "scrub_credentials", "write_script", "execute_script", "parse_score", "extract_traceback", "detect_error",

@@ -447,9 +447,7 @@ def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, cap
     rows = data / "train.csv"
     rows.write_text(rows.read_text(encoding="utf-8") + "".join(f"{i},1,1\n" for i in range(900, 960)), encoding="utf-8")
     assert "fitted" in predicts(0.75)
-    result = json.loads(RunFolder(run_dir).result.read_text(encoding="utf-8"))
-    result["final_solution"]["content"] = SOLUTION.replace("/ len(prices)", "/ len(prices) * 2")
-    RunFolder(run_dir).result.write_text(json.dumps(result), encoding="utf-8")
+    rewritten(run, run_dir, final_solution={"content": SOLUTION.replace("/ len(prices)", "/ len(prices) * 2")})
     assert "fitted" in predicts(1.5)
 
 

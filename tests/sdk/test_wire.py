@@ -335,7 +335,7 @@ def test_a_reply_counts_once_by_its_last_word_and_one_that_broke_off_as_far_as_i
         assert meter.broken_off == (events is not None)
 
 
-def test_the_user_s_price_is_that_of_the_model_that_was_asked_for_and_what_the_cli_says_itself_is_free() -> None:
+def test_the_price_is_the_user_s_or_the_list_s_or_an_estimate_with_a_warning_and_the_cli_s_own_words_are_free() -> None:
     warnings, meter = list[str](), Meter()
     streamed(meter, model="claude-opus-4-1", input_tokens=1000, output_tokens=100)
     tariff = Tariff(own={"small": Price(1, 2), "opus": Price(10, 50)})
@@ -345,6 +345,11 @@ def test_the_user_s_price_is_that_of_the_model_that_was_asked_for_and_what_the_c
     meter.message("1", "<synthetic>", {"input_tokens": 0, "output_tokens": 0, "server_tool_use": None})
     meter.message(None, "sonnet", {"input_tokens": 5})
     assert (Tariff(warnings.append).cost(meter, ""), warnings, meter.broken_off) == (0, [], False)
+    meter = Meter()
+    streamed(meter, model="mystery-1", input_tokens=1000, output_tokens=100)
+    charged = Tariff(warnings.append).cost(meter, "mystery")
+    assert charged == pytest.approx(1000 * 4e-6 + 100 * 20e-6), "what the CLI takes for such names"
+    assert "'mystery-1'" in warnings[0] and "CLI" in warnings[0]
 
 
 def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
@@ -359,14 +364,6 @@ def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
         meters[0].add(meters[1])
         assert not meters[0].broken_off
         assert Tariff().cost(meters[0], MODEL) == pytest.approx(1000 * 3e-6 + 500 * 15e-6)
-
-
-def test_a_model_without_a_list_price_is_estimated_and_that_is_said() -> None:
-    warnings, broken = list[str](), Meter()
-    streamed(broken, model="mystery-1", input_tokens=1000, output_tokens=100)
-    charged = Tariff(warnings.append).cost(broken, "mystery")
-    assert charged == pytest.approx(1000 * 4e-6 + 100 * 20e-6), "what the CLI takes for such names"
-    assert "'mystery-1'" in warnings[0] and "CLI" in warnings[0]
 
 
 @given(
