@@ -59,7 +59,7 @@ def seen(folder: Path) -> Iterator[str]:
         layout = find_layout(folder, words)
         roles = [table and table.name for table in (layout.train, layout.test, layout.sample, layout.labels)]
         yield f"{roles} {layout.key} {layout.labels_key} {layout.answers} {layout.target.names} {layout.target.reason}"
-        yield f"{find_rule(layout)} {sorted(label_files(layout, folder))}"
+        yield f"{layout.target.class_prefix} {find_rule(layout)} {sorted(label_files(layout, folder))}"
     except ConfigError as error:
         yield str(error)
 
