@@ -13,7 +13,7 @@ from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.data.place import DataFolder
 from mle_star.errors import BudgetExceeded
-from mle_star.execution.artifacts import STATE
+from mle_star.execution.artifacts import STATE, in_order
 from mle_star.execution.environment import script_environment
 from mle_star.execution.outcome import HEADER
 from mle_star.execution.recorded import KEPT_TEXT
@@ -315,6 +315,7 @@ async def test_of_equal_submissions_the_first_path_s_is_saved_whoever_ends_first
         await on_paths(run, *(submitting(0.5, table) for table in tables))
         assert (run.run_dir / "final" / "best_solution.py").read_text() == submitting(0.5).content
         assert (run.run_dir / "final" / "best_submission.csv").read_text() == GOOD
+    assert sorted(["k-10/b", "k-2", "k-10/a", "k-1"], key=in_order) == ["k-1", "k-2", "k-10/a", "k-10/b"]
 
 
 async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_not_saved(open_run: OpenRun) -> None:
