@@ -27,9 +27,19 @@ ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
 LOG = f"{PIPELINE}log_lines.py::test_the_log_says_what_it_must"
+ENDS = (
+    "where_the_final_script_fails_the_answers_of_the_search_count",
+    "without_as_much_time_as_before_the_solution_is_neither_run_again_nor_repaired",
+    "the_question_about_subsampling_is_asked_only_where_rows_may_have_been_cut",
+)
 TESTS = {
     "run/budget": [f"{PIPELINE}budget.py"],
-    "run/timing": [f"{PIPELINE}budget.py", f"{EXECUTION}recorded.py"],
+    "run/timing": [
+        f"{PIPELINE}budget.py",
+        f"{EXECUTION}recorded.py",
+        *(f"{METHOD}{name}.py" for name in ("time", "phase2_outer")),
+        f"{PIPELINE}forecast.py::test_the_formulas_count_what_a_run_without_surprises_does",
+    ],
     "method/codeblocks": ["tests/test_codeblocks.py"],
     "execution/outcome": [
         f"{EXECUTION}outcome.py",
@@ -37,7 +47,7 @@ TESTS = {
     ],
     "execution/recorded": [
         f"{EXECUTION}recorded.py",
-        f"{EXECUTION}workspace.py",
+        f"{EXECUTION}workspace.py::test_what_cannot_be_removed_is_set_aside_and_a_warning_of_the_run",
         f"{EXECUTION}scored.py",
         f"{PIPELINE}holdout.py::test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_as_are_wanted",
         f"{PIPELINE}holdout.py::test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more",
@@ -50,7 +60,7 @@ TESTS = {
         LOG,
         f"{PIPELINE}blend.py",
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
-        f"{PIPELINE}holdout.py::test_where_the_final_script_fails_the_answers_of_the_search_count",
+        *(f"{PIPELINE}holdout.py::test_{name}" for name in ENDS),
     ],
     "run/journal": [f"{PIPELINE}journal.py"],
     "orchestrator": [

@@ -198,7 +198,7 @@ async def _submit(draft: _Draft, task: TaskDescription, config: PipelineConfig) 
         draft.test_script = await generate_test_submission(task, draft.full)
     if not poor:
         draft.test_script = await safety.check_before_running(draft.test_script, config)
-    callback = safety.make_debug_callback(task, config, purpose="submission", leakage_check=not poor)
+    callback = safety.make_debug_callback(task, config, leakage_check=not poor)
     repair = _Repairs(callback, 1 if poor else config.max_debug_attempts, draft.solution)
     submission = await _run_and_verify(draft.test_script, draft, repair, task, config)
     made = submission.script.phase is SolutionPhase.final

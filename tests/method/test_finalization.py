@@ -354,8 +354,9 @@ THREE = ["one", "two", "three"]
     ],
 )  # fmt: skip
 async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
-    quick_path: Path, references: list[str], verdicts: list[str], cost: float, overall: str | None
-) -> None:
+    quick_path: Path, references: list[str], verdicts: list[str], cost: float, overall: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     with quick(quick_path, max_budget_usd=1.0) as run:
         run.agents.reply("test", fenced(GOOD))
         answers = [AgentReply(text="", structured={"verdict": verdict}, cost_usd=cost) for verdict in verdicts]
@@ -364,8 +365,16 @@ async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
             run.context.budget.charge(1.0, "phase2")
         result = await finalize(run, references=references)
         assert (None if result.contamination is None else result.contamination.verdict) == overall
-        prompts, given = [call.prompt for call in run.agents.calls("test-contamination")], filter(str.strip, references)
+        given = list(filter(str.strip, references))
+        prompts = [call.prompt for call in run.agents.calls("test-contamination")]
         assert all(reference in prompt and GOOD in prompt for prompt, reference in zip(prompts, given, strict=False))
+        assert ("contamination: blank references are skipped" in caplog.messages) == (given != references)
+        assert ("contamination skipped: money spent: 1 of 1" in caplog.messages) == (cost in (0.5, 1.0))
+        if verdicts:
+            found = [None if verdict == "Maybe" else verdict for verdict in verdicts]
+            words = ", ".join(map(str, found + [None] * (len(given) - len(found))))
+            line = f"contamination result: {len(given)} references, {words}, overall {overall or 'inconclusive'}"
+            assert line in caplog.messages
         for blank in ("", " \n"):
             assert await check_contamination(solution(blank), ["a post"]) is None
         assert len(run.agents.calls("test-contamination")) == len(verdicts)
