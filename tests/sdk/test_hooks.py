@@ -172,47 +172,39 @@ async def test_agents_can_do_without_our_tools(open_bench: OpenBench, monkeypatc
 
 WORK = Path("/srv/mle/work")
 guard = Guard(WORK, readable=[Path("/srv/mle/data")], blocked=(r"\bgit\s+push\b", "curl [unbalanced"))
+REFUSED = [
+    "rm -rf /", "rm -fr /", "rm -r -f /*", "rm --recursive --force -- /", "sudo rm -rf /", "/bin/rm  -rf\t/home",
+    "ls; rm -rf /", "true && rm -rf ~", "(rm -rf $HOME)", "rm -rf ..", "rm -rf '/'", "r\"m\" -rf /", "r\\m -rf /",
+    "if true; then rm -rf /; fi", "for f in a; do rm -rf /; done", "A=1 nohup rm -rf /", "x\nrm -rf /",
+    "rm \\\n -rf /",
+    "sh -c 'rm -rf /'", "sudo bash -lc \"echo; rm -rf /\"", "eval 'rm -rf /'",
+    "mkfs /dev/sda1", "sudo mkfs.ext4 -F /dev/vda", "/sbin/mkfs.xfs /dev/sdb",
+    "dd if=/dev/zero of=x bs=1M", "dd bs=1 if=a", "dd of=/dev/sda",
+    ":(){ :|:& };:", ":() { : | : & } ; :", "function f { f | f & }; f", "bomb(){ bomb|bomb& };bomb",
+    "echo x > /etc/passwd", "echo x>>/tmp/x", "cmd &> ../x", "cmd 2> ~/.bashrc", "cat <in >| $HOME/.profile",
+    "a | tee /tmp/x", "cp a /tmp/x", "mv a /srv/mle/data", "mv /srv/mle/data/train.csv .", "ln -s a /srv/mle/x",
+    "touch /srv/mle/workshop", "mkdir -p /srv/mle/work/../data", "chmod -R 777 /", "chown root /etc",
+    "truncate -s 0 /srv/mle/data/train.csv", "cat <<EOF > /etc/x\nhi\nEOF", "cat <<A <<B\nA\nB\nrm -rf /",
+]  # fmt: skip
+ORDINARY = [
+    "python train.py --epochs 5 > log.txt 2>&1", "ls -la /srv/mle/data | head -5", "cat /etc/os-release", "",
+    "rm -rf build ./tmp/* && mkdir -p out/a && touch out/a/b", "for f in a b; do rm $f; done", "dd of=x count=0",
+    "cp /srv/mle/data/train.csv ./train.csv", "echo 'rm -rf /' > notes.txt", "X=out.txt; echo 1 > $X",
+    "grep -rn 'dd if=' . ; echo \"mkfs is dangerous\"", "[ -f x ] && echo yes",
+    "python - <<'EOF'\nimport os\nprint('rm -rf / is > /etc/passwd')\nrm -rf /\nEOF", "echo it's unbalanced",
+    "cat > script.py <<'EOF'\nx = 3 > 2\nopen('/etc/passwd')\nEOF\npython script.py",
+    "cat <<A <<-'B' | sort\nA\nrm -rf /\n  B\nls", "python -c \"print(1 if 2 > 1 else 0)\"",
+    "tar -czf model.tar.gz model/", "bash -o pipefail -c 'python x.py | tee log.txt'",
+    "nvidia-smi >/dev/null 2>&1 || true",
+]  # fmt: skip
 
 
 @pytest.mark.req("REQ-OR-033")
 @pytest.mark.parametrize(
-    "line",
-    [
-        "rm -rf /", "rm -fr /", "rm -r -f /*", "rm --recursive --force -- /", "sudo rm -rf /", "/bin/rm  -rf\t/home",
-        "ls; rm -rf /", "true && rm -rf ~", "(rm -rf $HOME)", "rm -rf ..", "rm -rf '/'", "r\"m\" -rf /", "r\\m -rf /",
-        "if true; then rm -rf /; fi", "for f in a; do rm -rf /; done", "A=1 nohup rm -rf /", "x\nrm -rf /",
-        "rm \\\n -rf /",
-        "sh -c 'rm -rf /'", "sudo bash -lc \"echo; rm -rf /\"", "eval 'rm -rf /'",
-        "mkfs /dev/sda1", "sudo mkfs.ext4 -F /dev/vda", "/sbin/mkfs.xfs /dev/sdb",
-        "dd if=/dev/zero of=x bs=1M", "dd bs=1 if=a", "dd of=/dev/sda",
-        ":(){ :|:& };:", ":() { : | : & } ; :", "function f { f | f & }; f", "bomb(){ bomb|bomb& };bomb",
-        "echo x > /etc/passwd", "echo x>>/tmp/x", "cmd &> ../x", "cmd 2> ~/.bashrc", "cat <in >| $HOME/.profile",
-        "a | tee /tmp/x", "cp a /tmp/x", "mv a /srv/mle/data", "mv /srv/mle/data/train.csv .", "ln -s a /srv/mle/x",
-        "touch /srv/mle/workshop", "mkdir -p /srv/mle/work/../data", "chmod -R 777 /", "chown root /etc",
-        "truncate -s 0 /srv/mle/data/train.csv", "cat <<EOF > /etc/x\nhi\nEOF", "cat <<A <<B\nA\nB\nrm -rf /",
-    ],
-)  # fmt: skip
-def test_the_listed_commands_and_writing_outside_are_refused(line: str) -> None:
-    assert guard.check_command(line) is not None
-
-
-@pytest.mark.req("REQ-OR-033")
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python train.py --epochs 5 > log.txt 2>&1", "ls -la /srv/mle/data | head -5", "cat /etc/os-release", "",
-        "rm -rf build ./tmp/* && mkdir -p out/a && touch out/a/b", "for f in a b; do rm $f; done", "dd of=x count=0",
-        "cp /srv/mle/data/train.csv ./train.csv", "echo 'rm -rf /' > notes.txt", "X=out.txt; echo 1 > $X",
-        "grep -rn 'dd if=' . ; echo \"mkfs is dangerous\"", "[ -f x ] && echo yes",
-        "python - <<'EOF'\nimport os\nprint('rm -rf / is > /etc/passwd')\nrm -rf /\nEOF", "echo it's unbalanced",
-        "cat > script.py <<'EOF'\nx = 3 > 2\nopen('/etc/passwd')\nEOF\npython script.py",
-        "cat <<A <<-'B' | sort\nA\nrm -rf /\n  B\nls", "python -c \"print(1 if 2 > 1 else 0)\"",
-        "tar -czf model.tar.gz model/", "bash -o pipefail -c 'python x.py | tee log.txt'",
-        "nvidia-smi >/dev/null 2>&1 || true",
-    ],
-)  # fmt: skip
-def test_ordinary_work_is_let_through(line: str) -> None:
-    assert guard.check_command(line) is None
+    ("line", "refused"), [*((line, True) for line in REFUSED), *((line, False) for line in ORDINARY)]
+)
+def test_the_listed_commands_and_writing_outside_are_refused_and_ordinary_work_is_not(line: str, refused: bool) -> None:
+    assert (guard.check_command(line) is not None) is refused
 
 
 @pytest.mark.req("REQ-OR-033")
