@@ -322,6 +322,8 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
     """A final script may train on everything: what it prints was not measured on unseen rows."""
     failing = Submitting(exit_code=1)
     with open_run(CONFIG, Submitting()) as run:
+        await ex.execute_in_run(submitting(0.8, ""))
+        assert finished(run)[-1].result.submission is None, "it is empty"
         await ex.execute_in_run(submitting(0.9, "id,wrong\n1,1\n"))
         assert (best_score(run), kept_submission(run)) == (0.9, None)
         await ex.execute_in_run(submitting(0.5))

@@ -333,6 +333,11 @@ def test_a_reply_counts_once_by_its_last_word_and_one_that_broke_off_as_far_as_i
         streamed(meter, input_tokens=2000, output_tokens=300, events=events)
         assert Tariff().cost(meter, MODEL) == pytest.approx(3000 * 3e-6 + (500 + written) * 15e-6)
         assert meter.broken_off == (events is not None)
+    meter = Meter()
+    meter.stream({"type": "message_start", "message": {"id": "1", "model": MODEL, "usage": {"input_tokens": 10}}}, "a")
+    for parent, name in (("a", "text"), ("a", "partial_json"), ("a", "thinking"), ("a", "other"), ("b", "text")):
+        meter.stream({"type": "content_block_delta", "delta": {name: "x" * 35}}, parent)
+    assert Tariff().cost(meter, MODEL) == pytest.approx(10 * 3e-6 + 105 / CHARACTERS_PER_TOKEN * 15e-6)
 
 
 def test_the_price_is_the_user_s_or_the_list_s_or_an_estimate_with_a_warning_and_the_cli_s_own_words_are_free() -> None:
@@ -349,7 +354,8 @@ def test_the_price_is_the_user_s_or_the_list_s_or_an_estimate_with_a_warning_and
     streamed(meter, model="mystery-1", input_tokens=1000, output_tokens=100)
     charged = Tariff(warnings.append).cost(meter, "mystery")
     assert charged == pytest.approx(1000 * 4e-6 + 100 * 20e-6), "what the CLI takes for such names"
-    assert "'mystery-1'" in warnings[0] and "CLI" in warnings[0]
+    how = "what calls that break off have cost is estimated at the price that the CLI takes for such names"
+    assert warnings == [f"the price of 'mystery-1' is not known: {how}"]
 
 
 def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
