@@ -6,22 +6,25 @@ Limits, full disks, outages, signals and requests; what else may fail is in `tes
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from mle_star.cli.run import _spent_limits
-from mle_star.errors import AgentError, ConfigError, PipelineError, PipelineTimeoutError, RunInterrupted
-from mle_star.models import ExecutionRawResult
+from mle_star.errors import AgentError, BudgetExceeded, ConfigError, PipelineError, PipelineTimeoutError, RunInterrupted
+from mle_star.models import ExecutionRawResult, StopReason
 from mle_star.orchestrator import PipelineState
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import RunFolder, is_running, last_config, request_finish
 from mle_star.safety import LEAK_REPLACED
+from mle_star.search.control import Stop, stop_of
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import (
     ALL_PHASES,
@@ -50,6 +53,25 @@ from tests.pipeline.mind import (
 )
 
 pytestmark = pytest.mark.long
+
+
+def test_each_stop_says_what_it_was_and_how_the_run_continues() -> None:
+    spent = [BudgetExceeded(limit=limit, used=2, allowed=1) for limit in ("time", "money", "turns")]
+    full = [OSError(number, "no room") for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)]
+    stops = [stop_of(error) for error in (*spent, *full, ValueError())]
+    assert [stop and (stop.reason, stop.detail) for stop in stops] == [
+        ("time", "time spent: 2 of 1"), ("money", "money spent: 2 of 1"), None,
+        *(("disk", f"[Errno {number}] no room") for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)), None, None,
+    ]  # fmt: skip
+    assert [Stop(why, "so").explain(Path("a")) for why in get_args(StopReason)] == [
+        "stopped by the time limit (so); `mle-star resume a --time-limit LIMIT` continues with more time",
+        "stopped by the money limit (so); `mle-star resume a --max-budget USD` continues with more money",
+        "stopped by a full disk (so); free some space, then `mle-star resume a` continues",
+        "stopped by a journal that cannot be written (so); make a writable, then `mle-star resume a` continues",
+        "stopped by an outage (so); when the model can be reached again, `mle-star resume a` continues",
+        "stopped by request (so); `mle-star resume a` continues",
+    ]
+    assert Stop("request").explain(Path("a")) == "stopped by request; `mle-star resume a` continues"
 
 
 def full_disk(runs: int) -> LevelExecutor:
