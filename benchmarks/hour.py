@@ -37,16 +37,9 @@ sys.path.insert(0, str(ROOT))
 from tests.pipeline.clock import PatientLoop  # noqa: E402
 from tests.pipeline.mind import Answer, Mind, MindAgents, fenced, levels, model_of  # noqa: E402
 
+from mle_star.config import load_config  # noqa: E402
 from mle_star.errors import PipelineError  # noqa: E402
-from mle_star.models import (  # noqa: E402
-    AgentConfig,
-    DataModality,
-    ExecutionRawResult,
-    MetricDirection,
-    PipelineConfig,
-    TaskDescription,
-    TaskType,
-)
+from mle_star.models import AgentConfig, DataModality, ExecutionRawResult, MetricDirection, TaskDescription, TaskType  # noqa: E402
 from mle_star.orchestrator import run_pipeline  # noqa: E402
 from mle_star.run.context import ScriptRequest  # noqa: E402
 from mle_star.run.events import AgentFinished, AgentReply, ScriptFinished  # noqa: E402
@@ -166,7 +159,10 @@ class HourMind(Mind):
 
     def answer_coder(self, prompt: str) -> Answer:
         """The block after a change."""
-        key = re.findall(r"idea (\d+)", prompt)[-1], re.findall(r"^# asked on (.*)$", prompt, re.MULTILINE)
+        key = (
+            re.findall(r"^# Plan\n\n```text\n.*idea (\d+)", prompt, re.MULTILINE)[-1],
+            re.findall(r"^# asked on (.*)$", prompt, re.MULTILINE),
+        )
         lines = self.new(self.change(min(levels(prompt)), key), 1.0, f"idea {key}").splitlines()
         return fenced("\n".join(line for line in lines if re.match("seconds|level|raise", line)))
 
@@ -178,7 +174,7 @@ class HourMind(Mind):
         """Somewhat better than the best of them; it takes as long as all together."""
         idea = re.findall(r"idea (\d+)", prompt)[-1]
         level = FLOOR + (min(levels(prompt)) - FLOOR) * (1 - self.cell.draw("ensemble", idea).uniform(0.0, 0.15))
-        return fenced(self.new(level, len(set(levels(prompt))), f"ensemble {idea}"))
+        return fenced(self.new(level, prompt.count("Python Solution\n"), f"ensemble {idea}"))
 
     def answer_test(self, prompt: str) -> Answer:
         """The same, for the submission."""
@@ -296,7 +292,8 @@ async def our_hour(cell: Cell, folder: Path, task: TaskDescription, **settings: 
     """A run with the settings as they come."""
     machine, lanes = Machine(cell), min(cell.cores, 2)
     agents = HourAgents(HourMind(cell=cell), delay=cell.call_seconds, paths_alike=True)
-    config = PipelineConfig(time_limit_seconds=cell.limit, seed=cell.seed, **settings)
+    known = {"time_limit_seconds": cell.limit, "seed": cell.seed, "max_concurrent_scripts": lanes}
+    config = load_config({**known, **settings}, environ={})
     try:
         result = await run_pipeline(
             task, config, agents=agents, executor=HourExecutor(machine), run_dir=folder, console=False
@@ -369,11 +366,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two cores and one seed alone")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cores", type=int, nargs="*", default=CORES)
     parser.add_argument("--limit", type=int, default=3600)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the run")
     options = parser.parse_args()
     settings = {name: yaml.safe_load(value) for name, _, value in (one.partition("=") for one in options.set)}
-    cores = (2,) if options.quick else CORES
+    cores = (2,) if options.quick else options.cores
     seeds = range(1 if options.quick else options.seeds)
     behind, ratios, shares, cuts = [], [], [], []
     print("cores script  call | ours: scored   loss calls lanes   cut wasted | chain: scored   loss calls lanes")

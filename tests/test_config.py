@@ -27,12 +27,13 @@ ROLES = {
     AgentType.planner: RoleSettings(model="opus", effort="high"),
     AgentType.summarize: RoleSettings(thinking="disabled"),
 }
+WHILE_TIME_LASTS = {"more_steps": True, "leakage_checks": "promising"}
 SHARES = {"phase1": 0.2, "phase2": 0.5, "phase3": 0.2, "finalization": 0.1}
 SAMPLES: dict[str, tuple[str, Any]] = {
     **dict.fromkeys(PipelineConfig.model_fields, ("7", 7)),  # most are whole numbers
     **{name: (text, text) for name, text in (words.split("=") for words in TEXTS.split())},
     **dict.fromkeys(("shared_data", "allow_network", "allow_outside_links"), ("yes", True)),
-    **dict.fromkeys(("require_sandbox", "task_in_prompts", "letter"), ("on", True)),
+    **dict.fromkeys(("require_sandbox", "task_in_prompts", "letter", "more_steps"), ("on", True)),
     "use_cache": ("0", False),
     "prefer_best_input": ("false", False),
     "score_views": ("2", 2),
@@ -53,7 +54,8 @@ def test_every_setting_can_be_given_on_its_own_by_variable_and_by_assignment(nam
     text, value = SAMPLES[name]
     from_variable = load_config(environ={f"MLE_STAR_{name.upper()}": text})
     from_assignment = load_config(parse_assignments([f"{name}={text}"]), environ={})
-    assert from_variable == from_assignment == PipelineConfig(**{name: value})
+    follows = WHILE_TIME_LASTS if name == "time_limit_seconds" else {}
+    assert from_variable == from_assignment == PipelineConfig(**{name: value, **follows})
     assert getattr(from_variable, name) == value != getattr(PipelineConfig(), name)
 
 
@@ -76,9 +78,36 @@ def test_every_setting_can_be_given_on_its_own_by_variable_and_by_assignment(nam
 def test_the_environment_replaces_only_defaults(chosen: dict[str, Any], environ: str, expected: dict[str, Any]) -> None:
     variables = {f"MLE_STAR_{name}": text for name, text in (pair.split("=") for pair in environ.split())}
     config = PipelineConfig(**chosen)
-    for found in (effective_config(config, variables), load_config(chosen, environ={**variables, "SEED": "9"})):
-        assert found == PipelineConfig(**expected) and found.model_fields_set == set(expected)
+    found = effective_config(config, variables)
+    assert found == PipelineConfig(**expected) and found.model_fields_set == set(expected)
     assert config == PipelineConfig(**chosen)
+    follows = WHILE_TIME_LASTS if "time_limit_seconds" in expected else {}
+    found = load_config(chosen, environ={**variables, "SEED": "9"})
+    assert found == PipelineConfig(**expected, **follows) and found.model_fields_set == {*expected, *follows}
+
+
+@pytest.mark.parametrize(
+    ("said", "base", "goes_on"),
+    [
+        ({"time_limit_seconds": 60}, {}, True),
+        ({"time_limit_seconds": 60, "preset": "best"}, {}, True),
+        ({"time_limit_seconds": 60, "preset": "letter"}, {}, False),
+        ({"time_limit_seconds": 60, "model": "offline"}, {}, False),
+        ({"time_limit_seconds": 60, "outer_loop_steps": 4}, {}, False),
+        ({"time_limit_seconds": 60, "more_steps": False}, {}, False),
+        ({}, {"time_limit_seconds": 60}, False),  # as it was
+        ({"time_limit_seconds": 60}, {"model": "offline"}, False),
+        ({"time_limit_seconds": 60}, {"outer_loop_steps": 3}, False),
+        ({"seed": 1}, {"more_steps": True}, True),
+        ({"outer_loop_steps": 6}, {"more_steps": True}, False),
+    ],
+)
+def test_where_a_time_limit_is_given_and_t_is_not_a_run_goes_on(
+    said: dict[str, Any], base: dict[str, Any], goes_on: bool
+) -> None:
+    config = load_config(said, environ={}, base=PipelineConfig(**base) if base else None)
+    assert config.more_steps is goes_on
+    assert (config.leakage_checks == "promising") is (goes_on and not base)
 
 
 def test_a_preset_yields_to_the_environment_that_to_the_file_and_that_to_arguments(

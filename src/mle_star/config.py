@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from mle_star.data.place import StrictLoader, read_mapping
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PhaseTimeBudget, PipelineConfig
-from mle_star.models.enums import PHASES
+from mle_star.models.enums import PHASES, traits_of
 from mle_star.models.texts import did_you_mean, printable
 
 PREFIX = "MLE_STAR_"
@@ -47,7 +47,8 @@ def load_config(
     written = {} if file is None else read_mapping(file)
     in_file = {_known(name, where=str(file)): (f"{file}: {name}", value) for name, value in written.items()}
     inherited = {} if base is None else _inherited(base, (given, in_file))
-    return _settled(given, in_file, inherited, _from_environment(environ))
+    variables = _from_environment(environ)
+    return _settled(given, in_file, inherited, variables, _while_time_lasts((variables, in_file, given), inherited))
 
 
 def effective_config(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> PipelineConfig:
@@ -154,11 +155,27 @@ def _inherited(base: PipelineConfig, above: Iterable[Layer]) -> Layer:
     own = {name: value for name, value in had.items() if value != usual.get(name)}
     own["agents"] = {name: role for name, role in had["agents"].items() if role != usual["agents"].get(name)}
     own |= {"preset": base.preset, "model": base.model}
+    if any("outer_loop_steps" in layer for layer in above):
+        own.pop("more_steps", None)
     new = next((layer["preset"][1] for layer in above if "preset" in layer), base.preset)
     if new != base.preset:
         sizes = {name for key, preset in PRESETS.items() if key in ("quick", "good", "best", new) for name in preset}
         own = {name: value for name, value in own.items() if name not in sizes - {"agents"}}
     return {name: (f"the earlier run: {name}", value) for name, value in own.items()}
+
+
+def _while_time_lasts(said: Iterable[Layer], inherited: Layer) -> Layer:
+    """What follows where a time limit is said anew, and nothing of T: the search goes on until then.
+
+    Not without a key, as the embedded engineer's ideas end; nor with a preset that is small, or the specification's.
+    """
+    new = {name: value for layer in said for name, (_, value) in layer.items()}
+    known = {**{name: value for name, (_, value) in inherited.items()}, **new}
+    is_fixed = {"outer_loop_steps", "more_steps"} & {*known} or known.get("preset") in ("quick", "letter")
+    if "time_limit_seconds" not in new or is_fixed or traits_of(str(known.get("model"))).is_embedded:
+        return {}
+    values = {"more_steps": True, "leakage_checks": "promising"}
+    return {name: (f"time_limit_seconds: {name}", value) for name, value in values.items()}
 
 
 def _from_text(name: str, text: str) -> Any:

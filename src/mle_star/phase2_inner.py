@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,13 @@ from typing import Any
 from mle_star import models
 from mle_star.method.codeblocks import block_in, replacement
 from mle_star.models.texts import digest_of
-from mle_star.run.context import current_run, scope
+from mle_star.prompts import RUNNING
+from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
 from mle_star.run.events import PLANNER_FAILED, SKIPPED, RefinementTried
 from mle_star.run.log_lines import yes_no
 from mle_star.run.reached import attempt_of, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
-from mle_star.run.timing import in_phase_time, stops_before
+from mle_star.run.timing import calls_take_long, in_phase_time, stops_before
 from mle_star.safety import check_and_evaluate, check_winner, checks_later
 
 logger = logging.getLogger(__name__)
@@ -41,15 +43,20 @@ async def run_phase2_inner_loop(
     run, loop = current_run(), _Loop(code_block, solution, tried, solution, best_score)
     words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
     logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
-    for k in range(config.inner_loop_steps):
-        if stops_before(run, calls=2 if k == 0 else 3):
-            break
-        with scope(f"k-{k}"), in_phase_time(run):
-            plan, new_block, candidate = await _write(loop, initial_plan if k == 0 else None)
-            evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
-            _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
-        if len(loop.attempts) <= k:
-            break
+    try:
+        for k in range(config.inner_loop_steps):
+            if stops_before(run, calls=2 if k == 0 else 3):
+                break
+            with scope(f"k-{k}"), in_phase_time(run):
+                plan = initial_plan if k == 0 else await (loop.ahead or _plan(loop))  # p_k
+                loop.ahead = _plan_ahead(run, loop, plan, k + 1)
+                new_block, candidate = await _write(loop, plan)
+                evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
+                _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
+            if len(loop.attempts) <= k:
+                break
+    finally:
+        await cancel_all([loop.ahead] if loop.ahead else [])
     if checks_later(config):
         floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
         with scope("check"):
@@ -83,6 +90,8 @@ class _Loop:
     attempts: dict[int, RefinementTried] = field(default_factory=dict)
     scripts: dict[int, models.SolutionScript] = field(default_factory=dict)
     """By attempt, the scripts that have a score."""
+    ahead: asyncio.Task[str | None] | None = None
+    """The next plan, where it is made while the attempt before it runs."""
 
     @property
     def surroundings(self) -> dict[str, Any]:
@@ -141,23 +150,45 @@ def _record(loop: _Loop, k: int, **outcome: Any) -> None:
 # --- the parts of an attempt -------------------------------------------------------------------------------
 
 
-async def _write(loop: _Loop, first_plan: str | None) -> tuple[str | None, str | None, models.SolutionScript | None]:
-    """Plan, new block and script of an attempt; None from the part on that failed."""
-    block, plan, new_block, known = loop.block.content, first_plan, None, loop.surroundings
+async def _plan(loop: _Loop, running: str | None = None) -> str | None:
+    """The next plan, in the light of all attempts, and of the plan that is `running`; None when none came."""
     before = loop.attempts.values()
     plans, scores = [attempt.plan for attempt in before], [attempt.score for attempt in before]
+    if running is not None:
+        plans, scores = [*plans, running], [*scores, RUNNING]
     try:
-        if plan is None:
-            plan = await invoke_planner(block, plans, scores, tried=loop.tried, **known)  # p_k
+        return await invoke_planner(loop.block.content, plans, scores, tried=loop.tried, **loop.surroundings)
+    except ValueError as error:  # an extractor may choose a blank block
+        logger.warning("%s: attempt failed: %s", current_run().place, error)
+        return None
+
+
+def _plan_ahead(run: RunContext, loop: _Loop, plan: str | None, k: int) -> asyncio.Task[str | None] | None:
+    """Plan attempt `k` while the one before it is written and runs, where calls take long and the time is limited."""
+    wanted = plan is not None and k < run.config.inner_loop_steps and run.config.more_steps
+    if not wanted or not run.decide("plan-ahead", lambda: calls_take_long(run), reopen=True):
+        return None
+
+    async def planned() -> str | None:
+        with enter_run(run), scope(f"k-{k}"):
+            return await _plan(loop, running=plan)
+
+    return asyncio.create_task(planned())
+
+
+async def _write(loop: _Loop, plan: str | None) -> tuple[str | None, models.SolutionScript | None]:
+    """New block and script of an attempt; None from the part on that failed."""
+    block, new_block = loop.block.content, None
+    try:
         if plan is not None:
-            new_block = await invoke_coder(block, plan, **known)  # c_t^k
+            new_block = await invoke_coder(block, plan, **loop.surroundings)  # c_t^k
         if new_block is not None:
             texts = replacement(loop.start.content, block, new_block, first=current_run().config.letter)
             unchecked = {"phase": models.SolutionPhase.refined, "leaking": False}  # no check has seen it yet
-            return plan, new_block, loop.start.replace_block(*texts).model_copy(update=unchecked)  # s_t^k, from s_t
+            return new_block, loop.start.replace_block(*texts).model_copy(update=unchecked)  # s_t^k, from s_t
     except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
         logger.warning("%s: attempt failed: %s", current_run().place, error)
-    return plan, new_block, None
+    return new_block, None
 
 
 # --- the two agents --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import locate_block
@@ -52,13 +53,17 @@ async def run_phase2_outer_loop(
     """Refine a solution in T steps, each on the block that an ablation study points at.
 
     There are exactly T steps, skipped ones included, unless the run is told to finish: then the steps that were begun,
-    and no more. To the letter the rest is in the history as skipped.
+    and no more. To the letter the rest is in the history as skipped. With `more_steps` others follow while the time
+    lasts, as long as they bring scripts that are new.
     """
     run, started = current_run(), time.monotonic()
     place = "".join(f"{part}/" for part in run.parts)
     best = initial_solution.model_copy(update={"score": initial_score})
-    for t in range(config.outer_loop_steps):
+    for t in count() if config.more_steps else range(config.outer_loop_steps):
         if stops_before(run, calls=3):
+            break
+        new = [one for one in run.reached.ran(f"{place}t-{t - 1}/") if one.score is not None and not one.result.cached]
+        if t >= config.outer_loop_steps and not new:
             break
         with scope(f"t-{t}"):
             best = await _outer_step(t, best, path_history(place), task, config)

@@ -23,7 +23,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.budget import Budget, Spent
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
-from mle_star.run.timing import FIRST_SECONDS, keep_time_to_rerun, limit_in_run, share_in_run, suggested_seconds
+from mle_star.run.timing import FIRST_SECONDS, limit_in_run, plan_time, share_in_run, suggested_seconds
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
 from tests.ledgers import best_score, ran, script_finished
 from tests.ledgers import kept as kept_submission
@@ -484,7 +484,7 @@ def test_scripts_that_watch_the_clock_leave_more_for_the_last(open_run: OpenRun,
         run.record(
             script_finished(step="phase1/a", digest="", script=script, seconds=7.0, score=0.5, isolation=m.Isolation())
         )
-        keep_time_to_rerun(run, "phase3")
+        plan_time(run, "phase3")
         assert run.budget.rerun_seconds == kept
 
 

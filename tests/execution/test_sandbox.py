@@ -405,9 +405,10 @@ def test_only_names_of_the_allow_list_reach_a_script(allowed: bool, monkeypatch:
 @pytest.mark.parametrize(
     ("gpus", "settings", "slots", "seen"),
     [
-        ("0123", {"num_parallel_solutions": 2}, 2, [["0", "2"], ["1", "3"]]),
-        ("0", {"num_parallel_solutions": 2}, 1, [None]),
-        ("", {"num_parallel_solutions": 2}, 2, [None, None]),
+        ("0123", {"max_concurrent_scripts": 2}, 2, [["0", "2"], ["1", "3"]]),
+        ("0", {"max_concurrent_scripts": 2}, 1, [None]),
+        ("", {"max_concurrent_scripts": 2}, 2, [None, None]),
+        ("", {"num_parallel_solutions": 99}, usable_cores(), [None] * usable_cores()),
         ("01", {"max_concurrent_scripts": 4, "script_gpus": 1.0}, 2, [["0"], ["1"]]),
         ("01", {"max_concurrent_scripts": 4, "script_gpus": 0.5}, 4, [["0"], ["0"], ["1"], ["1"]]),
         ("01", {"max_concurrent_scripts": 4, "script_gpus": 2.0}, 1, [["0", "1"]]),

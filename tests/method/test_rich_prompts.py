@@ -139,6 +139,11 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
     ))  # fmt: skip
     if places == PHASE1:
         return
+    step, digest = "phase2/path-0/t-0/k-0", digest_of(OTHER)
+    tell(ev.RefinementTried(
+        step=step, path=0, t=0, k=0, plan="Take the logarithm\nof the area.", before="a", accepted=True,
+        after='X["area"] = np.log(X["area"])', score=20.4, best_score=20.4, digest=digest,
+    ))  # fmt: skip
     tell(ev.AblationFinished(step="phase2/path-1/t-0/study", path=1, t=0, solution_score=21.5, analysis=ANALYSIS))
     for t, plan in enumerate(("Scale the areas.", "Bin the areas.")):
         step = f"phase2/path-1/t-{t}/k-0"

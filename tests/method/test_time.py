@@ -18,16 +18,17 @@ from mle_star.run import events as ev
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
-from mle_star.run.timing import keep_time_to_rerun, seconds_for, study_fits
+from mle_star.run.timing import plan_time, seconds_for, study_fits
 from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, script, solution
+from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, part, plans, script, solution
 from .test_phase1 import TIMES, candidates
 
 CALL, SHARE = 10.0, 100.0
+TEXTS = {"digest": "d", "prompt": "", "text": ""}
 THREE = [script(0.5, note="m0"), script(0.6, note="m1"), script(0.4, note="m2")]
 
 
@@ -64,6 +65,13 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
     with timed(quick_path / "outer", left=90) as run:
         result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, settings(T=3))
         assert run.agents.log == [] and result.best_score == 0.5
+    for ideas, steps in ((9, 7), (2, 3), (0, 2)):  # while there is time, and what is written is new
+        changes: dict[str, Any] = {"leakage_checks": "promising", "T": 1, "K": 1, "more_steps": True}
+        with timed(quick_path / f"more-{ideas}", left=850, **changes) as run:
+            run.agents.reply("extractor", *[plans((part(t), f"plan {t}")) for t in range(9)])
+            run.agents.reply("coder", *[fenced(f"part_{t} = {int(t < ideas)}") for t in range(9)])
+            result = await run_phase2_outer_loop(base_solution(blocks=9), 0.5, run.task, run.config)
+            assert len(result.step_history) == steps
     with timed(quick_path / "ensemble", left=350) as run, scope("phase3"):
         run.agents.reply("ensembler", *[fenced(script(0.8, note=str(r))) for r in range(4)])
         await run_phase3(INPUTS, run.task, settings(R=4))
@@ -71,6 +79,21 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
     with timed(quick_path / "letter", left=90, preset="letter", K=1) as run:
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
         assert run.agents.names[0] == "coder", "to the letter the loop tries"
+
+
+@pytest.mark.parametrize(("seconds", "ahead"), [(2.0, 3), (35.0, 0)])
+async def test_where_calls_take_long_the_next_plan_is_made_meanwhile(
+    quick_path: Path, seconds: float, ahead: int
+) -> None:
+    """The first plan came from the extractor, and nobody plans beyond the last attempt."""
+    with timed(quick_path, left=5000, seconds=seconds, K=4, more_steps=True) as run:
+        run.context.record(ev.AgentFinished(agent="init", step="phase1/init", seconds=CALL, **TEXTS))
+        run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(4)])
+        result = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
+        prompts = [call.prompt for call in run.agents.log if call.name == "planner"]
+        running = [prompt.count("## Score: not known yet: it is running now") for prompt in prompts]
+        assert running == [1] * ahead + [0] * (3 - ahead) and result.best_score == 0.73
+        assert [prompt.count("## Plan: ") for prompt in prompts] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("left", "runs"), [(99.0, 0), (101.0, 1)])
@@ -131,18 +154,29 @@ def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(qui
         measured = [place.solution_seconds]  # a fork knows of an ensemble of the run that it came from
         ran(place, 0.4, 30.0)
         assert [*measured, place.solution_seconds] == [None, 30]
-        keep_time_to_rerun(run.context, "phase2")
-        run.context.budget.has_ensembles = False
-        keep_time_to_rerun(run.context, "phase3")
-        assert not run.context.budget.has_ensembles
+        plan_time(run.context, "phase2")
+        run.context.budget.ensemble_limit = 0.0
+        plan_time(run.context, "phase3")
+        assert run.context.budget.ensemble_limit == 0.0
 
 
-@pytest.mark.parametrize(("takes", "share"), [(10.0, 6.5 / 8), (1000.0, 1.0)])
-def test_with_no_scored_ensemble_phase_2_has_the_time_of_phase_3(quick_path: Path, takes: float, share: float) -> None:
-    with timed(quick_path, left=10_000, seconds=takes) as run:
-        keep_time_to_rerun(run.context, "phase2")
-        seconds = run.context.budget.open_phase("phase2")
-        assert seconds == pytest.approx(9000 * share, rel=0.01)
+@pytest.mark.parametrize(
+    ("more", "takes", "has"),
+    [
+        (False, 10.0, 9000 * 6.5 / 8),
+        (False, 1000.0, 9000.0),
+        (
+            True,
+            10.0,
+            10_000 - 37.5 - 1.2 * 5 * (2 * 10),
+        ),  # the rest is for three runs of a slower solution, and R rounds
+        (True, 1000.0, 9000.0),
+    ],
+)
+def test_phase_2_has_what_later_phases_cannot_use(quick_path: Path, more: bool, takes: float, has: float) -> None:
+    with timed(quick_path, left=10_000, seconds=takes, more_steps=more, R=5) as run:
+        plan_time(run.context, "phase2")
+        assert run.context.budget.open_phase("phase2") == pytest.approx(has, abs=1)
 
 
 @contextmanager

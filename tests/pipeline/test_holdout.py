@@ -87,7 +87,7 @@ async def scored(
     return await quick(config, agents=agents or liars(), executor=executor or answering(), **options)
 
 
-CHANGES = ("scoring", "score_views", "briefing", "subsample_limit")
+CHANGES = ("more_steps", "scoring", "score_views", "briefing", "subsample_limit")
 ONE: dict[str, Any] = {"M": 1, "L": 1}
 
 
@@ -184,6 +184,14 @@ async def test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time
     assert notices == [
         "which columns matter is not measured: one more run of the solution takes more than 5% of the time so far"
     ]
+
+
+async def test_where_time_is_short_a_script_that_is_behind_on_the_first_view_runs_on_no_other(quick: QuickRun) -> None:
+    result = await scored(quick, agents=erring(0.3, 0.05, 0.2, changed="init"), M=3, more_steps=True, L=1)
+    finished = [e.result for e in quick.events(ev.ScriptFinished) if e.result.measure is not None]
+    views = {len(one.answers): one.measure for one in finished}
+    assert noise_of(result) == 0.05 and len(views) == 2 and {*views} == {1, 5}
+    assert views[1] is not None and views[1].estimated and views[5] is not None and not views[5].estimated
 
 
 async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task: TaskDescription) -> None:

@@ -250,7 +250,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         "data": task.data_dir,
         "model": c.model,
         "plan": f"{plural(c.num_retrieved_models, 'model')}, {plural(c.num_parallel_solutions, 'path')} of "
-        f"{c.outer_loop_steps} x {c.inner_loop_steps} refinements, "
+        f"{c.outer_loop_steps} x {c.inner_loop_steps} refinements{', more while the time lasts' * c.more_steps}, "
         f"{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{money}, {limit}",

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from mle_star.errors import ConfigError
-from mle_star.execution.environment import concurrent_scripts, detect_gpu_info
+from mle_star.execution.environment import concurrent_scripts, detect_gpu_info, usable_cores
 from mle_star.models import Isolation, PipelineConfig
 from mle_star.run.context import Executor, RunContext
 from mle_star.run.events import Notice
@@ -150,8 +150,10 @@ def gpus_for_slot(gpus: list[str], slot: int, config: PipelineConfig) -> list[st
 
 
 def script_slots(gpus: list[str], config: PipelineConfig) -> int:
-    """How many scripts may really run at once: as many as the GPUs have room for."""
+    """How many scripts may really run at once: as many as the cores and GPUs have room for."""
     wanted, share = concurrent_scripts(config), config.script_gpus
+    if config.max_concurrent_scripts is None:
+        wanted = min(wanted, usable_cores())
     if share is not None and gpus:
         return max(1, min(wanted, int(len(gpus) / share))) if share else wanted
     return 1 if 0 < len(gpus) < wanted else wanted

@@ -154,8 +154,9 @@ async def _examine(job: _Job) -> EvaluationResult:
         result = await _run(job, scoring.final_data_of(run))
         return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
     result = await _on_view(job, holdout, 0)
-    affordable = int(share_in_run(run, limit_in_run(run)) / max(result.duration_seconds, 0.1))
-    result = await _on_more_views(job, holdout, range(1, min(affordable, len(holdout.views))), result)
+    if not run.config.more_steps or not scoring.scored_here(run):
+        affordable = int(share_in_run(run, limit_in_run(run)) / max(result.duration_seconds, 0.1))
+        result = await _on_more_views(job, holdout, range(1, min(affordable, len(holdout.views))), result)
     if result.is_error:
         return result
     missing = await asyncio.to_thread(scoring.views_to_catch_up, run, holdout, result.answers)

@@ -80,6 +80,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "scoring": "self_reported",
         "sample_first": "off",
         "leakage_checks": "all",
+        "more_steps": False,
         "use_cache": False,
         "task_in_prompts": True,
         "briefing": (),
@@ -118,6 +119,8 @@ class PipelineConfig(Frozen):
     """M: models to look up in Phase 1"""
     outer_loop_steps: Count = 4
     """T: rounds of ablation and block choice per path"""
+    more_steps: bool = False
+    """go on beyond T while the time lasts; on where a time limit is given and T is not"""
     inner_loop_steps: Count = 4
     """K: attempts on each block"""
     num_parallel_solutions: Count = 2

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -35,6 +36,8 @@ _STEADY_END = "{steady_end}\n\n"
 """In a template: what stands above is the same in the calls to come."""
 
 FAILED_SCORE = "N/A (evaluation failed)"
+RUNNING, RUNNING_SCORE = math.nan, "not known yet: it is running now"
+"""The score of a plan that is being tried, and how it is told."""
 BLOCK_NOT_FOUND = (
     "The previously extracted code block was not found in the solution. "
     "Please extract the code block exactly as it appears in the script."
@@ -188,7 +191,7 @@ def format_plan_history(
     plans: Sequence[str], scores: Sequence[float | None], title: str = "Improvement plans you have tried"
 ) -> str:
     """The plans tried so far with their scores, in order; empty when there are none."""
-    shown = [FAILED_SCORE if score is None else str(score) for score in scores]
+    shown = [FAILED_SCORE if s is None else RUNNING_SCORE if math.isnan(s) else str(s) for s in scores]
     entries = [f"## Plan: {plan}\n## Score: {score}" for plan, score in zip(plans, shown, strict=True)]
     return "\n\n".join([f"# {title}", *entries]) if entries else ""
 

@@ -129,7 +129,7 @@ class Budget:
         self.finish_requested = False
         self.share_end, self.share_seconds = math.inf, math.inf
         self.rerun_seconds = 0.0
-        self.has_ensembles = True
+        self.ensemble_limit, self.final_limit = math.inf, math.inf
         self.phase: PhaseName | None = None
         self.shares = config.phase_time_budget or PhaseTimeBudget()
         self._letter = config.letter
@@ -175,15 +175,15 @@ class Budget:
         Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
         again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
         Phase 1 has nothing to fall back on: at `share_end` it continues with the candidates that have a score, but as
-        long as there is none it is cut off only where finalization's share begins. Phase 2 has the share of a Phase 3
-        in which no ensemble could be scored (`has_ensembles`).
+        long as there is none it is cut off only where finalization's share begins. Phase 2 has what Phase 3 cannot use
+        of its share (`ensemble_limit`).
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
         shares = [float(getattr(self.shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
         free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
-        if phase == "phase2" and not self.has_ensembles:
-            shares[-1] = 0.0
         seconds = free * shares[0] / sum(shares) if shares else free
+        if phase == "phase2":
+            seconds = max(seconds, free - self.ensemble_limit)
         self.phase = phase
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
@@ -210,7 +210,8 @@ class Budget:
     def spare_seconds(self) -> float:
         """Seconds until finalization's share of the whole time begins: when none are left, nothing else may begin."""
         rerun = min(self.rerun_seconds, MOST_RERUN * self.time_limit)  # which may take more than that share
-        return self.time_limit - max(self.shares.finalization * self.time_limit, rerun) - self.elapsed()
+        share = min(self.shares.finalization * self.time_limit, self.final_limit)
+        return self.time_limit - max(share, rerun) - self.elapsed()
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""

@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
+from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription, agent_config
 from mle_star.models.agents import AGENTS
 from mle_star.models.enums import PHASES, Sizes
 from mle_star.models.texts import plural
@@ -92,6 +92,8 @@ class Forecaster:
 
     def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> events.Forecast:
         """The whole run as it looks now."""
+        if self._config.more_steps and self._runtime:
+            self._fit_steps()
         ahead = self._planned - self._done
         left = Counter({step: n for step, n in ahead.items() if step[0] not in self._over})
         (calls, scripts), (done_calls, done_scripts) = _calls_and_scripts(left), _calls_and_scripts(self._done)
@@ -105,6 +107,16 @@ class Forecaster:
             seconds=self._time(left, repairs / max(scripts, 1), elapsed),
             basis=basis if self._done else "by settings and prices, before the first call",
         )
+
+    def _fit_steps(self) -> None:
+        """Count on as many outer steps as fit into the time of Phase 2, where more than T of them may come."""
+        config, shares = self._config, self._config.phase_time_budget or PhaseTimeBudget()
+        call, script = _mean(self._latency) or 0.0, _mean(self._runtime) or 0.0
+        takes = plan_seconds(config, call, script, left={"phase2": 1.0})
+        steps = round(config.outer_loop_steps * shares.phase2 * config.time_limit_seconds / max(takes, 1.0))
+        self._config = config.model_copy(update={"outer_loop_steps": max(steps, 1)})
+        refinements = {step: n for step, n in planned_steps(self._config).items() if step[0] == "phase2"}
+        self._planned = Counter({**self._planned, **refinements})
 
     def news(self, *, spent_usd: float, elapsed: float) -> events.Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""

@@ -27,9 +27,10 @@ MAX_SCRIPT = 12_000
 MAX_ANALYSIS = 1500
 MAX_PRINTED = 800
 MAX_REPAIRS = 8
+MAX_TRICK = 4000
 MAX_NOTES = 2000
-BORROW_AFTER = 2
-"""So many steps of a path without a gain, and it is shown the best of another."""
+BOLDER_AFTER = 2
+"""So many steps of a path without a gain, and a bolder plan is asked for."""
 
 MARK = "# >>> here stands the code block that is shown above <<<"
 EMPHASIS = (
@@ -208,17 +209,21 @@ def _emphasis(call: _Call) -> Slots:
     return {"number": str(path + 1), "count": str(paths), "emphasis": EMPHASIS[path % len(EMPHASIS)]}
 
 
-def _borrow(call: _Call) -> Slots:
-    """The best clean script of the first other path that has one, for a path that has gained nothing for a while."""
-    run, ledger = call.run, call.run.ledger
-    if run.path is None or steps_without_gain(ledger, run.path) < BORROW_AFTER:
+def _bolder(call: _Call) -> Slots:
+    """For a path that has gained nothing for a while."""
+    path = call.run.path
+    return {} if path is not None and steps_without_gain(call.run.ledger, path) >= BOLDER_AFTER else None
+
+
+def _elsewhere(call: _Call) -> Slots:
+    """The change that made the best solution of the run, if another path made it."""
+    best = call.run.ledger.best()
+    node = None if best is None or call.run.path is None else call.run.ledger.node_of(best.script)
+    event = None if node is None else node.event
+    if not isinstance(event, events.RefinementTried) or event.path == call.run.path:
         return None
-    others = [index for index in range(run.config.num_parallel_solutions) if index != run.path]
-    found = (ledger.best(f"phase2/path-{index}/") for index in others)
-    best = next((one for one in found if one is not None and not ledger.leaks(one.script)), None)
-    if best is None:
-        return None
-    return {"score": _score(best.score), "code": fenced(shorten(ledger.text(best.script), MAX_SCRIPT))}
+    code = fenced(shorten(event.after, MAX_TRICK))
+    return {"score": _score(event.score), "plan": _one_line(event.plan, MAX_PLAN), "code": code}
 
 
 _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
@@ -239,7 +244,8 @@ _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
     "families": ("families", lambda call: {}),
     "candidates": ("families", _candidates),
     "emphasis": ("emphasis", _emphasis),
-    "borrow": ("borrowing", _borrow),
+    "bolder": ("memory", _bolder),
+    "elsewhere": ("borrowing", _elsewhere),
 }
 """The sections in their order: the part of `briefing` or `diversity` that switches each, and what fills it."""
 

@@ -41,13 +41,19 @@ RERUN = 1.25
 """A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
 KEPT = 1.5
 """So many times what a script took is kept for that: the final selection comes before it."""
-GROWTH = 2.0
-"""A refined script may take so many times as long as a candidate."""
+GROWTH, LITTLE_GROWTH = 2.0, 1.25
+"""A refined script may take so many times as long as a candidate; the less where every minute is used."""
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""
-STUDY_RUNS, STUDY_SHARE = 3.0, 0.2
-"""A study takes about so many runs of the solution, and all studies of a path this share of the time of Phase 2."""
+STUDY_RUNS, STUDY_CALLS, STUDY_SHARE = 3.0, 2.0, 0.2
+"""A study takes about so many runs of the solution, and calls; all of a path this share of the time of Phase 2."""
+LONG_CALLS = 3.0
+"""A call takes long where so many of them take as long as a run of the solution."""
+ENSEMBLE_TIMES = 1.2
+"""Phase 3 takes no more of its share than so many times what its rounds should take ..."""
+LAST_RUNS, LAST_CALLS = 3.0, 6.0
+"""... and finalization no more than so many runs of a solution that became slower, and calls."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 LAST_SHARE = 0.8
@@ -173,6 +179,11 @@ def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
     return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.budget.remaining_seconds()
 
 
+def calls_take_long(run: RunContext) -> bool:
+    """Does waiting for calls cost so much that the next plan is better made before the last score is known?"""
+    return LONG_CALLS * run.ledger.call_seconds >= (run.solution_seconds or 0.0) and fits(run, calls=3, scripts=2)
+
+
 def stops_before(run: RunContext, *, calls: float) -> bool:
     """Should a loop end before an iteration of so many calls and a run? Asked only where there is more to do."""
     if run.decide("go-on", lambda: not run.budget.finalize_now and fits(run, calls=calls), reopen=True):
@@ -204,7 +215,8 @@ def study_fits(run: RunContext) -> bool:
     if not repair_fits(run, "ablation"):
         return False
     others = run.reached.ran("/".join((*run.parts[:-1], "")), studies=True)
-    spent, study = sum(one.seconds for one in others), seconds_for(run, scripts=STUDY_RUNS)
+    spent = sum(one.seconds for one in others) + seconds_for(run, calls=STUDY_CALLS * len(others))
+    study = seconds_for(run, calls=STUDY_CALLS, scripts=STUDY_RUNS)
     share = STUDY_SHARE * run.budget.shares.phase2 * run.budget.time_limit
     return run.config.letter or (spent + study <= share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
 
@@ -223,18 +235,25 @@ def too_late_for(run: RunContext, script: str) -> str:
 # --- what is kept for later --------------------------------------------------------------------------------
 
 
-def keep_time_to_rerun(run: RunContext, phase: PhaseName) -> None:
-    """Where scores come from hidden rows, what is submitted learns from all rows in the end: leave time for it.
+def plan_time(run: RunContext, phase: PhaseName) -> None:
+    """Before a phase begins: what later phases need of the time, so that the search has the rest.
 
-    And where no ensemble could be scored in the time of Phase 3, Phase 2 has that, too.
+    Where scores come from hidden rows, what is submitted learns from all rows in the end: time is kept for it. Phase 3
+    has no time where no ensemble could be scored in it.
     """
-    budget = run.budget
+    solutions, budget = run.ledger.ran(), run.budget
+    slowest = max((one.seconds for one in solutions), default=0.0)
+    if phase == "phase2":
+        slowest *= LITTLE_GROWTH if run.config.more_steps else GROWTH
     if phase == "phase2" and not run.config.letter:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
         theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
-        budget.has_ensembles = run.decide("ensembles", lambda: takes <= max(theirs, 0.0), reopen=True)
+        if not run.decide("ensembles", lambda: takes <= max(theirs, 0.0), reopen=True):
+            budget.ensemble_limit = 0.0
+        elif run.config.more_steps:
+            budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes
+    if phase == "phase2" and run.config.more_steps:
+        budget.final_limit = LAST_RUNS * slowest + LAST_CALLS * run.ledger.call_seconds
     if run.shared.holdout is not None:
-        solutions = run.ledger.ran()
-        slowest = max((one.seconds for one in solutions), default=0.0)
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        budget.rerun_seconds = max(KEPT * slowest * (GROWTH if phase == "phase2" else 1.0), last)
+        budget.rerun_seconds = max(KEPT * slowest, last)

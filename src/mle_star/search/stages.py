@@ -20,7 +20,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path, score_of
-from mle_star.run.timing import keep_time_to_rerun
+from mle_star.run.timing import plan_time
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.control import Stop, stop_of
 from mle_star.search.setup import work_dir
@@ -79,7 +79,7 @@ class Stages:
     def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
         """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""
         if path is None:
-            keep_time_to_rerun(self.context, phase)
+            plan_time(self.context, phase)
         return Stage(self, phase, path, model, digest)
 
     def ended_as(self, outcome: Outcome) -> list[str]:
