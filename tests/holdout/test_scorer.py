@@ -20,6 +20,7 @@ from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import MetricDirection, PipelineConfig
 from mle_star.search.final_result import _Truth
+from tests.conftest import as_kept
 from tests.method.conftest import make_task
 
 ROWS, TEST = 120, 20
@@ -87,6 +88,36 @@ def test_answers_are_spelled_as_freely_as_the_truth(
     names = "y,z" if "/" in targets[0] else "y"
     scorer = scorer_of(write(tmp_path / "data", spread(*targets), targets[0], names=names), metric)
     assert scorer.score(by_row(spread(*answers)), range(ROWS)) == pytest.approx(score)
+
+
+HELD: dict[str, tuple[list[str], str]] = {
+    "classes": (spread("a", "b", "c"), "accuracy f1_macro qwk"),
+    "two": (spread("0", "1", "1"), "roc_auc log_loss f1 average_precision brier"),
+    "lopsided": (spread(*"0" * 19, "1"), "roc_auc accuracy"),
+    "numbers": ([str(i * 7 % 50) for i in range(ROWS)], "rmse mae r2 spearman rmsle"),
+}
+"""Targets, and the metrics that score them."""
+
+
+def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) -> None:
+    lines = list[str]()
+    for name, (truth, metrics) in HELD.items():
+        folder = write(tmp_path / name, truth, truth[0])
+        odd = {"right": truth, "next": [*truth[1:], truth[0]], "blank": ["", *truth[1:]], "word": ["zebra", *truth[1:]]}
+        odd |= {"one": truth[:1] * ROWS, "most": [*truth[:6], *truth[:1] * 114], "more": [*truth[:7], *truth[:1] * 113]}
+        odd |= {"far": ["1000", *truth[1:]], "below": ["-49.5", *truth[1:]], "beyond": ["98.5", *truth[1:]]}
+        for metric in metrics.split():
+            scorer = scorer_of(folder, metric)
+            for what, cells in odd.items():
+                figures = list[float]()
+                try:
+                    if not (found := scorer.problem(Answers(by_row(cells), ()))):
+                        graded = scorer.grade(by_row(cells), range(ROWS), ahead=what == "next")
+                        figures = [float(f"{one:.5g}") + 0.0 for one in graded]
+                except Ungradable as error:
+                    found = str(error)
+                lines.append(f"{name}, {metric}, {what}: {figures} {found}")
+    as_kept("holdout/held.txt", "\n".join(lines))
 
 
 @pytest.mark.parametrize(("targets", "names"), [("a,b", "y"), ("a|b", "y"), ("cat/2", "y,z")])
