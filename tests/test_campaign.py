@@ -20,8 +20,8 @@ from mle_star.cli.app import main
 from mle_star.data.folder import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.integrations.campaign import Campaign, Entry
-from mle_star.run.budget import spent_by
 from mle_star.run.events import RunFinished, RunResumed, RunStarted
+from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from mle_star.testing.executor import gone
 from tests.conftest import Captured, Logs, Patch

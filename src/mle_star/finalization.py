@@ -32,7 +32,7 @@ from mle_star.models import (
     TaskDescription,
 )
 from mle_star.models.enums import kind_of_script
-from mle_star.models.texts import digest_of
+from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import Ending, RunContext, Submission, current_run, scope
 from mle_star.run.folder import place_copy
 from mle_star.run.ledger import ScriptRun
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 PhaseResults = tuple[Phase1Result, list[Phase2Result], Phase3Result | None]
 
-NO_SUBMISSION = safety.synthetic_traceback("FileNotFoundError: ./final/submission.csv missing or empty")
+NO_SUBMISSION = f"{TRACEBACK_HEADER}\nFileNotFoundError: ./final/submission.csv missing or empty"
 UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be fixed: its score may be too good"
 _CUTS_ROWS = re.compile(

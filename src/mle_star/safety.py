@@ -137,11 +137,6 @@ def fall_back(failed: SolutionScript, history: Sequence[SolutionScript], *, atte
     return worked[-1] if worked else failed.model_copy(update={"is_executable": False, "score": None})
 
 
-def synthetic_traceback(exception: str) -> str:
-    """A traceback for failures that left none; `exception` names the cause."""
-    return f"{TRACEBACK_HEADER}\n{exception}"
-
-
 async def _repair(solution: SolutionScript, error: str, config: PipelineConfig, kind: ScriptPurpose) -> SolutionScript:
     """Ask once for a fix; without a usable one the script itself comes back. To the letter there is one prompt."""
     if not error:
@@ -253,10 +248,8 @@ async def _record_leaks(
     To the letter they count as any other.
     """
     run, digest, fixed = current_run(), digest_of(before.content), digest_of(after.content)
-    leaking = {digest, fixed} if left else {digest} - {fixed}  # one that came back as it was has never leaked
-    if run.config.letter:
-        leaking = set()
-    clean = "" if fixed in leaking else fixed
+    # one that came back as it was has never leaked
+    leaking = set[str]() if run.config.letter else {digest, fixed} if left else {digest} - {fixed}
     run.record(
         LeakageChecked(
             step=step,
@@ -265,7 +258,7 @@ async def _record_leaks(
             fixed=len(leaks) - left,
             leaking=sorted(leaking),
             blocks=[answer.code_block for answer in leaks],
-            fixed_digest=clean,
+            fixed_digest="" if fixed in leaking else fixed,
         )
     )
     if leaking:

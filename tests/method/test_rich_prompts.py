@@ -19,7 +19,7 @@ from mle_star.data.brief import data_brief
 from mle_star.data.place import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
-from mle_star.models.texts import digest_of
+from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import _not_comparable, invoke_ablation, invoke_extractor, invoke_summarize
@@ -29,7 +29,7 @@ from mle_star.run import events as ev
 from mle_star.run.context import current_run, enter_run, path_context, scope
 from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
-from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback, synthetic_traceback
+from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback
 from mle_star.sdk.definitions import EnvironmentFacts, ScriptShare, build_system_prompt
 from tests.conftest import as_kept
 from tests.ledgers import ran as note_run
@@ -167,7 +167,7 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
 
 async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, final: bool = False) -> None:
     repair = make_debug_callback(run.task, run.config, purpose=purpose)
-    too_slow = synthetic_traceback("TimeoutError: the script was stopped after 120 s")
+    too_slow = f"{TRACEBACK_HEADER}\nTimeoutError: the script was stopped after 120 s"
     error = too_slow if purpose == "ablation" else TRACEBACK
     await repair(solution(SCRIPT, phase=m.SolutionPhase.final if final else m.SolutionPhase.refined), error)
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName
-from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_of, read_prices, spent_by, usage_cost
+from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_of, read_prices, usage_cost
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
+from mle_star.run.folder import spent_by
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
 from tests.ledgers import script_finished
 from tests.pipeline.clock import Clock

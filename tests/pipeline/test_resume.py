@@ -13,10 +13,9 @@ from mle_star.config import effective_config
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.orchestrator import PipelineState
-from mle_star.run.budget import spent_by
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentFailed, AgentFinished, Decided, RunStarted, ScriptFinished
-from mle_star.run.folder import RunFolder, first_line, fork_run
+from mle_star.run.folder import RunFolder, first_line, fork_run, spent_by
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import QuickRun, events, settings, story, submitted, timed

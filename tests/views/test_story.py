@@ -17,8 +17,8 @@ from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig,
 from mle_star.models.enums import ORDER, phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
-from mle_star.run.budget import spent_by
 from mle_star.run.events import AnyEvent
+from mle_star.run.folder import spent_by
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import best_score
 from mle_star.views import RunStory, text

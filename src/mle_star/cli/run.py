@@ -21,8 +21,7 @@ from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.models.texts import plural
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.source import estimate, guess_lines, in_words, is_data_file, prepared
-from mle_star.run.budget import spent_by
-from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, runs_folder
+from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, runs_folder, spent_by
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import read_journal
 from mle_star.search.setup import check_credentials, check_inputs, choose_folder

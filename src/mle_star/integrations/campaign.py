@@ -22,8 +22,7 @@ from mle_star.data.folder import MEDALS, Medal, Medals
 from mle_star.errors import ConfigError, JournalError, MleStarError
 from mle_star.execution.executors import find_opener, opened_executor
 from mle_star.models import FinalResult, Frozen, MetricDirection, PipelineConfig, TaskDescription
-from mle_star.run.budget import spent_by
-from mle_star.run.folder import RunFolder, file_name, write_whole
+from mle_star.run.folder import RunFolder, file_name, spent_by, write_whole
 from mle_star.run.journal import read_journal
 from mle_star.views import write_report
 from mle_star.views.page import render_page

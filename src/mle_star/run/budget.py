@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -90,14 +90,6 @@ class Spent:
     def usd(self) -> float:
         """The cost of all calls."""
         return sum(usd for _, usd in self.charges)
-
-
-def spent_by(recorded: Iterable[events.AnyEvent]) -> Spent:
-    """What the processes of a run have used up so far."""
-    spent = Spent()
-    for event in recorded:
-        spent.hear(event)
-    return spent
 
 
 def _believable(gap: float, event: events.AnyEvent) -> float:

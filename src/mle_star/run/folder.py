@@ -20,7 +20,7 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.models.texts import did_you_mean
 from mle_star.run import events
-from mle_star.run.budget import spent_by
+from mle_star.run.budget import Spent
 from mle_star.run.journal import read_journal
 
 Request = Literal["finish", "stop"]
@@ -192,6 +192,14 @@ def is_running(run_dir: Path, *, patience: float = 0.0) -> bool:
 
 
 # --- what earlier processes left ---------------------------------------------------------------------------
+
+
+def spent_by(recorded: Iterable[events.AnyEvent]) -> Spent:
+    """What the processes of a run have used up so far."""
+    spent = Spent()
+    for event in recorded:
+        spent.hear(event)
+    return spent
 
 
 def first_line(run_dir: Path) -> events.RunStarted:

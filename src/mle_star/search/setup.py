@@ -30,10 +30,10 @@ from mle_star.holdout.views import Data
 from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.models.texts import some_of
-from mle_star.run.budget import Budget, spent_by
+from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
-from mle_star.run.folder import RunFolder, config_of, new_run_folder
+from mle_star.run.folder import RunFolder, config_of, new_run_folder, spent_by
 from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.sdk.credentials import SECRET_NAME
