@@ -252,21 +252,6 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     assert [one.parents == (other.step,) for one in first] == [False, True]
 
 
-@pytest.mark.parametrize("direction", list(MetricDirection))
-def test_what_brought_nothing_is_said_and_no_weak_first_candidate_flatters(direction: MetricDirection) -> None:
-    events = Invented(seed=11, direction=direction, R=1).events()
-    for kind in (ev.RefinementTried, ev.MergeTried):
-        events = changed(events, kind, lambda one: {"accepted": False})
-    so_far = (ev.EnsembleTried, ev.RunFinished)  # at its end a candidate would be the result
-    story = RunStory.from_events(event for event in events if not isinstance(event, so_far))
-    assert "Refinement brought nothing: none of 18 attempts was better." in why(story)
-    verdict, single = Verdict(story), story.chosen_candidate
-    assert single is not None
-    assert f"the best single model ({single.model_name}, {text.score(single.score)})" in verdict.gain[0]
-    stages = [stage.what for stage in verdict.stages[1:3]]
-    assert stages == ["best candidate, nothing merged in", "no attempt was better"]
-
-
 def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_where_the_rows_are_the_same() -> None:
     events = Invented(seed=11).ended(expected=EXPECTED)
     story = story_of(events, HOLDOUT)

@@ -23,7 +23,7 @@ from tests.conftest import Captured, Patch, as_kept
 from tests.views.conftest import served
 from tests.views.journals import EXPECTED, HAPPENED, TRIED, Invented, campaign, scored, write_journal
 
-SMALLER = MetricDirection.minimize
+SMALLER, TRIES = MetricDirection.minimize, (ev.MergeTried, ev.RefinementTried)
 STUDY = {"path": 0, "t": 1, "solution_score": 0.5, "step": "phase2/path-0/t-1"}
 UNSURE = {"name": "a/b", "compared": 0.3, "low": None, "high": None, "members": 2}
 MORE: list[ev.AnyEvent] = [
@@ -63,7 +63,7 @@ def shown(what: object, width: int = 110) -> str:
 
 def bare(html: str, *hidden: str) -> str:
     """A page without its styles and scripts, and without what differs from place to place."""
-    html = re.sub(r"(?s)<(style|script)>.*?</\1>|'sha256-[^']*'", "", html)
+    html = re.sub(r"(?s)<(style|script)>.*?</\1>|'sha256-[^']*'|<tr><td><code>\w+</code></td>[^\n]*\n", "", html)
     return re.sub("|".join(map(re.escape, hidden)), "…", html) if hidden else html
 
 
@@ -75,11 +75,12 @@ def ends() -> dict[str, list[ev.AnyEvent]]:
     early = one_path.ended("path 0", expected=EXPECTED, single_model=single, stopped_by="time", lineage=sound)
     *failed, last = Invented(seed=2, T=1, K=1, outcome="failed").events()
     *chosen, end = small.ended("blend", lineage={"promoted": "phase1/candidate-0/script"}, has_test=False)
+    end, vain = end.model_copy(update={"submission_path": ""}), {"accepted": False}
     return {
         "scored": scored(small),
         "early": [*early[:-1], early[-1].model_copy(update={"message": "the time is up"})],
         "failed": [*failed, *(one.model_copy(update={"at": last.at}) for one in (*HAPPENED, *MORE[2:])), last],
-        "promoted": [*chosen, end.model_copy(update={"submission_path": ""})],
+        "promoted": [*(one.model_copy(update=vain if isinstance(one, TRIES) else {}) for one in chosen), end],
         "broken": small.ended("phase1/candidate-0/script", lineage=broken),
         "kept": small.ended("initial solution", lineage=kept),
     }
