@@ -81,7 +81,7 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
         assert run.agents.names[0] == "coder", "to the letter the loop tries"
 
 
-@pytest.mark.parametrize(("seconds", "ahead"), [(2.0, 3), (35.0, 0)])
+@pytest.mark.parametrize(("seconds", "ahead"), [(2.0, 3), (45.0, 0)])
 async def test_where_calls_take_long_the_next_plan_is_made_meanwhile(
     quick_path: Path, seconds: float, ahead: int
 ) -> None:

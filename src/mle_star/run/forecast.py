@@ -18,8 +18,8 @@ from mle_star.run import events
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
 from mle_star.run.timing import plan_seconds
 
-SCRIPT_CHARACTERS = 6000
-"""A script's size before any was seen."""
+SCRIPT_CHARACTERS, SCRIPT_SECONDS = 6000, 60.0
+"""A script's size and time before any was seen."""
 REPAIR_PRIOR = (1, 8)
 """Before anything was seen: one repair in eight scripts."""
 CHANGE_WORTH_TELLING = 0.1
@@ -92,7 +92,7 @@ class Forecaster:
 
     def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> events.Forecast:
         """The whole run as it looks now."""
-        if self._config.more_steps and self._runtime:
+        if self._config.more_steps:
             self._fit_steps()
         ahead = self._planned - self._done
         left = Counter({step: n for step, n in ahead.items() if step[0] not in self._over})
@@ -111,7 +111,7 @@ class Forecaster:
     def _fit_steps(self) -> None:
         """Count on as many outer steps as fit into the time of Phase 2, where more than T of them may come."""
         config, shares = self._config, self._config.phase_time_budget or PhaseTimeBudget()
-        call, script = _mean(self._latency) or 0.0, _mean(self._runtime) or 0.0
+        call, script = _mean(self._latency) or config.traits.call_seconds, _mean(self._runtime) or SCRIPT_SECONDS
         takes = plan_seconds(config, call, script, left={"phase2": 1.0})
         steps = round(config.outer_loop_steps * shares.phase2 * config.time_limit_seconds / max(takes, 1.0))
         self._config = config.model_copy(update={"outer_loop_steps": max(steps, 1)})

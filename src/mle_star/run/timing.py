@@ -48,7 +48,7 @@ LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 An ensemble, which trains all models of several scripts, has twice that."""
 STUDY_RUNS, STUDY_CALLS, STUDY_SHARE = 3.0, 2.0, 0.2
 """A study takes about so many runs of the solution, and calls; all of a path this share of the time of Phase 2."""
-LONG_CALLS = 3.0
+LONG_CALLS = 4.0
 """A call takes long where so many of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2
 """Phase 3 takes no more of its share than so many times what its rounds should take ..."""
