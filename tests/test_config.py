@@ -87,7 +87,7 @@ def test_the_environment_replaces_only_defaults(chosen: dict[str, Any], environ:
 
 
 @pytest.mark.parametrize(
-    ("said", "base", "goes_on"),
+    ("given", "base", "goes_on"),
     [
         ({"time_limit_seconds": 60}, {}, True),
         ({"time_limit_seconds": 60, "preset": "best"}, {}, True),
@@ -103,9 +103,9 @@ def test_the_environment_replaces_only_defaults(chosen: dict[str, Any], environ:
     ],
 )
 def test_where_a_time_limit_is_given_and_t_is_not_a_run_goes_on(
-    said: dict[str, Any], base: dict[str, Any], goes_on: bool
+    given: dict[str, Any], base: dict[str, Any], goes_on: bool
 ) -> None:
-    config = load_config(said, environ={}, base=PipelineConfig(**base) if base else None)
+    config = load_config(given, environ={}, base=PipelineConfig(**base) if base else None)
     assert config.more_steps is goes_on
     assert (config.leakage_checks == "promising") is (goes_on and not base)
 

@@ -164,12 +164,12 @@ def _inherited(base: PipelineConfig, above: Iterable[Layer]) -> Layer:
     return {name: (f"the earlier run: {name}", value) for name, value in own.items()}
 
 
-def _while_time_lasts(said: Iterable[Layer], inherited: Layer) -> Layer:
+def _while_time_lasts(layers: Iterable[Layer], inherited: Layer) -> Layer:
     """What follows where a time limit is said anew, and nothing of T: the search goes on until then.
 
     Not without a key, as the embedded engineer's ideas end; nor with a preset that is small, or the specification's.
     """
-    new = {name: value for layer in said for name, (_, value) in layer.items()}
+    new = {name: value for layer in layers for name, (_, value) in layer.items()}
     known = {**{name: value for name, (_, value) in inherited.items()}, **new}
     is_fixed = {"outer_loop_steps", "more_steps"} & {*known} or known.get("preset") in ("quick", "letter")
     if "time_limit_seconds" not in new or is_fixed or traits_of(str(known.get("model"))).is_embedded:
