@@ -88,10 +88,10 @@ def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> 
     leaves = folder_of(tmp_path / "a column for each class", lambda i: classes[i % 99], rows=990)
     header = ["id", *(name.replace(" ", "_") for name in classes)]
     write_csv(leaves / "sample_submission.csv", header, ([i, *[1 / 99] * 99] for i in range(30)))
-    asked = folder_of(tmp_path / "classes that the test has a column for", lambda i: "xyz"[i % 3])
-    write_csv(asked / "test.csv", ["id", "f1", "f2", "f3", "goal"], ([i, 1, 2, "a", ""] for i in range(30)))
+    shown = folder_of(tmp_path / "classes that the test has a column for", lambda i: "xyz"[i % 3])
+    write_csv(shown / "test.csv", ["id", "f1", "f2", "f3", "goal"], ([i, 1, 2, "a", ""] for i in range(30)))
     header = ["id", "goal_x", "goal_y", "goal_z"]
-    write_csv(asked / "sample_submission.csv", header, ([i, 0.3, 0.3, 0.4] for i in range(30)))
+    write_csv(shown / "sample_submission.csv", header, ([i, 0.3, 0.3, 0.4] for i in range(30)))
     for number, folders in enumerate(PICTURES):
         for place in (tmp_path / f"pictures-{number}" / name for name in folders.split()):
             place.mkdir(parents=True)
