@@ -105,7 +105,8 @@ def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) ->
         folder = write(tmp_path / name, truth, truth[0])
         odd = {"right": truth, "next": [*truth[1:], truth[0]], "blank": ["", *truth[1:]], "word": ["zebra", *truth[1:]]}
         odd |= {"one": truth[:1] * ROWS, "most": [*truth[:6], *truth[:1] * 114], "more": [*truth[:7], *truth[:1] * 113]}
-        odd |= {"far": ["1000", *truth[1:]], "below": ["-49.5", *truth[1:]], "beyond": ["98.5", *truth[1:]]}
+        edges = {"far": "1000", "below": "-49.5", "near": "98", "beyond": "98.5"}
+        odd |= {what: [cell, *truth[1:]] for what, cell in edges.items()}
         for metric in metrics.split():
             scorer = scorer_of(folder, metric)
             for what, cells in odd.items():

@@ -337,6 +337,7 @@ def test_a_reply_counts_once_by_its_last_word_and_one_that_broke_off_as_far_as_i
     meter.stream({"type": "message_start", "message": {"id": "1", "model": MODEL, "usage": {"input_tokens": 10}}}, "a")
     for parent, name in (("a", "text"), ("a", "partial_json"), ("a", "thinking"), ("a", "other"), ("b", "text")):
         meter.stream({"type": "content_block_delta", "delta": {name: "x" * 35}}, parent)
+    meter.stream({"type": "message_delta", "delta": {}}, "a")  # which tells of no usage
     assert Tariff().cost(meter, MODEL) == pytest.approx(10 * 3e-6 + 105 / CHARACTERS_PER_TOKEN * 15e-6)
 
 
