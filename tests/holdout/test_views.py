@@ -585,6 +585,11 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, 
     new = fresh_keys(numbers_of(keys), [], [5, 6], seed=1)
     first = max(numbers) + 1
     assert sorted(new.values()) == sorted(f"{before}{str(n).zfill(wanted.width)}" for n in (first, first + 1))
+    low, high, over = (numbers_of(keys) for keys in (["1", "2", "3"], ["4", "6"], ["3", "9"]))
+    assert low and high and over and low.lies_apart(high) and high.lies_apart(low)
+    assert (
+        not low.lies_apart(over) and not over.lies_apart(low) and (low.counts_rows, high.counts_rows) == (True, False)
+    )
 
 
 def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
