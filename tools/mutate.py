@@ -39,6 +39,7 @@ TESTS = {
         f"{EXECUTION}recorded.py",
         *(f"{METHOD}{name}.py" for name in ("time", "phase2_outer")),
         f"{PIPELINE}forecast.py::test_the_formulas_count_what_a_run_without_surprises_does",
+        f"{PIPELINE}holdout.py::test_{ENDS[1]}",
     ],
     "method/codeblocks": ["tests/test_codeblocks.py"],
     "execution/outcome": [

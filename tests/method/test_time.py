@@ -18,7 +18,7 @@ from mle_star.run import events as ev
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
-from mle_star.run.timing import plan_time, seconds_for, study_fits
+from mle_star.run.timing import in_phase_time, plan_time, seconds_for, study_fits
 from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
@@ -147,6 +147,13 @@ async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick
         inner = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
         rounds = await run_phase3(INPUTS, run.task, run.config)
         assert (len(inner.attempts), len(rounds.attempts)) == (1, 1), "what found no time is the last, whatever is left"
+        run.context.budget.set_phase_deadline(0)
+        with pytest.raises(PhaseTimeExceeded), in_phase_time(run.context):
+            raise late
+    with timed(quick_path / "letter", left=5000, preset="letter") as run:
+        with pytest.raises(PhaseTimeExceeded), in_phase_time(run.context):
+            raise late
+        assert not run.context.shared.wound_down
 
 
 def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(quick_path: Path) -> None:

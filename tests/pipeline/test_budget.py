@@ -17,7 +17,7 @@ from mle_star.models.enums import PHASES, PhaseName
 from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_of, read_prices, usage_cost
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
-from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, script_limit
+from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, critical_steps, plan_seconds, script_limit
 from tests.ledgers import script_finished
 from tests.pipeline.clock import Clock
 
@@ -160,6 +160,19 @@ def test_limits_in_runs() -> None:
     assert [budget.even_share(1), budget.even_share(5)] == pytest.approx([50, 20]), "half of the phase at most"
     config = PipelineConfig(time_limit_seconds=1200, outer_loop_steps=4)
     assert ablation_limit(config, left=1000.0, measured=1.0) == 150.0, "a study of a quick solution has half of one"
+
+
+def test_what_runs_side_by_side_counts_once_in_the_plan() -> None:
+    size = {"num_retrieved_models": 4, "outer_loop_steps": 2, "inner_loop_steps": 3, "ensemble_rounds": 5}
+    crowded = PipelineConfig(**size, num_parallel_solutions=3, max_concurrent_paths=2, max_concurrent_scripts=1)
+    phases = {"phase1": (11, 7), "phase2": (44, 32), "phase3": (15, 5), "finalization": (4, 1)}
+    assert critical_steps(crowded) == phases
+    assert plan_seconds(crowded, 10.0, 100.0) == 740 + 4500
+    assert plan_seconds(crowded, 10.0, 100.0, left={"phase3": 0.5, "finalization": 1.0}, views=3) == 825 + 140
+    roomy = PipelineConfig(**size, num_parallel_solutions=3)
+    assert critical_steps(roomy) == {**phases, "phase1": (11, 5), "phase2": (22, 8)}
+    alone = {"phase1": (11, 7), "phase2": (22, 8), "finalization": (4, 1)}
+    assert critical_steps(PipelineConfig(**size, num_parallel_solutions=1)) == alone
 
 
 @given(st.integers(10, 100_000), st.lists(st.tuples(TOOK, st.floats(0, 3)), min_size=3, max_size=3), st.integers(1, 20))

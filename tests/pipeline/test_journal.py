@@ -274,7 +274,8 @@ def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> 
     last = [failure(f"phase3/{name}") for name in ("a", "c")]
     for written, taken_over in (
         ([*owners, init, ran("phase1/candidate-1/script")], []),
-        ([ran("phase1/merge-1/script"), last[0], planner, ran("phase2/path-1/script")], [init]),
+        ([ran("phase1/merge-1/script")], [init]),
+        ([last[0], planner, ran("phase2/path-1/script")], [init]),
         ([reply("phase3/b"), last[1]], [init, planner, last[0]]),
     ):
         write(path, *written)
