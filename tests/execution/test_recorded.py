@@ -110,6 +110,7 @@ def _timeless(event: ev.Event) -> dict[str, Any]:
 HALF, LINE = KEPT_TEXT // 2, "Final Validation Performance: 0.5\n"
 WHOLE = f"{'x' * (KEPT_TEXT - len(LINE) - 1)}\n{LINE}"
 TRACE = f'{HEADER}\n  File "x", line 1, in <module>\nValueError: boom'
+CUT = f"{WHOLE[:HALF]}\n[... 1 characters left out ...]\n{WHOLE[HALF:]}"
 LOST = "a machine was lost while a script ran there: it ran again"
 
 
@@ -117,7 +118,7 @@ LOST = "a machine was lost while a script ran there: it ran again"
     ("fields", "stdout"),
     [
         ({"stdout": WHOLE}, WHOLE),
-        ({"stdout": f"x{WHOLE}"}, f"{WHOLE[:HALF]}\n[... 1 characters left out ...]\n{WHOLE[HALF:]}"),
+        (dict.fromkeys(("stdout", "stderr"), f"x{WHOLE}"), CUT),
         ({"stdout": "", "exit_code": -1, "timed_out": True, "duration_seconds": 8.25}, ""),
         ({"stdout": "", "exit_code": 3, "stderr": TRACE}, ""),
         ({"stderr": "took long\n", "duration_seconds": 7.5, "machine": "m-7", "reruns": 1, "isolation": BOXED}, LINE),
@@ -135,7 +136,8 @@ async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], s
     fresh, replayed = results
     assert fresh == replayed and len(executor.requests) == 1
     assert (fresh.stdout, fresh.score, fresh.timeout_seconds) == (stdout, 0.5 if stdout else None, 1)
-    assert {name: getattr(fresh, name) for name in {**fields, "stdout": ""}} == {**fields, "stdout": stdout}
+    kept = {"stdout": stdout, **({"stderr": CUT} if stdout == CUT else {})}
+    assert {name: getattr(fresh, name) for name in {**fields, **kept}} == {**fields, **kept}
     assert (fresh.is_error, fresh.error_traceback) == (not stdout, fields.get("stderr") if not stdout else None)
     assert fresh.timed_out == ("time limit of 1 seconds" in ex.debug_text(replayed))
 
