@@ -92,15 +92,11 @@ def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
 
 @pytest.mark.req("REQ-SF-005")
 def test_fences_are_read_line_by_line_to_the_letter() -> None:
-    tilde = "```python\nx = 1\n~~~\nmore = 2\n"
-    assert extract_code_block(tilde, by_line=True) == "x = 1"
-    assert extract_code_block(tilde) == "x = 1\n~~~\nmore = 2"
-    text = "```text\na long text that is not code\n```\n```python\ny = 1\n```"
-    assert extract_code_block(text, by_line=True) == "a long text that is not code"
-    assert extract_code_block(text) == "y = 1"
-    nested = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~'
-    assert extract_code_block(nested, by_line=True) == 's = """\n```bash\nls\n```\n"""'
-    assert extract_code_block("```\nopen = 1", by_line=True) == "open = 1"
+    tilde, text = "```python\nx = 1\n~~~\nmore = 2\n", "```text\na long text, no code\n```\n```python\ny = 1\n```"
+    nested, inside = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~', 's = """\n```bash\nls\n```\n"""'
+    codes = {tilde: "x = 1", text: "a long text, no code", nested: inside, "```\nopen = 1": "open = 1"}
+    assert {reply: extract_code_block(reply, by_line=True) for reply in codes} == codes
+    assert [extract_code_block(reply) for reply in (tilde, text)] == ["x = 1\n~~~\nmore = 2", "y = 1"]
     assert not has_extractable_code("```python\n~~~\nx = 1", by_line=True)
     assert has_extractable_code("```text\nwords\n```", by_line=True)
 

@@ -65,15 +65,6 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
         assert event == DebugAttempted(**done, error=f"RuntimeError: {why}", accepted=True)
 
 
-@pytest.mark.req("REQ-SF-008")
-def test_the_last_script_that_worked_comes_back(run: ScriptedRun) -> None:
-    first, working = solution("a = 1", score=0.5), solution("a = 2", score=0.6)
-    broken = solution("a = 3", score=0.9).model_copy(update={"is_executable": False})
-    assert safety.fall_back(broken, [first, working, broken], attempts=3) is working
-    alone = safety.fall_back(solution("a = 3", score=0.9), [broken, solution("a = 4")], attempts=3)
-    assert (alone.content, alone.is_executable, alone.score) == ("a = 3", False, None)
-
-
 UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
 
 
@@ -258,6 +249,7 @@ async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: Script
     assert ["Final Validation Performance" in prompt for prompt in prompts] == [False, True]
 
 
+@pytest.mark.req("REQ-SF-008")
 async def test_the_log_says_why_nothing_was_changed_and_what_was_added(
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,8 +261,11 @@ async def test_the_log_says_why_nothing_was_changed_and_what_was_added(
         await safety.check_and_fix_leakage(solution(LEAKY))
         assert safety.with_block(solution(LEAKY), "nowhere", "x = 1") is None
         await safety.make_debug_callback(quick_run.task, quick_run.config)(solution(LEAKY), "it was killed")
-        safety.fall_back(solution(LEAKY), [], attempts=2)
-        safety.fall_back(solution(LEAKY), [solution(LEAKY, score=0.5)], attempts=3)
+        broken = solution("a = 3", score=0.9).model_copy(update={"is_executable": False})
+        alone = safety.fall_back(solution("a = 3", score=0.9), [broken, solution("a = 4")], attempts=2)
+        assert (alone.content, alone.is_executable, alone.score) == ("a = 3", False, None)
+        first, working = solution("a = 1", score=0.4), solution("a = 2", score=0.5)
+        assert safety.fall_back(broken, [first, working, broken], attempts=3) is working
         await safety.check_data_usage(solution(" "), quick_run.task)
         await safety.check_data_usage(solution(LEAKY), quick_run.task)
     assert [record.getMessage() for record in caplog.records if record.name == "mle_star.safety"] == [

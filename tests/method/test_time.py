@@ -79,6 +79,8 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
     with timed(quick_path / "letter", left=90, preset="letter", K=1) as run:
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
         assert run.agents.names[0] == "coder", "to the letter the loop tries"
+        with pytest.raises(PhaseTimeExceeded), in_phase_time(run.context):
+            raise PhaseTimeExceeded(limit="time", used=1, allowed=1)
 
 
 @pytest.mark.parametrize(("seconds", "ahead"), [(2.0, 3), (45.0, 0)])
@@ -150,10 +152,6 @@ async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick
         run.context.budget.set_phase_deadline(0)
         with pytest.raises(PhaseTimeExceeded), in_phase_time(run.context):
             raise late
-    with timed(quick_path / "letter", left=5000, preset="letter") as run:
-        with pytest.raises(PhaseTimeExceeded), in_phase_time(run.context):
-            raise late
-        assert not run.context.shared.wound_down
 
 
 def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(quick_path: Path) -> None:
