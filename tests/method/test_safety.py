@@ -250,9 +250,7 @@ async def test_a_final_script_that_is_rewritten_needs_no_score(quick_run: Script
 
 
 @pytest.mark.req("REQ-SF-008")
-async def test_the_log_says_why_nothing_was_changed_and_what_was_added(
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_says_why_nothing_was_changed(quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     quick_run.agents.reply("leakage-detection", leaky("gone" * 30, ONE, TWO))
     quick_run.agents.reply("leakage-correction", *fenced(ONE, "scaled = ("))
     quick_run.agents.reply("debugger", fenced("x = 1"))

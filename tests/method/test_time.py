@@ -84,9 +84,7 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
 
 
 @pytest.mark.parametrize(("seconds", "ahead"), [(2.0, 3), (45.0, 0)])
-async def test_where_calls_take_long_the_next_plan_is_made_meanwhile(
-    quick_path: Path, seconds: float, ahead: int
-) -> None:
+async def test_where_calls_take_long_the_next_plan_is_made(quick_path: Path, seconds: float, ahead: int) -> None:
     """The first plan came from the extractor, and nobody plans beyond the last attempt."""
     with timed(quick_path, left=5000, seconds=seconds, K=4, more_steps=True) as run:
         run.context.record(ev.AgentFinished(agent="init", step="phase1/init", seconds=CALL, **TEXTS))

@@ -49,9 +49,7 @@ async def test_a_task_alone_is_enough(task: m.TaskDescription, tmp_path: Path, m
 
 
 @pytest.mark.req("REQ-OR-053", "REQ-FN-030")
-def test_there_is_a_way_without_an_event_loop_and_with_texts_to_compare(
-    task: m.TaskDescription, tmp_path: Path
-) -> None:
+def test_there_is_a_way_without_an_event_loop_and_with_texts(task: m.TaskDescription, tmp_path: Path) -> None:
     (tmp_path / "talk.md").write_text("use a forest of stumps", encoding="utf-8")
     config = settings(L=1, work_dir=str(tmp_path), reference_files=(str(tmp_path / "talk.md"),))
     result = run_pipeline_sync(task, config, agents=MindAgents(), executor=LevelExecutor(), console=False)
@@ -174,9 +172,7 @@ async def test_with_no_solution_the_error_says_what_failed(quick: QuickRun, capl
 
 @pytest.mark.req("REQ-OR-016")
 @pytest.mark.parametrize("goal", list(m.MetricDirection))
-async def test_the_worse_is_submitted_if_wanted(
-    quick: QuickRun, task: m.TaskDescription, goal: m.MetricDirection
-) -> None:
+async def test_the_worse_one_goes_if_wanted(quick: QuickRun, task: m.TaskDescription, goal: m.MetricDirection) -> None:
     worse, metric = (0.2, "accuracy") if goal is m.MetricDirection.maximize else (0.9, "rmse")
     mind = Mind(overrides={"ensembler": lambda prompt: fenced(script(worse, note=str(len(prompt))))})
     task = task.model_copy(update={"metric_direction": goal, "evaluation_metric": metric})
