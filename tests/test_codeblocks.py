@@ -138,8 +138,7 @@ def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
 )
 def test_only_python_counts_as_code(response: str, expected: bool) -> None:
     assert has_extractable_code(response) is expected
-    assert has_code_fence("gone:\n```python\n```"), "an empty fence is one"
-    assert has_code_fence("> ```python\n> x\n> ```")
+    assert has_code_fence("gone:\n```python\n```") and has_code_fence("> ```py\n> x\n> ```"), "an empty fence is one"
     assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
 
 

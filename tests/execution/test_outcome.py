@@ -73,9 +73,8 @@ def test_a_clean_run_has_a_score_and_a_crash_after_the_score_line_keeps_it(task:
     line = "Final Validation Performance: 0.82\n"
     clean = raw(line, "a warning")
     assert ex.build_evaluation_result(clean) == m.EvaluationResult(**dict(clean), score=0.82, is_error=False)
-    bad = failed(ex.build_evaluation_result(clean), "ValueError: odd", score=0.5)
     kept = m.EvaluationResult(**dict(clean), score=0.5, is_error=True, error_traceback=f"{HEADER}\nValueError: odd")
-    assert bad == kept
+    assert failed(ex.build_evaluation_result(clean), "ValueError: odd", score=0.5) == kept
     result = ex.build_evaluation_result(raw(line, TRACE, 1))
     assert (result.score, result.is_error, result.error_traceback) == (0.82, True, TRACE)
     odd = ex.build_evaluation_result(raw("Final Validation Performance: 1.5"), task=task, timeout_seconds=7)

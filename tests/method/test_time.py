@@ -262,3 +262,7 @@ async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: 
         found = partial_phase1()
         assert found is not None and found.candidate_scores == [0.5, 0.6, None]
         assert found.initial_score == 0.6 and found.initial_solution.source_model == "m1"
+    with opened(quick_path / "slow", asyncio.get_running_loop().time) as run:
+        candidates(run, THREE[0], lambda: asyncio.sleep(30, THREE[1]), never)
+        result = await run_phase1(run.task, run.config)
+        assert result.candidate_scores == [0.5, 0.6, None] and round(run.context.budget.elapsed()) == SHARE
