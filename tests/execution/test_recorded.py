@@ -523,5 +523,7 @@ async def test_an_unusable_score_line_goes_to_the_debugger(line: str, problem: s
         fixed, _ = await ex.evaluate_with_retry(script("first"), run.task, CONFIG, repairs)
         assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None
         await ex.evaluate_with_retry(final, run.task, CONFIG, repairs)
+    with open_run(CONFIG.model_copy(update={"letter": True}), FixedExecutor(line)):
+        assert (await ex.execute_in_run(script("x"))).score == (85.0 if "85" in line else None)
     assert problem in ex.exception_line(repairs.errors[0])
     assert len(repairs.errors) == 1, "a final script need not print any"

@@ -140,17 +140,16 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     ("revision", "score", "warning"),
     [
         ("", None, ""), (script(0.3, note="uses all"), 0.3, "scores worse: 0.3 instead of 0.5"),
-        (script(0.5, note="uses all"), 0.5, ""), (broken_script("no such file"), None, "RuntimeError: no such file"),
-        ("print('all data is used')", None, "no score was printed"),
-        (script("'1,5'"), None, "the line says '1,5': print a plain number"),
+        (broken_script("no such file"), None, "is dropped: RuntimeError: no such file"),
+        (script(0.5, note="all"), 0.5, ""), ("print('all data')", None, "is dropped: no score was printed"),
+        (script("'1,5'"), None, "is dropped: the line says '1,5': print a plain number"),
         pytest.param(script(0.3, note="uses all"), 0.3, "scores worse: 0.3 instead of 0.5", marks=LETTER),
     ],
 )  # fmt: skip
 async def test_a_data_revision_counts_if_it_has_a_score(
     quick_run: ScriptedRun, revision: str, score: float | None, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = quick_run
-    config = stage(run, 0.5)
+    run, config = quick_run, stage(quick_run, 0.5)
     if revision:
         run.agents.reply("data", fenced(revision))
     run.agents.always("debugger", GARBAGE)
@@ -167,9 +166,8 @@ async def test_a_data_revision_counts_if_it_has_a_score(
     assert (event.changed, event.score) == (result.data_usage_changed, best.score) == (score is not None, best.score)
     origin = [digest_of(script(0.5, note="m0"))], digest_of(revision)
     assert (event.parents, event.digest) == (origin if score else ([], ""))
-    words = warning if score else f"is dropped: {warning}"
     logged = [r.getMessage() for r in caplog.records if r.name == "mle_star.phase1" and r.levelname == "WARNING"]
-    assert logged == ([f"the revised script {words}"] if warning else [])
+    assert logged == ([f"the revised script {warning}"] if warning else [])
 
 
 @BOTH

@@ -119,7 +119,7 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
             note_run(current_run(), 21.5, 12.0)
         with scope("phase2", "path-0"):
             note_run(current_run(), 20.4, 12.0, script=OTHER)
-        codes = {"Ridge": "Ridge()", "LightGBM": "x", "kNN": "KNeighborsRegressor()", "odd": "y"}
+        codes = {"Ridge": "Ridge()", "LightGBM": "x", "kNN": "KNeighborsRegressor()", "odd  one": "y"}
         found = [m.RetrievedModel(model_name=name, example_code=code) for name, code in codes.items()]
         notes = "Winners of a similar task took ratios of areas (a post of 2019)."
         run.journal.record(ev.ModelsRetrieved(models=found, notes=notes))
