@@ -5,6 +5,7 @@ A forecast counts a run without surprises, plus repairs at the rate seen so far.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -72,6 +73,7 @@ class Forecaster:
         self._cost: dict[str, list[float]] = defaultdict(list)
         self._latency, self._runtime = list[float](), list[float]()
         self._last: events.Forecast | None = None
+        self._guess = functools.cache(self._guessed_cost)  # a forecast follows every call and script
         self._own_prices = {} if config.prices_file is None else read_prices(Path(config.prices_file))
 
     def hear(self, event: events.AnyEvent) -> None:
@@ -140,7 +142,7 @@ class Forecaster:
     def _call_cost(self, agent: str) -> float | None:
         """What one call costs: as measured, else by price and size, else as other calls did."""
         measured = _mean(self._cost[agent])
-        guess = self._guessed_cost(AgentType(agent)) if measured is None else measured
+        guess = self._guess(AgentType(agent)) if measured is None else measured
         return _mean([usd for costs in self._cost.values() for usd in costs]) if guess is None else guess
 
     def _guessed_cost(self, agent: AgentType) -> float | None:
