@@ -1,7 +1,5 @@
 """What every test stands on: no credential, no road out of the machine, and a small task to work with."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

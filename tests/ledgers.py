@@ -1,7 +1,5 @@
 """Short ways to say and to ask what the ledger of a run holds."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sample values for every prompt, shared by the tests of the prompts."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Campaigns: tasks times seeds, so many at once, within one budget, and resumed without doing anything twice."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json

@@ -1,7 +1,5 @@
 """The frame of the command line: help, errors in one line, exit codes; and the examples of `mle-star demo`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Taking code out of replies, finding blocks in scripts and putting them back."""
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Settings: where they come from, which one wins, and what is said when one is wrong."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """Kill the whole process tree or fill the disk at any moment: nothing is lost, and the run goes on as it would have."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The recipes of docs/extending.md, each done as the page says it, in a package that is not ours."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

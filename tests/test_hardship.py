@@ -1,7 +1,5 @@
 """Whatever runs out, dies or is spoilt: a run by the real CLI ends in time with its best, and names all its money."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

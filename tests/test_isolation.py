@@ -1,7 +1,5 @@
 """The tests' own fence: no credential, no connection that leaves the machine, no deaf children, and lasting names."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The folders show the architecture, every fact has one place, words are plain, requirements are named by tests."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """The data models of the specification: every REQ-DM has a test here that names it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The registry of prompts, how slots are filled, every point that the specification wants, and knowledge files."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

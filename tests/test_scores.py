@@ -1,7 +1,5 @@
 """Reading scores in the output of scripts."""
 
-from __future__ import annotations
-
 import re
 import timeit
 

@@ -1,7 +1,5 @@
 """The filter of system calls: what libseccomp makes of our list on each architecture, and what is said without it."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """A hundred ways to get it wrong: each is one clear line, exit code 1, and nothing is made or lost."""
 
-from __future__ import annotations
-
 import re
 import sys
 import zipfile

@@ -144,8 +144,7 @@ async def _repair(solution: SolutionScript, error: str, config: PipelineConfig, 
     if TRACEBACK_HEADER not in error:
         logger.warning("%s: the error for the debugger is no traceback", current_run().place)
     variant = None if kind == "solution" or config.letter else kind
-    values = {"code": solution.content, "bug": error, "subsample_limit": config.subsample_limit}
-    code = await ask_for_code(AgentType.debugger, variant, **values)
+    code = await ask_for_code(AgentType.debugger, variant, code=solution.content, bug=error)
     if code and kind == "solution":
         code = with_score_line(code)
     run = current_run()

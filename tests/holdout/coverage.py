@@ -1,7 +1,5 @@
 """Invented data whose truth is known: how often an interval of 95 % holds it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The expected score of a run, with an interval that holds, and which columns the answers rest on."""
 
-from __future__ import annotations
-
 import csv
 import math
 import random

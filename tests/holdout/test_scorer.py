@@ -1,7 +1,5 @@
 """The scorer's reading of truth and answers: labels, numbers, lists and headers, however files spell them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

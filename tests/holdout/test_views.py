@@ -1,7 +1,5 @@
 """Views: the files that scripts see, with labels taken out, and what comes back from them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

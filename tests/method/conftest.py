@@ -1,7 +1,5 @@
 """What the tests of the method share: scripted agents, executors, and a run around them."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging

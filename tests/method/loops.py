@@ -1,7 +1,5 @@
 """What the tests of the phases share: scripts with blocks, replies by rule, and a watched clock."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """What scripted agents write and answer: tiny real scripts, and replies with models, leaks, plans or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The attempts of the inner loop and the rounds of Phase 3: which wins, what is recorded, and no failure ends it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -217,6 +215,9 @@ async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_s
         run.agents.reply("leakage-rewrite", "no code")
         result = await run_phase3(INPUTS, run.task, run.config)
         assert run.agents.names.count("leakage-detection") == 3
+        recorded = [(e.r, e.score, e.digest) for e in run.events(EnsembleTried)]
+    scores = ((0, 0.9), (1, 0.8), (2, 0.7), (3, 0.5), (0, 0.6))
+    assert recorded == [(r, score, digest_of(script(score))) for r, score in scores], "what was fixed is said once more"
     assert result.ensemble_scores == [0.6, None, 0.7, 0.5]
     assert (result.best_ensemble.content, result.best_ensemble_score) == (script(0.7), 0.7)
     assert result.attempts[0].solution.content == script(0.6) and result.attempts[1].solution.leaking

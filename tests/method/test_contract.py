@@ -4,8 +4,6 @@ A `Play` is one eventful way through a phase: something to repair, a leak to cor
 what is left of its outcome when a reply is lost or a script fails; nothing else may change.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Finalization: subsampling, the test script, its submission, contamination; with real scripts in the real harness."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A script that leaks and cannot be fixed: it never becomes the best while a clean one has a score."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

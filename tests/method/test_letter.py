@@ -1,7 +1,5 @@
 """The preset `letter`: in what it differs from the settings as people get them, call by call and rule by rule."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

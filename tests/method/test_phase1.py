@@ -1,7 +1,5 @@
 """Phase 1: retrieval, candidates, ranking, merges and the checks after them."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from pathlib import Path

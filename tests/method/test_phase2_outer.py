@@ -1,7 +1,5 @@
 """The outer loop of Phase 2: ablation, summary, choice of the block, and what a path keeps."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

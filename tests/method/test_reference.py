@@ -1,7 +1,5 @@
 """Algorithms 1 to 3 against reference models of some ten lines each, on random scores, ties and failures."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

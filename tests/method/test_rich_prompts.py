@@ -3,8 +3,6 @@
 The prompts are kept as snapshots; `make snapshots` writes them anew.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """The debugger, the leakage checker and the data-use checker: what each makes of a script, and what it records."""
 
-from __future__ import annotations
-
 import json
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """What the specification fixes for every phase alike: agents, signatures, preconditions, and how replies are read."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """What the clock allows: no call and no script is begun whose result could not be scored any more."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
