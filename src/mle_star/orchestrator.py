@@ -262,7 +262,7 @@ class _Pipeline:
         skip = "there is one path only" if self.config.num_parallel_solutions == 1 else ""
         scripts = {solution.content for solution in solutions}
         stuck = scripts == {phase1.initial_solution.content} and not self.config.letter
-        if stuck and self.stages.outcomes.get("phase2") == "cancelled":
+        if stuck and self.stages.stop is not None:
             skip = skip or "no path got beyond the initial solution in its time"
         if skip := skip or self.stages.reason_to_skip("phase3") or ("" if solutions else "Phase 2 was skipped"):
             self.stages.skip("phase3", skip)
@@ -316,6 +316,10 @@ class _Pipeline:
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""
         elapsed, stop = self.budget.elapsed(), self._stop()
+        completed = self.stages.ended_as("completed")
+        is_usual = self.config.more_steps and {"phase2", "finalization"} <= {*completed}
+        if used_time := is_usual and stop is not None and stop.reason == "time":
+            stop = None
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 left out {', '.join(passed)}: its share of the time was used up")
@@ -325,11 +329,12 @@ class _Pipeline:
                 "expected": picked.chosen.measure if picked is not None else known,
                 **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,
-                "phases_completed": self.stages.ended_as("completed"),
+                "phases_completed": completed,
                 "phases_skipped": self.stages.ended_as("skipped"),
                 "duration_breakdown": final_result.duration_breakdown(self.stages.seconds, elapsed),
                 "lineage": final_result.lineage(result, chosen, None if picked is None else picked.chosen.origin),
                 "stopped_by": None if stop is None else stop.reason,
+                "used_time": used_time,
                 "warnings": [*warnings, *self.stages.warnings, *result.warnings],
             }
         )

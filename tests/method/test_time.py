@@ -166,11 +166,7 @@ def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(qui
     [
         (False, 10.0, 9000 * 6.5 / 8),
         (False, 1000.0, 9000.0),
-        (
-            True,
-            10.0,
-            10_000 - 37.5 - 1.2 * 5 * (2 * 10),
-        ),  # the rest is for three runs of a slower solution, and R rounds
+        (True, 10.0, 10_000 - 37.5 - 1.2 * 5 * (2 * 10)),  # less three runs of a slower solution, and R rounds
         (True, 1000.0, 9000.0),
     ],
 )

@@ -53,6 +53,8 @@ class Row:
     """How many attempts every step of every path has made."""
     rounds: int = 2
     stopped: str | None = None
+    used: bool = False
+    """Was its time there to be used? Its paths were cut off then, and nobody is warned."""
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     """How they begin, after those of the end of the run, of paths and of phases."""
@@ -76,6 +78,10 @@ def coded(*levels: float) -> dict[str, Rule]:
 def no_file(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
     Path(request.working_dir, "final", "submission.csv").unlink(missing_ok=True)
     return done
+
+
+def a_second(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+    return done.model_copy(update={"duration_seconds": 1.0})
 
 
 async def cling(label: str, agent: str) -> None:
@@ -164,6 +170,9 @@ ROWS: dict[str, Callable[[], Row]] = {
     "time for the first of two paths in turn": lambda: late(
         12.8, timed(40, 0.3, 0.4, 0.1, 0.2, max_concurrent_paths=1), hang("coder", label="path-0"), CUT, 0.527
     ),
+    "nothing when the time is there to be used": lambda: Row(
+        timed(60, more_steps=True, K=1), hang("coder", after=1), after=a_second, used=True, seconds=51.45
+    ),
     "time that paths take from Phase 3": lambda: late(92.125, timed(100), cling, *CUT_LATER, **NO_TIME),
     "time for a second plan of an ensemble": lambda: late_in_phase_3("ens_planner"),
     "time for a second ensemble": lambda: late_in_phase_3("ensembler"),
@@ -191,10 +200,11 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
     agents = MindAgents(Mind(overrides=row.overrides), before=row.before, paths_alike=row.paths_alike)
     result = await quick(row.config, agents=agents, executor=LevelExecutor(row.delay, after=row.after), state=state)
     assert asyncio.get_running_loop().time() == pytest.approx(row.seconds, abs=0.01)
-    spent = {"money": row.stopped == "money", "time": row.seconds >= 0.8 * row.config.time_limit_seconds}
+    late = row.seconds >= 0.8 * row.config.time_limit_seconds and not row.used
     warned = [event.limit for event in quick.events(BudgetWarning)]
-    assert warned == [limit for limit in spent if spent[limit]]
-    assert (result.final_solution.score, result.stopped_by) == (row.final, row.stopped)
+    assert warned == ["money"] * (row.stopped == "money") + ["time"] * late
+    assert (result.final_solution.score, result.stopped_by, result.used_time) == (row.final, row.stopped, row.used)
+    assert row.stopped or quick.last.message == "used its time" * row.used
     assert (result.phase1.initial_score, result.phase1.candidate_scores) == (row.initial, [*row.candidates])
     assert state.phase2_path_statuses == [outcome for outcome, _ in row.ended]
     check_paths(row, result)
@@ -217,7 +227,8 @@ def check_paths(row: Row, result: FinalResult) -> None:
     """Every path has its own script with its own score, and the ensemble got them."""
     initial, last = result.phase1.initial_solution, result.phase3
     for (outcome, score), path in zip(row.ended, result.phase2_results, strict=True):
-        assert (path.best_score, path.best_solution.score, path.partial) == (score, score, outcome != "completed")
+        cut = row.used or outcome != "completed"
+        assert (path.best_score, path.best_solution.score, path.partial) == (score, score, cut)
         assert f"level = {score:.4f}" in path.best_solution.content
         assert (path.best_solution.content == initial.content) == (score == row.initial)
         assert path.step_history[-1]["failed"] == (outcome == "failed" or (outcome, score) == CUT)

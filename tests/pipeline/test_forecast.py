@@ -6,9 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription
 from mle_star.orchestrator import _tell_forecasts
@@ -17,7 +14,6 @@ from mle_star.run.budget import Budget, price_of
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.search.control import RunControl
-from tests.conftest import LETTERS
 from tests.ledgers import script_finished
 from tests.pipeline.conftest import QuickRun, settings
 from tests.pipeline.mind import MindAgents
@@ -100,28 +96,10 @@ def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
         assert after(ev.HoldOutPrepared(step="run", train_rows=rows))[0] == calls - fewer
     repaired = after(*[call(AgentType.debugger)] * 3)
     assert repaired[0] > calls + 3 and repaired[1] > scripts
-    assert after(script_finished(1.0, step="phase1/candidate-0/script", digest="d", script="s"))[1] in (
-        scripts - 1,
-        scripts,
-    )
+    assert scripts - 1 <= after(ran())[1] <= scripts
     path = ev.PhaseFinished(step="phase2/path-0", phase="phase2", path=0, outcome="completed")
     assert after(path)[0] == calls
     assert after(path, ev.PhaseFinished(step="phase2", phase="phase2", outcome="skipped"))[0] < calls / 2
-
-
-@given(st.fixed_dictionaries({letter: st.integers(1, 6) for letter in "MTKLR"}))
-@hypothesis_settings(max_examples=40)
-def test_more_of_anything_is_never_forecast_as_less(letters: dict[str, int]) -> None:
-    def counts(**changes: int) -> tuple[int, int]:
-        config = PipelineConfig(**{LETTERS[name]: value for name, value in {**letters, **changes}.items()})
-        steps = planned_steps(config)
-        scripts = sum(count for (_, name), count in steps.items() if name == "script")
-        return sum(steps.values()) - scripts, scripts
-
-    base = counts()
-    for letter, value in letters.items():
-        more = counts(**{letter: value + 1})
-        assert more[0] >= base[0] and more[1] >= base[1]
 
 
 class Talkative(Forecaster):

@@ -26,7 +26,7 @@ from mle_star.views.charts import describe
 from mle_star.views.display import summary
 from mle_star.views.lineage import gains_of, lineage_of, why
 from mle_star.views.page import Page
-from mle_star.views.shelf import Comparison, glance, leaderboard_rows
+from mle_star.views.shelf import Comparison, leaderboard_rows
 from mle_star.views.tables import attempt_rows
 from mle_star.views.verdict import Verdict
 from tests.views.journals import EXPECTED, HOLDOUT, Invented, write_journal
@@ -286,9 +286,8 @@ def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
 def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:
     """A candidate that wins unchanged is not compared with itself, and no step is listed that it lacks."""
     single = Yardstick(name="ExtraTrees", measure=EXPECTED.model_copy(update={"score": 0.95}))
-    events = Invented(seed=11).ended(expected=EXPECTED, single_model=single, stopped_by="time")
+    events = Invented(seed=11).ended(expected=EXPECTED, single_model=single)
     events = changed(events, ev.MergeTried, lambda one: {"accepted": False})
-    events[-1] = events[-1].model_copy(update={"message": "stopped by the time limit"})
 
     def improved(story: RunStory) -> list[str]:
         """The lines from `improved by` to `cost`."""
@@ -303,6 +302,3 @@ def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None
     assert improved(blend) == [] and lineage_of(blend).paths == {}
     page = Page(tmp_path).html(blend)
     assert "Merged in" not in page and "Refined on" not in page
-    assert alone.news[-1].words.startswith("ended early, stopped by the time limit")
-    write_journal(tmp_path, events)
-    assert (glance(tmp_path).state, glance(tmp_path).title) == ("completed", "ended early")

@@ -73,6 +73,7 @@ def ends() -> dict[str, list[ev.AnyEvent]]:
     single = Yardstick(name="ExtraTrees", measure=EXPECTED)
     sound, broken, kept = ({"finalization": {"rows": 9, name: 1}} for name in ("sample", "problems", "fallback"))
     early = one_path.ended("path 0", expected=EXPECTED, single_model=single, stopped_by="time", lineage=sound)
+    used = one_path.ended("path 0", used_time=True)
     *failed, last = Invented(seed=2, T=1, K=1, outcome="failed").events()
     *chosen, end = small.ended("blend", lineage={"promoted": "phase1/candidate-0/script"}, has_test=False)
     end, vain = end.model_copy(update={"submission_path": ""}), {"accepted": False}
@@ -83,6 +84,7 @@ def ends() -> dict[str, list[ev.AnyEvent]]:
         "promoted": [*(one.model_copy(update=vain if isinstance(one, TRIES) else {}) for one in chosen), end],
         "broken": small.ended("phase1/candidate-0/script", lineage=broken),
         "kept": small.ended("initial solution", lineage=kept),
+        "used": [*early[:-1], used[-1].model_copy(update={"message": "used its time"})],
     }
 
 
@@ -90,7 +92,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     events, shelf = Invented(seed=11, T=1).events(), tmp_path / "runs"
-    lines = (headline(one) for one in (*events, *HAPPENED, *MORE))
+    lines = (headline(one) for one in (*events, *HAPPENED, *MORE, *(run[-1] for run in ends().values())))
     as_kept("views/headlines.txt", "\n".join("{1} {4} {2}: {3}".format(*one) for one in lines if one is not None))
     terminal = list[str]()
     for name, run in ends().items():

@@ -247,6 +247,7 @@ class FinalResult(Frozen):
     """The result of a run. `submission_path` is empty when there is no submission.
 
     `stopped_by` is set when the run ended before its plan was done; the first of `warnings` then says what to raise.
+    `used_time`: its plan was to refine while the time lasts (`more_steps`), and that is what it did.
     """
 
     task: TaskDescription
@@ -265,11 +266,17 @@ class FinalResult(Frozen):
     lineage: dict[str, Any] = {}
     contamination: DataContaminationResult | None = None
     stopped_by: StopReason | None = None
+    used_time: bool = False
     expected: Measure | None = None
     baseline: Yardstick | None = None  # a dummy that knows nothing but the labels' frequencies
     single_model: Yardstick | None = None  # the best of Phase 1's candidates, each one model alone
     has_test: bool = True  # False: the task asks for no answers, so there is no submission
     warnings: list[str] = []
+
+    @property
+    def end(self) -> str:
+        """How it ended, where there is more to say than that it did."""
+        return "ended early" if self.stopped_by else "used its time" if self.used_time else ""
 
 
 # --- scoring ---------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ class Budget:
             "phase1": config.num_retrieved_models,
             "phase2": min(config.max_concurrent_paths or config.num_parallel_solutions, config.num_parallel_solutions),
         }
-        self._warned: set[str] = set()
+        self._warned = {"time"} if config.more_steps else set[str]()  # time that is there to be used
         self._when_spent: list[Callable[[], None]] = []
 
     # --- time ---

@@ -17,6 +17,7 @@ from mle_star.method.scores import best_first
 from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
+from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path, score_of
@@ -47,12 +48,7 @@ class Stage:
 
     def ended_by(self, why: Exception | None, *, score: float | None = None) -> None:
         """Record that it was completed or, by a limit or an error, was not."""
-        if why is None:
-            self.ended("completed", score=score)
-        elif isinstance(why, BudgetExceeded):
-            self.ended("cancelled", str(why), score=score)
-        else:
-            self.ended("failed", f"{type(why).__name__}: {why}", score=score)
+        self.ended(*self._stages.end_by(why), score=score)
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
@@ -85,6 +81,13 @@ class Stages:
     def ended_as(self, outcome: Outcome) -> list[str]:
         """The phases that ended so, in their order."""
         return [phase.name for phase in PHASES if self.outcomes.get(phase.name) == outcome]
+
+    def end_by(self, why: Exception | None) -> tuple[Outcome, str]:
+        """How a stage has ended, and why. With `more_steps` the search goes on until its time is over."""
+        if not isinstance(why, BudgetExceeded):
+            return ("completed", "") if why is None else ("failed", f"{type(why).__name__}: {why}")
+        is_usual = self.context.config.more_steps and self.budget.phase != "phase1"
+        return "completed" if is_usual and isinstance(why, PhaseTimeExceeded) else "cancelled", str(why)
 
     def open(self, phase: PhaseName) -> float:
         """Begin the time of a phase; the seconds it has.
@@ -237,7 +240,7 @@ class Paths:
                 stage = self._stages.begin("phase2", index, model, digest_of(initial.content))
                 result = await self._refine(initial, index, label, end - now())
         except BudgetExceeded as stop:
-            outcome, detail = "cancelled", str(stop)
+            outcome, detail = self._stages.end_by(stop)
             result = partial_path(place, initial)
             if self._stages.limit_reached:
                 self._stop_the_others()
@@ -248,7 +251,7 @@ class Paths:
             result = partial_path(place, initial)
         except Exception as error:
             logger.exception("%s failed: the best it had is used", label)
-            outcome, detail = "failed", f"{type(error).__name__}: {error}"
+            outcome, detail = self._stages.end_by(error)
             result = self._substitute(partial_path(place, initial), initial)
             self._stages.warnings.append(f"{label} failed: {detail}; the run continues with {result.best_score:g}")
         self._statuses[index] = outcome

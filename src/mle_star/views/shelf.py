@@ -39,11 +39,12 @@ class Glance(NamedTuple):
     begun: str = ""
     path: str = ""
     stopped_by: str | None = None
+    end: str = ""
 
     @property
     def title(self) -> str:
-        """The state for people: a result that came before the plan was done is said to be so."""
-        return "ended early" if self.state == "completed" and self.stopped_by else self.state
+        """The state for people: a result that came before the plan was done, or when time was up, is said to be so."""
+        return self.end if self.state == "completed" and self.end else self.state
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -79,6 +80,7 @@ def glance(run_dir: Path) -> Glance:
         state=end.state if end else "running" if is_running(run_dir) else "stopped",
         begun=story.started.at.isoformat(),
         stopped_by=story.result.stopped_by if story.result else None,
+        end=story.result.end if story.result else "",
     )
 
 
