@@ -54,7 +54,7 @@ class Row:
     rounds: int = 2
     stopped: str | None = None
     used: bool = False
-    """Was its time there to be used? Its paths were cut off then, and nobody is warned."""
+    """Was its time there to be used? Its paths were cut off then, somewhat earlier where calls are slow."""
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     """How they begin, after those of the end of the run, of paths and of phases."""
@@ -199,7 +199,7 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
     row, state = ROWS[missing](), PipelineState()
     agents = MindAgents(Mind(overrides=row.overrides), before=row.before, paths_alike=row.paths_alike)
     result = await quick(row.config, agents=agents, executor=LevelExecutor(row.delay, after=row.after), state=state)
-    assert asyncio.get_running_loop().time() == pytest.approx(row.seconds, abs=0.01)
+    assert asyncio.get_running_loop().time() == pytest.approx(row.seconds, abs=3 if row.used else 0.01)
     late = row.seconds >= 0.8 * row.config.time_limit_seconds and not row.used
     warned = [event.limit for event in quick.events(BudgetWarning)]
     assert warned == ["money"] * (row.stopped == "money") + ["time"] * late
