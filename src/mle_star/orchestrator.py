@@ -101,11 +101,10 @@ async def run_pipeline(
         if fork_from is not None:
             task = fork_run(Path(fork_from), folder, first)
         with Journal(folder.journal, secrets=setup.secret_values(os.environ)) as journal, folder.holding_reserve():
-            for listener in listeners:
+            for listener in (*listeners, state.hear):
                 journal.subscribe(listener)
             budget = setup.open_budget(journal, first, resume=resume)
             state.watch(budget, folder.root, hardware)
-            journal.subscribe(state.hear)
             control = RunControl(budget, journal, folder.root)
             journal.subscribe(control.hear)
             _tell_forecasts(journal, budget, control, Forecaster(task, config))
@@ -198,8 +197,7 @@ class _Pipeline:
     def __init__(self, context: RunContext, state: PipelineState, control: RunControl) -> None:
         self.context, self.state, self.control = context, state, control
         self.task, self.config, self.budget = context.task, context.config, context.budget
-        self.stages = Stages(context)
-        self.references = setup.read_references(self.config)
+        self.stages, self.references = Stages(context), setup.read_references(self.config)
 
     async def run(self) -> FinalResult:
         """Phase 1, the paths, the ensemble, the submission: strictly one after another."""
@@ -284,13 +282,11 @@ class _Pipeline:
         single = found.phase1.initial_solution if best is None else best.best_solution
         if phase3 is None:
             return single
-        ensemble = phase3.best_ensemble_score
-        if single.score is None or single.leaking:
-            return phase3.best_ensemble
-        if ensemble is not None and not is_improvement(single.score, ensemble, self.task.metric_direction):
+        score, ensemble, direction = single.score, phase3.best_ensemble_score, self.task.metric_direction
+        if score is None or single.leaking or not (ensemble is None or is_improvement(score, ensemble, direction)):
             return phase3.best_ensemble
         kept, reached = self.config.prefer_best_input, "no score" if ensemble is None else f"{ensemble:g}"
-        words = f"the best path ({single.score:g}) beats every ensemble ({reached})"
+        words = f"the best path ({score:g}) beats every ensemble ({reached})"
         self.stages.warnings.append(f"{words}: the {'path' if kept else 'ensemble'} is submitted")
         return single if kept else phase3.best_ensemble
 
@@ -315,8 +311,7 @@ class _Pipeline:
 
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""
-        elapsed, stop = self.budget.elapsed(), self._stop()
-        completed = self.stages.ended_as("completed")
+        elapsed, stop, completed = self.budget.elapsed(), self._stop(), self.stages.ended_as("completed")
         is_usual = self.config.more_steps and {"phase2", "finalization"} <= {*completed}
         if used_time := is_usual and stop is not None and stop.reason == "time":
             stop = None

@@ -273,11 +273,6 @@ class FinalResult(Frozen):
     has_test: bool = True  # False: the task asks for no answers, so there is no submission
     warnings: list[str] = []
 
-    @property
-    def end(self) -> str:
-        """How it ended, where there is more to say than that it did."""
-        return "ended early" if self.stopped_by else "used its time" if self.used_time else ""
-
 
 # --- scoring ---------------------------------------------------------------------------------------------
 

@@ -134,9 +134,8 @@ def phases_after(name: PhaseName) -> tuple[Phase, ...]:
 
 def kind_of_script(step: str) -> SolutionPhase:
     """What a script is, by the step that it ran in."""
-    if step.startswith("phase1/candidate"):
-        return SolutionPhase.init
-    return PHASES[ORDER.get(phase_of(step), -1)].makes
+    is_first = step.startswith("phase1/candidate")
+    return SolutionPhase.init if is_first else PHASES[ORDER.get(phase_of(step), -1)].makes
 
 
 # --- models: the one place that knows what `offline` means, others ask for a trait ---------------------------------

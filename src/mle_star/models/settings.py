@@ -246,6 +246,5 @@ class PipelineConfig(Frozen):
     def role(self, agent: AgentType) -> RoleSettings:
         """What is set for one agent; its model is always named."""
         chosen = self.agents.get(agent, RoleSettings())
-        if self.traits.is_embedded or chosen.model is None:
-            return chosen.model_copy(update={"model": self.model})
-        return chosen
+        is_named = chosen.model is not None and not self.traits.is_embedded
+        return chosen if is_named else chosen.model_copy(update={"model": self.model})

@@ -86,7 +86,7 @@ def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data:
             cost_usd=result.total_cost_usd or 0.0,
             seconds=result.total_duration_seconds,
             result=result,
-            message=stop.words if stop else result.end,
+            message=stop.words if stop else "used its time" * result.used_time,
         )
     )
     return result

@@ -17,7 +17,6 @@ from mle_star.method.scores import best_first
 from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName, phases_after
 from mle_star.models.texts import digest_of
-from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path, score_of
@@ -86,8 +85,8 @@ class Stages:
         """How a stage has ended, and why. With `more_steps` the search goes on until its time is over."""
         if not isinstance(why, BudgetExceeded):
             return ("completed", "") if why is None else ("failed", f"{type(why).__name__}: {why}")
-        is_usual = self.context.config.more_steps and self.budget.phase != "phase1"
-        return "completed" if is_usual and isinstance(why, PhaseTimeExceeded) else "cancelled", str(why)
+        goes_on = self.context.config.more_steps and self.budget.phase in ("phase2", "phase3")
+        return "completed" if goes_on and why.limit == "time" else "cancelled", str(why)
 
     def open(self, phase: PhaseName) -> float:
         """Begin the time of a phase; the seconds it has.

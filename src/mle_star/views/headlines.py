@@ -49,9 +49,8 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
             spent = f"{text.duration(event.spent_seconds)} and {text.money(event.spent_cost_usd)}"
             return "info", f"the run continues; {spent} were spent before"
         case events.RunFinished() if event.state == "completed":
-            is_early = event.message and not (event.result and event.result.used_time)
-            how = f"ended early, {event.message}" if is_early else event.message or "completed"
-            return "good", f"{how}, score {text.score(event.score)}"
+            early = "" if event.result is not None and event.result.used_time else "ended early, "
+            return "good", f"{early + event.message if event.message else 'completed'}, score {text.score(event.score)}"
         case events.RunFinished():
             return "error", f"{event.state}: {event.message}"
         case events.PhaseStarted() if event.path is None:

@@ -44,7 +44,8 @@ class Glance(NamedTuple):
     @property
     def title(self) -> str:
         """The state for people: a result that came before the plan was done, or when time was up, is said to be so."""
-        return self.end if self.state == "completed" and self.end else self.state
+        early = "ended early" if self.stopped_by else self.end
+        return early or self.state if self.state == "completed" else self.state
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -80,7 +81,7 @@ def glance(run_dir: Path) -> Glance:
         state=end.state if end else "running" if is_running(run_dir) else "stopped",
         begun=story.started.at.isoformat(),
         stopped_by=story.result.stopped_by if story.result else None,
-        end=story.result.end if story.result else "",
+        end=end.message if end else "",
     )
 
 
@@ -150,11 +151,9 @@ def _final_step(story: RunStory, steps: list[str]) -> str:
     line = lineage_of(story)
     digest = next((node.digest for node in line.nodes if node.step == line.submitted), "")
     ran = story.ledger.latest_run(digest) if digest else None
-    for step in (line.named, "" if ran is None else ran.step):
-        if step in steps:
-            return step
+    exact = [step for step in (line.named, "" if ran is None else ran.step) if step in steps]
     below = [step for step in steps if line.submitted and step.startswith(f"{line.submitted}/")]
-    return below[-1] if below else ""
+    return next(iter([*exact, *reversed(below)]), "")
 
 
 # --- two runs side by side -------------------------------------------------------------------------------

@@ -278,7 +278,5 @@ class Verdict:
 
 def _note(count: str, show: Callable[[float], str], limit: float | None, forecast: float | None) -> str:
     """How many there were, what the limit is, and the forecast while it runs."""
-    words = [count]
-    words += [] if limit is None else [f"limit {show(limit)}"]
-    words += [] if forecast is None else [f"forecast {show(forecast)}"]
-    return " · ".join(words)
+    known = (f"{name} {show(one)}" for name, one in (("limit", limit), ("forecast", forecast)) if one is not None)
+    return " · ".join([count, *known])
