@@ -85,7 +85,7 @@ async def _keep_best(run: RunContext) -> None:
             problems, rows = await asyncio.to_thread(_checked, run, source)
             if not problems:
                 await asyncio.to_thread(place_copy, run.run_dir / source, folder.best_submission)
-                write_whole(folder.best_solution, run.ledger.text(found.script))
+                write_whole(folder.best_solution, run.ledger.text(found.script), sync=False)  # the journal has it
                 path = "final/best_submission.csv"
                 run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
                 return

@@ -81,15 +81,15 @@ class Announcement:
         return self.machines is None
 
 
-async def announced(executor: Executor) -> Announcement:
-    """What an executor says of itself; the local one finds it out first."""
+def announced(executor: Executor) -> Announcement:
+    """What an executor says of itself; the local one finds it out the first time, which takes a while."""
     announce: Callable[[], Announcement] = getattr(executor, "announce", Announcement)
-    return await asyncio.to_thread(announce)
+    return announce()
 
 
 async def surroundings_of(executor: Executor) -> tuple[Isolation, dict[str, Any]]:
     """What will confine scripts, as far as is known before one has run, and the hardware that they will find."""
-    about = await announced(executor)
+    about = await asyncio.to_thread(announced, executor)
     return about.isolation, await asyncio.to_thread(detect_gpu_info) if about.machines is None else about.machines
 
 
@@ -99,7 +99,7 @@ async def surroundings_of(executor: Executor) -> tuple[Isolation, dict[str, Any]
 @asynccontextmanager
 async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
     """Wait until one more script may run, and say which GPUs it gets; elsewhere than here, that is decided there."""
-    about, scripts = await announced(run.executor), run.shared.scripts
+    about, scripts = announced(run.executor), run.shared.scripts
     if about.missing and not scripts.warned:  # the owner of a run should see what does not confine its scripts
         scripts.warned = True
         run.record(Notice(level="warning", step="run", message=f"scripts run {about.missing}"))

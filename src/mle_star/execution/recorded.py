@@ -119,7 +119,7 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
 async def _run_and_record(job: _Job) -> ScriptFinished:
     run = job.run
     async with run.shared.scripts.locks[str(run.work_dir)]:
-        if (await announced(run.executor)).is_here:
+        if announced(run.executor).is_here:
             async with script_slot(run) as gpus:  # for all its views: what has begun is scored before what waits
                 result = await _examine(replace(job, gpus=gpus if job.gpus is None else job.gpus, has_slot=True))
         else:
@@ -172,7 +172,7 @@ async def _on_more_views(job: _Job, holdout: HoldOut, numbers: range, result: Ev
     """
     if result.is_error:
         return result
-    elsewhere = not (await announced(job.run.executor)).is_here
+    elsewhere = not announced(job.run.executor).is_here
 
     async def beside(number: int) -> EvaluationResult:
         with own_folder(job.run.work_dir, f"view-{number}") as folder:
@@ -306,8 +306,13 @@ async def _request(
 
 async def _make_anew(run: RunContext, data: DataFolder) -> None:
     """Empty the working directory, and show the data; what a script left may take long to remove, and ends no run."""
-    if not await asyncio.to_thread(reset_working_directory, str(run.work_dir)):
+
+    def make() -> bool:
+        emptied = reset_working_directory(str(run.work_dir))
+        if data.root.is_dir():
+            link_input_data(str(data.root), str(run.work_dir), ours=run.run_dir)
+        return emptied
+
+    if not await asyncio.to_thread(make):
         message = f"{run.work_dir} cannot be emptied of what a script left: a fresh folder took its place"
         run.record(Notice(level="warning", message=message))
-    if data.root.is_dir():
-        await asyncio.to_thread(link_input_data, str(data.root), str(run.work_dir), ours=run.run_dir)

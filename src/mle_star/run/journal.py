@@ -99,7 +99,7 @@ class Journal:
         self._earlier: list[tuple[str, int]] = []  # the results of earlier processes, by step and place
         self._decisions: dict[str, Decided] = {}
         self._phases: dict[str, str] = {}  # by step, how a phase or a path has ended, or that it has begun
-        self._written: set[tuple[str, str, int]] = set()
+        self._written: set[tuple[str, str, int] | None] = set()
         self._begun: dict[str, bool] = {}  # by step, whether a call or a script of this process is still under way
         self._offsets: list[int] = []  # where the lines of all events begin; below zero, places in `_unwritten`
         self._unwritten: list[AnyEvent] = []
@@ -155,8 +155,10 @@ class Journal:
 
         Raises `BudgetExceeded` for work that is about to begin on a journal that cannot be written.
         """
-        if event.kind in _BEGINS | _EVERY_TIME or _words(event) not in self._written:
+        words = None if event.kind in _BEGINS | _EVERY_TIME else _words(event)
+        if words is None or words not in self._written:
             self._remember(event, self._keep(event))
+            self._written.add(words)
         if event.kind in _BEGINS:
             self._begun[event.step] = True
         elif event.kind in _ENDS and event.step in self._begun:
@@ -232,7 +234,7 @@ class Journal:
                 self._append(self._held[0])
                 del self._held[0]
             if self.failure is None or event.kind not in _BEGINS:
-                return self._append(line)
+                return self._append(line, sync=event.kind not in _BEGINS)
         except JournalError as error:
             if self.failure is None:
                 logger.error("%s; the run ends with what it has", error)
@@ -243,7 +245,7 @@ class Journal:
         self._unwritten.append(event)
         return -len(self._unwritten)
 
-    def _append(self, line: bytes) -> int:
+    def _append(self, line: bytes, *, sync: bool = True) -> int:
         """Write a whole line or nothing; where it begins."""
         offset = self._file.seek(0, os.SEEK_END)
         try:
@@ -256,7 +258,8 @@ class Journal:
             with suppress(OSError):
                 self._file.truncate(offset)
             raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._syncs.submit(self._sync, self._file.fileno())
+        if sync:  # that something began is of no use once the power has failed
+            self._syncs.submit(self._sync, self._file.fileno())
         return offset
 
     def _sync(self, handle: int) -> None:
@@ -275,6 +278,7 @@ class Journal:
         whole = 0
         for start, end, event in _placed_events(self.path):
             self._remember(event, start)
+            self._written.add(_words(event))
             whole = end
         self._earlier = [(step, at) for (kind, step, _), at in self._results.items() if kind != "agent_failed"]
         for step, _ in self._earlier:
@@ -284,7 +288,6 @@ class Journal:
 
     def _remember(self, event: AnyEvent, offset: int) -> None:
         self._offsets.append(offset)
-        self._written.add(_words(event))
         if self.started is None and isinstance(event, RunStarted):
             self.started = event
         if isinstance(event, (RunStarted, events.RunResumed)) and event.interpreter is not None:
