@@ -1,7 +1,5 @@
 """What the tests of the harness share: executors of each kind, a run around them, and harnesses of other users."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

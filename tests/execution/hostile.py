@@ -4,8 +4,6 @@
 port on which the test listens, `HOMEFILE` for a file in the real home folder whose name and content nobody may see.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A real Ray cluster of two machines, which are processes here with folders of their own."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterable, Iterator

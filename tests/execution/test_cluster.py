@@ -1,7 +1,5 @@
 """Scripts as tasks of a real Ray cluster of two machines (`MLE_STAR_SOAK`): processes with folders of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

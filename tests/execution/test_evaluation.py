@@ -1,7 +1,5 @@
 """Evaluating scripts outside a run: once, with repairs, in turn, through other doors."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import builtins

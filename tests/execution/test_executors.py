@@ -1,7 +1,5 @@
 """Executors keep the contract, here and elsewhere, say what confines a script, cut no output silently, lose no data."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Hostile scripts are contained, attacks are held, and everyday work is not refused, for root and for other users."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """From output to a scored result: score, failure, a traceback worth reading, and the order of results."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Scripts as steps of a run: recorded, replayed, never run twice for nothing, their best submission saved."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sandbox, what it shows to scripts, what their environment holds, and which executor and GPUs they get."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

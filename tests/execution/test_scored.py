@@ -1,7 +1,5 @@
 """Scripts scored by labels that they never see: on how many views, what is kept, what is told, and blends of them."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import math

@@ -1,7 +1,5 @@
 """Working directories, made when missing and emptied wholly, and the submissions that scripts leave in them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

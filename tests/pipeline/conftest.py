@@ -1,7 +1,5 @@
 """What the tests of the pipeline share: a task, settings, and runs that need no SDK."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import logging

@@ -4,8 +4,6 @@
 Every question that reaches the mind is a line of `calls.log` beside the run folder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

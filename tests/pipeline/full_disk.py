@@ -7,8 +7,6 @@ an undisturbed run went and how many events it has, and one how each of the othe
 from there on every EVERYth.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ Its scripts carry one number, `level`, which is their score; refining raises it.
 was killed and resumed can be compared word by word.
 """
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import errno

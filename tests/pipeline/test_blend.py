@@ -1,7 +1,5 @@
 """A blend of scripts that err in different places: its members run on the untouched data, their mean is submitted."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The ledger of time and money: shares of the phases, limits of scripts, the reserve, and what was spent before."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,7 +12,17 @@ from hypothesis import strategies as st
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName
-from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_of, read_prices, usage_cost
+from mle_star.run.budget import (
+    LATE_SECONDS,
+    Budget,
+    Call,
+    PhaseTimeExceeded,
+    Price,
+    Spent,
+    price_of,
+    read_prices,
+    usage_cost,
+)
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, critical_steps, plan_seconds, script_limit
@@ -41,13 +49,13 @@ def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> No
     clock.now += 59.5
     budget.check()
     clock.now += 0.5
-    with pytest.raises(BudgetExceeded, match="time spent: 60 of 60") as caught:
+    with pytest.raises(BudgetExceeded, match="^time spent: 60 of 60 s$") as caught:
         budget.check()
-    assert facts(caught.value) == ("time", 60.0, 60.0)
+    assert facts(caught.value) == ("time", 60.0, 60.0) and caught.type is BudgetExceeded, "of the run"
     budget, clock = ledger(time_limit_seconds=100)
     budget.set_phase_deadline(10)
     clock.now += 11
-    with pytest.raises(BudgetExceeded, match="time spent: 11 of 100 s; this part had until 10 s"):
+    with pytest.raises(PhaseTimeExceeded, match="^time spent: 11 of 100 s; this part had until 10 s$"):
         budget.check()
     assert budget.deadline == 10
     budget.set_phase_deadline()

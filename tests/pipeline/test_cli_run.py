@@ -1,8 +1,6 @@
 """Whole runs through the real SDK, CLI and harness, with the mind behind the loopback API: in the process, and by
 `mle-star run` and `mle-star resume`, which plan, are interrupted, and go on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Limits, full disks, outages, signals and requests; what else may fail is in `test_fallbacks`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Whatever fails, runs out or is cut off, a run ends with the best it has: a table of runs and how each must end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

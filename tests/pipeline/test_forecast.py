@@ -1,7 +1,5 @@
 """The forecast: right before the run by the formulas, and nearer to the truth with every event."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

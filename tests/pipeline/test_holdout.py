@@ -1,7 +1,5 @@
 """Scripts scored by labels that they never see: what a run expects is what its answers are worth."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path

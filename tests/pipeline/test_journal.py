@@ -1,7 +1,5 @@
 """The journal: whole lines, one writer, damage named, secrets blotted out, and what a later process takes over."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -271,12 +269,14 @@ def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> 
     """Neither what ran beside it follows it, nor is taken over what its owner fixes."""
     owners = [failure(f"phase1/{reason}", reason=reason) for reason in ("auth", "budget", "cancelled")]
     init, planner = failure("phase1/candidate-0/init"), failure("phase2/path-0/planner")
-    last = [failure(f"phase3/{name}") for name in ("a", "c")]
+    last = [failure(place) for place in ("phase3/a", "phase3/c", "finalization/test", "probes/a")]
     for written, taken_over in (
         ([*owners, init, ran("phase1/candidate-1/script")], []),
         ([ran("phase1/merge-1/script")], [init]),
         ([last[0], planner, ran("phase2/path-1/script")], [init]),
         ([reply("phase3/b"), last[1]], [init, planner, last[0]]),
+        ([*last[2:], ran("probes/script")], [init, planner, *last[:2], last[3]]),  # probes come before the last phase
+        ([ran("finalization/submission-script")], [init, planner, *last]),
     ):
         write(path, *written)
         with Journal(path) as journal:

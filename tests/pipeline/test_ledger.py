@@ -1,7 +1,5 @@
 """The ledger of a run is what its journal says, and the memory for prompts what was tried, the telling ones first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mle_star.models import Measure, MetricDirection

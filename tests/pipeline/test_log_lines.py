@@ -1,7 +1,5 @@
 """What the log says of a run, requirement by requirement: a run where all goes well, and one where much goes wrong."""
 
-from __future__ import annotations
-
 import logging
 import re
 

@@ -1,8 +1,6 @@
 """Before the first phase: what is not data is refused or left out, nothing in the data becomes our code, and the model,
 secrets, folders and references are as they must be."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Resume is replay: what is recorded is never paid for again, and a change is paid for from where it matters."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from datetime import timedelta

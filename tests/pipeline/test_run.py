@@ -1,7 +1,5 @@
 """A run from task to result: order, paths, fallbacks, and what the result says. Without SDK and processes, so quick."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

@@ -1,8 +1,6 @@
 """What a run does beyond the specification: long scripts are met on a sample of the rows, only promising ones are
 checked, paths begin differently, and limits are known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
