@@ -1,5 +1,7 @@
 """What the tests of the phases share: scripts with blocks, replies by rule, and a watched clock."""
 
+import logging
+import re
 import sys
 import threading
 import time
@@ -7,10 +9,11 @@ from collections.abc import Awaitable, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
+from tests.conftest import as_kept
 from tests.pipeline.clock import PatientLoop
 from tests.prompt_samples import sections
 
-from .conftest import ScriptedAgents
+from .conftest import ScriptedAgents, ScriptedRun
 from .replies import broken_script, fenced, part, plans, script
 
 Outcome = float | str
@@ -20,6 +23,15 @@ T = TypeVar("T")
 def section(prompt: str, heading: str) -> str:
     """The text below one `# Heading` of a prompt, up to the next one; lines inside code fences are no headings."""
     return sections(prompt)[heading]
+
+
+def account_as_kept(name: str, run: ScriptedRun, log: Sequence[logging.LogRecord]) -> None:
+    """Is all that phases record and log what is kept, apart from times? Calls and scripts have tests of their own."""
+    events = [event for event in run.journal.events if not event.kind.startswith(("agent_", "script_"))]
+    lines = [f"{event.kind} {event.model_dump_json(exclude={'at'}, exclude_defaults=True)}" for event in events]
+    names = ("mle_star.phase", "mle_star.run", "mle_star.safety")
+    lines += [f"{one.levelname} {one.getMessage()}" for one in log if one.name.startswith(names)]
+    as_kept(f"method/{name}.txt", re.sub(r"\d+(\.\d+)? s\b|(?<=bug of )\d+", "…", "\n".join(lines)))
 
 
 def play_attempts(agents: ScriptedAgents, attempts: Sequence[Outcome], mark: str = "", before: str = "") -> None:

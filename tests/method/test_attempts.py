@@ -16,7 +16,7 @@ from mle_star.run.events import PLANNER_FAILED, AgentFinished, EnsembleTried, Re
 from mle_star.run.prompt_context import MARK
 
 from .conftest import ScriptedRun, quick, settings
-from .loops import play_attempts, play_rounds, section
+from .loops import account_as_kept, play_attempts, play_rounds, section
 from .replies import BLOCK, BOTH, INPUTS, NO_LEAKAGE, base_solution, block, broken_script, fenced, leaky, script
 
 FAILED, NO_FILE = "N/A (evaluation failed)", "print('Final Validation Performance: 0.72')"
@@ -41,7 +41,9 @@ def tried(prompt: str) -> list[tuple[str, str]]:
     "REQ-P2I-023", "REQ-P2I-027", "REQ-P2I-028", "REQ-P2I-029", "REQ-P2I-032", "REQ-P2I-034", "REQ-P2I-035",
     "REQ-P2I-036", "REQ-P2I-044", "REQ-P2I-046", "REQ-P2I-049", "REQ-P2I-050",
 )  # fmt: skip
-async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all_earlier_ones(run: ScriptedRun) -> None:
+async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all_earlier_ones(
+    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
     """The block stands in the script twice: the first one counts. Failed attempts are recorded as well."""
     solution, target = base_solution(), block(t=1)
     solution.content += f"{BLOCK}\n"
@@ -82,14 +84,8 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     best = result.best_solution
     assert (best.content, best.score, result.best_score) == (ran[3], 0.7, 0.7)
     assert best.phase is SolutionPhase.refined and best.is_executable and result.improved
-    events = [
-        (e.step, e.path, e.t, e.k, e.before, e.best_score, (e.plan, e.after, e.score, e.accepted), e.parents, e.digest)
-        for e in run.events(RefinementTried)
-    ]
-    bests, start = [*[0.6] * 5, 0.7, 0.7], [digest_of(before.content)]
-    made = [digest_of(before.content.replace(BLOCK, code, 1)) if code else "" for _, code, _, _ in attempts]
-    assert events == [(f"{place}/k-{k}", 2, 1, k, BLOCK, bests[k], attempts[k], start, made[k]) for k in range(7)]
     assert PLANNER_FAILED == "[planner failed]"
+    account_as_kept("attempts", run, caplog.records)
 
 
 @pytest.mark.req("REQ-P2I-033", "REQ-P2I-038")

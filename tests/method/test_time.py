@@ -22,6 +22,7 @@ from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
+from .loops import account_as_kept
 from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, part, plans, script, solution
 from .test_phase1 import TIMES, candidates
 
@@ -48,6 +49,10 @@ def timed(root: Path, *, left: float, seconds: float = 100.0, **changes: Any) ->
         run.agents.change = lambda call, reply: reply.model_copy(update={"seconds": CALL})
         run.context.budget.set_phase_deadline(left)
         yield run
+
+
+def a_call_took(run: ScriptedRun) -> None:
+    run.context.record(ev.AgentFinished(agent="init", step="phase1/init", seconds=CALL, **TEXTS))
 
 
 async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_scored(quick_path: Path) -> None:
@@ -81,17 +86,37 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
             raise PhaseTimeExceeded(limit="time", used=1, allowed=1)
 
 
+TIGHT = [(119, 0, 0), (121, 1, 0), (129, 1, 0), (131, 1, 1), (229, 1, 1), (231, 2, 1)]
+
+
+@pytest.mark.parametrize(("left", "attempts", "steps"), TIGHT)
+async def test_what_an_iteration_needs_is_left(quick_path: Path, left: int, attempts: int, steps: int) -> None:
+    """A script of 100 s and calls of 10 s: two, three with a plan, and in a step study, summary and choice."""
+    with timed(quick_path / "inner", left=left, K=3) as run:
+        a_call_took(run)
+        run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(3)])
+        await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
+        assert run.agents.names.count("coder") == attempts
+    with timed(quick_path / "outer", left=left, T=1) as run:
+        a_call_took(run)
+        await run_phase2_outer_loop(base_solution(), 0.5, run.task, run.config)
+        assert run.agents.names.count("extractor") == steps
+
+
 @pytest.mark.parametrize(("seconds", "ahead"), [(2.0, 3), (45.0, 0)])
-async def test_where_calls_take_long_the_next_plan_is_made(quick_path: Path, seconds: float, ahead: int) -> None:
+async def test_where_calls_take_long_the_next_plan_is_made(
+    quick_path: Path, seconds: float, ahead: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """The first plan came from the extractor, and nobody plans beyond the last attempt."""
     with timed(quick_path, left=5000, seconds=seconds, K=4, more_steps=True) as run:
-        run.context.record(ev.AgentFinished(agent="init", step="phase1/init", seconds=CALL, **TEXTS))
+        a_call_took(run)
         run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(4)])
         result = await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
         prompts = [call.prompt for call in run.agents.log if call.name == "planner"]
         running = [prompt.count("## Score: not known yet: it is running now") for prompt in prompts]
         assert running == [1] * ahead + [0] * (3 - ahead) and result.best_score == 0.73
         assert [prompt.count("## Plan: ") for prompt in prompts] == [1, 2, 3]
+        account_as_kept(f"{ahead}-ahead", run, caplog.records)
 
 
 @pytest.mark.parametrize(("left", "runs"), [(99.0, 0), (101.0, 1)])

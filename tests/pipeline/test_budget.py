@@ -49,13 +49,13 @@ def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> No
     clock.now += 59.5
     budget.check()
     clock.now += 0.5
-    with pytest.raises(BudgetExceeded, match="^time spent: 60 of 60 s$") as caught:
+    with pytest.raises(BudgetExceeded, match=r"^time spent: 60 of 60 s$") as caught:
         budget.check()
     assert facts(caught.value) == ("time", 60.0, 60.0) and caught.type is BudgetExceeded, "of the run"
     budget, clock = ledger(time_limit_seconds=100)
     budget.set_phase_deadline(10)
     clock.now += 11
-    with pytest.raises(PhaseTimeExceeded, match="^time spent: 11 of 100 s; this part had until 10 s$"):
+    with pytest.raises(PhaseTimeExceeded, match=r"^time spent: 11 of 100 s; this part had until 10 s$"):
         budget.check()
     assert budget.deadline == 10
     budget.set_phase_deadline()
