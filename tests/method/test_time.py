@@ -1,6 +1,7 @@
 """What the clock allows: no call and no script is begun whose result could not be scored any more."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,14 +58,15 @@ def a_call_took(run: ScriptedRun) -> None:
 
 async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_scored(quick_path: Path) -> None:
     """A script takes 100 s: with 250 s left there is time for two attempts and no third."""
-    with timed(quick_path / "inner", left=250) as run:
-        run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(4)])
-        assert seconds_for(run.context, calls=2, scripts=3) == 300, "nothing is known of calls yet"
-        await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=4))
-        assert len(run.executor.scripts) == 2 and run.agents.names.count("coder") == 2, "no call for a third"
-        begun = [event for event in run.events(ev.Decided) if event.name == "go-on" and event.value]
-        assert len(begun) == 2 and run.context.shared.wound_down
-        assert seconds_for(run.context, calls=2, scripts=3) == 320
+    for left, until in ((250, math.inf), (5000, 250)):  # the end of the phase, or that of the path's turn
+        with timed(quick_path / f"inner-{left}", left=left) as run, scope(until=until):
+            run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(4)])
+            assert seconds_for(run.context, calls=2, scripts=3) == 300, "nothing is known of calls yet"
+            await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, settings(K=4))
+            assert len(run.executor.scripts) == 2 and run.agents.names.count("coder") == 2, "no call for a third"
+            begun = [event for event in run.events(ev.Decided) if event.name == "go-on" and event.value]
+            assert len(begun) == 2 and run.context.shared.wound_down
+            assert seconds_for(run.context, calls=2, scripts=3) == 320
     with timed(quick_path / "outer", left=90) as run:
         result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, settings(T=3))
         assert run.agents.log == [] and result.best_score == 0.5

@@ -68,13 +68,15 @@ def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> 
     for seconds, winding_down in ((0, False), (999, False), (1, True)):
         clock.now += seconds
         assert budget.finalize_now == winding_down  # 10 % are used: the loops of Phase 1 wind down
-    assert budget.remaining_seconds() == pytest.approx(8000)  # but finalization's share is all that is kept from it
+    assert (budget.deadline - budget.elapsed()) == pytest.approx(
+        8000
+    )  # but finalization's share is all that is kept from it
     assert budget.open_phase("phase2") == pytest.approx(9000 * 0.65 / 0.90)
     assert not budget.finalize_now
     clock.now += 500
     assert budget.open_phase("phase3") == pytest.approx(8500 - 1000), "all but what finalization needs"
     clock.now += 7499
-    assert not budget.finalize_now and budget.remaining_seconds() == pytest.approx(1)
+    assert not budget.finalize_now and (budget.deadline - budget.elapsed()) == pytest.approx(1)
     clock.now -= 7499
     assert budget.open_phase("finalization") == pytest.approx(8500)
     shares = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
@@ -104,7 +106,7 @@ def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[fl
     for phase, seconds in zip(PHASES, used, strict=True):
         share = budget.open_phase(phase.name)
         assert 0 <= share <= max(limit - budget.elapsed(), 0) + 1e-6
-        assert budget.remaining_seconds() <= limit - budget.elapsed() + 1e-6
+        assert (budget.deadline - budget.elapsed()) <= limit - budget.elapsed() + 1e-6
         clock.now += seconds
 
 
@@ -188,11 +190,11 @@ def test_limits_leave_finalization_a_share(total: int, phases: list[tuple[float 
             break
         budget.open_phase(phase.name)
         for _ in range(scripts):
-            left = budget.remaining_seconds()
+            left = budget.deadline - budget.elapsed()
             if left <= 1e-9:
                 break
             clock.now += script_limit(left=left, measured=measured, even_share=budget.even_share(scripts))
-            clock.now += min(pause, max(budget.remaining_seconds(), 0))
+            clock.now += min(pause, max((budget.deadline - budget.elapsed()), 0))
     assert total - budget.elapsed() >= 0.1 * total - 1e-6
     assert budget.open_phase("finalization") == pytest.approx(total - budget.elapsed())
 

@@ -153,10 +153,6 @@ class Budget:
         """When the running phase, or else the run, must end, in seconds since the run began."""
         return min(self.time_limit, self._phase_deadline)
 
-    def remaining_seconds(self) -> float:
-        """Seconds until the running phase, or else the run, must end."""
-        return self.deadline - self.elapsed()
-
     def set_phase_deadline(self, seconds_from_now: float = math.inf) -> None:
         """Give the phase that begins now its share of the time; without any, what is left of the run."""
         self._phase_deadline = self.elapsed() + seconds_from_now
@@ -316,7 +312,7 @@ class Budget:
 
     def check(self) -> None:
         """Raise `BudgetExceeded` when no new work may be opened. On the reserve, work that costs nothing continues."""
-        if (self.money_is_gone and not self.degraded) or self.remaining_seconds() <= 0:
+        if (self.money_is_gone and not self.degraded) or self.elapsed() >= self.deadline:
             raise self.over()
 
     def over(self) -> BudgetExceeded:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -148,6 +149,8 @@ class RunContext:
     parts: tuple[str, ...] = ()
     label: str = "main"
     path: int | None = None
+    until: float = math.inf
+    """When the turn of a path ends, in seconds since the run began."""
     shared: RunShared = field(default_factory=RunShared)
 
     def __post_init__(self) -> None:
@@ -199,6 +202,11 @@ class RunContext:
         measured = [seconds for label in labels if (seconds := self.ledger.seconds(label, place)) is not None]
         return sum(measured) if measured else None
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the turn of this path, the running phase, or else the run must end."""
+        return min(self.until, self.budget.deadline) - self.budget.elapsed()
+
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
         """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.
 
@@ -248,9 +256,9 @@ def scope(*parts: str, **changes: Any) -> Iterator[RunContext]:
 
 
 @contextmanager
-def path_context(index: int, work_dir: Path) -> Iterator[RunContext]:
-    """The context of refinement path `index`: own directory, own label, own steps."""
-    with scope(f"path-{index}", label=f"path-{index}", path=index, work_dir=work_dir) as inner:
+def path_context(index: int, work_dir: Path, until: float = math.inf) -> Iterator[RunContext]:
+    """The context of refinement path `index`: own directory, own label, own steps, and until when it has its turn."""
+    with scope(f"path-{index}", label=f"path-{index}", path=index, work_dir=work_dir, until=until) as inner:
         yield inner
 
 

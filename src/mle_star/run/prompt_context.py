@@ -185,7 +185,7 @@ def _limits(call: _Call) -> Slots:
     if sample is not None and not study and not call.agent.plans and run.phase != "finalization":
         first = f"- A new script may first run on a sample of {sample.rows} of the {sample.of} training rows"
         lines.append(f"{first}, and must work there; all rows give its score.")
-    left, whole = run.budget.remaining_seconds(), run.budget.time_limit - run.budget.elapsed()
+    left, whole = run.seconds_left, run.budget.time_limit - run.budget.elapsed()
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study and (not repair or run.phase == "finalization"):
         lines.append(section(run.phase if phase_of(run.phase) else "phase2"))

@@ -1,6 +1,7 @@
 """The one model of time. Three things are known at any moment of a run, and all that is said of seconds rests on them:
 
-- the clock (`Budget`): how much has passed, until when the running phase lasts, what is kept for finalization;
+- the clock (`Budget`): how much has passed, until when the running phase and the turn of a path last, what is kept for
+  finalization;
 - what was measured (`Ledger`): a call, and the current solution (`solution_seconds`);
 - the plan (`critical_steps`): the calls and scripts of each phase that come one after another.
 
@@ -79,9 +80,7 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
         "phase3": (3 * config.ensemble_rounds, config.ensemble_rounds),
         "finalization": (4, 1),
     }
-    if paths == 1:
-        del critical["phase3"]
-    return critical
+    return {phase: steps for phase, steps in critical.items() if paths > 1 or phase != "phase3"}
 
 
 def plan_seconds(
@@ -131,16 +130,15 @@ def ablation_limit(
     minutes at most. To the letter every solution has that, as far as the time goes.
     """
     specified = min(config.time_limit_seconds / (config.outer_loop_steps * 2), ABLATION_SECONDS)
-    if config.letter:
-        return min(specified, left)
-    if explicit is not None:
-        return min(explicit, left)
+    known = specified if config.letter else explicit
+    if known is not None:
+        return min(known, left)
     return min(max(specified, ALWAYS_ENOUGH * ABLATION_RUNS * (measured or 0.0)), left * SHARE_OF_LEFT)
 
 
 def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
     """Seconds that a script might take if it began now; `explicit` goes before the setting."""
-    left, measured = run.budget.remaining_seconds(), run.solution_seconds
+    left, measured = run.seconds_left, run.solution_seconds
     explicit = explicit or run.config.script_timeout_seconds
     if purpose == "ablation":
         return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
@@ -176,7 +174,7 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
 
 def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
     """Can the script that so many calls make still be scored in the time of its phase? To the letter it may try."""
-    return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.budget.remaining_seconds()
+    return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.seconds_left
 
 
 def calls_take_long(run: RunContext) -> bool:
@@ -198,7 +196,7 @@ def in_phase_time(run: RunContext) -> Iterator[None]:
     try:
         yield
     except PhaseTimeExceeded:
-        if run.config.letter or run.budget.remaining_seconds() <= 0:
+        if run.config.letter or run.seconds_left <= 0:
             raise
         run.shared.wound_down = True
 
@@ -226,7 +224,7 @@ def too_late_for(run: RunContext, script: str) -> str:
 
     A script that watches the clock would submit something worse than what was scored, and say nothing.
     """
-    took, left = run.ledger.took(script), run.budget.remaining_seconds()
+    took, left = run.ledger.took(script), run.seconds_left
     if run.decide("run-again", lambda: RERUN * took <= left, reopen=True):
         return ""
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"

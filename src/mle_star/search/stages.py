@@ -211,33 +211,33 @@ class Paths:
         self._tasks: list[asyncio.Task[Phase2Result]] = []
 
     async def run(self, seconds: float) -> list[Phase2Result]:
-        """A result for every path, within `seconds` for all of them; paths that must wait share the time."""
+        """A result for every path, within `seconds` for all of them; paths that must wait share what is left."""
         if self._at_once < self._count:
             logger.warning("%d paths, but only %d at a time: the others wait", self._count, self._at_once)
-        each = seconds / math.ceil(self._count / self._at_once)
+        end, waves = self._stages.budget.elapsed() + seconds, math.ceil(self._count / self._at_once)
+        turns = [waves - index // self._at_once for index in range(self._count)]
         self._statuses[:] = ["running"] * self._count
         with scope("phase2"):
-            self._tasks = [asyncio.create_task(self._path(index, each)) for index in range(self._count)]
+            self._tasks = [asyncio.create_task(self._path(index, end, left)) for index, left in enumerate(turns)]
             ended = await asyncio.gather(*self._tasks, return_exceptions=True)
         for result in ended:
             if isinstance(result, BaseException):
                 raise result  # a path answers for its own failures: this is the journal's, or a stop
         return [result for result in ended if isinstance(result, Phase2Result)]
 
-    async def _path(self, index: int, seconds: float) -> Phase2Result:
-        """One path; whatever ends it, there is a result."""
+    async def _path(self, index: int, last: float, turns: int) -> Phase2Result:
+        """One path, with its share of the time until `last`, for so many turns; whatever ends it, there is a result."""
         label, place = f"path-{index}", f"phase2/path-{index}/"
         outcome: Outcome = "completed"
         detail, stage, initial = "", None, self._phase1.initial_solution.model_copy(deep=True)
         try:
             async with self._slots:
-                now = asyncio.get_running_loop().time
-                end = now() + seconds
-                initial = await self._checked(self._start(index), index, label, seconds)
+                end = (now := self._stages.budget.elapsed()) + (last - now) / turns
+                initial = await self._checked(self._start(index), index, label, end)
                 other = initial.content != self._phase1.initial_solution.content
                 model = (initial.source_model or "") if other else ""
                 stage = self._stages.begin("phase2", index, model, digest_of(initial.content))
-                result = await self._refine(initial, index, label, end - now())
+                result = await self._refine(initial, index, label, end)
         except BudgetExceeded as stop:
             outcome, detail = self._stages.end_by(stop)
             result = partial_path(place, initial)
@@ -257,12 +257,12 @@ class Paths:
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
         return result
 
-    async def _refine(self, initial: SolutionScript, index: int, label: str, seconds: float) -> Phase2Result:
+    async def _refine(self, initial: SolutionScript, index: int, label: str, end: float) -> Phase2Result:
         context = self._context
         directory = work_dir(context.run_dir, context.task, label)
-        with path_context(index, directory):
+        with path_context(index, directory, end) as path:
             work = self._refine_solution(initial, score_of(initial), context.task, context.config)
-            return await self._stages.within(seconds, work, "phase2", label)
+            return await self._stages.within(path.seconds_left, work, "phase2", label)
 
     def _start(self, index: int) -> SolutionScript:
         """Where a path begins: the first with the initial solution, the others with the next best candidates."""
@@ -274,13 +274,13 @@ class Paths:
         ranked = best_first(others.values(), lambda script: script.score, direction)
         return (ranked[index - 1] if index <= len(ranked) else first).model_copy(deep=True)
 
-    async def _checked(self, start: SolutionScript, index: int, label: str, seconds: float) -> SolutionScript:
+    async def _checked(self, start: SolutionScript, index: int, label: str, end: float) -> SolutionScript:
         """Where only promising scripts are checked, a candidate was not: one that leaks is nothing to begin with."""
         first, context = self._phase1.initial_solution, self._context
         if start.content == first.content or not checks_later(context.config):
             return start
-        with path_context(index, work_dir(context.run_dir, context.task, label)):
-            checked = await self._stages.within(seconds, check_and_fix_leakage(start), "phase2", label)
+        with path_context(index, work_dir(context.run_dir, context.task, label), end) as path:
+            checked = await self._stages.within(path.seconds_left, check_and_fix_leakage(start), "phase2", label)
         clean = checked.content == start.content and not checked.leaking
         return start if clean else first.model_copy(deep=True)
 
