@@ -32,7 +32,7 @@ $(CORE): pyproject.toml requirements.lock
 	@touch $@
 
 $(ALL): $(CORE) requirements-dev.lock
-	@echo "Installing what tests, lint and documentation need into $(VENV): a few minutes, and 1.5 GB."
+	@echo "Installing what tests, lint and documentation need into $(VENV): a few minutes, and 1.4 GB more."
 	@$(INSTALL) --no-deps --requirement requirements-dev.lock
 	@$(COMPILE)
 	@touch $@
