@@ -162,3 +162,6 @@ def test_wherever_the_disk_becomes_full_nothing_is_lost(tmp_path: Path, data_dir
         assert outcome["later"] == {name: undisturbed[name] for name in outcome["later"]}, outcome
     assert {outcome["stopped_by"] for outcome in outcomes if outcome["error"] is None} >= {"disk"}
     assert any(outcome["error"] for outcome in outcomes)
+    words = [warning for outcome in outcomes for warning in outcome.get("warnings", ())]
+    no_room = f"stopped by a full disk ([Errno 28] No space left on device: '{folder}/run/work/main'); "
+    assert mode != "script" or any(warning.startswith(no_room) for warning in words), "it names the script's folder"

@@ -79,7 +79,7 @@ TESTS = {
             "phase1": ("phase1", "leaking", "contract", "reference"),
             "phase2_inner": ("attempts", "leaking", "contract", "reference"),
             "phase2_outer": ("phase2_outer", "contract", "reference"),
-            "phase3": ("attempts", "contract", "reference"),
+            "phase3": ("attempts", "leaking", "contract", "reference"),
             "safety": ("safety", "leaking", "attempts", "phase1"),
         }.items()
     },
@@ -181,6 +181,8 @@ def mutate(module: str, folder: Path, sample: int | None, skip: int, jobs: int) 
         known = sorted(verdicts(folder, module))
         random.Random(0).shuffle(known)
         names = known[skip : skip + sample]
+        if not names:  # without names all of them would be tried
+            raise SystemExit(f"{module} has {len(known)} mutants: none is left to skip {skip}")
     mutmut(folder, "run", jobs_option, *names)
     outcome = Outcome(module)
     for name, code in verdicts(folder, module).items():

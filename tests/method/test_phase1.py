@@ -14,6 +14,7 @@ from mle_star.models.texts import digest_of
 from mle_star.phase1 import find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
+from tests.conftest import write_texts
 from tests.ledgers import best_score
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
@@ -66,6 +67,12 @@ async def test_a_poor_retriever_is_replaced(
     error, _, rest = notice.message.removeprefix("the retriever gave nothing usable (").rpartition("); ")
     assert rest == f"the run starts from common models: {', '.join(names)}" and notice.level == "warning"
     assert [line for line in caplog.messages if "failed" in line] == [f"retrieval failed: {error}"] * 2
+    write_texts(quick_run.run_dir, {"models/own.md": "<!-- needs: own -->\n# Own\n```python\nfit()\n```\n"})
+    own = settings(M=2, knowledge=str(quick_run.run_dir))
+    assert await find_models(quick_run.task, own) == found, "what it needs is not installed"
+    quick_run.journal.interpreter = ev.Interpreter(version="3", packages={"own": "1"})
+    mine, first = await find_models(quick_run.task, own)
+    assert (mine.model_name, mine.example_code, first) == ("Own", "fit()\n", found[0])
     with pytest.raises((ValueError, AgentError), match=message):
         await find_models(quick_run.task, settings(M=2, briefing=()))
     quick_run.agents.always("retriever", AgentError("refused", agent="retriever", reason="auth"))

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +14,11 @@ from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.run import events as ev
+from mle_star.run import timing
 from mle_star.run.budget import PhaseTimeExceeded
-from mle_star.run.context import ScriptRequest, path_context, scope
+from mle_star.run.context import RunContext, ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
-from mle_star.run.timing import in_phase_time, plan_time, seconds_for, study_fits
+from mle_star.run.timing import in_phase_time, plan_time, seconds_for, share_in_run, study_fits
 from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
@@ -121,6 +122,40 @@ async def test_where_calls_take_long_the_next_plan_is_made(
         account_as_kept(f"{ahead}-ahead", run, caplog.records)
 
 
+RUN = script(0.4)
+QUESTIONS: list[tuple[Callable[[RunContext], object], float, float, str]] = [
+    (timing.fits, 100.0, 100, ""),
+    (lambda run: timing.fits(run, calls=2, scripts=3), 100.0, 320, ""),
+    (timing.calls_take_long, 40.0, 110, ""),
+    (lambda run: not timing.stops_before(run, calls=3), 100.0, 130, "go-on"),
+    (lambda run: timing.repair_fits(run, "solution"), 100.0, 110, ""),
+    (lambda run: timing.repair_fits(run, "ablation"), 100.0, 200, ""),  # a study has half of what is left
+    (study_fits, 100.0, 450, ""),
+    (lambda run: not timing.too_late_for(run, RUN), 100.0, 125, "run-again"),
+]
+"""With what a run takes, where a call takes 10 s, how much must be left for a yes, and what is decided by it."""
+
+
+@pytest.mark.parametrize(("question", "takes", "least", "name"), QUESTIONS)
+def test_what_fits_is_known_to_the_second(
+    question: Callable[[RunContext], object], takes: float, least: float, name: str, quick_path: Path
+) -> None:
+    for left, preset in ((least, {}), (least - 1, {}), (1, {"preset": "letter"})):
+        with timed(quick_path / f"{left}", left=left, seconds=takes, **preset) as run:
+            ran(run.context, 0.4, 100.0, script=RUN)
+            run.context.record(ev.AgentFinished(agent="init", step="phase1/init", seconds=CALL, **TEXTS))
+            yes = left == least or bool(preset and name != "run-again")
+            assert question(run.context) == yes and timing.repair_fits(run.context, "submission")
+            assert decisions(run) == [(name, name, yes, True)] * bool(name)
+            assert run.context.shared.wound_down == (name == "go-on" and not yes)
+    with timed(quick_path / "at once", left=0.5, seconds=0.0) as run:
+        assert question(run.context), "what took no time fits"
+
+
+def decisions(run: ScriptedRun) -> list[tuple[str, str, bool, bool]]:
+    return [(event.step, event.name, event.value, event.reopen) for event in run.events(ev.Decided)]
+
+
 @pytest.mark.parametrize(("left", "runs"), [(99.0, 0), (101.0, 1)])
 async def test_a_script_begins_where_what_the_solution_takes_is_left(quick_path: Path, left: float, runs: int) -> None:
     with timed(quick_path, left=left) as run:
@@ -137,8 +172,7 @@ async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path,
     with timed(quick_path, left=left) as run:
         trial = await check_and_evaluate(solution(broken_script()), run.task, run.config)
         assert run.agents.names.count("debugger") == repairs == (trial.script.score is not None)
-        assert [(event.name, event.value) for event in run.events(ev.Decided)] == [("repair", bool(repairs))]
-        assert [event.value for event in run.events(ev.Decided)] == [repairs == 1], "it is decided once"
+        assert decisions(run) == [("repair", "repair", bool(repairs), True)], "it is decided once"
     with timed(quick_path, left=left) as again:
         await check_and_evaluate(solution(broken_script()), again.task, again.config)
         assert again.agents.log == [], "what was decided is decided, however much time is left"
@@ -178,29 +212,44 @@ async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick
 
 
 def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(quick_path: Path) -> None:
-    with timed(quick_path, left=9000, seconds=400.0) as run, scope("phase1") as place:
-        measured = [place.solution_seconds]  # a fork knows of an ensemble of the run that it came from
+    few = {"M": 6, "max_concurrent_scripts": 1}
+    with timed(quick_path, left=9000, seconds=400.0, **few) as run, scope("phase1") as place:
+        run.context.budget.open_phase("phase1")
+        measured = [place.solution_seconds, share_in_run(place, 9000)]  # a fork knows of an ensemble of its origin
         ran(place, 0.4, 30.0)
-        assert [*measured, place.solution_seconds] == [None, 30]
+        assert [*measured, place.solution_seconds] == [None, 1000 / 6, 30], "six candidates ..."
+        assert share_in_run(place, 9000) == pytest.approx(1000 / 11), "... and five merges"
         plan_time(run.context, "phase2")
         run.context.budget.ensemble_limit = 0.0
         plan_time(run.context, "phase3")
         assert run.context.budget.ensemble_limit == 0.0
 
 
+EVEN = 9000 * 6.5 / 8
+
+
 @pytest.mark.parametrize(
-    ("more", "takes", "has"),
+    ("changes", "takes", "has", "growth"),
     [
-        (False, 10.0, 9000 * 6.5 / 8),
-        (False, 1000.0, 9000.0),
-        (True, 10.0, 10_000 - 37.5 - 1.2 * 5 * (2 * 10)),  # less three runs of a slower solution, and R rounds
-        (True, 1000.0, 9000.0),
+        ({"more_steps": False}, 828.75, EVEN, 2),  # three calls and two runs take as long as Phase 3 has
+        ({"more_steps": False}, 829.0, 9000, 2),
+        ({"preset": "letter"}, 829.0, EVEN, 2),
+        ({"more_steps": True}, 829.0, 9000, 1.25),
+        # the rest is for three runs of a slower solution, six calls, and R rounds
+        ({"more_steps": True}, 10.0, 10_000 - (3 * 12.5 + 60) - 1.2 * 5 * 50, 1.25),
     ],
 )
-def test_phase_2_has_what_later_phases_cannot_use(quick_path: Path, more: bool, takes: float, has: float) -> None:
-    with timed(quick_path, left=10_000, seconds=takes, more_steps=more, R=5) as run:
+def test_phase_2_has_what_later_phases_cannot_use(
+    changes: dict[str, Any], takes: float, has: float, growth: float, quick_path: Path
+) -> None:
+    with timed(quick_path, left=10_000, seconds=takes, R=5, **changes) as run:
+        run.context.record(ev.AgentFinished(agent="init", step="phase1/init", seconds=CALL, **TEXTS))
         plan_time(run.context, "phase2")
-        assert run.context.budget.open_phase("phase2") == pytest.approx(has, abs=1)
+        assert run.context.budget.open_phase("phase2") == pytest.approx(has)
+        assert decisions(run) == [("ensembles", "ensembles", has != 9000, True)] * ("preset" not in changes)
+        run.context.shared.holdout = cast(Any, object())
+        plan_time(run.context, "phase2")
+        assert run.context.budget.rerun_seconds == 1.5 * growth * takes
 
 
 @contextmanager
