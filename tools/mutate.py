@@ -182,7 +182,7 @@ def mutate(module: str, folder: Path, sample: int | None, skip: int, jobs: int) 
         random.Random(0).shuffle(known)
         names = known[skip : skip + sample]
         if not names:  # without names all of them would be tried
-            raise SystemExit(f"{module} has {len(known)} mutants: none is left to skip {skip}")
+            raise SystemExit(f"{module} has only {len(known)} mutants")
     mutmut(folder, "run", jobs_option, *names)
     outcome = Outcome(module)
     for name, code in verdicts(folder, module).items():
