@@ -19,7 +19,7 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || tru
 COMPILE_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --no-header pyproject.toml
 CORE_TESTS := tests/test_models.py tests/test_scores.py tests/test_config.py tests/test_codeblocks.py tests/test_prompts.py tests/method tests/data tests/holdout
 
-.PHONY: help demo test test-core test-pythons lint format snapshots docs bench bench-quality trace soak mutate lock clean
+.PHONY: help demo test test-core test-pythons lint format snapshots docs bench bench-quality trace soak mutate release-check lock clean
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -84,6 +84,9 @@ soak: $(ALL) ## every test that is only sampled by `make test`, whole, and the d
 mutate: $(ALL) ## mutation testing, module by module (long; docs/mutation.md)
 	$(INSTALL) --editable '.[mutate]'
 	$(BIN)/python tools/mutate.py
+
+release-check: ## build sdist and wheel, check them, use the wheel alone with and without extras (long)
+	$(PYTHON) tools/release.py
 
 lock: $(CORE) ## raise the locked dependencies: requirements-dev.lock has all, requirements.lock the same versions of what a run needs
 	$(INSTALL) uv
