@@ -233,6 +233,7 @@ EVEN = 9000 * 6.5 / 8
     [
         ({"more_steps": False}, 828.75, EVEN, 2),  # three calls and two runs take as long as Phase 3 has
         ({"more_steps": False}, 829.0, 9000, 2),
+        ({"more_steps": False, "L": 1}, 10.0, 9000, 2),  # one path has no ensembles
         ({"preset": "letter"}, 829.0, EVEN, 2),
         ({"more_steps": True}, 829.0, 9000, 1.25),
         # the rest is for three runs of a slower solution, six calls, and R rounds

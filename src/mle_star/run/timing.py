@@ -237,16 +237,16 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     """Before a phase begins: what later phases need of the time, so that the search has the rest.
 
     Where scores come from hidden rows, what is submitted learns from all rows in the end: time is kept for it. Phase 3
-    has no time where no ensemble could be scored in it.
+    has no time where no ensemble could be scored in it, or there is one path only.
     """
-    solutions, budget = run.ledger.ran(), run.budget
+    solutions, budget, has_phase3 = run.ledger.ran(), run.budget, run.config.num_parallel_solutions > 1
     slowest = max((one.seconds for one in solutions), default=0.0)
     if phase == "phase2":
         slowest *= LITTLE_GROWTH if run.config.more_steps else GROWTH
     if phase == "phase2" and not run.config.letter:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
         theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
-        if not run.decide("ensembles", lambda: takes <= max(theirs, 0.0), reopen=True):
+        if not run.decide("ensembles", lambda: has_phase3 and takes <= max(theirs, 0.0), reopen=True):
             budget.ensemble_limit = 0.0
         elif run.config.more_steps:
             budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes
