@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription, agent_config
 from mle_star.models.agents import AGENTS
-from mle_star.models.enums import PHASES, Sizes
+from mle_star.models.enums import ORDER, PHASES, Sizes
 from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
 from mle_star.run import events
@@ -115,8 +115,10 @@ class Forecaster:
         config, shares = self._config, self._config.phase_time_budget or PhaseTimeBudget()
         call, script = _mean(self._latency) or config.traits.call_seconds, _mean(self._runtime) or SCRIPT_SECONDS
         takes = plan_seconds(config, call, script, left={"phase2": 1.0})
-        steps = round(config.outer_loop_steps * shares.phase2 * config.time_limit_seconds / max(takes, 1.0))
-        self._config = config.model_copy(update={"outer_loop_steps": max(steps, 1)})
+        steps = max(round(config.outer_loop_steps * shares.phase2 * config.time_limit_seconds / max(takes, 1.0)), 1)
+        if steps == config.outer_loop_steps:
+            return
+        self._config = config.model_copy(update={"outer_loop_steps": steps})
         refinements = {step: n for step, n in planned_steps(self._config).items() if step[0] == "phase2"}
         self._planned = Counter({**self._planned, **refinements})
 
@@ -131,13 +133,9 @@ class Forecaster:
 
     def _money(self, left: Counter[Step], repairs: float, spent: float) -> float | None:
         expected = [(name, float(count)) for (_, name), count in left.items() if name != "script"]
-        total = spent
-        for name, calls in [*expected, ("debugger", repairs), ("leakage", repairs)]:
-            cost = self._call_cost(name)
-            if cost is None:
-                return None
-            total += calls * cost
-        return total
+        calls = [*expected, ("debugger", repairs), ("leakage", repairs)]
+        costs = [count * cost for name, count in calls if (cost := self._call_cost(name)) is not None]
+        return spent + sum(costs) if len(costs) == len(calls) else None
 
     def _call_cost(self, agent: str) -> float | None:
         """What one call costs: as measured, else by price and size, else as other calls did."""
@@ -165,10 +163,13 @@ class Forecaster:
         if runtime is None:
             return None if left else elapsed
         latency = latency or 0.0
-        planned, ahead = (Counter(phase for phase, _ in steps.elements()) for steps in (self._planned, left))
-        shares = {phase: ahead[phase] / count for phase, count in planned.items()}
+        shares = {phase: _steps_of(left, phase) / max(_steps_of(self._planned, phase), 1) for phase in ORDER}
         script = runtime * (1 + repair_rate) + 2 * repair_rate * latency
         return elapsed + plan_seconds(self._config, latency, script, left=shares)
+
+
+def _steps_of(steps: Counter[Step], phase: str) -> int:
+    return sum(count for (one, _), count in steps.items() if one == phase)
 
 
 def _calls_and_scripts(steps: Counter[Step]) -> tuple[int, int]:
