@@ -481,6 +481,8 @@ def test_a_script_is_told_more_where_it_would_mostly_start_up(open_run: OpenRun,
 def test_scripts_that_watch_the_clock_leave_more_for_the_last(open_run: OpenRun, script: str, kept: float) -> None:
     with open_run(CONFIG, FixedExecutor()) as run:
         run.shared.holdout = cast(Any, object())
+        plan_time(run, "phase1")
+        assert run.budget.rerun_seconds == 0.0, "nothing has run"
         run.record(
             script_finished(step="phase1/a", digest="", script=script, seconds=0.5, score=0.5, isolation=m.Isolation())
         )

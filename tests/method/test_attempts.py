@@ -210,7 +210,8 @@ async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_s
         run.agents.reply("leakage-correction", fenced("level = 0.6"), "no code")
         run.agents.reply("leakage-rewrite", "no code")
         result = await run_phase3(INPUTS, run.task, run.config)
-        assert run.agents.names.count("leakage-detection") == 3
+        places = [f"phase3/check/leakage-detection{number}" for number in ("", "-2", "-3")]
+        assert [call.step for call in run.agents.calls("leakage-detection")] == places
         recorded = [(e.r, e.score, e.digest) for e in run.events(EnsembleTried)]
     scores = ((0, 0.9), (1, 0.8), (2, 0.7), (3, 0.5), (0, 0.6))
     assert recorded == [(r, score, digest_of(script(score))) for r, score in scores], "what was fixed is said once more"

@@ -246,7 +246,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     if phase == "phase2" and not run.config.letter:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
         theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
-        if not run.decide("ensembles", lambda: has_phase3 and takes <= max(theirs, 0.0), reopen=True):
+        if not run.decide("ensembles", lambda: has_phase3 and takes <= theirs, reopen=True):
             budget.ensemble_limit = 0.0
         elif run.config.more_steps:
             budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes
