@@ -78,7 +78,7 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
             run.agents.reply("coder", *[fenced(f"part_{t} = {int(t < ideas)}") for t in range(9)])
             result = await run_phase2_outer_loop(base_solution(blocks=9), 0.5, run.task, run.config)
             assert len(result.step_history) == steps
-    with timed(quick_path / "ensemble", left=350) as run, scope("phase3"):
+    with timed(quick_path / "ensemble", left=330) as run, scope("phase3"):
         run.agents.reply("ensembler", *[fenced(script(0.8, note=str(r))) for r in range(4)])
         await run_phase3(INPUTS, run.task, settings(R=4))
         assert len(run.executor.scripts) == 2 and run.agents.names.count("ens_planner") == 2
