@@ -3,7 +3,7 @@
 Every contender gets the same data, the same seconds of wall clock and the same number of cores. A folder holds
 `task.yaml`, `input/` and `answers.csv`; beside the folders lies `score.py`, which prints the metric. No contender sees
 the answers. One JSON line per contender is kept in `.bench/quality.jsonl`; what stands there is not measured again.
-What `docs/models.md` tells stands in `benchmarks/quality.jsonl`; with `--kept` the measuring goes on there.
+What `docs/benchmarks.md` tells stands in `benchmarks/quality.jsonl`; with `--kept` the measuring goes on there.
 
     python benchmarks/quality.py --tasks DIR --seconds 60,150,300 --seeds 1,2,3 --rivals flaml,autogluon
     python benchmarks/quality.py --cores 1 --side-by-side 2      # two contenders at once, a core each

@@ -1,7 +1,5 @@
 """The guides say only what is so: commands, options, settings, links, and a reference made from the code."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import re
@@ -11,6 +9,7 @@ import mkdocs.commands.build
 import mkdocs.config
 import pytest
 import yaml
+from playwright.sync_api import expect
 from tools import reference
 
 from mle_star.cli.app import COMMANDS, load, main
@@ -19,16 +18,13 @@ from mle_star.config import load_config
 from mle_star.data.folder import load_task
 from mle_star.models import PipelineConfig
 from mle_star.run.forecast import planned_steps
+from tests.views.conftest import Watch
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-QUESTIONS = ["one-csv", "kaggle", "gateway", "too-slow", "cost", "truth"]
-GUIDES = [
-    *QUESTIONS, "index", "quick-start", "own-data", "models", "budgets", "safety", "resume", "method", "architecture",
-    "extending",
-]  # fmt: skip
-TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in GUIDES}
-FRONT = {name: (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CONTRIBUTING")}
+NO_GUIDES = {"reference", "traceability", "prompts"}
+TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md") if path.stem not in NO_GUIDES}
+FRONT = {path.stem: path.read_text(encoding="utf-8") for path in ROOT.glob("*.md")}
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join([*TEXTS.values(), *FRONT.values()]))
 
@@ -77,7 +73,7 @@ def test_the_front_pages_name_targets_files_and_figures_that_are_so() -> None:
 
 
 def test_settings_files_and_python_in_the_guides_are_valid(tmp_path: Path) -> None:
-    for name, text in TEXTS.items():
+    for name, text in {**TEXTS, **FRONT}.items():
         for setting in re.findall(r"--set ([a-z_]+)=|\| `([a-z]+(?:_[a-z]+)+)` \|", text):
             assert "".join(setting) in PipelineConfig.model_fields, name
         if name != "extending":  # pieces of modules: tests/test_extending.py puts them in their places and runs them
@@ -92,14 +88,19 @@ def test_settings_files_and_python_in_the_guides_are_valid(tmp_path: Path) -> No
     assert all(yaml.safe_load(block) for found in blocks.values() for block in found)
 
 
-def test_the_pages_build_without_a_warning_of_links_or_pictures_and_ask_nothing_of_the_network(tmp_path: Path) -> None:
+@pytest.mark.browser
+def test_the_pages_build_without_a_warning_ask_nothing_of_the_network_and_can_be_searched_from_disk(
+    tmp_path: Path, watch: Watch
+) -> None:
     config = mkdocs.config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path / "site"))
     links = config.validation.links
     assert config.strict and links.not_found == links.anchors == logging.WARNING
     mkdocs.commands.build.build(config)  # strict: a warning is an error
     listed = {page.rpartition("/")[2] for page in re.findall(r": ([\w-]+\.md)$", NAVIGATION, re.MULTILINE)}
     assert listed == {path.name for path in DOCS.glob("*.md")}
-    assert {f"{name}.md" for name in QUESTIONS} <= listed
     for page in (tmp_path / "site").glob("*.html"):
         html = page.read_text(encoding="utf-8")
         assert not re.search(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?https?:", html), page.name
+    page = watch().open(tmp_path / "site" / "index.html")
+    page.locator(".md-search__input").press_sequentially("resume")
+    expect(page.locator(".md-search-result__item").first).to_contain_text("Resume and fork")
