@@ -147,6 +147,7 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
     assert any("PATH" in event.result.stdout for event in events(run_dir, ev.ScriptFinished))  # the script did look
 
 
+SHARES = "{phase1: 0.4, phase2: 0.3, phase3: 0.1, finalization: 0.2}"
 SMALL = [
     "-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clear", "--set", "max_debug_attempts=1",
     "--set", "leakage_checks=promising",
@@ -247,13 +248,13 @@ async def test_ctrl_c_before_the_run_heeds_signals_says_how_to_resume(data_dir: 
 
 
 class Pausing(MindBrain):
-    """Its A_data keeps silent until it is told to go on; then the next call asks `finishing` to finish."""
+    """An agent of it keeps `silent` after some calls until it is told to go on; the next asks `finishing` to finish."""
 
-    silent = True
+    silent, after = "data", 0
     finishing: Path | None = None
 
     async def reply(self, request: BrainRequest) -> BrainReply:
-        if self.silent and request.agent == "data":
+        if request.agent == self.silent and self.calls[self.silent] >= self.after:
             return BrainReply(fault=Fault("hang"))
         if self.finishing is not None:
             request_finish(self.finishing)
@@ -287,7 +288,7 @@ async def test_a_run_is_stopped_moved_resumed_in_vain_and_forked_with_success(da
         assert [event.now for event in events(begun, ev.FinishRequested)] == [False, True]
         scripts = [event.step for event in events(begun, ev.ScriptFinished)]
         assert scripts == ["phase1/candidate-0/script"] and brain.calls == {"retriever": 1, "init": 1}
-        brain.silent, brain.finishing = False, run_dir  # Phase 2 is left to the fork
+        brain.silent, brain.finishing = "", run_dir  # Phase 2 is left to the fork
 
         begun.rename(run_dir)
         (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
@@ -332,3 +333,22 @@ async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Pa
     assert "Traceback" not in err
     assert events(tmp_path / "run", ev.RunFinished)[-1].state == "failed"
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+async def test_a_run_uses_its_time_and_goes_on_with_more(data_dir: Path, tmp_path: Path) -> None:
+    """Its T is the least: there are more steps, a plan made while a script runs, no warning; and it can be resumed."""
+    run_dir, reached = tmp_path / "run", list[tuple[int, float]]()
+    command = ["run", str(data_dir), "--model", "sonnet", *SMALL, "-K", "2", "--set", "more_steps=true"]
+    command += ["--set", "scoring=self_reported", "--set", f"phase_time_budget={SHARES}", "--output", str(run_dir)]
+    async with MessagesServer(brain := Pausing(Mind())) as server:
+        brain.silent, brain.after = "coder", 2
+        for limit in (60, 75):
+            code, out, err = await Cli(server.base_url).run(*command, "--time-limit", f"{limit}s", "--quiet")
+            command, brain.silent, last = ["resume", str(run_dir)], "", events(run_dir, ev.RunFinished)[-1]
+            assert code == 0 and "used its time" in out and last.seconds <= limit, out + err
+            assert last.result is not None and (last.message, last.result.warnings) == ("used its time", [])
+            assert json.loads((run_dir / "result.json").read_text(encoding="utf-8"))["used_time"] is True
+            reached.append((len(last.result.phase2_results[0].step_history), last.result.phase2_results[0].best_score))
+    assert 1 < reached[0][0] <= reached[1][0] and reached[0][1] < reached[1][1] and brain.calls["init"] == 1
+    (first, *_) = (event for event in events(run_dir, ev.AgentFinished) if event.agent is m.AgentType.planner)
+    assert "it is running now" in first.prompt and first.text in {e.plan for e in events(run_dir, ev.RefinementTried)}

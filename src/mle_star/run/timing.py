@@ -53,8 +53,8 @@ LONG_CALLS = 4.0
 """A call takes long where so many of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2
 """Phase 3 takes no more of its share than so many times what its rounds should take ..."""
-LAST_RUNS, LAST_CALLS = 3.0, 6.0
-"""... and finalization no more than so many runs of a solution that became slower, and calls."""
+LAST_RUNS, LAST_CALLS, LEAST_CALLS = 3.0, 6.0, 4.0
+"""... and finalization no more than so many runs of a solution that became slower, and calls; no less than one run."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 LAST_SHARE = 0.8
@@ -252,6 +252,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
             budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes
     if phase == "phase2" and run.config.more_steps:
         budget.final_limit = LAST_RUNS * slowest + LAST_CALLS * run.ledger.call_seconds
+    budget.rerun_seconds = slowest + LEAST_CALLS * run.ledger.call_seconds if run.config.more_steps else 0.0
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        budget.rerun_seconds = max(KEPT * slowest, last)
+        budget.rerun_seconds = max(KEPT * slowest, last, budget.rerun_seconds)
