@@ -263,9 +263,9 @@ async def test_with_too_little_time_there_is_no_study(quick_path: Path, caplog: 
     ],
 )  # fmt: skip
 def test_the_time_of_a_study(limit: int, steps: int, known: dict[str, Any], timeout: float) -> None:
-    letter = known.pop("letter", False)
-    config = PipelineConfig(time_limit_seconds=limit, outer_loop_steps=steps, letter=letter)
-    assert ablation_limit(config, **{"left": limit, **known}) == timeout
+    given = {"left": limit, **known}
+    config = PipelineConfig(time_limit_seconds=limit, outer_loop_steps=steps, letter=given.pop("letter", False))
+    assert ablation_limit(config, **given) == timeout
 
 
 @pytest.mark.req("REQ-P2O-035")
