@@ -227,7 +227,7 @@ async def test_the_same_work_asked_for_at_once_is_done_once_and_other_work_waits
         results = await on_paths(run, scored(0.5), scored(0.5), scored(0.4), scored(0.5))
         assert [result.cached for result in results] == [False, True, False, True]
         assert (len(executor.requests), executor.most) == (2, 2)
-        await asyncio.gather(*(on_paths(run, *(scored(path, f"# {n}") for path in range(3))) for n in range(2)))
+        await on_paths(run, *(scored(level, f"# {n}") for level in range(3) for n in range(2)))
     assert (len(executor.requests), executor.most) == (8, 2)
 
 
