@@ -109,7 +109,7 @@ REQ-P2I-032 WARNING path-0 t=0 k=0: parse failure: unusable reply of coder: 'No 
 REQ-P2I-043 WARNING PATH/k-0: attempt skipped: coder failed
 REQ-P2O-037 WARNING phase2/path-0/t-1: outer step 1 skipped: no code block was extracted
 REQ-P3-039 WARNING phase3/r-0/ens_planner: empty reply
-REQ-P3-039 WARNING r=1: round failed: .*RuntimeError: broken; plan 'average them, idea 7'
+REQ-P3-039 WARNING r=1: round failed: .*RuntimeError: broken; plan 'average them, idea 7!{180}'
 REQ-P3-026 WARNING Phase 3 ensemble: all 2 attempts failed; falling back to best input solution \(score 0.5301\)
 REQ-FN-042 WARNING repair: attempt 1 of 1, RuntimeError: broken
 REQ-FN-042 WARNING fallback: no submission by a script of its own: RuntimeError: broken; .*; phase init, score 0.5301
@@ -120,7 +120,7 @@ REQ-FN-025 WARNING run: .*no submission by a script of its own: RuntimeError: br
 
 def rough_mind() -> Mind:
     """Half of its replies are of no use."""
-    plans = iter(["", *["average them, idea 7"] * 9])
+    plans = iter(["", *[f"average them, idea 7{'!' * 200}"] * 9])
     blocks = iter(["foreign = 1", None, *["foreign = 1"] * 99])
 
     def leaks(prompt: str) -> Answer:
