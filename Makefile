@@ -63,8 +63,8 @@ format: $(ALL) ## fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-snapshots: $(ALL) ## write the snapshots of prompts, views, the method, data, scores and the engineer anew; look at the difference
-	UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/test_prompts.py tests/method/test_rich_prompts.py tests/views/test_words.py tests/engineer/test_design.py tests/data/test_seen.py tests/data/test_task_folders.py tests/holdout/test_scorer.py tests/method/test_attempts.py tests/method/test_phase2_outer.py tests/method/test_time.py
+snapshots: $(ALL) ## write the snapshots of prompts, views, data, records and the engineer anew; look at the difference
+	UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q $$(grep -rl as_kept --include='test_*.py' tests)
 
 docs: $(ALL) ## the guides as pages, in .site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean

@@ -132,7 +132,7 @@ class Budget:
         self.degraded = False
         self.short_of_money = False
         """Was something not begun, or ended, because the money was gone?"""
-        self._reserve_calls = 0
+        self._reserve_calls = RESERVE_CALLS
         self._calls: list[Call] = []
         self._calls_ended = asyncio.Event()
         self._side_by_side: dict[PhaseName | None, int] = {
@@ -216,7 +216,7 @@ class Budget:
         """Money spent so far, by earlier processes, too."""
         return self.spent.usd
 
-    def charge(self, usd: float, step: str = "") -> None:
+    def charge(self, usd: float, step: str) -> None:
         """Add the cost of one call."""
         self.spent.charges.append((step, usd))
 
@@ -269,7 +269,6 @@ class Budget:
     def open_finalization(self) -> float:
         """Begin the last phase, on the reserve when the money is gone; the seconds it has."""
         self.degraded = self.money_is_gone
-        self._reserve_calls = RESERVE_CALLS if self.degraded else 0
         return self.open_phase("finalization")
 
     async def wait_for_money(self) -> None:
@@ -297,7 +296,7 @@ class Budget:
         if self.money_is_gone and self.phase != "finalization":
             raise self._no_money()
 
-    def settle(self, call: Call, usd: float, step: str = "") -> None:
+    def settle(self, call: Call, usd: float, step: str) -> None:
         """The call of a step is over and has cost `usd`."""
         if call in self._calls:
             self._calls.remove(call)
