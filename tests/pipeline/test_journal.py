@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -19,10 +21,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mle_star.errors import BudgetExceeded, JournalError
-from mle_star.models import AgentType, PipelineConfig, TaskDescription
+from mle_star.models import AgentType, FinalResult, PipelineConfig, TaskDescription
 from mle_star.run import events as ev
 from mle_star.run.journal import REDACTED, Journal, read_journal
 from tests.ledgers import script_finished
+from tests.method.replies import phase1_of, solution
 
 
 def started(task: TaskDescription) -> ev.RunStarted:
@@ -58,6 +61,7 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
     first, second, third = started(task), reply("phase1/coder", "größer 🎲\n```"), reply("phase1/merger")
     before = set(threading.enumerate())
     with Journal(path) as journal:
+        assert (journal.started, journal.interpreter, journal.failure) == (None, None, None)
         written: list[ev.AnyEvent] = [first, second, third]
         for number, event in enumerate(written):
             journal.record(event)
@@ -100,9 +104,11 @@ def test_a_damaged_line_and_a_later_version_are_named_with_their_numbers(path: P
     line = json.loads(started(task).model_dump_json())
     assert line["schema_version"] == 5
     later = json.dumps({**line, "schema_version": 99}).encode() + b'\n{"kind": "of tomorrow"}\n'
-    lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n")
-    damaged = [(first + damage + last, r"journal\.jsonl, line 2: damaged") for damage in lines]
-    for content, words in (*damaged, (later, "line 1: journal version 99")):
+    version = "journal version 99, but this program reads version 5; use the version of mle-star that wrote it"
+    lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n", b"[1]\n")
+    damaged = [(first + damage + last, re.escape(f"{path}, line 2: damaged (")) for damage in lines]
+    damaged += [(damage + last, re.escape(f"{path}, line 1: damaged (")) for damage in lines]
+    for content, words in (*damaged, (later, f"^{re.escape(f'{path}, line 1: {version}')}$")):
         path.write_bytes(content)
         with pytest.raises(JournalError, match=words):
             list(read_journal(path))
@@ -208,12 +214,13 @@ def test_the_same_words_are_written_once_and_told_every_time(path: Path, caplog:
 def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_whole(path: Path) -> None:
     secret = 'sk-"quoted\\and-slashed"-0123'
     longer = ["".join(f"part-{number:02}" for number in range(count)) for count in range(1, 31)]
+    longer += [f"a{longer[0]}", f"z{longer[0]}"]
     with Journal(path, secrets=[secret, *longer]) as journal:
         journal.record(ev.Notice(message=f"the key is {secret}, again {secret}"))
         journal.record(reply("s", text=secret))
         assert {journal.redact(f"<{one}>") for one in longer} == {f"<{REDACTED}>"} == {"<[redacted]>"}
     text = path.read_text(encoding="utf-8")
-    assert "0123" not in text and "quoted" not in text
+    assert "0123" not in text and 'the key is [redacted], again [redacted]"' in text
     assert text.count(REDACTED) == 3
 
 
@@ -224,6 +231,7 @@ def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: 
         ev.Decided(step="phase2/path-0/go-on", name="go-on", value=True, reopen=True),
         ev.Decided(step="phase2/path-0/go-on-2", name="go-on", value=False, reopen=True),
         ev.PhaseFinished(step="phase2", phase="phase2", outcome="cancelled"),
+        ev.PhaseFinished(step="phase3", phase="phase3", outcome="skipped"),
     ]
     write(path, first, reply("phase1/retriever"), reply("phase2/path-0/t-0/coder"), *decided)
     with Journal(path) as journal:
@@ -238,6 +246,13 @@ def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: 
         assert journal.interpreter == python
         assert [journal.decision(event.step) for event in decided[:3]] == [False, True, None]
         assert journal.phase("phase2") == "begun"
+        best = solution("x", score=0.5)
+        values: dict[str, Any] = {"total_duration_seconds": 1.0, "total_cost_usd": 0.0, "submission_path": ""}
+        values |= {"phase1": phase1_of(best), "phase2_results": [], "phase3": None, "final_solution": best}
+        journal.record(ev.Decided(step="phase3/go-on", name="go-on", value=False, reopen=True))
+        for result, value in ((None, False), (FinalResult(task=task, config=first.config, **values), None)):
+            journal.record(ev.RunFinished(state="completed", result=result))
+            assert journal.decision("phase3/go-on") is value, "after a result there may be time"
 
 
 def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_over(path: Path) -> None:
@@ -245,6 +260,8 @@ def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_o
         journal.record(reply("phase2/path-0/coder", "old"))
         journal.record(reply("phase2/path-0/coder", "other", digest="e"))
         journal.record(ran("phase2/path-0/coder"))
+        journal.record(failure("phase1/init"))
+        assert journal.find_failure("phase1/init", "d") is None and journal.started is None
         assert not journal.takes_over(("phase2",))
     with Journal(path) as journal:
         found = journal.find(ev.AgentFinished, "phase2/path-0/coder", "d")
@@ -259,6 +276,9 @@ def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_o
         assert not journal.in_progress(("phase2", "path-0"))  # whatever an earlier process began is over
         journal.record(ev.AgentStarted(step="phase2/path-0/coder", agent=AgentType.coder))
         journal.record(ev.ScriptStarted(step="phase2/path-1/script"))
+        journal.record(ev.Notice(step="phase2/path-0/coder", message="not its end"))
+        journal.record(reply("phase3/coder"))
+        assert journal.takes_over(("phase3",)), "a reply that was taken over was not begun"
         assert journal.in_progress(("phase2", "path-0")) and journal.in_progress(("phase2", "path-1"))
         journal.record(reply("phase2/path-0/coder"))
         journal.record(ran("phase2/path-1/script"))
@@ -268,19 +288,22 @@ def test_a_step_is_found_by_its_name_and_inputs_and_only_a_later_process_takes_o
 def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> None:
     """Neither what ran beside it follows it, nor is taken over what its owner fixes."""
     owners = [failure(f"phase1/{reason}", reason=reason) for reason in ("auth", "budget", "cancelled")]
-    init, planner = failure("phase1/candidate-0/init"), failure("phase2/path-0/planner")
-    last = [failure(place) for place in ("phase3/a", "phase3/c", "finalization/test", "probes/a")]
+    early, init, planner = (failure(f"phase{step}") for step in ("1/candidate-0/a", "1/candidate-0/init", "2/path-0/b"))
+    last = [failure(place) for place in ("phase3/a", "phase3/c", "finalization/test", "probes/a", "columns/a")]
     for written, taken_over in (
-        ([*owners, init, ran("phase1/candidate-1/script")], []),
-        ([ran("phase1/merge-1/script")], [init]),
-        ([last[0], planner, ran("phase2/path-1/script")], [init]),
-        ([reply("phase3/b"), last[1]], [init, planner, last[0]]),
-        ([*last[2:], ran("probes/script")], [init, planner, *last[:2], last[3]]),  # probes come before the last phase
-        ([ran("finalization/submission-script")], [init, planner, *last]),
+        ([*owners, early, init, ran("phase1/candidate-1/script")], []),  # nor a failure after a failure
+        ([ran("phase1/merge-1/script")], [early, init]),
+        ([last[0], planner, ran("phase2/path-1/script")], [early, init]),
+        ([reply("phase3/b"), last[1]], [early, init, planner, last[0]]),
+        # probes come before the last phase
+        ([*last[2:], ran("probes/script")], [early, init, planner, *last[:2], last[3]]),
+        ([ran("finalization/submission-script")], [early, init, planner, *last]),
     ):
         write(path, *written)
         with Journal(path) as journal:
-            found = [one for one in (*owners, init, planner, *last) if journal.find_failure(one.step, one.digest)]
+            found = [
+                one for one in (*owners, early, init, planner, *last) if journal.find_failure(one.step, one.digest)
+            ]
             assert found == taken_over
     with Journal(path) as journal:
         assert journal.find_failure(init.step, "changed") is None
