@@ -1,7 +1,5 @@
 """Time that passes only while everybody waits, so that no limit is a matter of how fast the machine is."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors
@@ -24,7 +22,7 @@ class Clock:
 class _Leaps(selectors.DefaultSelector):
     """Where nothing is ready and nobody is at work in a thread, the next moment comes at once."""
 
-    loop: PatientLoop
+    loop: "PatientLoop"
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:

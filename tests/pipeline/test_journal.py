@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -25,7 +24,6 @@ from mle_star.models import AgentType, FinalResult, PipelineConfig, TaskDescript
 from mle_star.run import events as ev
 from mle_star.run.journal import REDACTED, Journal, read_journal
 from tests.ledgers import script_finished
-from tests.method.replies import phase1_of, solution
 
 
 def started(task: TaskDescription) -> ev.RunStarted:
@@ -246,11 +244,8 @@ def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: 
         assert journal.interpreter == python
         assert [journal.decision(event.step) for event in decided[:3]] == [False, True, None]
         assert journal.phase("phase2") == "begun"
-        best = solution("x", score=0.5)
-        values: dict[str, Any] = {"total_duration_seconds": 1.0, "total_cost_usd": 0.0, "submission_path": ""}
-        values |= {"phase1": phase1_of(best), "phase2_results": [], "phase3": None, "final_solution": best}
         journal.record(ev.Decided(step="phase3/go-on", name="go-on", value=False, reopen=True))
-        for result, value in ((None, False), (FinalResult(task=task, config=first.config, **values), None)):
+        for result, value in ((None, False), (FinalResult.model_construct(warnings=[]), None)):
             journal.record(ev.RunFinished(state="completed", result=result))
             assert journal.decision("phase3/go-on") is value, "after a result there may be time"
 
