@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -245,7 +246,7 @@ def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: 
         assert [journal.decision(event.step) for event in decided[:3]] == [False, True, None]
         assert journal.phase("phase2") == "begun"
         journal.record(ev.Decided(step="phase3/go-on", name="go-on", value=False, reopen=True))
-        for result, value in ((None, False), (FinalResult.model_construct(warnings=[]), None)):
+        for result, value in ((None, False), (FinalResult.model_construct(**dict[str, Any](warnings=[])), None)):
             journal.record(ev.RunFinished(state="completed", result=result))
             assert journal.decision("phase3/go-on") is value, "after a result there may be time"
 

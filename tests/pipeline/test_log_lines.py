@@ -34,30 +34,14 @@ REQ-P1-038 INFO phase1/leakage/leakage-detection: starts: code of \d+ characters
 REQ-P1-038 INFO phase1/leakage/leakage-detection: leakage check complete: found: no, corrected: 0 of 0
 REQ-P1-038 INFO phase end: score 0.53, \d{1,3}\.\d s, 2 merges done
 REQ-P2O-037 INFO path-0 t=0: outer step 0 starts: h_best 0.53, 0 summaries
-REQ-P2O-037 INFO PATH/ablation: starts: solution_script of \d+ characters, 0 previous_ablations
-REQ-P2O-037 INFO PATH/ablation: complete: code of \d+ characters, \d+\.\d s, 0.5000 USD
 REQ-P2O-037 INFO PATH/ablation-script: run starts: \S+/path-0/solution.py, \d+ characters, at most 600 s
 REQ-P2O-037 INFO PATH/ablation-script: run ended: exit code 0 after \d.*, output of \d+ characters, file written: no
-REQ-P2O-037 INFO PATH/summarize: starts: ablation_code of \d+ characters, raw_result of \d+ characters
-REQ-P2O-037 INFO PATH/summarize: complete: 23 characters: 'The level matters most.', \d+\.\d s, 0.5000 USD
-REQ-P2O-037 INFO PATH/extractor: starts: solution_script of \d+ characters, .* 0 previous_code_blocks, 0 tried
-REQ-P2O-037 INFO PATH/extractor: complete: 1 plans, \d+\.\d s, 0.5000 USD
-REQ-P2O-037 INFO path-0 t=0: code block validation passed: exact
-REQ-P2O-037 INFO PATH: inner loop handoff: block of 14 characters, plan 'raise the level, idea 0'
 REQ-P2O-037 INFO path-0 t=0: outer step 0 complete: h_best 0.54, \d{1,3}\.\d s
 REQ-P2O-037 INFO path-0: outer loop complete: 1 steps, h_best 0.54, \d{1,3}\.\d s
 REQ-P2I-043 INFO path-0 t=0: inner loop starts: block of 14 .*, plan 'raise .*, h_best 0.53, K 3
-REQ-P2I-043 INFO PATH/k-1/coder: starts: code_block 'level = 0.5300', plan 'raise the level, idea 1', around of .*
-REQ-P2I-043 INFO PATH/k-1/coder: complete: code of 14 characters, \d+\.\d s, 0.5000 USD
-REQ-P2I-043 INFO PATH/k-1/planner: starts: .*, 1 plans, 1 scores, 0 tried, around of \d+ characters.*
-REQ-P2I-043 INFO PATH/k-1/planner: complete: 23 characters: 'raise the level, idea 1', \d+\.\d s, 0.5000 USD
 REQ-P2I-043 DEBUG PATH/k-1: code block: 14 characters became 14
-REQ-P2I-043 INFO PATH/k-1/leakage-detection: starts: code of \d+ characters
-REQ-P2I-043 INFO PATH/k-1/leakage-detection: leakage check complete: found: no, corrected: 0 of 0
 REQ-P2I-043 INFO PATH/k-0/script: run starts: \S+, \d+ characters, at most \d+ s
 REQ-P2I-043 INFO PATH/k-0/script: run ended: exit code 0 after \d\.\d\d s, score 0.54, is_error: no, .* written: yes
-REQ-P2I-043 INFO path-0 t=0 k=0: best score updated: 0.54, before 0.53
-REQ-P2I-043 INFO PATH/k-1: attempt 1: score 0.525, accepted: no
 REQ-P2I-043 INFO path-0 t=0: inner loop complete: 3 attempts, \d evaluated, best score 0.5\d+, improved: yes
 REQ-P3-039 INFO Phase 3 starts: L 2, R 2, sizes
 REQ-P3-039 INFO phase3/r-1/ens_planner: starts: L 2, 2 solutions, 1 plans, 1 scores, 2 input_scores, 2 best
