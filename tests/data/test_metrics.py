@@ -1,7 +1,5 @@
 """The metrics: by every name, with figures that are known; one of the user's own is code that runs confined."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

@@ -1,7 +1,5 @@
 """What is made of every small task before a run, and of a folder of odd things, word for word: `make snapshots`."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

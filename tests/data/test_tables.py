@@ -1,7 +1,5 @@
 """Tables are read as they are written, moved row by row so that nobody tells them apart, and described in a brief."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Task folders: reading them, and guessing one from whatever lies in a data folder."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

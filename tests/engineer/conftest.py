@@ -1,7 +1,5 @@
 """Runs the engineer's scripts in this process: quick, and nothing else is to be seen here."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import runpy

@@ -1,7 +1,5 @@
 """Small tasks of every kind that the engineer must cope with, written to a folder."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Designs and scripts: clean, self-contained, read back as they were, and at work on small tasks of fifty kinds."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

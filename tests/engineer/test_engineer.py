@@ -1,7 +1,5 @@
 """The embedded engineer: what it sees of a task, and how it answers as each of the fourteen agents."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The parts on arrays: every model, step, blend, decision and metric does what it says."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import runpy

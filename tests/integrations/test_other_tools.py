@@ -1,7 +1,5 @@
 """Other tools: Kaggle's client against a stand-in for its service, MLE-bench below /home, a real server of MLflow."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -4,6 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from mle_star.models import AgentType, PipelineConfig, TaskDescription
 from mle_star.orchestrator import _tell_forecasts
@@ -12,6 +15,7 @@ from mle_star.run.budget import Budget, price_of
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.search.control import RunControl
+from tests.conftest import LETTERS
 from tests.ledgers import script_finished
 from tests.pipeline.conftest import QuickRun, settings
 from tests.pipeline.mind import MindAgents
@@ -98,6 +102,21 @@ def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
     path = ev.PhaseFinished(step="phase2/path-0", phase="phase2", path=0, outcome="completed")
     assert after(path)[0] == calls
     assert after(path, ev.PhaseFinished(step="phase2", phase="phase2", outcome="skipped"))[0] < calls / 2
+
+
+@given(st.fixed_dictionaries({letter: st.integers(1, 6) for letter in "MTKLR"}))
+@hypothesis_settings(max_examples=40)
+def test_more_of_anything_is_never_forecast_as_less(letters: dict[str, int]) -> None:
+    def counts(**changes: int) -> tuple[int, int]:
+        config = PipelineConfig(**{LETTERS[name]: value for name, value in {**letters, **changes}.items()})
+        steps = planned_steps(config)
+        scripts = sum(count for (_, name), count in steps.items() if name == "script")
+        return sum(steps.values()) - scripts, scripts
+
+    base = counts()
+    for letter, value in letters.items():
+        more = counts(**{letter: value + 1})
+        assert more[0] >= base[0] and more[1] >= base[1]
 
 
 class Talkative(Forecaster):

@@ -1,7 +1,5 @@
 """Finished runs that the tests of their use share: one on a single table, one on a competition's folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

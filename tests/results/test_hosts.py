@@ -1,7 +1,5 @@
 """Runs of a campaign as actors of a real Ray cluster (`MLE_STAR_SOAK`): where they live, what becomes of lost ones."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """From data to a run in one line and to predictions in three: what is taken in, as it is written, and what is said."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """A finished run at work: predictions by what it has fitted, a folder to take along, looking back, another script."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

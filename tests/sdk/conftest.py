@@ -1,7 +1,5 @@
 """The real SDK and the real CLI against the Messages API on loopback."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field

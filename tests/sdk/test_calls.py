@@ -1,7 +1,5 @@
 """One call: what reaches the model, what comes back in which form, and what it costs."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What a client is started with: SDK, credential, environment, prompts and tools; `mle-star doctor` looks."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Calls that go wrong, and clients that come and go: what is retried, what the error says, that nothing stays."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

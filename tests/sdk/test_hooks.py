@@ -1,7 +1,5 @@
 """Agents that act: hooks, tools, guard and sandbox, with the real CLI running real commands of a scripted mind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

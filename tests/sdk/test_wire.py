@@ -1,7 +1,5 @@
 """The Messages API on loopback and the credential proxy in front of it, and the price of what was streamed."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

@@ -1,7 +1,5 @@
 """A real browser, and pages that tell on themselves: every console error and every request is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs made up from a seed: every kind of event, in the order and under the steps that the pipeline uses."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The run on the terminal: rich, plain, quiet and JSON, and the commands that look at runs, as a user calls them."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import io

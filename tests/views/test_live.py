@@ -1,7 +1,5 @@
 """The live page, in a real browser, beside a run at work."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import random

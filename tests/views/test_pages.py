@@ -1,7 +1,5 @@
 """The pages in a real browser: the report from disk, and every page as people see it, on a phone and on a desk."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

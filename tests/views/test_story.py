@@ -1,7 +1,5 @@
 """The story of a run, told by its events alone: where the result came from, why it won, beside what and how sure."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Every view of made-up runs, word for word: `make snapshots` writes them anew; look at the difference."""
 
-from __future__ import annotations
-
 import io
 import re
 import time
