@@ -190,8 +190,8 @@ def _winner(story: RunStory, line: Lineage) -> str:
         starts = dict.fromkeys(text.one_line(model, 40) if model else start for model in models)
         paths = plural(len(line.paths), "refined path")
         return f"An ensemble of {paths} {lead}; all began from {_listed(list(starts) or [start])}."
-    if line.source == "path" and line.paths:
-        index, gains = next(iter(line.paths.items()))
+    index, gains = next(iter(line.paths.items()), (0, []))
+    if line.source == "path" and gains:
         return f"{start} {lead}, refined on path {index} by {plural(len(gains), 'accepted change')}."
     return f"{start} {lead}{' unchanged' if story.paths else ''}."
 
