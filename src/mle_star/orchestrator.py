@@ -218,7 +218,7 @@ class _Pipeline:
         picked = await pick(found)
         solution = self._choose(found) if picked is None else picked.chosen.solution
         self.stages.warnings += await probe(solution)
-        await examine_columns(solution)
+        await examine_columns(solution, {} if picked is None else picked.chosen.scripts)
         result = await self._finalize(stage, solution, found, picked)
         if (other := self.context.shared.ending.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)

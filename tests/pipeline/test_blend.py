@@ -141,6 +141,8 @@ async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: Quic
     assert sorted(factors) == [5381, 7919]
     (line,) = re.findall(r"^WEIGHTS = (.*)$", result.final_solution.content, re.MULTILINE)
     parts = list(zip(ast.literal_eval(line), members, strict=True))
+    probed = [event.script for event in quick.events(ev.ScriptFinished) if event.purpose == "probe"]
+    assert probed == [max(parts)[1]], "which columns matter is measured for the member with the largest weight"
     wanted = {
         row: sum(weight * answer(text, row, size_of(row), on_all=not trouble) for weight, text in parts)
         for row in range(LABELLED, LABELLED + TEST)

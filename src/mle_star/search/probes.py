@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,13 +110,18 @@ def _shuffle(run: RunContext, folder: Path) -> float | None:
 # --- the importance of columns -----------------------------------------------------------------------------
 
 
-async def examine_columns(solution: SolutionScript) -> None:
-    """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known."""
+async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]) -> None:
+    """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known.
+
+    Of a blend, it is the script with the largest of its `weights`.
+    """
     run, digest = current_run(), digest_of(solution.content)
     known = [e for e in run.journal.events if isinstance(e, SolutionExamined) and e.digest == digest]
     holdout = holdout_of(run)
     if holdout is None or not known:
         return
+    if len(weights) > 1:
+        solution = solution.model_copy(update={"content": max(weights, key=weights.__getitem__)})
     found = next((event.importance for event in known if event.importance), [])  # by an earlier process of the run
     if not found and (why_not := _why_not(run, solution)):
         _leave_out(run, why_not)
