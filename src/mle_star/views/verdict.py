@@ -235,7 +235,7 @@ class Verdict:
             return File(path, "File to submit", note, "ready" if sound else "partial")
         if result is not None and not result.has_test:
             name = "RUN" if run_dir is None else run_dir.name
-            return File(None, "Result", f"Model ready: `mle-star predict {name} NEW.csv`", "ready")
+            return File(None, "Result", f"Model ready: mle-star predict {name} NEW.csv", "ready")
         if (kept := story.ledger.kept) is not None:
             note = f"{plural(kept.rows, 'row')}, score {text.score(kept.score)}"
             label = "Best file before the run failed" if self.state == "failed" else "Best file so far"
