@@ -113,6 +113,17 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
         assert cut is not None and cut.initial_score == 0.5
 
 
+@pytest.mark.parametrize(("levels", "initial", "checks"), [((0.9, 0.8, 0.7, 0.5, 0.4), 0.5, 4), ((0.9, 0.8), 0.9, 2)])
+async def test_where_candidates_were_not_checked_before_the_first_clean_one_takes_the_place_of_a_leak(
+    levels: tuple[float, ...], initial: float, checks: int, quick_run: ScriptedRun
+) -> None:
+    leaking(quick_run, {0.9: CANNOT, 0.8: CANNOT, 0.7: fenced("level = 0.75")})
+    config = stage(quick_run, *levels, merges=(0.1,)).model_copy(update={"leakage_checks": LATER})
+    result = await run_phase1(quick_run.task, config)
+    assert (result.initial_score, result.initial_solution.leaking) == (initial, initial == 0.9)
+    assert len(quick_run.agents.calls("leakage-detection")) == checks
+
+
 @pytest.mark.req("REQ-OR-043")
 async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_scored(quick_run: ScriptedRun) -> None:
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
