@@ -1,7 +1,8 @@
 """All rows of a table's file: columns as texts, rows moved into another file of the task, and files written anew.
 
 A row stays what its file holds: a line of separated values as it is written, with quotes, blanks and decimal commas,
-or an object of values. So rows that are written back are the same data.
+or an object of values. So rows that are written back are the same data. pyarrow is loaded where it is used: a run that
+hides no rows does without its 40 MB.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-from pyarrow import csv as arrow
-from pyarrow import parquet
 
 from mle_star.data.columns import is_gap
 from mle_star.data.place import COMPRESSED, LongCells, create_data, make_room, open_data
@@ -51,6 +49,8 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRow
     if kind == "csv":
         return Separated(table, _content(path, table.form.encoding), names)
     if kind == "parquet":
+        from pyarrow import parquet
+
         return Parquet(table, parquet.read_table(path))
     if kind == "excel":
         import pandas
@@ -163,6 +163,8 @@ class Parquet(TableRows):
 
     def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
         """Rows of the same types; `Unsupported` where a value does not fit into them."""
+        import pyarrow
+
         schema = self._content.schema
         whole = [field.name for field in schema if pyarrow.types.is_integer(field.type)]
         cut = [name for name in whole if any(isinstance(v := row.get(name), float) and v % 1 for row in records)]
@@ -176,6 +178,8 @@ class Parquet(TableRows):
 
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file of the same types."""
+        from pyarrow import parquet
+
         make_room(target)
         parquet.write_table(_taken(self._content, places), target)
 
@@ -242,6 +246,8 @@ class Separated(TableRows):
 
     def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
         """Rows that end all in one way."""
+        import pyarrow
+
         own, end = self._lines.to_pylist() if behind_own else [], self._line_end.encode()
         ended = (line.rstrip(b"\r\n") + end for line in own)
         new = (record.encode(self._held_in, KEEP_BYTES) for record in records)
@@ -300,6 +306,9 @@ class Separated(TableRows):
         return [[row[place].strip() for row in rows] for place in places]
 
     def _by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
+        import pyarrow
+        from pyarrow import csv as arrow
+
         called = [str(number) for number in range(len(self.table.columns))]
         wanted = [called[self.table.columns.index(name)] for name in names]
         try:
@@ -380,12 +389,16 @@ def _places(content: Any, mark: bytes) -> Any:
 
 def _lines(content: Any, starts: Any) -> Any:
     """The lines of a text, each ending where the next one starts, as an array of pyarrow that copies nothing."""
+    import pyarrow
+
     buffers = [None, pyarrow.py_buffer(starts), pyarrow.py_buffer(content)]
     return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(starts) - 1, buffers)
 
 
 def _taken(rows: Any, places: Sequence[int]) -> Any:
     """The rows of an array or a table at these places; `take` itself loads pandas to look at a list."""
+    import pyarrow
+
     numbers = np.asarray(places, np.int64)
     return rows.take(pyarrow.Array.from_buffers(pyarrow.int64(), len(numbers), [None, pyarrow.py_buffer(numbers)]))
 
