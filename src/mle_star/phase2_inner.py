@@ -166,7 +166,7 @@ async def _plan(loop: _Loop, running: str | None = None) -> str | None:
 def _plan_ahead(run: RunContext, loop: _Loop, plan: str | None, k: int) -> asyncio.Task[str | None] | None:
     """Plan attempt `k` while the one before it is written and runs, where calls take long and the time is limited."""
     wanted = plan is not None and k < run.config.inner_loop_steps and run.config.more_steps
-    if not wanted or not run.decide("plan-ahead", lambda: calls_take_long(run), reopen=True):
+    if not wanted or not run.decide("plan-ahead", lambda: calls_take_long(run)):
         return None
 
     async def planned() -> str | None:

@@ -126,7 +126,7 @@ async def study_components(
 ) -> AblationStudy:
     """Have an ablation study of `solution` written, run and repaired when it crashes; none where time is too short."""
     run = current_run()
-    if not run.decide("study", partial(study_fits, run), reopen=True):
+    if not run.decide("study", partial(study_fits, run)):
         logger.warning("%s: no ablation study: it would take more time than studies may", run.place)
         return AblationStudy()
     script = await invoke_ablation(solution, previous_summaries)
