@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 
 logger = logging.getLogger(__name__)
-TELLING = ("agent_finished", "agent_failed", "script_finished", "phase_finished")
-"""Events after which the rest of a run may take longer or less long than was said."""
+TELLING = ("agent_failed", "script_finished", "phase_finished")
+"""Events after which the rest of a run may take longer or less long than was said; one of them follows each call."""
 
 
 # --- the entry -----------------------------------------------------------------------------------------------
@@ -175,14 +175,15 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
 
     def hear(event: events.AnyEvent) -> None:
         forecaster.hear(event)
-        if event.kind not in TELLING or event.at < begun:
-            return  # what is only taken over changes nothing
-        control.warn()
-        news = forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
-        if news is not None:
-            journal.record(news)
+        if event.at >= begun and event.kind in ("agent_finished", *TELLING):  # what is only taken over changes nothing
+            control.warn()
+            if event.kind in TELLING and (news := forecaster.news(**now())) is not None:
+                journal.record(news)
 
-    begun, first = datetime.now(timezone.utc), forecaster.news(spent_usd=budget.spent_usd, elapsed=budget.elapsed())
+    def now() -> dict[str, float]:
+        return {"spent_usd": budget.spent_usd, "elapsed": budget.elapsed()}
+
+    begun, first = datetime.now(timezone.utc), forecaster.news(**now())
     if first is not None and not journal.takes_over(()):
         journal.record(first)
     journal.subscribe(hear)

@@ -139,10 +139,10 @@ def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: Tas
     path, now, written = tmp_path / "journal.jsonl", [0.0], list[ev.AnyEvent]()
     budget = Budget(PipelineConfig(max_budget_usd=10), clock=lambda: now[0])
     happened: list[ev.AnyEvent] = []
-    first = "forecast, notice, agent_finished, budget_warning, forecast, agent_failed, forecast, script_finished"
-    first += ", forecast, phase_finished, forecast, phase_started"
+    first = "forecast, notice, agent_finished, budget_warning, agent_failed, forecast, script_finished, forecast"
+    first += ", phase_finished, forecast, phase_started"
     later = "agent_failed, phase_finished"  # all else waits to be taken over, and none of it is news
-    for spent, new in (([(0.0, 0.0), *[(9.0, 5.0)] * 4], first), ([(9.0, 5.0)], later)):
+    for spent, new in (([(0.0, 0.0), *[(9.0, 5.0)] * 3], first), ([(9.0, 5.0)], later)):
         forecaster = Talkative(task)
         with Journal(path) as journal:
             _tell_forecasts(journal, budget, RunControl(budget, journal, tmp_path), forecaster)
@@ -163,4 +163,4 @@ def test_a_forecast_is_told_at_first_and_after_what_took_time_or_money(task: Tas
         added = [*read_journal(path)][len(written) :]
         assert ", ".join(event.kind for event in added) == new
         written += added
-    assert [event.calls for event in written if isinstance(event, ev.Forecast)] == [1, 2, 3, 4, 5]
+    assert [event.calls for event in written if isinstance(event, ev.Forecast)] == [1, 2, 3, 4]

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from mle_star.data.place import DataFolder
@@ -74,7 +75,7 @@ async def keep_best(run: RunContext) -> None:
 
 async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
-        best, shown, folder = run.ledger.best(), run.reached.announced, RunFolder(run.run_dir)
+        best, shown = run.ledger.best(), run.reached.announced
         new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script))
         if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
@@ -82,10 +83,8 @@ async def _keep_best(run: RunContext) -> None:
             source, kept = found.result.submission or "", run.ledger.kept
             if kept is not None and (kept.step, kept.source) == (found.step, source):
                 return
-            problems, rows = await asyncio.to_thread(_checked, run, source)
-            if not problems:
-                await asyncio.to_thread(place_copy, run.run_dir / source, folder.best_submission)
-                write_whole(folder.best_solution, run.ledger.text(found.script), sync=False)  # the journal has it
+            rows = await asyncio.to_thread(_placed, run, source, run.ledger.text(found.script))
+            if rows is not None:
                 path = "final/best_submission.csv"
                 run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
                 return
@@ -94,17 +93,18 @@ async def _keep_best(run: RunContext) -> None:
 def _best_first(run: RunContext) -> list[ScriptRun]:
     """The solutions that left a submission, the best first; of equal scores the first step's, whoever ended first."""
     made = [one for one in run.ledger.solutions() if one.result.submission]
-    made = [one for one in made if (run.run_dir / (one.result.submission or "")).is_file()]
     made.sort(key=lambda one: in_order(one.step))
     return best_first(made, lambda one: one.score, run.task.metric_direction)
 
 
-def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
-    """What is wrong with a saved submission, and its rows; looked at once.
+def _placed(run: RunContext, submission: str, script: str) -> int | None:
+    """Put a saved submission and its script where people look for the best; its rows, None where it cannot be used.
 
-    The working directory may hold the next one by now.
+    It is checked once. The working directory may hold the next one by now.
     """
-    known, holdout = run.shared.scripts.checked_files, holdout_of(run)
+    known, holdout, folder = run.shared.scripts.checked_files, holdout_of(run), RunFolder(run.run_dir)
+    if not (run.run_dir / submission).is_file():
+        return None
     if submission not in known:
         sample = find_sample_submission(str(run.work_dir)) if holdout is None else holdout.sample
         with (run.run_dir / submission).open("rb") as file:
@@ -113,12 +113,18 @@ def _checked(run: RunContext, submission: str) -> tuple[list[str], int]:
             known[submission] = problems, count_rows(file)
         if problems:
             logger.info("submission not kept: %s", "; ".join(problems))
-    return known[submission]
+    problems, rows = known[submission]
+    if problems:
+        return None
+    place_copy(run.run_dir / submission, folder.best_submission)
+    write_whole(folder.best_solution, script, sync=False)  # the journal has it
+    return rows
 
 
-def in_order(step: str) -> list[str | int]:
+@lru_cache(maxsize=1024)
+def in_order(step: str) -> tuple[str | int, ...]:
     """A key that sorts `script-2` before `script-10`."""
-    return [int(word) if number % 2 else word for number, word in enumerate(re.split(r"(\d+)", step))]
+    return tuple(int(word) if number % 2 else word for number, word in enumerate(re.split(r"(\d+)", step)))
 
 
 # --- what was fitted ------------------------------------------------------------------------------------------

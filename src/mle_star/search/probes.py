@@ -33,10 +33,8 @@ PROBE_SHARE = 0.1
 KEPT_SKILL = 0.5
 """A script that keeps so much of its lead over a dummy on shuffled labels has not learnt it from them."""
 SAME = 1e-6
-IMPORTANCE_SHARE = 0.05
-"""Of the time that the run has taken so far, so much may go into the importance of columns."""
 ENOUGH = 2.0
-"""It is begun when so many times what the solution took is left before finalization's time."""
+"""The importance of columns is measured where so many times what the solution took is left before finalization."""
 STEP = "importance"
 
 
@@ -123,21 +121,13 @@ async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]
     if len(weights) > 1:
         solution = solution.model_copy(update={"content": max(weights, key=weights.__getitem__)})
     found = next((event.importance for event in known if event.importance), [])  # by an earlier process of the run
-    if not found and (why_not := _why_not(run, solution)):
-        _leave_out(run, why_not)
+    if not found and ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
+        _leave_out(run, "what is left of the time is for the submission")
     elif not found and not run.budget.finish_requested:
         with within(run, run.budget.spare_seconds, STEP):
             found = await _importance(run, holdout, solution)
     if found:
         run.record(known[-1].model_copy(update={"importance": found}))
-
-
-def _why_not(run: RunContext, solution: SolutionScript) -> str:
-    """Why there is no time for one more run of the solution, or an empty text."""
-    took = run.ledger.took(solution.content)
-    if took > IMPORTANCE_SHARE * run.budget.elapsed():
-        return f"one more run of the solution takes more than {IMPORTANCE_SHARE:.0%} of the time so far"
-    return "what is left of the time is for the submission" if ENOUGH * took > run.budget.spare_seconds else ""
 
 
 async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScript) -> list[tuple[str, float]]:

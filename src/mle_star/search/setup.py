@@ -33,7 +33,7 @@ from mle_star.models.texts import some_of
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
-from mle_star.run.folder import RunFolder, config_of, new_run_folder, spent_by
+from mle_star.run.folder import RunFolder, new_run_folder, spent_by
 from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient, EnvironmentFacts, require_credentials
 from mle_star.sdk.credentials import SECRET_NAME
@@ -137,7 +137,7 @@ def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
     """The budget, with everything charged that the journal holds; records that the run begins, or continues."""
     if journal.started is None and (any(journal.events) or resume):
         raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
-    spent, before = spent_by(journal.events), config_of(journal.events)
+    spent, before = spent_by(journal.events), journal.config
     if journal.started is None:
         journal.record(first)
     elif resume:
