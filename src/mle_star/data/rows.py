@@ -29,7 +29,7 @@ from mle_star.data.place import COMPRESSED, LongCells, create_data, make_room, o
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records
 
 LONGEST_CELL = 1 << 30
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 20
 NO_CHANGES: Mapping[str, Sequence[Any]] = {}
 KEEP_BYTES = "surrogateescape"
 """Bytes that are no text in a file's encoding are written back as they were."""
@@ -236,13 +236,14 @@ class Separated(TableRows):
         """Rows as `to` holds them: cells that stay are taken over as they are written."""
         stay = [name for name in self.table.columns if name in to.table.columns and name not in {*gone, *changes}]
         if not isinstance(to, Separated) or self._marks != to._marks:
-            cells = {**changes, **dict(zip(stay, self.values(stay, places), strict=True))}
-            return to._records_of([dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)])
-        raw = zip(self.table.columns, zip(*map(self._raw, self._at(places)), strict=True), strict=False)
-        written: dict[str, Sequence[str]] = {name: cells for name, cells in raw if name in stay}
-        written |= {name: to._spelt(name, cells) for name, cells in changes.items()}
-        columns = [written.get(name, [""] * len(places)) for name in to.table.columns]
-        return list(map(to._joined, zip(*columns, strict=True)))
+            read = {**changes, **dict(zip(stay, self.values(stay, places), strict=True))}
+            return to._records_of([dict(zip(read, row, strict=True)) for row in zip(*read.values(), strict=True)])
+        cells = [*self.table.columns, *changes]  # and behind them an empty one; of two with one name the second counts
+        known = {name: place for place, name in enumerate(cells) if name in {*stay, *changes}}
+        order = [known.get(name, -1) for name in to.table.columns]
+        written = [to._spelt(name, texts) for name, texts in changes.items()]
+        rows = ([*raw, *new, ""] for raw, *new in zip(map(self._raw, self._at(places)), *written, strict=True))
+        return [to._joined([row[place] for place in order]) for row in rows]
 
     def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
         """Rows that end all in one way."""

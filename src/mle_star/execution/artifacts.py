@@ -92,8 +92,7 @@ async def _keep_best(run: RunContext) -> None:
 
 def _best_first(run: RunContext) -> list[ScriptRun]:
     """The solutions that left a submission, the best first; of equal scores the first step's, whoever ended first."""
-    made = [one for one in run.ledger.solutions() if one.result.submission]
-    made.sort(key=lambda one: in_order(one.step))
+    made = sorted((one for one in run.ledger.solutions() if one.result.submission), key=lambda one: in_order(one.step))
     return best_first(made, lambda one: one.score, run.task.metric_direction)
 
 
