@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -28,7 +27,7 @@ from mle_star.data.folder import load_task
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.integrations.competitions import kept
 from mle_star.integrations.mlflow import EXPERIMENT, POLL_SECONDS, MlflowMirror
-from mle_star.models import FinalResult, Measure, PipelineConfig, TaskDescription
+from mle_star.models import FinalResult, Measure
 from mle_star.run.events import AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, request_finish
 from tests.conftest import Captured, Patch, write_texts
@@ -281,20 +280,14 @@ def test_the_agent_folder_is_as_the_benchmark_wants_it_whatever_conda_does(tmp_p
     assert seen.read_text(encoding="utf-8") == ("mlebench /home/data --home /home --model offline --time-limit 3600s\n")
 
 
-def test_without_a_submission_it_hands_in_the_rest(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
-    def without_submission(task: TaskDescription, config: PipelineConfig, run_dir: Path, *_: Any, **__: Any) -> Path:
-        write_texts(run_dir, {"solution.py": "", "report.html": ""})
-        raise typer.Exit(2)
-
-    monkeypatch.setattr("mle_star.cli.run.start_run", without_submission)
+def test_without_a_submission_it_hands_in_the_rest(tmp_path: Path, capsys: Captured) -> None:
     data = tmp_path / "data"
     assert main(["mlebench", str(data), "--home", str(tmp_path)]) == 1
     assert "MLE-bench mounts the data" in capsys.readouterr().err
     write_texts(data, DATA)
-    assert main(["mlebench", str(data), "--home", str(tmp_path), "--model", "offline"]) == 2
-    assert "no submission" in capsys.readouterr().err
-    assert (tmp_path / "code" / "solution.py").is_file() and (tmp_path / "logs" / "report.html").is_file()
-    assert not (tmp_path / "submission").exists()
+    assert main(["mlebench", str(data), "--home", str(tmp_path), "--model", "offline", "--time-limit", "1s"]) == 3
+    assert "no solution: stopped by the time limit" in capsys.readouterr().err
+    assert (tmp_path / "logs" / "report.html").is_file() and not (tmp_path / "submission").exists()
 
 
 def _is_free(port: int) -> bool:

@@ -185,10 +185,11 @@ def mlebench(
     for words in guess.notes:
         note(words)
     run_dir = home / "logs" / "mle-star"
-    with suppress(typer.Exit):  # a run without a submission: the rest of it is still copied
-        begun = (run_dir / "journal.jsonl").exists()
+    begun = (run_dir / "journal.jsonl").exists()
+    try:
         start_run(guess.task, given.load(), run_dir, Shown(display="plain"), resume=begun, advice=False)
-    place = hand_in(run_dir, home)
+    finally:  # whatever there is of a run without a submission is copied, too
+        place = hand_in(run_dir, home)
     if place is None:
         tell("no submission; script and report are in place")
         raise typer.Exit(EXIT_NO_SUBMISSION)

@@ -112,12 +112,11 @@ def _placed(run: RunContext, submission: str, script: str) -> int | None:
             known[submission] = problems, count_rows(file)
         if problems:
             logger.info("submission not kept: %s", "; ".join(problems))
-    problems, rows = known[submission]
-    if problems:
+    if known[submission][0]:
         return None
     place_copy(run.run_dir / submission, folder.best_submission)
     write_whole(folder.best_solution, script, sync=False)  # the journal has it
-    return rows
+    return known[submission][1]
 
 
 @lru_cache(maxsize=1024)
