@@ -58,6 +58,8 @@ GIVEN = {
     "python": (sys.executable, sys.executable),
     "executor": ("ray", "ray"),
     "use_cache": ("", False),
+    "split": ("random", "random"),
+    **dict.fromkeys(("time_column", "group"), ("none", "none")),
     "knowledge": ("notes", "HERE/notes"),
     "reference_files": ("other.py", ["HERE/other.py"]),
 }

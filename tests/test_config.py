@@ -43,6 +43,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "diversity": ("[]", ()),
     **dict.fromkeys(("model_caches", "reference_files", "blocked_commands"), ("[/a b.md, c]", ("/a b.md", "c"))),
     "log_level": ("debug", "DEBUG"),
+    "split": ("time", "time"),
+    **dict.fromkeys(("time_column", "group"), ("none", "none")),
 }
 
 

@@ -13,6 +13,7 @@ from mle_star.data.layout import find_layout
 from mle_star.errors import ConfigError
 from mle_star.holdout.keys import label_files
 from mle_star.holdout.split import find_rule
+from mle_star.models import PipelineConfig
 from tests.conftest import as_kept
 from tests.engineer.small_tasks import TASKS
 
@@ -57,7 +58,8 @@ def seen(folder: Path) -> Iterator[str]:
         layout = find_layout(folder, words)
         roles = [table and table.name for table in (layout.train, layout.test, layout.sample, layout.labels)]
         yield f"{roles} {layout.key} {layout.labels_key} {layout.answers} {layout.target.names} {layout.target.reason}"
-        yield f"{layout.target.class_prefix} {find_rule(layout)} {sorted(label_files(layout, folder))}"
+        rule = find_rule(layout, PipelineConfig())
+        yield f"{layout.target.class_prefix} {rule} {sorted(label_files(layout, folder))}"
     except ConfigError as error:
         yield str(error)
 

@@ -366,7 +366,7 @@ def test_engineer_and_hold_out_agree_on_time(name: str, spelled: Callable[[datet
     rows = [f"{i},{cell},{i % 5}" for i, cell in enumerate(cells)]
     (tmp_path / "test.csv").write_text(f"id,{name},x\n" + "".join(f"{row}\n" for row in rows[90:]))
     seen = seen_in(tmp_path, f"id,{name},x,y", (f"{row},{i % 2}" for i, row in enumerate(rows[:90])))
-    rule = find_rule(find_layout(tmp_path))
+    rule = find_rule(find_layout(tmp_path), m.PipelineConfig())
     assert (seen.later, rule.kind, rule.column) == (name, "time", name)
 
 

@@ -55,7 +55,7 @@ class HoldOut:
             raise Unsupported(f"{metric.name} can only be computed by a script")
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
-        data = Data.read(layout, folder)
+        data = Data.read(layout, folder, config)
         split = data.split(seed=config.seed, folds=config.score_views)
         holdout = cls(Scorer(data, metric), split, [], run_dir, config.seed)
         make = data.make_view if write else data.plan_view

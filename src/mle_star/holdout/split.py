@@ -1,18 +1,23 @@
-"""Which labelled rows are hidden: a choice that mirrors how the test rows differ from the training rows."""
+"""Which labelled rows are hidden: a choice that mirrors how new rows differ from those that are known."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from mle_star.data.columns import comes_later, describe, is_apart, is_number, moments_of
+from mle_star.data.columns import comes_later, is_apart, is_number
 from mle_star.data.layout import Layout
 from mle_star.data.rows import Unsupported
+from mle_star.errors import ConfigError
+from mle_star.holdout.related import Known, copies, entities, may_be_entity, may_be_time, moments_in, order_in_time
+from mle_star.models import PipelineConfig
+from mle_star.models.settings import OPEN
+from mle_star.models.texts import did_you_mean
 
 ONE_VIEW_ROWS = 5_000
 """From so many labelled rows on, one hold-out is no noise."""
@@ -34,21 +39,27 @@ LOOKED_AT = 200
 LOOKED_AHEAD = 8
 """Rows are drawn evenly from the classes among so many times as many, which hold enough of each."""
 
-SplitKind = Literal["time", "groups", "classes", "quantiles", "random"]
+_OPTIONS = {"time": "--time-column", "groups": "--group"}
+SplitKind = Literal["time", "groups", "copies", "classes", "quantiles", "random"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How rows are chosen. `column` is the one that tells: a date, a group, or the target."""
+    """How rows are chosen. `column` is the one that tells: a date, a group, or the target.
+
+    `sets` tell for each row which others it is a copy of. `hints` are what else may relate the rows.
+    """
 
     kind: SplitKind
     column: str
     reason: str
+    sets: Sequence[str] = field(default=(), repr=False)
+    hints: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def is_grouped(self) -> bool:
         """Do rows belong together, to a moment or a group?"""
-        return self.kind in ("time", "groups")
+        return self.kind in ("time", "groups", "copies")
 
 
 @dataclass(frozen=True)
@@ -60,19 +71,88 @@ class Split:
     select: tuple[int, ...] = ()
 
 
-def find_rule(layout: Layout) -> Rule:
-    """By time where the test comes later, by groups where it has others, else alike in the target."""
-    test, targets = layout.test, layout.target.columns
+def find_rule(layout: Layout, config: PipelineConfig, rows: Known | None = None) -> Rule:
+    """As the settings say; by time where the test comes later, by groups where it has others, else alike in the target.
+
+    Where there is no test, `rows` tell what follows each other and what belongs together; copies are never separated.
+    """
+    if (rule := wanted_rule(layout, config)) is not None:
+        return rule
+    if config.split == "auto" and (rule := _beside_test(layout, config)) is not None:
+        return rule
+    hints: list[str] = []
+    if rows is not None and config.split == "auto":
+        found = {
+            "time": order_in_time(rows) if layout.test is None and config.time_column != "none" else None,
+            "groups": entities(rows) if layout.test is None and config.group != "none" else None,
+            "copies": copies(rows),
+        }
+        for kind, one in found.items():
+            if one is not None and one.sure:
+                return Rule(cast("SplitKind", kind), one.column, one.reason, one.sets)
+            hints += (
+                []
+                if one is None
+                else [f"{one.reason}: rows are hidden at random, `{_OPTIONS[kind]} {one.column}` if that is wrong"]
+            )
+    return replace(_like_the_target(layout), hints=tuple(hints))
+
+
+def wanted_rule(layout: Layout, config: PipelineConfig) -> Rule | None:
+    """What the settings say of the split; `ConfigError` where the table has no such column."""
+    named = {setting: getattr(config, setting) for setting in ("time_column", "group")}
+    setting, name = next(((setting, name) for setting, name in named.items() if name not in OPEN), ("", ""))
+    if not setting:
+        return _likely_rule(layout, config) if config.split in ("time", "group") else None
+    others = [one for one in layout.train.columns if one not in layout.target.names]
+    if name not in others:
+        what = "is the target" if name in layout.target.names else f"is no column of {layout.train.name}"
+        raise ConfigError(f"{setting}: {name!r} {what}; {did_you_mean(name, others[:50])}")
+    cells = [str(cell) for cell in layout.train.sample[name]]
+    if setting == "time_column":
+        known = moments_in(name, cells)
+        if sum(cell in known for cell in cells) < 0.9 * len(cells):
+            raise ConfigError(f"time_column: {name} holds neither dates nor numbers")
+        return Rule("time", name, f"{name} is the time")
+    if len(set(cells)) in (1, layout.train.rows):
+        many = "all rows have the same" if len(set(cells)) == 1 else "every row has its own"
+        raise ConfigError(f"group: {many} {name}, so that there are no groups")
+    return Rule("groups", name, f"{name} says what belongs together")
+
+
+def _likely_rule(layout: Layout, config: PipelineConfig) -> Rule:
+    """By time or by groups as wanted, by the likeliest column."""
+    rule, by_time = _beside_test(layout, config), config.split == "time"
+    if rule is not None and rule.kind.startswith(config.split):
+        return rule
+    for column in map(layout.train.column, layout.train.columns):
+        fits = may_be_time(column) if by_time else may_be_entity(column) and column.unique_share < 0.8
+        if fits and column.name not in layout.target.names:
+            what = "is the time" if by_time else "says what belongs together"
+            return Rule("time" if by_time else "groups", column.name, f"{column.name} {what}")
+    what, option = ("dates", "--time-column") if by_time else ("ids that repeat", "--group")
+    raise ConfigError(f"split: no column of {layout.train.name} looks like {what}; name it with {option}")
+
+
+def _beside_test(layout: Layout, config: PipelineConfig) -> Rule | None:
+    """What the test rows show: that they come later, or are of other groups."""
+    test = layout.test
     if test is not None:
         shared = [c for c in layout.train.columns if c in test.columns]
         shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
         columns = {name: layout.train.column(name) for name in shared}
-        for name, column in columns.items():
+        for name, column in columns.items() if config.time_column != "none" else ():
             if comes_later(column, layout.train.sample[name], test.sample[name]):
                 return Rule("time", name, f"{name} of the test rows lies after that of the training rows")
-        for name, column in columns.items():
+        for name, column in columns.items() if config.group != "none" else ():
             if name != layout.key and is_apart(column, layout.train.sample[name], test.sample[name]):
                 return Rule("groups", name, f"values of {name} repeat in the training rows and never occur in the test")
+    return None
+
+
+def _like_the_target(layout: Layout) -> Rule:
+    """At random, but so that every view has its share of classes, or of small and large values."""
+    targets = layout.target.columns
     if len(targets) == 1 and targets[0].holds_classes:
         return Rule("classes", targets[0].name, "every class has its share")
     if targets and targets[0].numeric:
@@ -96,7 +176,7 @@ def split_rows(
     count, dice = len(values), random.Random(seed)
     if rule.kind == "time":
         return _by_time(rule, values, dice, ahead)
-    groups = _groups(values, dice) if rule.kind == "groups" else None
+    groups = _groups(values, dice) if rule.kind in ("groups", "copies") else None
     if folds is None:
         few = count < ONE_VIEW_ROWS or (groups is not None and len(groups) < FEW_GROUPS)
         folds = 1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5
@@ -183,7 +263,7 @@ def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
 
 def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str]) -> Split:
     """The last rows, over as long a time as the test spans; half of their moments are kept from the search."""
-    moments = moments_of(describe(rule.column, list(values)), (*values, *ahead))
+    moments = moments_in(rule.column, values, ahead)
     known = sorted((moments[value], place) for place, value in enumerate(values) if value in moments)
     if not known:
         raise Unsupported(f"the moments in {rule.column} cannot be told apart")

@@ -19,15 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.data.columns import describe, moments_of
 from mle_star.data.layout import Layout, find_layout, labels_of
 from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import Form
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
+from mle_star.holdout.related import Known, moments_in, wanted_columns
 from mle_star.holdout.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
+from mle_star.models import PipelineConfig
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
+AS_USUAL = PipelineConfig()
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
 SAMPLE_SHARE = 0.1
@@ -69,16 +71,16 @@ class Data:
     rule: Rule
 
     @classmethod
-    def read(cls, layout: Layout, folder: Path, *, check: bool = True) -> Data:
+    def read(cls, layout: Layout, folder: Path, config: PipelineConfig = AS_USUAL, *, check: bool = True) -> Data:
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout, folder)
-        rule = find_rule(layout)
-        needed = {layout.key, layout.labels_key, *layout.target.names, *((rule.column,) if rule.is_grouped else ())}
+        needed = {layout.key, layout.labels_key, *layout.target.names, *(wanted_columns(layout) if check else ())}
         train, test, sample, labels = (
             None if table is None else read_rows(table, folder, [name for name in table.columns if name in needed])
             for table in (layout.train, layout.test, layout.sample, layout.labels)
         )
         assert train is not None
+        rule = find_rule(layout, config, Known(layout, train, test) if check and labels is None else None)
         truth = _truth(layout, train, labels)
         labelled = _labelled(truth.columns)
         if check and len(labelled) < FEWEST_ROWS:
@@ -177,7 +179,7 @@ class Data:
         """The hidden rows of the views, as places among all training rows."""
         rule, column = self.rule, self.rule.column
         names = self.layout.target.names
-        whole: Sequence[str] = [""] * len(self.truth)
+        whole: Sequence[str] = rule.sets or [""] * len(self.truth)
         if column:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
         values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
@@ -187,7 +189,7 @@ class Data:
 
     def _test_values(self) -> Sequence[str]:
         """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
-        if self.test is None or not self.rule.is_grouped:
+        if self.test is None or not self.rule.is_grouped or self.rule.column not in self.test.table.columns:
             return []
         return self.test.column(self.rule.column)
 
@@ -199,17 +201,17 @@ class Data:
         """
         if not self.rule.is_grouped:
             return None
-        values = self.train.column(self.rule.column)
-        if self.rule.kind == "groups":
+        values = self.rule.sets or self.train.column(self.rule.column)
+        if self.rule.kind != "time":
             return values
-        moments = moments_of(describe(self.rule.column, list(values)), values)
+        moments = moments_in(self.rule.column, values)
         written = {value: moment.isoformat() for value, moment in moments.items()}
         return [written.get(value, value) for value in values]
 
     @cached_property
     def test_units(self) -> int:
         """How many separate observations the test holds."""
-        return self.test_rows if self.test is None or self.units is None else len(set(self._test_values()))
+        return len(set(self._test_values())) or self.test_rows
 
     def real_view(self) -> View:
         """The untouched data as a view that hides nothing."""

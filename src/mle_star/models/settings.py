@@ -107,6 +107,10 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), _NO_BOOL]
 AmountOrNone = Annotated[float | None, Field(gt=0, allow_inf_nan=False), _NO_BOOL]
 
 
+OPEN = ("auto", "none")
+"""What `time_column` and `group` say where they name no column: look at the data, or do not."""
+
+
 class PipelineConfig(Frozen):
     """All settings of a run. `PipelineConfig()` is complete and carries the paper's numbers.
 
@@ -197,6 +201,12 @@ class PipelineConfig(Frozen):
     """auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves"""
     score_views: Annotated[int | None, Field(ge=1, le=5), _NO_BOOL] = None
     """how often a script runs, each time with other rows hidden; none: 1 to 5 times, by the rows"""
+    split: Literal["auto", "random", "time", "group"] = "auto"
+    """which rows are hidden: as the data show, at random, the latest, or whole groups"""
+    time_column: str = Field(default="auto", min_length=1)
+    """the column that says when: the latest rows are hidden; `none`: no column does; auto: as the data show"""
+    group: str = Field(default="auto", min_length=1)
+    """the column whose rows belong together (a patient, a shop); `none`: no column does; auto: as the data show"""
     equivalence_bound: Annotated[float, Field(ge=0, le=1), _NO_BOOL] = 0.5
     """how far the final answers must agree with those of the search (0 to 1)"""
     prefer_best_input: bool = True
@@ -237,6 +247,17 @@ class PipelineConfig(Frozen):
         if agents is None or isinstance(agents, dict):
             agents = {**preset["agents"], **(agents or {})}
         return {**preset, **data, "agents": agents}
+
+    @model_validator(mode="after")
+    def _one_split(self) -> PipelineConfig:
+        named = [name for name in ("time_column", "group") if getattr(self, name) not in OPEN]
+        if len(named) > 1 or any(self.split not in ("auto", name.partition("_")[0]) for name in named):
+            raise ValueError("rows are hidden in one way: give `time_column`, or `group`, or `split: random`")
+        if self.scoring == "self_reported" and (named or self.split != "auto"):
+            raise ValueError(
+                "`split`, `time_column` and `group` say which rows are hidden, and `self_reported` hides none"
+            )
+        return self
 
     @property
     def traits(self) -> Traits:

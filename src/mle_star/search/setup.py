@@ -26,6 +26,7 @@ from mle_star.execution.environment import threads_per_script, weights_at_hand
 from mle_star.execution.workspace import hidden_from
 from mle_star.holdout.answers import Ungradable
 from mle_star.holdout.holdout import HoldOut
+from mle_star.holdout.split import wanted_rule
 from mle_star.holdout.views import Data
 from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
@@ -74,6 +75,8 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     if next(folder.files(), None) is None:
         raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
     read_references(config)
+    if {config.split, config.time_column, config.group} != {"auto"}:
+        wanted_rule(find_layout(data, task.description), config)
     if config.knowledge is not None:
         knowledge_for(task, (), config.knowledge)  # a folder that cannot be read is said now
 
@@ -186,7 +189,10 @@ def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path
         return None
     try:
         holdout = HoldOut.prepare(task, config, run_dir)
+        is_new = not any(isinstance(event, HoldOutPrepared) for event in journal.events)
         journal.record(_prepared(holdout))
+        for hint in holdout.split.rule.hints if is_new else ():
+            journal.record(Notice(step="run", level="warning", message=hint))
         return holdout
     except (Unsupported, Ungradable, OSError, UnicodeError) as error:
         why_not = str(error)

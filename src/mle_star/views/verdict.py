@@ -30,6 +30,7 @@ STATES = {
 SPLITS = {
     "time": "the latest rows",
     "groups": "whole groups",
+    "copies": "rows drawn at random, copies of a row together",
     "classes": "rows drawn at random, every class in its share",
     "quantiles": "rows drawn at random, small and large values in their share",
 }
@@ -135,7 +136,7 @@ class Verdict:
         if holdout is None or holdout.why_not:
             return ""
         kind, _, reason = holdout.rule.partition(": ")
-        because = f" (because {reason})" if kind in ("time", "groups") else ""
+        because = f" (because {reason})" if kind in ("time", "groups", "copies") else ""
         views = f" in {holdout.views} rounds, each hiding others" if holdout.views > 1 else ""
         later = f"; {holdout.select_rows:,} more were kept for the final selection" if holdout.select_rows else ""
         unshown = f" {unseen(holdout)}." if holdout.not_shown else ""

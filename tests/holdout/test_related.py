@@ -1,0 +1,177 @@
+"""Which rows of one table are related: planted order, groups and copies are found, and nothing that only looks so."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mle_star.data.layout import find_layout
+from mle_star.errors import ConfigError
+from mle_star.holdout.split import wanted_rule
+from mle_star.holdout.views import Data
+from mle_star.models import PipelineConfig
+
+Dice = np.random.Generator
+Columns = Any
+COUNT = 360
+
+
+def noise(dice: Dice, count: int = COUNT) -> Columns:
+    return {"a": dice.normal(size=count).round(3), "b": dice.normal(size=count).round(3)}
+
+
+def walk(dice: Dice, count: int = COUNT) -> Any:
+    return np.cumsum(dice.normal(size=count))
+
+
+def days(count: int = COUNT) -> Any:
+    return pd.date_range("2024-01-01", periods=count).strftime("%d/%m/%Y")
+
+
+def series(dice: Dice) -> Columns:
+    return {"day": days(), **noise(dice), "y": walk(dice)}
+
+
+def panel(dice: Dice) -> Columns:
+    shops = [pd.DataFrame({"week": range(40, 100), "shop": f"s{i}", "y": walk(dice, 60) + 5 * i}) for i in range(6)]
+    return pd.concat(shops).to_dict("list")
+
+
+def persons(dice: Dice, name: str = "patient_id") -> Columns:
+    who = dice.integers(0, 45, COUNT)
+    return {name: who + 100, "p": dice.normal(size=45)[who], "y": dice.integers(0, 2, 45)[who], **noise(dice)}
+
+
+def visits(dice: Dice) -> Columns:
+    table = pd.DataFrame(persons(dice)).sort_values("patient_id")
+    start = pd.Timestamp("2024-01-01") + pd.to_timedelta(dice.integers(0, 300, 45)[table["patient_id"] - 100], unit="D")
+    seen = start + pd.to_timedelta(table.groupby("patient_id").cumcount() * 9, unit="D")
+    return table.assign(seen=seen.dt.strftime("%Y-%m-%d")).to_dict("list")
+
+
+def thrice(dice: Dice) -> Columns:
+    plain = pd.DataFrame({**noise(dice, 120), "y": dice.normal(size=120)})
+    return pd.concat([plain] * 3).to_dict("list")
+
+
+def jittered(dice: Dice) -> Columns:
+    table = pd.DataFrame(thrice(dice))
+    table[["a", "b"]] += dice.normal(size=(COUNT, 2)) * 1e-4
+    return table.to_dict("list")
+
+
+def shuffled(make: Callable[[Dice], Columns], share: float = 1.0) -> Callable[[Dice], Columns]:
+    return lambda dice: pd.DataFrame(make(dice)).sample(frac=share, random_state=1).to_dict("list")
+
+
+def few_values(dice: Dice) -> Columns:
+    columns = {name: dice.integers(0, 3, COUNT) for name in "abcd"}
+    return {**columns, "y": columns["a"] + dice.normal(size=COUNT)}
+
+
+def on_a_line(dice: Dice) -> Columns:
+    x = dice.normal(size=COUNT)
+    return {"a": x, "b": 2 * x + 1, "y": x + dice.normal(size=COUNT)}
+
+
+def kinds(name: str, shift: int = 0) -> Callable[[Dice], Columns]:
+    def make(dice: Dice) -> Columns:
+        kind = dice.integers(0, 30, COUNT)
+        cells = kind + shift if shift else np.array([f"town {chr(97 + k)}" for k in kind])
+        return {name: cells, **noise(dice), "y": dice.normal(size=30)[kind] * 3 + dice.normal(size=COUNT)}
+
+    return make
+
+
+CASES: dict[str, tuple[Callable[[Dice], Columns], str, str]] = {
+    "a series": (series, "time", "day"),
+    "a series, shuffled": (shuffled(series), "time", "day"),
+    "several series, by numbered weeks": (panel, "time", "week"),
+    "patients": (persons, "groups", "patient_id"),
+    "persons": (lambda dice: persons(dice, "person"), "groups", "person"),
+    "patients in the order of their visits": (visits, "groups", "patient_id"),
+    "rows three times": (thrice, "copies", ""),
+    "rows three times, a little changed": (shuffled(jittered), "copies", ""),
+    "some of a series, shuffled": (shuffled(series, 0.6), "quantiles", "day is alike"),
+    "a date that says nothing": (lambda dice: {"day": days(), **noise(dice), "y": dice.random(COUNT)}, "quantiles", ""),
+    "ids whose rows are not alike": (lambda dice: {"user_id": dice.integers(0, 45, COUNT), **noise(dice),
+                                     "y": dice.normal(size=COUNT)}, "quantiles", "user_id"),
+    "rows of few values": (few_values, "quantiles", ""),
+    "numbers on a line": (on_a_line, "quantiles", ""),
+    "towns": (kinds("town"), "quantiles", ""),
+    "areas": (kinds("zip", 10_000), "quantiles", ""),
+    "kinds of things": (kinds("category_id", 1), "quantiles", ""),
+    "numbers of rooms": (kinds("rooms", 1), "quantiles", ""),
+}  # fmt: skip
+
+
+def opened(folder: Path, columns: Columns, **settings: Any) -> Data:
+    folder.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(columns).to_csv(folder / "train.csv", index=False)
+    return Data.read(find_layout(folder, "Predict `y`."), folder, PipelineConfig(**settings))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", CASES)
+def test_what_relates_the_rows_of_one_table_decides_which_are_hidden(tmp_path: Path, name: str, seed: int) -> None:
+    make, kind, column = CASES[name]
+    data = opened(tmp_path, make(np.random.default_rng(seed)))
+    rule, split = data.rule, data.split(seed=seed)
+    assert rule.kind == kind
+    if kind == "quantiles":
+        assert len(rule.hints) == bool(column) and all(column.split()[0] in hint for hint in rule.hints)
+        return
+    assert rule.column == column and rule.reason.count(" to change") == 1
+    units = data.units
+    assert units is not None
+    for view in split.views:
+        hidden, shown = ({units[row] for row in rows} for rows in (view, {*range(COUNT)} - {*view}))
+        assert min(hidden) > max(shown) if kind == "time" else not hidden & shown
+        assert 0.05 * COUNT < len(view) < 0.4 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("make", "chosen", "kind", "column"),
+    [
+        (persons, {"split": "random"}, "classes", "y"), (persons, {"group": "none"}, "classes", "y"),
+        (persons, {"time_column": "a"}, "time", "a"), (persons, {"split": "group"}, "groups", "patient_id"),
+        (series, {"time_column": "none"}, "quantiles", "y"), (series, {"split": "time"}, "time", "day"),
+        (panel, {"group": "shop"}, "groups", "shop"), (thrice, {"split": "random"}, "quantiles", "y"),
+    ],
+)  # fmt: skip
+def test_settings_go_before_what_the_data_show(
+    tmp_path: Path, make: Callable[[Dice], Columns], chosen: dict[str, Any], kind: str, column: str
+) -> None:
+    rule = opened(tmp_path, make(np.random.default_rng(1)), **chosen).rule
+    assert (rule.kind, rule.column) == (kind, column)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"group": "patientid"}, "group: 'patientid' is no column of train.csv; did you mean patient_id?"),
+        ({"group": "y"}, "group: 'y' is the target"), ({"time_column": "note"}, "note holds neither dates nor numbers"),
+        ({"group": "one"}, "all rows have the same one"), ({"group": "own"}, "every row has its own own"),
+        ({"split": "time"}, "no column of train.csv looks like dates; name it with --time-column"),
+        ({"group": "p", "time_column": "a"}, "in one way"), ({"group": "p", "split": "random"}, "in one way"),
+        ({"group": "p", "scoring": "self_reported"}, "hides none"),
+        ({"split": "time", "preset": "letter"}, "hides none"),
+    ],
+)  # fmt: skip
+def test_a_split_that_cannot_be_is_refused_in_words(tmp_path: Path, chosen: dict[str, Any], words: str) -> None:
+    columns = {**persons(np.random.default_rng(1)), "note": "w", "one": 1, "own": range(COUNT)}
+    pd.DataFrame(columns).assign(note=[f"n{'ab'[i % 2]}" for i in range(COUNT)]).to_csv(tmp_path / "train.csv")
+    with pytest.raises((ConfigError, ValueError)) as error:
+        wanted_rule(find_layout(tmp_path, "Predict `y`."), PipelineConfig(**chosen))
+    assert words in str(error.value)
+
+
+def test_copies_stay_together_unless_the_test_has_copies_of_training_rows_too(tmp_path: Path) -> None:
+    table = pd.DataFrame(thrice(np.random.default_rng(1))).sample(frac=1, random_state=1, ignore_index=True)
+    table[60:][["a", "b"]].to_csv(tmp_path / "test.csv", index=False)
+    assert opened(tmp_path, table[:60].to_dict("list")).rule.kind == "quantiles"
+    (table[:60][["a", "b"]] + 50).to_csv(tmp_path / "test.csv", index=False)
+    assert opened(tmp_path, table.to_dict("list")).rule.kind == "copies"
