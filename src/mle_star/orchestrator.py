@@ -294,7 +294,7 @@ class _Pipeline:
     async def _finalize(self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None) -> FinalResult:
         seconds = self.budget.open_finalization()
         members = picked.chosen.scripts if picked is not None and len(picked.chosen.scripts) > 1 else None
-        others = None if picked is None else picked.stand_ins(self.task.metric_direction)
+        others = None if picked is None else picked.stand_ins()
         result, why, nothing = None, None, self.stages.cannot_write
         if nothing is None:
             known = (*found, self.references)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from mle_star import safety
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
+from mle_star.execution.scoring import against
 from mle_star.knowledge import known_models
 from mle_star.method.codeblocks import built_in, family_of
 from mle_star.method.scores import rank_solutions
@@ -132,6 +133,7 @@ async def _try_merge(
             reason="" if accepted else trial.error or f"{score:.4g} does not reach {h_best:.4g}",
             digest=digest_of(trial.script.content),
             parents=[digest_of(s_0.content)],
+            change=await against(trial.script, s_0),
         )
     )
     return trial.script if accepted else None

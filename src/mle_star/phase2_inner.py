@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mle_star import models
+from mle_star.execution.scoring import against
 from mle_star.method.codeblocks import block_in, replacement
 from mle_star.models.texts import digest_of
 from mle_star.prompts import RUNNING
@@ -52,7 +53,7 @@ async def run_phase2_inner_loop(
                 loop.ahead = _plan_ahead(run, loop, plan, k + 1)
                 new_block, candidate = await _write(loop, plan)
                 evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
-                _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
+                await _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
             if len(loop.attempts) <= k:
                 break
     finally:
@@ -102,7 +103,7 @@ class _Loop:
         return {"around": self.start.content, "best": best}
 
 
-def _finish_attempt(
+async def _finish_attempt(
     loop: _Loop,
     plan: str | None,
     new_block: str | None,
@@ -110,7 +111,7 @@ def _finish_attempt(
     task: models.TaskDescription,
 ) -> None:
     """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
-    k, accepted = len(loop.attempts), False
+    k, accepted, change = len(loop.attempts), False, await against(evaluated, loop.best)
     if evaluated is not None and evaluated.score is not None:
         loop.scripts[k] = evaluated
         better = models.is_improvement_or_equal(evaluated.score, loop.score, task.metric_direction)
@@ -125,6 +126,7 @@ def _finish_attempt(
         after=new_block or "",
         score=None if evaluated is None else evaluated.score,
         accepted=accepted,
+        change=change,
         digest="" if evaluated is None else digest_of(evaluated.content),
     )
 
@@ -136,7 +138,8 @@ def _accept_late(loop: _Loop, k: int) -> None:
         return
     if not known.accepted:
         logger.info("%s: best score updated: %s, the attempts ahead of it leak", current_run().place, loop.score)
-    _record(loop, k, plan=known.plan, after=known.after, score=loop.score, accepted=True, digest=digest)
+    change = known.change if known.digest == digest else None
+    _record(loop, k, plan=known.plan, after=known.after, score=loop.score, accepted=True, digest=digest, change=change)
 
 
 def _record(loop: _Loop, k: int, **outcome: Any) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from mle_star.execution import verify_submission
+from mle_star.execution.scoring import against
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import (
     AgentType,
@@ -61,7 +62,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
             plan = await invoke_ens_planner(solutions, plans, scores, best=best)  # e_r
             ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
             evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
-            _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
+            await _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
         if len(attempts) <= r:
             break
     if checks_later(config):
@@ -85,14 +86,17 @@ def _missing() -> SolutionScript:
     return SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
 
 
-def _finish_attempt(
+async def _finish_attempt(
     attempts: list[EnsembleAttempt],
     plan: str,
     ensemble: SolutionScript,
     solutions: list[SolutionScript],
     task: TaskDescription,
 ) -> None:
-    """Record the round, however it ended."""
+    """Record the round, however it ended. It was to beat the best round before it, or the best of the inputs."""
+    first = _best_round(attempts, task.metric_direction)
+    before = [attempts[first].solution] if first is not None else solutions
+    change = await against(ensemble, best_of(before, lambda solution: solution.score, task.metric_direction))
     attempts.append(EnsembleAttempt(plan=plan, score=ensemble.score, solution=ensemble))
     r = len(attempts) - 1
     current_run().record(
@@ -100,6 +104,7 @@ def _finish_attempt(
             r=r,
             plan=plan,
             score=ensemble.score,
+            change=change,
             best=_best_round(attempts, task.metric_direction) == r,
             parents=[digest_of(s.content) for s in solutions],
             digest=digest_of(ensemble.content) if ensemble.content else "",

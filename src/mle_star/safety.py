@@ -268,7 +268,7 @@ def record_fixed(before: SolutionScript, after: SolutionScript) -> None:
     """Say of the attempt that a leaking script came from that another one, with its own score, took its place."""
     node = current_run().ledger.node_of(digest_of(before.content))
     if node is not None:
-        now = {"digest": digest_of(after.content), "score": after.score}
+        now = {"digest": digest_of(after.content), "score": after.score, "change": None}
         current_run().record(node.event.model_copy(update=now))
 
 

@@ -1,5 +1,6 @@
 """The scorer's reading of truth and answers: labels, numbers, lists and headers, however files spell them."""
 
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -168,9 +169,46 @@ def test_draws_without_a_positive_row_say_no_better_of_a_model_that_finds_none(t
     truth = ["1" if row % 40 == 7 else "0" for row in range(ROWS)]
     scorer = scorer_of(write(tmp_path / "data", truth, "0"), "f1")
     nothing, all_wrong = by_row(["0"] * ROWS), by_row(["1" if cell == "0" else "0" for cell in truth])
-    assert scorer.better(nothing, all_wrong, range(ROWS)) == 0.5
+    assert scorer.compare(nothing, all_wrong, range(ROWS)).wins == 0.5
     score, _, high = scorer.grade(nothing, range(ROWS))
     assert score == 0.0 and high < 0.9
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "error_rate"])
+def test_two_scripts_are_compared_row_by_row(tmp_path: Path, metric: str) -> None:
+    """They differ in few rows: far surer than the interval of either is how they compare."""
+    truth = spread("0", "1")
+    scorer = scorer_of(write(tmp_path / "data", truth, "0"), metric)
+    old = [cell if row % 4 else str(1 - int(cell)) for row, cell in enumerate(truth)]
+    new = [truth[row] if row % 20 == 0 else cell for row, cell in enumerate(old)]
+    change = scorer.compare(by_row(new), by_row(old), range(ROWS))
+    share = sum(one != other for one, other in zip(new, old, strict=True)) / ROWS
+    assert change.difference == pytest.approx(share) and change.rows == ROWS and change.wins > 0.95
+    assert change.error == pytest.approx((share * (1 - share) / ROWS) ** 0.5, rel=0.25)
+    back = scorer.compare(by_row(old), by_row(new), range(ROWS))
+    assert (back.difference, back.error) == (-change.difference, change.error) and back.wins < 0.05
+
+
+@pytest.mark.parametrize(
+    ("metric", "right"),
+    [("roc_auc", 1.0), ("average_precision", 1.0), ("log_loss", -math.log(0.9)), ("brier_score", 0.01), ("rmse", 0.1)],
+)
+def test_several_targets_are_measured_like_one(tmp_path: Path, metric: str, right: float) -> None:
+    """The mean over seven columns of marks; one that has a single class among the rows says nothing of the order."""
+    names, dice = "abcdefg", random.Random(1)
+    cells = [[str(int(dice.random() < 0.3)) for _ in names] for _ in range(ROWS)]
+    folder = write(tmp_path / "data", ["/".join(row) for row in cells], "/".join("0" * 7), names=",".join(names))
+    scorer = scorer_of(folder, metric)
+    answers = {row: tuple("0.9" if cell == "1" else "0.1" for cell in cells[row]) for row in range(ROWS)}
+    assert scorer.score(answers, range(ROWS)) == pytest.approx(right)
+    _, low, high = scorer.grade(answers, range(ROWS))
+    assert low <= high and math.isfinite(high) and scorer.baseline(range(ROWS)) is not None
+    assert len(scorer.usual_answer()) == 7 and scorer.problem(Answers(answers, ())) == ""
+    some = [row for row in range(ROWS) if cells[row][2] == "0"]
+    assert scorer.score(answers, some) == pytest.approx(right)
+    if scorer.metric.needs == "probabilities":
+        with pytest.raises(Ungradable, match="needs a probability"):
+            scorer.score({row: answer[:3] for row, answer in answers.items()}, range(ROWS))
 
 
 GERMAN = {"1.234": 1234.0, "987,5": 987.5, "2.500": 2500.0, "350": 350.0, "1.100,25": 1100.25}

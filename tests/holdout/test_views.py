@@ -509,8 +509,8 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
     best = min(scorer.score(predictions[name].hidden, rows) for name in predictions)
     assert scorer.score(whole.hidden, rows) < 0.8 * best
     assert [float(cell) for (cell,) in whole.real] == pytest.approx([weights["high"] - weights["low"]] * 10)
-    assert scorer.better(whole.hidden, predictions["noise"].hidden, rows) == 1.0
-    assert scorer.better(predictions["noise"].hidden, whole.hidden, rows) == 0.0
+    assert scorer.compare(whole.hidden, predictions["noise"].hidden, rows).wins == 1.0
+    assert scorer.compare(predictions["noise"].hidden, whole.hidden, rows).wins == 0.0
     with_commas = {"a": Answers({0: ("1,5",)}, ()), "b": Answers({0: ("2.5",)}, ())}
     assert blended(with_commas, {"a": 0.5, "b": 0.5}).hidden == {0: ("2.0",)}
 

@@ -128,7 +128,7 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: Qui
     for agent in ("planner", "extractor", "ens_planner"):  # whoever compares scores is told how sure they are
         last = quick.prompts(agent)[-1]
         assert "measured on 265 rows whose labels no script sees" in last, agent
-        assert ("Intervals of the plans' scores above, in their order: 0." in last) is (agent != "extractor")
+        assert ("each against what it was to beat, in their order: " in last) is (agent != "extractor")
     assert "no script sees" not in quick.prompts("coder")[-1]
 
     claimed = await scored(quick, scoring="self_reported", name="b")
@@ -265,11 +265,12 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
     measure = merged.result.measure
     assert measure is not None and (measure.estimated, measure.views) == (True, 1), "there was time for one view only"
     basis = f"estimated from {measure.rows} rows, 1 view"
-    line = rf"^- merge: .* -> {merged.result.score:.6g} \(.*\), {basis}, worse by"
+    behind = rf"worse by \S+ ± \S+ on the same {measure.rows} rows, rejected"
+    line = rf"^- merge: .* -> {merged.result.score:.6g}, {basis}, {behind}"
     assert re.search(line, quick.prompts("planner")[-1], re.MULTILINE)
     ensemble = quick.prompts("ens_planner")[-1]
-    intervals = ensemble.split("Intervals of the plans' scores above")[1].splitlines()[0]
-    assert " (estimated from 106 rows, 2 views)." in intervals
+    changes = ensemble.split("each against what it was to beat, in their order: ")[1].splitlines()[0]
+    assert re.fullmatch(r"worse by \S+ ± \S+ on the same \d+ rows, estimated from \d+ rows, \d views?\.", changes)
     assert "no script sees, in 5 runs of each script. " in ensemble
     assert f"<small>{basis}</small>" in write_report(quick.dir).read_text(encoding="utf-8")
     anew = {row.step: row.search for row in rescore(quick.dir)}

@@ -76,12 +76,15 @@ class Metric:
     def compute(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]] = ()) -> float:
         """The figure for answers in the form that `needs` names; several columns count as their mean.
 
-        `classes` are those of each column in the whole task, where these rows may lack some.
+        `classes` are those of each column in the whole task, where these rows may lack some. Where only the order
+        of probabilities counts, a column whose rows are all of one class is left out, unless all are.
         """
-        if self.needs in ("labels", "grades", "numbers") and getattr(truth, "ndim", 1) == 2:
-            columns = range(truth.shape[1])
-            return sum(self._figure(truth[:, i], answer[:, i], classes[i : i + 1]) for i in columns) / len(columns)
-        return self._figure(truth, answer, classes)
+        if self.needs not in ("labels", "grades", "numbers", "probabilities") or getattr(truth, "ndim", 1) < 2:
+            return self._figure(truth, answer, classes)
+        columns = list(range(truth.shape[1]))
+        if self.needs == "probabilities" and not self.proper:
+            columns = [i for i in columns if (truth[:, i] != truth[0, i]).any()] or columns
+        return sum(self._figure(truth[:, i], answer[:, i], classes[i : i + 1]) for i in columns) / len(columns)
 
     def _figure(self, truth: Any, answer: Any, classes: Sequence[Sequence[Any]]) -> float:
         formula = self.formula

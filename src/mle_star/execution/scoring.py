@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,10 @@ from mle_star.execution.outcome import failed
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.views import write_sample
-from mle_star.method.scores import best_of
-from mle_star.models import EvaluationResult, Measure, SolutionScript, is_improvement
+from mle_star.method.scores import best_first, best_of
+from mle_star.models import Comparison, EvaluationResult, Measure, SolutionScript, is_improvement
 from mle_star.models.texts import digest_of
-from mle_star.run.context import RunContext
+from mle_star.run.context import RunContext, current_run
 from mle_star.run.ledger import ScriptRun
 from mle_star.run.timing import limit_in_run
 
@@ -192,11 +193,9 @@ def disagreement(run: RunContext, scored: SolutionScript, submission: Path) -> s
 # --- comparison ----------------------------------------------------------------------------------------------
 
 
-def incumbent(holdout: HoldOut, scored: Iterable[ScriptRun], views: int | None = None) -> ScriptRun | None:
-    """The best script that ran on at least so many views; by default on as many as any."""
-    scripts = [event for event in scored if event.score is not None]
-    enough = max((len(event.result.answers) for event in scripts), default=0) if views is None else views
-    able = [event for event in scripts if len(event.result.answers) >= enough]
+def incumbent(holdout: HoldOut, scored: Iterable[ScriptRun], views: int) -> ScriptRun | None:
+    """The best script that ran on at least so many views."""
+    able = [event for event in scored if len(event.result.answers) >= views]
     return best_of(able, lambda event: event.score, holdout.scorer.metric.direction)
 
 
@@ -210,35 +209,71 @@ def compared(
 ) -> Measure:
     """The score of the answers in these files on the rows of the first `scored` script, as all scores of a search.
 
-    What answers to fewer views is set against the best clean script that answers to all, on the rows that both have;
-    that estimate is at most as good as what was measured. What answers to more has the others for the final selection.
+    What answers to fewer views is compared with the others on the rows that both have. What answers to more has the
+    others for the final selection.
     """
     answers = _read(holdout, run_dir, paths)
     common = len(scored[0].result.answers) if scored else len(paths)
-    rows = holdout.compared_rows(common)
+    measure = holdout.measure(answers, holdout.compared_rows(common), printed=printed)
     if len(paths) >= common:
-        return holdout.measure(answers, rows, printed=printed)
-    best, reference = _yardstick(holdout, run_dir, scored, leaking)
-    measure = holdout.measure(answers, rows, printed=printed, reference=reference)
-    known = None if best is None else best.score
-    is_better = known is not None and is_improvement(measure.score, known, holdout.scorer.metric.direction)
-    return measure.model_copy(update={"score": known if is_better else measure.score, "estimated": True})
+        return measure
+    clean = [one for one in scored if one.script not in leaking and len(one.result.answers) >= len(paths)]
+    return _ranked(holdout, run_dir, clean, answers, measure, common)
 
 
-def _yardstick(
-    holdout: HoldOut, run_dir: Path, scored: Sequence[ScriptRun], leaking: Collection[str]
-) -> tuple[ScriptRun | None, Answers | None]:
-    """The best clean script that answers to as many views as the first one, and what it answers."""
-    clean = (event for event in scored if event.script not in leaking)
-    best = incumbent(holdout, clean, len(scored[0].result.answers))
-    return best, None if best is None else answers_of(holdout, run_dir, best)
+def _ranked(
+    holdout: HoldOut, run_dir: Path, rivals: Sequence[ScriptRun], answers: Answers, measure: Measure, common: int
+) -> Measure:
+    """The measure of answers to too few rows, with a number that ranks them among the scores of others.
+
+    It is as far behind the score of the incumbent as the answers are on the rows that both have. It is always worse
+    than that, and worse than the score of whatever they do not beat on these rows.
+    """
+    metric = holdout.scorer.metric
+    best, worse = incumbent(holdout, rivals, common), -math.inf if metric.higher_is_better else math.inf
+    reference = None if best is None else answers_of(holdout, run_dir, best)
+    if best is None or best.score is None or reference is None:
+        return measure.model_copy(update={"estimated": True})
+    rows = [row for row in holdout.search_rows if row in answers.hidden and row in reference.hidden]
+    ours = holdout.figure(answers, rows)
+    number = min(max(best.score + ours - holdout.figure(reference, rows), metric.low), metric.high)
+    for rival in best_first(rivals, lambda one: one.score, metric.direction):
+        assert rival.score is not None
+        if is_improvement(rival.score, number, metric.direction):
+            continue
+        theirs = None if rival is best else answers_of(holdout, run_dir, rival)
+        if theirs is None or not is_improvement(ours, holdout.figure(theirs, rows), metric.direction):
+            number = math.nextafter(rival.score, worse)
+    ends = (None if end is None else end + number - measure.score for end in (measure.low, measure.high))
+    low, high = (None if end is None else min(max(end, metric.low), metric.high) for end in ends)
+    return measure.model_copy(update={"score": number, "low": low, "high": high, "estimated": True})
+
+
+async def against(new: SolutionScript | None, old: SolutionScript | None) -> Comparison | None:
+    """A script against the one that it is to beat, where the harness has scored both."""
+    if new is None or old is None or new.score is None or holdout_of(current_run()) is None:
+        return None
+    return await asyncio.to_thread(paired, current_run(), new.content, old.content)
+
+
+def paired(run: RunContext, new: str, old: str) -> Comparison | None:
+    """One script of the search against another, row by row; None where the harness has not scored both."""
+    holdout, scored, found = holdout_of(run), scored_here(run), list[Answers]()
+    for digest in (digest_of(new), digest_of(old)) if holdout is not None else ():
+        known = max((o for o in scored if o.script == digest), key=lambda o: len(o.result.answers), default=None)
+        if holdout is None or known is None or (answers := answers_of(holdout, run.run_dir, known)) is None:
+            return None
+        found.append(answers)
+    return None if holdout is None else holdout.compare(found[0], found[1], holdout.search_rows)
 
 
 def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str]) -> range:
     """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
     scored = scored_here(run)
     missing = range(len(answers), len(scored[0].result.answers) if scored else 0)
-    reference = _yardstick(holdout, run.run_dir, scored, run.ledger.leaking)[1] if missing else None
+    clean = [one for one in scored if one.script not in run.ledger.leaking]
+    rival = incumbent(holdout, clean, missing.stop) if missing else None
+    reference = None if rival is None else answers_of(holdout, run.run_dir, rival)
     if reference is None:
         return range(0)
     try:

@@ -24,11 +24,11 @@ from mle_star.data.rows import Unsupported
 from mle_star.data.tables import Form, with_point
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of, read_answers
-from mle_star.holdout.intervals import after_more_rows, moved, shifted
+from mle_star.holdout.intervals import after_more_rows
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import Split
 from mle_star.holdout.views import Data, View
-from mle_star.models import Measure, MetricDirection, PipelineConfig, TaskDescription
+from mle_star.models import Comparison, Measure, MetricDirection, PipelineConfig, TaskDescription
 
 MOST_STEPS = 20
 
@@ -124,26 +124,14 @@ class HoldOut:
     # --- scores ---
 
     def measure(
-        self,
-        answers: Answers,
-        rows: Sequence[int] | None = None,
-        *,
-        printed: float | None = None,
-        reference: Answers | None = None,
-        ahead: bool = False,
+        self, answers: Answers, rows: Sequence[int] | None = None, *, printed: float | None = None, ahead: bool = False
     ) -> Measure:
-        """The score of answers on these rows, by default those of the search, as far as they cover them.
-
-        Answers that do not cover all are set against `reference`, which does: easy rows alone make no better score.
-        """
-        wanted = self.search_rows if rows is None else rows
-        covered = _covered(answers, wanted)
+        """The score of answers on these rows, by default those of the search, as far as they cover them."""
+        covered = _covered(answers, self.search_rows if rows is None else rows)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
         if ahead and self.scorer.data.test_rows:
             learned_from = 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
             low, high = after_more_rows(self.scorer.metric, low, high, learned_from)
-        shift = self._shift(reference, wanted, covered, score)
-        score, low, high = shifted(self.scorer.metric, score, low, high, shift or 0.0)
         return Measure(
             score=score,
             low=low,
@@ -152,22 +140,18 @@ class HoldOut:
             measured="harness",
             printed=printed,
             views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
-            estimated=shift is not None,
         )
 
-    def figure(self, answers: Answers, rows: Sequence[int], reference: Answers | None = None) -> float:
+    def figure(self, answers: Answers, rows: Sequence[int]) -> float:
         """The score alone, without its interval."""
-        covered = _covered(answers, rows)
-        score = self.scorer.score(answers.hidden, covered)
-        return score + (self._shift(reference, rows, covered, score) or 0.0)
+        return self.scorer.score(answers.hidden, _covered(answers, rows))
 
-    def _shift(self, other: Answers | None, wanted: Sequence[int], seen: Sequence[int], score: float) -> float | None:
-        """How much harder all rows are than those that are seen, by another script that was measured on more."""
-        known = [] if other is None else [row for row in wanted if row in other.hidden]
-        if other is None or len(known) <= len(seen) or not {*seen} <= {*known}:
-            return None
-        before, after = (self.scorer.score(other.hidden, some) for some in (seen, known))
-        return moved(self.scorer.metric, score, before, after)
+    def compare(self, new: Answers, old: Answers, rows: Sequence[int]) -> Comparison | None:
+        """One set of answers against another on those of the rows that both have; None where there are none."""
+        both = [row for row in rows if row in new.hidden and row in old.hidden]
+        with suppress(Ungradable):
+            return self.scorer.compare(new.hidden, old.hidden, both) if both else None
+        return None
 
     def baseline(self) -> Measure | None:
         """What a dummy would get."""

@@ -19,9 +19,9 @@ from mle_star.data.metrics import Metric
 from mle_star.data.tables import comma_columns, with_point
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
-from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
+from mle_star.holdout.intervals import drawn, drawn_figures, draws_of, interval, telling_rows
 from mle_star.holdout.views import Data, Truth
-from mle_star.models import Measure
+from mle_star.models import Comparison, Measure
 from mle_star.models.texts import quoted
 
 CONSTANT_SHARE = 0.95
@@ -96,14 +96,11 @@ class Scorer:
         `ahead`: the interval is for the real test, which has noise of its own, by the number of its rows.
         """
         truth, predicted = self.pair(answers, rows)
-        score, members = self.compute(truth, predicted), self._members(rows)
-        count = len(truth) if members is None else len(members)
+        score, moments = self.compute(truth, predicted), self._members(rows)
+        count = len(truth) if moments is None else len(moments)
         beside = count / self.data.test_units if ahead and self.data.test_units else 0.0
-        if members is not None and self.data.rule.kind == "time" and count > STRETCHES:
-            # neither are days that follow each other separate observations: whole stretches of time are drawn
-            ends = [count * piece // STRETCHES for piece in range(STRETCHES + 1)]
-            members = [np.concatenate(members[first:last]) for first, last in pairwise(ends)]
-            count = len(members)
+        members = self._stretches(moments)
+        count = count if members is None else len(members)
         figures = drawn_figures(self.metric, truth, predicted, members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
         return score, *interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
@@ -142,7 +139,7 @@ class Scorer:
         """The metric over arrays in the form that it needs; what the classes are, all rows of the task say."""
         try:
             score = self.metric.compute(truth, predicted, self._labels)
-        except (ValueError, ConfigError) as error:
+        except (TypeError, ValueError, ConfigError) as error:
             raise Ungradable(f"{self.metric.name} cannot be computed: {error}") from None
         if not math.isfinite(score):
             raise Ungradable(f"{self.metric.name} of these answers is {score}")
@@ -156,15 +153,33 @@ class Scorer:
         order = np.argsort(number, kind="stable")
         return list(np.split(order, np.flatnonzero(np.diff(number[order])) + 1))
 
-    def better(self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
-        """The share of draws over the rows in which `new` beats `old`: how likely it is really better."""
+    def _stretches(self, members: list[Any] | None) -> list[Any] | None:
+        """What is drawn as a whole: days that follow each other are no separate observations either."""
+        if members is None or self.data.rule.kind != "time" or len(members) <= STRETCHES:
+            return members
+        ends = [len(members) * piece // STRETCHES for piece in range(STRETCHES + 1)]
+        return [np.concatenate(members[first:last]) for first, last in pairwise(ends)]
+
+    def compare(
+        self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]
+    ) -> Comparison:
+        """How much better `new` is than `old` on these rows, and how sure that is: both on the same draws of them."""
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
-        sign, wins = 1 if self.metric.higher_is_better else -1, list[float]()
-        for some, *answers in drawn(self.metric, (truth, first, second), FEW_DRAWS, 0):
+        members, sign = self._stretches(self._members(rows)), 1 if self.metric.higher_is_better else -1
+        found, arrays = list[float](), (truth, first, second)
+        for some, *answers in drawn(self.metric, arrays, draws_of(truth), 0, members):
             with suppress(ValueError, ConfigError):
-                ours, theirs = (sign * self.metric.compute(some, one, self._labels) for one in answers)
-                wins.append(1.0 if ours > theirs else 0.5 if ours == theirs else 0.0)
-        return float(np.mean(wins)) if wins else 0.5
+                ours, theirs = (self.metric.compute(some, one, self._labels) for one in answers)
+                found.append(sign * (ours - theirs))
+        known = np.array([one for one in found if math.isfinite(one)])
+        units = len(rows) if members is None else len(members)
+        error = float(known.std()) * math.sqrt(units / max(units - 1, 1)) if len(known) else 0.0
+        return Comparison(
+            difference=sign * (self.compute(truth, first) - self.compute(truth, second)),
+            error=error,
+            wins=float(np.mean((known > 0) + (known == 0) / 2)) if len(known) else 0.5,
+            rows=len(rows),
+        )
 
     # --- arrays ---
 
@@ -228,7 +243,7 @@ class Scorer:
         if needs == "numbers":
             return _one_column(self.numbers(truth)), _one_column(self.numbers(answers))
         if needs == "probabilities":
-            return _places([row[0] for row in truth], self.classes), self._chances(answers)
+            return self._by_target(truth, _places), self._chances(answers)
         if needs in ("labels", "texts"):
             return _spelt(truth, label_of), _spelt(answers, label_of)
         if needs == "rankings":
@@ -297,16 +312,17 @@ class Scorer:
         return np.abs(self.numbers([(cell,) for cell in answers]) - steps[None, :]).argmin(axis=1)
 
     def _chances(self, answers: list[tuple[str, ...]]) -> Any:
-        """A column of probabilities for each class."""
+        """A column of probabilities for each class; of several targets with two classes each, by row and target."""
         values, classes = self.numbers(answers), self.classes
         prefix = self.data.layout.target.class_prefix
         if prefix is None:
-            if len(classes) != 2 or values.shape[1] != 1:
-                raise Ungradable(f"{self.metric.name} needs a probability for each of the {len(classes)} classes")
-            chance = values[:, 0]
-            if likely_label(classes) == classes[0]:
-                chance = 1 - chance
-            return np.column_stack([1 - chance, chance])
+            many = next((known for known in self._all_classes if len(known) != 2), classes)
+            if len(many) != 2 or values.shape[1] != len(self._all_classes):
+                raise Ungradable(f"{self.metric.name} needs a probability for each of the {len(many)} classes")
+            first = np.array([likely_label(known) == known[0] for known in self._all_classes])
+            chance = np.where(first, 1 - values, values)
+            chances = np.stack([1 - chance, chance], axis=-1)
+            return chances[:, 0] if len(first) == 1 else chances
         column = {label_of(name.removeprefix(prefix)): index for index, name in enumerate(self.names)}
         absent = [label for label in classes if label_of(label) not in column]
         if absent:
@@ -330,9 +346,14 @@ class Scorer:
             return tuple(map(_median, targets))
         if self.metric.needs != "probabilities":
             return tuple(Counter(column).most_common(1)[0][0] for column in targets)
-        classes, chance, prefix = self.classes, self._shares, self.data.layout.target.class_prefix
+        chance, prefix = self._shares, self.data.layout.target.class_prefix
         if prefix is None:
-            return (str(chance[label_of(likely_label(classes))]),) if len(classes) == 2 else ()
+            known = list(zip(self._all_classes, targets, strict=True))
+            wanted = [label_of(likely_label(classes)) for classes, _ in known if len(classes) == 2]
+            rows = [
+                sum(label_of(cell) == one for cell in cells) for one, (_, cells) in zip(wanted, known, strict=False)
+            ]
+            return tuple(str(count / len(targets[0])) for count in rows) if len(wanted) == len(known) else ()
         return tuple(str(chance.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from mle_star.models import (
     AgentType,
+    Comparison,
     EvaluationResult,
     FinalResult,
     Frozen,
@@ -215,11 +216,15 @@ class Decided(Event):
 
 
 class AttemptEvent(Event):
-    """What a phase says of a script that it has scored. `parents`: the digests of those that it was made from."""
+    """What a phase says of a script that it has scored. `parents`: the digests of those that it was made from.
+
+    `change` is the script against the one that it was to beat, where the harness scores.
+    """
 
     digest: str = ""
     parents: list[str] = []
     score: float | None
+    change: Comparison | None = None
 
 
 class CandidateEvaluated(AttemptEvent):
@@ -359,7 +364,8 @@ class HoldOutPrepared(Event):
 class ShortlistScored(Event):
     """The final selection: the shortlist, each solution scored on rows that the search never used.
 
-    `compared` is the score on all hidden rows, which decides; `score` of the chosen one is its expected score.
+    `compared` is the score on all hidden rows that it answers, `change` the solution against the chosen one on those
+    that both answer; `score` of the chosen one is its expected score.
     """
 
     kind: Literal["shortlist_scored"] = "shortlist_scored"

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from mle_star.method.scores import ANALYSIS, parse_analysis
-from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig
+from mle_star.models import AgentType, Comparison, Measure, MetricDirection, PipelineConfig
 from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of, duration, plural, shorten
@@ -285,6 +285,8 @@ class Tried(NamedTuple):
     measure: Measure | None
     step: tuple[int, int] | None
     """The path and its outer step."""
+    paired: Comparison | None = None
+    """The same change, row by row."""
 
     def line(self) -> str:
         """The entry as prompts show it: one line, whatever a plan or an error holds."""
@@ -294,10 +296,10 @@ class Tried(NamedTuple):
         elif self.score is None:
             result = "failed" + (f": {error}" if error else "")
         else:
-            interval = "" if sure is None or sure.low is None else f" ({sure.low:.6g} to {sure.high:.6g})"
             basis = f", {sure.basis}" if sure is not None and sure.basis else ""
             outcome = "" if self.where == "candidate" else f", {self.outcome}"
-            result = f"{self.score:.6g}{interval}{basis}{_change(self.change)}{outcome}"
+            change = f", {self.paired.words}" if self.paired is not None else _change(self.change)
+            result = f"{self.score:.6g}{basis}{change}{outcome}"
         seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
         return f"- {self.where}: {plan} -> {result}{seconds}"
 
@@ -327,7 +329,8 @@ def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
     elif error == events.OUT_OF_TIME:
         outcome = "cut"
     seconds = None if run is None else run.seconds
-    return Tried(*_words(event), outcome, score, change, seconds, error, measure, step)
+    paired = None if score is None else event.change
+    return Tried(*_words(event), outcome, score, change, seconds, error, measure, step, paired)
 
 
 def _before(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> float | None:

@@ -6,6 +6,7 @@ Whatever every agent is to be told stands in `_prompt`; whatever happens to ever
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
@@ -109,23 +110,27 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     if run.shared.holdout is None:
         return ""
     measured = [one.result.measure for one in run.ledger.runs.values() if one.result.measure is not None]
-    known = {measure.score: measure for measure in reversed(measured)}
-    first = measured[0] if measured else None
-    if first is None or first.low is None or first.high is None:
+    first, attempts = measured[0] if measured else None, [node.event for node in run.ledger.nodes]
+    if first is None:
         return ""
     views = f", in {first.views} runs of each script" if first.views and first.views > 1 else ""
+    errors = [one.change.error for one in attempts if one.change is not None and one.change.error]
+    usual = f" The median of these errors is {statistics.median(errors):.2g} so far." if errors else ""
     lines = [
         "# How sure the scores are",
-        f"Scores are measured on {first.rows} rows whose labels no script sees{views}. "
-        f"Differences below about {(first.high - first.low) / 2:.2g} may be chance (95 %).",
+        f"Scores are measured on {first.rows} rows whose labels no script sees{views}. Scripts are compared row by "
+        "row, on the rows that both answer: 0.004 ± 0.002 is a difference and its standard error. Less than twice that "
+        f"error may be chance.{usual}",
     ]
-    found = [known.get(score) if score is not None else None for score in scores or ()]
+    changes = {one.score: one.change for one in attempts if one.change is not None}
+    bases = {measure.score: measure.basis for measure in measured if measure.basis}
+    found = [
+        ", ".join(filter(None, (changes[s].words, bases.get(s, "")))) if s is not None and s in changes else ""
+        for s in scores or ()
+    ]
     if any(found):
-        intervals = [
-            "none" if m is None else f"{m.low:.4g} to {m.high:.4g}" + (f" ({m.basis})" if m.basis else "")
-            for m in found
-        ]
-        lines.append(f"Intervals of the plans' scores above, in their order: {'; '.join(intervals)}.")
+        against = "; ".join(one or "none" for one in found)
+        lines.append(f"The plans above, each against what it was to beat, in their order: {against}.")
     return "\n\n".join(lines)
 
 

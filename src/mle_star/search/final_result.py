@@ -13,7 +13,7 @@ from typing import Any
 from mle_star.data.layout import find_layout
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.execution.scoring import answers_of, compared, incumbent
+from mle_star.execution.scoring import compared
 from mle_star.holdout.answers import Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
@@ -256,9 +256,7 @@ def _of_run(
         try:
             answers = holdout.read([root / path for path in event.result.answers], holdout.views)
             search = compared(holdout, root, scored[: scored.index(event)], event.result.answers)
-            best = incumbent(holdout, scored)
-            reference = None if best is None else answers_of(holdout, root, best)
-            select = holdout.measure(answers, holdout.select_rows, reference=reference, ahead=True)
+            select = holdout.measure(answers, holdout.select_rows, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     if truth is not None and event.result.submission is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mle_star import models
-from mle_star.execution.scoring import answers_of, blend_answers, holdout_of, incumbent, read_predictions, scored_here
+from mle_star.execution.scoring import blend_answers, holdout_of, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.explain import answer_charts
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
@@ -40,7 +41,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Shortlisted:
-    """Something that may be submitted, with its expected score. A blend has several scripts with weights."""
+    """Something that may be submitted, with its expected score. A blend has several scripts with weights.
+
+    `change` is it against what was chosen, `lead` against the best model alone, on rows that the search never used.
+    """
 
     name: str
     scripts: dict[str, float]
@@ -48,6 +52,8 @@ class Shortlisted:
     measure: models.Measure
     members: list[dict[str, Any]]
     """Its scripts by the step that ran them, each with its weight and its score in the search."""
+    change: models.Comparison | None = None
+    lead: models.Comparison | None = None
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -63,10 +69,9 @@ class Pick:
     others: list[Shortlisted]
     single_model: models.Yardstick | None
 
-    def stand_ins(self, direction: models.MetricDirection) -> list[models.SolutionScript]:
+    def stand_ins(self) -> list[models.SolutionScript]:
         """The other scripts, best first, for the case that the chosen one leaks."""
-        ranked = best_first(self.others, lambda other: other.measure.score, direction)
-        ranked.sort(key=lambda other: other.measure.estimated)
+        ranked = sorted(self.others, key=lambda other: -other.change.difference if other.change else math.inf)
         return [other.solution for other in ranked if other.name != BLEND]
 
     def instead(self, solution: models.SolutionScript) -> Pick | None:
@@ -125,11 +130,9 @@ class _Selection:
         self.picked: Pick | None = None
         self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
-        self._predictions, scored = read_predictions(run, holdout), scored_here(run)
+        self._predictions, self._scores = read_predictions(run, holdout), _search_scores(run)
         leaked = run.ledger.ever_leaked
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
-        best = incumbent(holdout, [one for one in scored if not leaked(one.script)] or scored)
-        self._reference = None if best is None else answers_of(holdout, run.run_dir, best)
         solutions = run.ledger.ran()
         self._steps = {run.ledger.text(one.script): one for one in solutions}
         self._latest = {one.step: one.script for one in solutions}
@@ -153,12 +156,8 @@ class _Selection:
             if solution.content in self._predictions and solution.content not in {s.content for s in entries.values()}:
                 entries[name] = solution
         clean = {name: s for name, s in entries.items() if s.content in self._clean and not s.leaking}
-        known, rows = {solution.content for solution in clean.values()}, self._holdout.search_rows
-        scores = {
-            script: self._holdout.figure(answers, rows, self._reference)
-            for script, answers in self._clean.items()
-            if script not in known
-        }
+        known = {solution.content for solution in clean.values()}
+        scores = {script: self._scores[script] for script in self._clean if script not in known}
         for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_SHORTLISTED - len(known), 0)]:
             name = self._name(script)
             clean[name] = models.SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
@@ -166,23 +165,25 @@ class _Selection:
 
     def _select(self, entries: dict[str, models.SolutionScript], phase1: models.Phase1Result) -> None:
         """Pick the best of these."""
-        holdout, reference = self._holdout, self._reference
-        field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()}, reference)
+        holdout = self._holdout
+        field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()})
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
         if weights := self._blend(field):
             scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
         chosen, measures = field.choose(holdout.select_rows), field.measures()
         measures[chosen] = field.expected(chosen, measures[chosen])
-        shortlist = {}
+        single, shortlist, table = self._single_model(phase1), dict[str, Shortlisted](), list[dict[str, Any]]()
         for name, solution in entries.items():
-            known = solution.model_copy(update={"score": measures[name].score})
-            shortlist[name] = Shortlisted(name, scripts[name], known, measures[name], self._members(scripts[name]))
-        table = [
-            {"name": name, **measure.model_dump(), "members": len(scripts[name]), "compared": field.compared(name)}
-            for name, measure in measures.items()
-        ]
+            known, measure = solution.model_copy(update={"score": measures[name].score}), measures[name]
+            change, lead = field.against(name, chosen), None
+            if single is not None and solution.content != single[0].content:
+                lead = holdout.compare(field.answers[name], self._clean[single[0].content], holdout.select_rows)
+            members = self._members(scripts[name])
+            shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, lead)
+            more = {"compared": field.compared(name), "change": change and change.model_dump()}
+            table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
-        self.picked = Pick(best, list(shortlist.values()), self._single_model(phase1))
+        self.picked = Pick(best, list(shortlist.values()), None if single is None else _single(*single))
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
         if facts := answer_charts(holdout.scorer, field.answers[chosen]):
             self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **facts))
@@ -208,14 +209,13 @@ class _Selection:
             for script, weight in weights.items()
         ]
 
-    def _single_model(self, phase1: models.Phase1Result) -> models.Yardstick | None:
+    def _single_model(self, phase1: models.Phase1Result) -> tuple[models.SolutionScript, models.Measure] | None:
         """The best of the candidates, chosen by the rows of the search and measured on the others."""
         candidates = [one for one in phase1.candidate_solutions if one.content in self._clean]
         best = best_of(candidates, lambda one: one.score, self._direction)
         if best is None:
             return None
-        answers, rows = self._clean[best.content], self._holdout.select_rows
-        return _single(best, self._holdout.measure(answers, rows, reference=self._reference, ahead=True))
+        return best, self._holdout.measure(self._clean[best.content], self._holdout.select_rows, ahead=True)
 
 
 def _single(candidate: models.SolutionScript, measure: models.Measure) -> models.Yardstick:
@@ -228,7 +228,10 @@ def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None
     if holdout is not None:
         dummy = holdout.baseline()
         baseline = None if dummy is None else models.Yardstick(name="dummy", measure=dummy)
-        return {"baseline": baseline, "single_model": None if picked is None else picked.single_model}
+        single = None if picked is None else picked.single_model
+        if single is not None and picked is not None:
+            single = single.model_copy(update={"change": picked.chosen.lead})
+        return {"baseline": baseline, "single_model": single}
     clean = [one for one in phase1.candidate_solutions if not one.leaking]
     best = best_of(clean, lambda one: one.score, run.task.metric_direction)
     known = None if best is None or best.score is None else _single(best, models.Measure(score=best.score))
@@ -248,7 +251,6 @@ class Field:
 
     holdout: HoldOut
     answers: dict[str, Answers]
-    reference: Answers | None
 
     def choose(self, select: list[int]) -> str:
         """The best script by the rows of the search and `select` together; the blend, if it beats that one on `select`.
@@ -265,19 +267,22 @@ class Field:
 
     def _beats(self, new: str, old: str, rows: list[int]) -> bool:
         """Is one better than another on the rows that both answer? One that answers to fewer must surely be."""
-        first, second, scorer = self.answers[new], self.answers[old], self.holdout.scorer
+        first, second = self.answers[new], self.answers[old]
         both = [row for row in rows if row in first.hidden and row in second.hidden]
         if not both:
             return False
         ahead, behind = (self.holdout.figure(answers, both) for answers in (first, second))
-        if not (ahead > behind if scorer.metric.higher_is_better else ahead < behind):
+        if not models.is_improvement(ahead, behind, self.holdout.scorer.metric.direction):
             return False
-        return len(first.hidden) >= len(second.hidden) or scorer.better(first.hidden, second.hidden, both) >= SURE
+        if len(first.hidden) >= len(second.hidden):
+            return True
+        change = self.holdout.compare(first, second, both)
+        return change is not None and change.wins >= SURE
 
     def measures(self) -> dict[str, models.Measure]:
         """Each solution of the shortlist on rows that the search never used, with an interval for the test."""
         return {
-            name: self.holdout.measure(answers, self.holdout.select_rows, reference=self.reference, ahead=True)
+            name: self.holdout.measure(answers, self.holdout.select_rows, ahead=True)
             for name, answers in self.answers.items()
         }
 
@@ -302,7 +307,17 @@ class Field:
 
     def compared(self, name: str) -> float:
         """The score on all hidden rows, by which scripts are chosen."""
-        return self.holdout.figure(self.answers[name], self.holdout.hidden_rows, self.reference)
+        return self.holdout.figure(self.answers[name], self.holdout.hidden_rows)
+
+    def against(self, name: str, chosen: str) -> models.Comparison | None:
+        """One solution against the chosen one, on the rows by which the choice between them was made."""
+        rows = self.holdout.select_rows if BLEND in (name, chosen) else self.holdout.hidden_rows
+        return None if name == chosen else self.holdout.compare(self.answers[name], self.answers[chosen], rows)
+
+
+def _search_scores(run: RunContext) -> dict[str, float]:
+    """What the search made of each script."""
+    return {run.ledger.text(one.script): one.score for one in scored_here(run) if one.score is not None}
 
 
 def _blend_weights(holdout: HoldOut, predictions: dict[str, Answers]) -> dict[str, float]:
