@@ -63,7 +63,7 @@ format: $(ALL) ## fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-snapshots: $(ALL) ## write the snapshots of prompts, views, data, records and the engineer anew; look at the difference
+snapshots: $(ALL) ## write the snapshots of prompts, views, data, records and the engineer again; look at the difference
 	UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q $$(grep -rl as_kept --include='test_*.py' tests)
 
 docs: $(ALL) ## the guides as pages, in .site/index.html

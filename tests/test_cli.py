@@ -17,7 +17,7 @@ import pytest
 from mle_star import errors
 from mle_star.cli.app import COMMANDS, build_app, exit_code, main
 from mle_star.cli.options import FLAGS
-from mle_star.cli.task import ANSWERS, EXAMPLES, SETTINGS, build_example
+from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, build_example
 from mle_star.config import load_config
 from mle_star.data.folder import load_task
 from mle_star.data.guess import guess_task
@@ -203,7 +203,9 @@ def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_p
     assert spent < 2 * 120, "seconds of a core: however busy the machine is with other things"
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
-    assert re.search(r"^truth: log_loss 0\.\d+ on the test; expected was 0\.\d+ \(0.*\)$", done.stderr, re.MULTILINE)
-    assert [line.split()[2] for line in done.stderr.splitlines() if line.startswith("next: ")] == [
-        "report", "predict", "leaderboard", "run",
-    ]  # fmt: skip
+    truth = re.search(
+        r"^truth: rmse (\S+) on the test; expected was \S+ \((\S+) to (\S+)\)$", done.stderr, re.MULTILINE
+    )
+    assert truth and NOISE["rents"] * 0.95 < float(truth[1]) < 80 and float(truth[2]) < float(truth[3])
+    assert [line.split()[0] for line in done.stderr.splitlines() if "█" in line][-1:] == ["submitted"]
+    assert [line.split()[2] for line in done.stderr.splitlines() if line.startswith("next: ")] == ["report"]

@@ -104,7 +104,7 @@ class Memory:
             self.draft.replace(self.folder)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.full, self.count = False, 0
 
@@ -1208,7 +1208,7 @@ def solve(solution: Solution) -> None:
             score, answers = learn_all(solution, train, test, clock, memory)
             print(f"Nothing was fitted: the models are those of {memory.folder}")
         except Exception as error:
-            print(f"What was kept in {memory.folder} does not serve, all is fitted anew: {error!r}")
+            print(f"What was kept in {memory.folder} does not serve, all is fitted again: {error!r}")
             memory.forget()
     if not memory.full:
         score, answers = learn_all(solution, train, test, clock, memory)

@@ -110,7 +110,7 @@ class Memory:
             self.draft.replace(self.folder)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.full, self.count = False, 0
 

@@ -165,7 +165,7 @@ def _inherited(base: PipelineConfig, above: Iterable[Layer]) -> Layer:
 
 
 def _while_time_lasts(layers: Iterable[Layer], inherited: Layer) -> Layer:
-    """What follows where a time limit is said anew, and nothing of T: the search goes on until then.
+    """What follows where a time limit is given again, and nothing of T: the search goes on until then.
 
     Not without a key, as the embedded engineer's ideas end; nor with a preset that is small, or the specification's.
     """

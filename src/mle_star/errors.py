@@ -60,7 +60,7 @@ class PipelineTimeoutError(PipelineError):
 
 
 class RunInterrupted(PipelineError):
-    """Somebody stopped the run at once. Its journal is whole: `mle-star resume` continues it."""
+    """Someone stopped the run at once. Its journal is whole: `mle-star resume` continues it."""
 
 
 class Phase1Error(MleStarError, RuntimeError):

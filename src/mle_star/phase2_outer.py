@@ -109,6 +109,7 @@ class AblationStudy:
     code: str = ""
     output: str = ""
     failed: bool = True
+    skipped: bool = False
     scores: dict[str, float] = field(default_factory=dict)
     printed: float | None = None
 
@@ -128,7 +129,7 @@ async def study_components(
     run = current_run()
     if not run.decide("study", partial(study_fits, run)):
         logger.warning("%s: no ablation study: it would take more time than studies may", run.place)
-        return AblationStudy()
+        return AblationStudy(skipped=True)
     script = await invoke_ablation(solution, previous_summaries)
     if script is None:
         return AblationStudy()
@@ -136,7 +137,9 @@ async def study_components(
     if result.is_error:
         return AblationStudy()
     scores = parse_ablation_lines(result.stdout)
-    return AblationStudy(script.content, result.stdout, False, scores, printed=_printed_score(solution, score))
+    return AblationStudy(
+        script.content, result.stdout, failed=False, scores=scores, printed=_printed_score(solution, score)
+    )
 
 
 def _printed_score(solution: SolutionScript, score: float) -> float | None:
@@ -167,6 +170,7 @@ async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str
             solution_score=solution_score,
             comparable=study.comparable,
             failed=study.failed,
+            skipped=study.skipped,
             summary=summary,
             analysis=parse_analysis(study.output),
         )

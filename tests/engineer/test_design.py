@@ -21,16 +21,22 @@ from mle_star.engineer import moves, planning, profile
 from mle_star.engineer.brain import serve
 from mle_star.engineer.checks import foreign_block, leaks
 from mle_star.engineer.design import (
+    ALWAYS,
     Design,
+    all_blends,
     assemble,
+    definition_of,
+    definitions_of,
     families,
     fitting_blends,
     fitting_families,
     fitting_steps,
     literal,
+    needed,
     recover,
     sections_of,
     settings_in,
+    steps,
 )
 from mle_star.engineer.parts.core import Memory
 from mle_star.engineer.profile import Profile
@@ -109,6 +115,14 @@ def test_every_move_changes_its_block_and_leaves_a_script_of_ours(seen: Profile)
                 assert recover(assemble(after)) == after
         assert moves.apply("Do something clever.", block, seen) == block
     assert tried > 15
+
+
+def test_what_a_section_gets_needs_no_import_that_a_script_may_lack() -> None:
+    kept = {line for name in ALWAYS for d in definitions_of(name).values() for line in d.imports}
+    functions = [part.function for part in (*steps().values(), *all_blends().values())]
+    functions += [family.fit for family in families().values()]
+    for definition in needed(map(definition_of, functions)):
+        assert definition.imports <= kept, definition.name
 
 
 def test_changes_of_one_model_add_up(seen: Profile) -> None:
@@ -257,7 +271,7 @@ def test_nothing_in_the_engineer_names_a_data_set() -> None:
         assert not [word for word in SHARED_WORDS if word in text], file
 
 
-RECALLED, SPOILED = "Nothing was fitted", "does not serve, all is fitted anew"
+RECALLED, SPOILED = "Nothing was fitted", "does not serve, all is fitted again"
 
 
 def answers(folder: Path) -> dict[str, float]:

@@ -346,7 +346,7 @@ def test_the_store_of_a_machine_is_its_user_s_alone(tmp_path: Path) -> None:
     assert Node(store, "one").missing([]) == ()
     if os.getuid() == 0:  # only root can give a folder away
         os.chown(store, 65533, 65533)
-        with pytest.raises(ExecutionError, match=r"somebody else \(user 65533\): set MLE_STAR_NODE_DIR to"):
+        with pytest.raises(ExecutionError, match=r"someone else \(user 65533\): set MLE_STAR_NODE_DIR to"):
             Node(store, "one")
 
 

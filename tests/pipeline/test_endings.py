@@ -179,7 +179,7 @@ async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: Qu
         assert _spent_limits(quick.dir, settings()) == []
         seconds, money = _spent_limits(quick.dir, settings(time_limit_seconds=1, max_budget_usd=0.1))
         assert "time limit is used up" in seconds and "raise it with --time-limit" in seconds
-        assert "money limit is used up (0.1" in money and "raise it with --max-budget" in money
+        assert "money limit is used up ($0.1" in money and "raise it with --max-budget" in money
 
 
 @pytest.mark.req("REQ-OR-043", "REQ-P2I-030")

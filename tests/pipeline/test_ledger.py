@@ -45,7 +45,7 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
     with Journal(journal) as opened:
         resumed, anew = Ledger(), Ledger()
         resumed.follow(opened, MetricDirection.maximize)
-        anew.follow(opened, MetricDirection.maximize, anew=True)
+        anew.follow(opened, MetricDirection.maximize, fresh=True)
         assert facts(resumed) == facts(Ledger.of(heard)) and not anew.runs
         best = resumed.best()
         assert best is not None and "level" in resumed.text(best.script)

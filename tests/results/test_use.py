@@ -464,7 +464,7 @@ def test_too_much_is_not_kept_and_said_so_in_one_line(tmp_path: Path, caplog: py
     assert {path.name for path in folder.model.iterdir()} == {"one.pickle", "two.pickle"} and folder.model_note.exists()
     with caplog.at_level(logging.WARNING):
         assert not save_fitted(run_dir, tmp_path / "huge", "digest", beside=True)
-    assert caplog.messages == ["what the solution has fitted is not kept (3.2 GB are too much): `predict` fits anew"]
+    assert caplog.messages == ["what the solution has fitted is not kept (3.2 GB are too much): `predict` fits again"]
     assert not folder.model.exists() and not folder.model_note.exists()
     for name in ("one", "two"):
         assert save_fitted(run_dir, tmp_path / name, "digest")

@@ -42,6 +42,7 @@ MORE: list[ev.AnyEvent] = [
     ev.DataUsageChecked(step="phase1/data-use", changed=True, score=0.75),
     ev.EnsembleTried(step="phase3/r-1", r=1, plan="mean", score=None),
     ev.AblationFinished(failed=True, **STUDY),
+    ev.AblationFinished(failed=True, skipped=True, **STUDY),
     ev.AblationFinished(scores={"Baseline": 0.5}, summary="all the same", **STUDY),
     ev.AblationFinished(scores={"baseline": 0.5, "no bins": 0.4}, **STUDY, summary='`bins`.\n{"base": 0.512345678}'),
     ev.BlockChosen(step="phase2/path-0/t-1", path=0, t=1, block="a = 1", plan="p"),

@@ -18,7 +18,7 @@ from mle_star.data.layout import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command
 from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.models.texts import plural
+from mle_star.models.texts import duration, plural
 from mle_star.orchestrator import run_pipeline
 from mle_star.results.source import estimate, guess_lines, in_words, is_data_file, prepared
 from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, runs_folder, spent_by
@@ -28,6 +28,7 @@ from mle_star.search.setup import check_credentials, check_inputs, choose_folder
 from mle_star.views import write_report
 from mle_star.views.display import make_display
 from mle_star.views.shelf import glance
+from mle_star.views.text import money
 
 if TYPE_CHECKING:
     from mle_star.integrations.mlflow import MlflowMirror
@@ -119,11 +120,12 @@ def _continued(run_dir: Path, given: Given) -> tuple[TaskDescription, PipelineCo
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     """What must be raised before a run can do anything new."""
     spent = spent_by(read_journal(RunFolder(run_dir).journal))
-    limits = {"time": ("time_limit_seconds", spent.seconds, "s"), "money": ("max_budget_usd", spent.usd, "USD")}
+    time = ("time_limit_seconds", spent.seconds, duration)
+    limits = {"time": time, "money": ("max_budget_usd", spent.usd, money)}
     return [
-        f"the {name} limit is used up ({used:.2f} of {limit:g} {unit}): only what is recorded is used; "
+        f"the {name} limit is used up ({show(used)} of {show(limit)}): only what is recorded is used; "
         f"raise it with {options.FLAGS[setting]}"
-        for name, (setting, used, unit) in limits.items()
+        for name, (setting, used, show) in limits.items()
         if (limit := getattr(settings, setting)) is not None and used >= limit
     ]
 
@@ -242,8 +244,8 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         typer.echo(json.dumps({**plan, "run_folder": folder}))
         return
     c = config
-    money = "unknown for this model" if forecast.cost_usd is None else f"about {forecast.cost_usd:.2f} USD"
-    limit = "no limit" if c.max_budget_usd is None else f"limit {c.max_budget_usd:g} USD"
+    cost = "unknown for this model" if forecast.cost_usd is None else f"about {money(forecast.cost_usd)}"
+    limit = "no limit" if c.max_budget_usd is None else f"limit {money(c.max_budget_usd)}"
     lines = {
         "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.value})",
         "data": task.data_dir,
@@ -252,7 +254,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         f"{c.outer_loop_steps} x {c.inner_loop_steps} refinements{', more while the time lasts' * c.more_steps}, "
         f"{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
-        "money": f"{money}, {limit}",
+        "money": f"{cost}, {limit}",
         "time": _time_in_words(task, config),
         "run folder": folder,
     }

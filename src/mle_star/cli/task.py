@@ -16,11 +16,12 @@ from mle_star.config import load_config
 from mle_star.data.folder import TASK_FILE, load_task, write_task
 from mle_star.data.guess import guess_task
 from mle_star.errors import ConfigError
-from mle_star.models import MetricDirection
+from mle_star.models import MetricDirection, TaskDescription
 from mle_star.models.enums import OFFLINE
 from mle_star.run.folder import callable_name
-from mle_star.search.final_result import rescore
+from mle_star.search.final_result import SUBMITTED, rescore
 from mle_star.views import text
+from mle_star.views.story import RunStory
 
 
 def init(
@@ -61,19 +62,23 @@ def init(
 
 
 EXAMPLES = {
+    "rents": ("rent", "rmse", "the rent of a flat. The data are generated: a formula and random noise"),
     "breast-cancer": ("benign", "log_loss", "the probability that a breast tumour is benign, from its cell nuclei"),
     "diabetes": ("progression", "rmse", "how far diabetes has progressed in a year, from ten measurements"),
     "digits": ("digit", "accuracy", "a handwritten digit, from its image of 8 x 8 grey values"),
     "wine": ("cultivar", "log_loss", "the probability of each of three cultivars, from the analysis of a wine"),
 }
-"""Data that scikit-learn carries: what is predicted, the metric, and what the task says."""
+"""What is predicted, the metric, and what the task says. `rents` is generated, scikit-learn carries the others."""
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
+NOISE = {"rents": 50.0}
+"""The noise that was put into an example: about what a model scores that knows the formula."""
+FLATS, BAR = 3000, 40
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
     "model": OFFLINE,
     "num_retrieved_models": 2,
     "outer_loop_steps": 1,
-    "inner_loop_steps": 1,
+    "inner_loop_steps": 2,
     "num_parallel_solutions": 2,
     "ensemble_rounds": 1,
     "score_views": 2,
@@ -82,14 +87,16 @@ SETTINGS: dict[str, Any] = {
 
 
 def demo(
-    name: Annotated[str, Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = "breast-cancer",
+    name: Annotated[str, Argument(help=f"One of: {', '.join(EXAMPLES)}.")] = "rents",
     folder: Annotated[Path, Option(help="Where the example's task folder is made.")] = Path("demo"),
     output: Output = None,
     view: Shown = AS_USUAL,
 ) -> None:
-    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
+    """Build an example task and run the whole method on it: no key, no internet, one to two minutes.
 
-    The agents are built-in rules, no language model. It shows the method at work; Claude goes far beyond it.
+    The agents are built-in rules, no language model. The data of `rents` are generated, so the best possible score is
+    known; those of the other examples are real. At the end every script is scored on the test, whose answers were kept
+    from the run.
 
     \b
     Examples:
@@ -100,27 +107,33 @@ def demo(
 
     place = build_example(name, folder)
     task = load_task(place)
-    tell(f"task folder: {folder / name}")
-    tell("time: about two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
+    tell(f"task: predict {EXAMPLES[name][2]}; the files are in {place}")
+    tell("time: one to two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
     run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
-    tell(_truth(run_dir, task.evaluation_metric, place / ANSWERS))
-    this = callable_name(run_dir)
-    commands = {
-        f"mle-star report {this} --open": "why it won",
-        f"mle-star predict {this} {place}/input/test.csv": "the model at work on new rows",
-        f"mle-star leaderboard {this}": "every script that was tried",
-        "mle-star run YOUR.csv --target COLUMN --model offline": "the same on your data",
-    }
-    width = max(map(len, commands))
-    advise(*(f"{command:{width}}   {why}" for command, why in commands.items()))
+    if view.talks:
+        for line in _truth(run_dir, task, name, place / ANSWERS):
+            tell(line)
+        advise(f"mle-star report {callable_name(run_dir)} --open")
 
 
-def _truth(run_dir: Path, metric: str, answers: Path) -> str:
-    """The score of the submission on the test beside the expected one: an example has the answers."""
-    final = rescore(run_dir, answers)[-1]
-    if final.truth is None or final.select is None or final.select.low is None:
-        return f"truth: not known: {final.problem or 'no score was expected'}"
-    return f"truth: {metric} {text.score(final.truth)} on the test; expected was {in_words(final.select)}"
+def _truth(run_dir: Path, task: TaskDescription, name: str, answers: Path) -> list[str]:
+    """A bar for every script by its score on the test, in the order of the run; then the expected score."""
+    scored = [one for one in rescore(run_dir, answers) if one.truth is not None]
+    if not scored or scored[-1].step != SUBMITTED or scored[-1].select is None:
+        return ["truth: not known, as nothing was submitted that can be scored"]
+    final, metric = scored[-1], task.evaluation_metric
+    labels = {one.step: one.label for one in RunStory.of(run_dir).attempts} | {SUBMITTED: "submitted"}
+    values = [(labels[one.step], one.truth or 0.0) for one in scored if one.step in labels]
+    floor = NOISE.get(name, 0.0)
+    values += [("noise alone", floor)] if floor else []
+    wide, most = max(len(label) for label, _ in values), max(value for _, value in values) - floor
+    bars = [(label, value, "█" * round(BAR * max(value - floor, 0) / (most or 1))) for label, value in values]
+    better = f"{task.metric_direction.better_word} is better" + "; bars: what a model could still gain" * bool(floor)
+    return [
+        f"truth: {metric} of each script on the test, which no script saw ({better})",
+        *(f"  {label:{wide}}  {text.score(value):>8}  {bar}" for label, value, bar in bars),
+        f"truth: {metric} {text.score(final.truth)} on the test; expected was {in_words(final.select)}",
+    ]
 
 
 def build_example(name: str, folder: Path) -> Path:
@@ -136,7 +149,7 @@ def build_example(name: str, folder: Path) -> Path:
         needed = f"{sys.executable} -m pip install scikit-learn lightgbm"
         raise ConfigError(f"the examples need scikit-learn: {needed}") from None
     (target, metric, what), place = EXAMPLES[name], folder / name
-    rows = getattr(datasets, f"load_{name.replace('-', '_')}")(as_frame=True).frame
+    rows = _flats() if name == "rents" else getattr(datasets, f"load_{name.replace('-', '_')}")(as_frame=True).frame
     rows = rows.rename(columns={"target": target}).rename(columns=lambda column: column.replace(" ", "_"))
     rows = rows.sample(frac=1, random_state=SEED, ignore_index=True).rename_axis("id")
     cut = round(len(rows) * TEST_SHARE)
@@ -163,3 +176,32 @@ def _blank_answer(target: str, metric: str, values: set[Any]) -> dict[str, float
     if metric == "log_loss" and len(values) > 2:
         return {f"{target}_{value}": round(1 / len(values), 6) for value in sorted(values)}
     return {target: 0.5 if metric == "log_loss" else 0}
+
+
+def _flats() -> Any:
+    """Flats with a rent by a formula: effects of one column, two that act together, and noise."""
+    import numpy as np
+    import pandas as pd
+
+    dice = np.random.default_rng(SEED)
+    levels = {
+        "Airport": 7.5,
+        "Castle": 17,
+        "Docks": 8,
+        "Harbour": 13,
+        "Market": 11.5,
+        "Mill": 9,
+        "Park": 15,
+        "Station": 10,
+    }
+    size = dice.normal(65, 20, FLATS).clip(22, 130).round()
+    rooms = (size / 26 + dice.normal(0, 0.7, FLATS)).round().clip(1, 6).astype(int)
+    district, built = dice.choice(list(levels), FLATS), dice.integers(1890, 2024, FLATS)
+    walk, floor = dice.gamma(2, 4, FLATS).round(1), dice.integers(0, 9, FLATS)
+    lift, balcony = dice.random(FLATS) < np.where(floor > 4, 0.7, 0.3), dice.random(FLATS) < 0.5
+    metre = pd.Series(district).map(levels) + 4 * np.exp(-walk / 6) + 2.5 * (built > 2005) + 1.5 * (built < 1920)
+    rent = 120 + (metre - 0.5 * floor * ~lift) * size + 45 * rooms + 60 * balcony + 9 * floor
+    columns = {"size": size, "rooms": rooms, "district": district, "built": built, "minutes_to_train": walk}
+    yes_no = {name: np.where(values, "yes", "no") for name, values in {"lift": lift, "balcony": balcony}.items()}
+    noise = dice.normal(0, NOISE["rents"], FLATS)
+    return pd.DataFrame({**columns, "floor": floor, **yes_no, "rent": (rent + noise).round(2)})

@@ -169,7 +169,7 @@ class DataFolder:
     # --- changes ----------------------------------------------------------------------------------------------
 
     def stamp(self, most: int = STAMPED_FILES) -> Stamp:
-        """What is cheap to know of the first files: enough to see that somebody changed or replaced one.
+        """What is cheap to know of the first files: enough to see that someone changed or replaced one.
 
         A change sets the time of the last change, which no program can set back.
         """
@@ -277,7 +277,7 @@ def open_data(path: Path) -> Iterator[IO[bytes]]:
 
 
 def make_room(path: Path) -> None:
-    """For a new file: what lies there may be a second name of somebody's data, and is never written to."""
+    """For a new file: what lies there may be a second name of someone's data, and is never written to."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
 

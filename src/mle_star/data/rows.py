@@ -1,4 +1,4 @@
-"""All rows of a table's file: columns as texts, rows moved into another file of the task, and files written anew.
+"""All rows of a table's file: columns as texts, rows moved into another file of the task, and files rewritten.
 
 A row stays what its file holds: a line of separated values as it is written, with quotes, blanks and decimal commas,
 or an object of values. So rows that are written back are the same data. pyarrow is loaded where it is used: a run that

@@ -1,4 +1,4 @@
-"""What can be said of a script as it stands, and done for one that failed; of somebody else's, only what is safe."""
+"""What can be said of a script as it stands, and done for one that failed; of someone else's, only what is safe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIBRARY = ("ModuleNotFoundError", "ImportError")
 
 
 def leaks(code: str) -> list[str]:
-    """Statements of somebody else's script that learn from all rows before these are split, or from test rows.
+    """Statements of someone else's script that learn from all rows before these are split, or from test rows.
 
     Scripts of ours learn inside the folds by their making. What a script claims and what its answers are worth is for
     the harness to compare.
@@ -58,7 +58,7 @@ def _squeezed(line: str) -> str:
     return "".join(line.split("#")[0].split())
 
 
-# --- scripts that somebody else wrote --------------------------------------------------------------------
+# --- scripts that someone else wrote --------------------------------------------------------------------
 
 
 def foreign_block(code: str, previous: list[str]) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def foreign_block(code: str, previous: list[str]) -> tuple[str, str]:
 
 
 def repair(script: str, error: str, profile: Profile, turn: int) -> str:
-    """The script without what made it fail; a script of somebody else comes back as it is."""
+    """The script without what made it fail; a script of someone else comes back as it is."""
     design = recover(script)
     return script if design is None else assemble(_repaired(design, error, profile, turn))
 

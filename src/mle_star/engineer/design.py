@@ -29,7 +29,7 @@ from mle_star.engineer.profile import Profile
 WIDTH = 120
 MARK = "# --- "
 PACKAGE = "mle_star."
-_ALWAYS = (core.__name__, encoding.__name__)
+ALWAYS = (core.__name__, encoding.__name__)
 _BLOCKS = ("def ", "class ", "@")
 
 # --- the parts that there are ----------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Design:
 def assemble(design: Design) -> str:
     """The script of a design: self-contained, its parts in full."""
     roots = [definition_of(solving.study if design.variants else solving.solve)]
-    roots += [d for name in _ALWAYS for d in definitions_of(name).values()]
+    roots += [d for name in ALWAYS for d in definitions_of(name).values()]
     roots += [definition_of(steps()[key].function) for key in design.features]
     roots += [definition_of(families()[own["family"]].fit) for own in design.models.values()]
     roots += [definition_of(all_blends()[design.blend].function), *_scoring(design.metric)]
@@ -232,7 +232,7 @@ def section(title: str, *statements: str) -> str:
 
 def _sources(*roots: Definition) -> list[str]:
     """What the roots need beside that which every script has."""
-    return [d.source for d in needed(roots) if d.module not in _ALWAYS]
+    return [d.source for d in needed(roots) if d.module not in ALWAYS]
 
 
 def _scoring(metric: Mapping[str, Any]) -> tuple[Definition, Definition]:
@@ -364,7 +364,7 @@ def settings_in(code: str) -> dict[str, Any]:
 
 
 def recover(script: str) -> Design | None:
-    """The design that a script of ours was assembled from; None for a script of somebody else."""
+    """The design that a script of ours was assembled from; None for a script of someone else."""
     names = [each.name for each in fields(Design)]
     values = {"variants": {}, **settings_in(script)}
     if any(name not in values for name in names) or not values["models"]:

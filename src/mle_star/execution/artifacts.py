@@ -154,7 +154,7 @@ def forget_fitted(run_dir: Path) -> None:
 def save_fitted(run_dir: Path, made: Path, digest: str = "", *, beside: bool = False) -> bool:
     """Keep what a script left in `made`, in place of what is kept or `beside` it; what is too much, in no part.
 
-    With its `digest`, a solution's is complete. False where nothing was kept, or the script was not run anew.
+    With its `digest`, a solution's is complete. False where nothing was kept, or the script was not run again.
     Whatever goes wrong here costs the time of fitting again, and never a result.
     """
     folder = RunFolder(run_dir)
@@ -174,7 +174,7 @@ def save_fitted(run_dir: Path, made: Path, digest: str = "", *, beside: bool = F
         if digest and (ours or theirs):
             folder.model_note.write_text(json.dumps({"digest": digest}), encoding="utf-8")
     except (OSError, ExecutionError) as why:
-        logger.warning("what the solution has fitted is not kept (%s): `predict` fits anew", why)
+        logger.warning("what the solution has fitted is not kept (%s): `predict` fits again", why)
         forget_fitted(run_dir)
         return False
     return True

@@ -256,7 +256,7 @@ def _needed(request: ScriptRequest, means: Means, config: PipelineConfig) -> lis
 
 
 def _secrets(roots: Iterable[str]) -> list[str]:
-    """Files of secrets in the folders that modules come from: one of them may be somebody's project."""
+    """Files of secrets in the folders that modules come from: one of them may be someone's project."""
     found = []
     for root in roots:
         with suppress(OSError), os.scandir(root) as entries:

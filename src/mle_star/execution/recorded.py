@@ -211,7 +211,7 @@ def _with_answers(job: _Job, holdout: HoldOut, number: int, result: EvaluationRe
     answers = read_answers(data, run.work_dir / SUBMISSION, holdout.views[number])
     if problem := holdout.scorer.problem(answers):
         raise Ungradable(problem)
-    name = f"{job.name}-{job.digest[:12]}"  # a step that is done anew must not change what an earlier script said
+    name = f"{job.name}-{job.digest[:12]}"  # a step that is done again must not change what an earlier script said
     kept = holdout.keep(run.work_dir / SUBMISSION, name, number)
     real = None
     if number == 0 and data.test_rows:
@@ -285,7 +285,7 @@ async def _request(
 ) -> ScriptRequest:
     run, holdout = job.run, scoring.holdout_of(job.run)
     views = 1 if holdout is None or job.purpose != "solution" else len(holdout.views)
-    log = run.run_dir / "logs" / f"{job.name}{job.part}.log"  # afresh, where a step is done anew
+    log = run.run_dir / "logs" / f"{job.name}{job.part}.log"  # afresh, where a step is done again
     log.parent.mkdir(parents=True, exist_ok=True)
     return ScriptRequest(
         script_path=script_path,

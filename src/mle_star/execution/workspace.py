@@ -97,7 +97,7 @@ def setup_working_directory(base_path: str) -> str:
     """Make sure that `input/` and `final/` exist below `base_path`, and return its absolute form."""
     base = Path(os.path.abspath(base_path))  # noqa: PTH100 - resolve() would follow links
     if base.is_symlink() and is_ours(str(base)):
-        base.unlink()  # what a link in place of a directory of ours leads to is somebody else's
+        base.unlink()  # what a link in place of a directory of ours leads to is someone else's
     for name in ("input", "final"):
         (base / name).mkdir(parents=True, exist_ok=True)
     return str(base)

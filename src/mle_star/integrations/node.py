@@ -45,7 +45,7 @@ def _claim(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         trouble = "is a link or a file"
     elif status.st_uid != os.getuid():
-        trouble = f"belongs to somebody else (user {status.st_uid})"
+        trouble = f"belongs to someone else (user {status.st_uid})"
     elif status.st_mode & 0o022:
         trouble = "can be written to by others"
     else:

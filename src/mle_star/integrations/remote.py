@@ -236,7 +236,7 @@ class RemoteExecutor:
             if not delivery.missing:
                 return delivery
             machine = delivery.machine
-            trouble = f"{machine}: the data do not stay there; its disk is full, or somebody empties its store"
+            trouble = f"{machine}: the data do not stay there; its disk is full, or someone empties its store"
             try:
                 for digest in delivery.missing:
                     if self._arrived.get((machine, digest), 0) <= seen:  # else it came after it was missed

@@ -32,7 +32,7 @@ from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
 logger = logging.getLogger(__name__)
 
 OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links", "require_sandbox")
-"""What decides what a script can reach: a run's folder may come from somebody else, so it does not say."""
+"""What decides what a script can reach: a run's folder may come from someone else, so it does not say."""
 
 
 def load_model(run: str | Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:

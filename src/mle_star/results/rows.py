@@ -85,7 +85,7 @@ def _read_separated(table: Table, path: Path, like: Table) -> Any:
 def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, folder: Path | None = None) -> None:
     """Rows of texts as a file that is written as `form` says, in the types that `like` has in its `folder`.
 
-    What lies there, perhaps as a second name of somebody's file, is replaced and never written to.
+    What lies there, perhaps as a second name of someone's file, is replaced and never written to.
     """
     make_room(path)
     try:

@@ -155,7 +155,7 @@ class RunContext:
 
     def __post_init__(self) -> None:
         self.shared.ledger.follow(self.journal, self.task.metric_direction)
-        self.shared.reached.follow(self.journal, self.task.metric_direction, anew=True)
+        self.shared.reached.follow(self.journal, self.task.metric_direction, fresh=True)
 
     @property
     def phase(self) -> str:
@@ -210,7 +210,7 @@ class RunContext:
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
         """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.
 
-        With `reopen`, a no is decided anew under other limits, and when a run that has ended is resumed. Where
+        With `reopen`, a no is decided again under other limits, and when a run that has ended is resumed. Where
         this process has done anything new, what was decided there before counts no longer.
         """
         step = self.next_step(name)

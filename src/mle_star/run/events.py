@@ -206,7 +206,7 @@ class ModelsRetrieved(Event):
 class Decided(Event):
     """What was decided by the clock at a step, once: a later process of the run does the same.
 
-    `reopen`: a no is decided anew under other limits, and when a run that has ended is resumed.
+    `reopen`: a no is decided again under other limits, and when a run that has ended is resumed.
     """
 
     kind: Literal["decided"] = "decided"
@@ -290,13 +290,17 @@ class OuterStepEvent(Event):
 
 
 class AblationFinished(OuterStepEvent):
-    """An ablation study: scores by component (`baseline` among them), its summary, and where the solution errs."""
+    """An ablation study: scores by component (`baseline` among them), its summary, and where the solution errs.
+
+    One that was `skipped`, as there was too little time, has `failed`, too: nothing is known from it.
+    """
 
     kind: Literal["ablation_finished"] = "ablation_finished"
     scores: dict[str, float] = {}
     solution_score: float
     comparable: bool = True
     failed: bool = False
+    skipped: bool = False
     summary: str = ""
     analysis: str = ""
 

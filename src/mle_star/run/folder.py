@@ -82,7 +82,7 @@ class RunFolder:
             self.reserve.unlink()
 
     def show_input(self, data: Path) -> None:
-        """Link the data where the final script looks for them; what somebody else put there is kept."""
+        """Link the data where the final script looks for them; what someone else put there is kept."""
         root, data = self.root.resolve(), data.resolve()
         if self.input.is_symlink():
             self.input.unlink()

@@ -175,14 +175,14 @@ class Ledger:
             ledger.hear(event)
         return ledger
 
-    def follow(self, journal: Journal, direction: MetricDirection, *, anew: bool = False) -> None:
-        """Take in what a run has done so far, and follow it from now on; `anew`: without what earlier processes did.
+    def follow(self, journal: Journal, direction: MetricDirection, *, fresh: bool = False) -> None:
+        """Take in what a run has done so far, and follow it from now on; `fresh`: without what earlier processes did.
 
         Such a ledger has what this process has come to. What an earlier one did after that may never come.
         """
         if self._journal is None:
             self.direction, self._journal = direction, journal
-            for event in () if anew else journal.events:
+            for event in () if fresh else journal.events:
                 self.hear(event)
             journal.subscribe(self.hear)
 

@@ -128,7 +128,7 @@ LINES: dict[str, list[tuple[int | Callable[[Any], int], Callable[[Any], str]]]] 
     ],
     "debug_attempted": [(INFO, lambda e: f"debug end: {e.error}: {'a fix to try' if e.accepted else e.reason}")],
     "ablation_finished": [
-        (WARNING, lambda e: "ablation study failed" if e.failed else ""),
+        (WARNING, lambda e: "ablation study failed" if e.failed and not e.skipped else ""),
         (INFO, lambda e: f"ablation study: {gist(e.scores)}, summary of {len(e.summary)} characters"),
     ],
     "block_chosen": [

@@ -153,7 +153,7 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
         run.journal.tell(failed)
         message = failed.message.removeprefix(f"{agent.value}: ")
         raise AgentError(message, agent=agent.value, reason=cast(AgentFailure, failed.reason))
-    added = prompt_context(run, agent, variant, values)  # made anew each time: a recorded reply answers the essence
+    added = prompt_context(run, agent, variant, values)  # made each time: a recorded reply answers the essence
     script = whole_script(run, agent, variant, values)
     cap = rows_to_learn_from(run, values.get("subsample_limit", run.config.subsample_limit))
     more = {**values, "context": added, "whole_script": script, "subsample_limit": cap}

@@ -191,7 +191,7 @@ class PipelineState:
         return 0.0 if self._budget is None else self._budget.spent_usd
 
     def watch(self, budget: Budget, run_dir: Path, hardware: dict[str, Any]) -> None:
-        """Begin anew with this run."""
+        """Start with this run."""
         self.current_phase, self.best_score_so_far, self.agent_call_count = "phase1", None, 0
         self.phase2_path_statuses = []
         self.hardware, self.run_dir, self._budget = hardware, run_dir, budget

@@ -31,6 +31,9 @@ from mle_star.search.control import Stop
 
 logger = logging.getLogger("mle_star.orchestrator")
 
+SUBMITTED = "final/submission.csv"
+"""The step under which what was submitted is scored again."""
+
 
 def best_path(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
     """The path with the best score; a later one on ties. A leaking solution counts only where all leak."""
@@ -184,7 +187,7 @@ def _finalization(result: FinalResult, chosen: SolutionScript, selection: dict[s
     }
 
 
-# --- scores of a run's submissions, computed anew ----------------------------------------------------------
+# --- scores of a run's submissions, computed again ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,7 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
         result = earlier_result(recorded)
         worth, problem = (None, "") if truth is None else truth.of(folder.submission)
         expected = None if result is None else result.expected
-        found["final/submission.csv"] = Rescored("final/submission.csv", None, None, expected, worth, problem)
+        found[SUBMITTED] = Rescored(SUBMITTED, None, None, expected, worth, problem)
     return list(found.values())
 
 

@@ -139,7 +139,7 @@ def first_event(
 def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
     """The budget, with everything charged that the journal holds; records that the run begins, or continues."""
     if journal.started is None and (any(journal.events) or resume):
-        raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run anew")
+        raise JournalError(f"{journal.path}, line 1: a run's first event is missing; start the run again")
     spent, before = spent_by(journal.events), journal.config
     if journal.started is None:
         journal.record(first)
@@ -168,7 +168,7 @@ def _changed_since(journal: Journal, now: RunStarted) -> Iterator[str]:
     if changes:
         yield (
             f"the Python of the scripts has changed since the run began ({some_of(changes)}): what is recorded counts, "
-            "and agents are told of what there was; `mle-star run --from` with this run does it anew"
+            "and agents are told of what there was; `mle-star run --from` with this run does it again"
         )
 
 

@@ -141,7 +141,7 @@ class _Selection:
                 self._select(entries, found.phase1)
 
     def _name(self, script: str) -> str:
-        """What a script of the search is called: its step; what ran there before it was done anew, with a digest."""
+        """What a script of the search is called: its step; what ran there before it was done again, with a digest."""
         one = self._steps[script]
         return one.step if self._latest[one.step] == one.script else f"{one.step} ({one.script[:8]})"
 

@@ -245,7 +245,7 @@ class Paths:
                 self._stop_the_others()
         except asyncio.CancelledError:
             if not self._stages.limit_reached:
-                raise  # somebody stopped the run
+                raise  # someone stopped the run
             outcome, detail = "cancelled", "a limit of the run was reached"
             result = partial_path(place, initial)
         except Exception as error:

@@ -159,7 +159,7 @@ class GuardedServer:
         return self.address
 
     def wait(self) -> None:
-        """Serve until somebody stops the server, or Ctrl-C."""
+        """Serve until someone stops the server, or Ctrl-C."""
         while self._thread.is_alive():
             self._thread.join(0.5)
 

@@ -122,7 +122,7 @@ class PathStory:
 
 
 class Work(NamedTuple):
-    """Somebody at work: an agent waiting for its answer, or a script."""
+    """Who is at work: an agent waiting for its answer, or a script."""
 
     step: str
     what: str

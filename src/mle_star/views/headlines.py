@@ -13,11 +13,11 @@ from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES, place_of
 
 Level = Literal["info", "good", "warning", "error"]
 Line = tuple[Level, str]
-_MINOR = (events.SubmissionKept, events.Forecast)
+_WIDTH = 160
 
 
 class Headline(NamedTuple):
-    """When, how serious, where and what; plain text throughout. A `minor` one goes first when there is little room."""
+    """When, how serious, where and what; plain text throughout. A `minor` one is only for lists with room."""
 
     at: datetime
     level: Level
@@ -32,7 +32,12 @@ def headline(event: events.AnyEvent) -> Headline | None:
     if line is None:
         return None
     place = place_of(event.step) or SHORT_TITLES.get(event.step.partition("/")[0], "run")
-    return Headline(event.at, line[0], place, text.one_line(line[1], 240), isinstance(event, _MINOR))
+    return Headline(event.at, line[0], place, text.one_line(line[1], _WIDTH), isinstance(event, events.Forecast))
+
+
+def _title(plan: str) -> str:
+    """The first sentence of a plan, which names it; the others say why."""
+    return plan.partition(". ")[0]
 
 
 def unseen(event: events.HoldOutPrepared) -> str:
@@ -44,10 +49,10 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
     """What concerns the run as a whole: how serious it is, and the words."""
     match event:
         case events.RunStarted():
-            return "info", f"run {event.run_id} starts: {event.task.competition_id}, {event.model}"
+            return "info", f"starts on {event.task.competition_id}, model {event.model}"
         case events.RunResumed():
             spent = f"{text.duration(event.spent_seconds)} and {text.money(event.spent_cost_usd)}"
-            return "info", f"the run continues; {spent} were spent before"
+            return "info", f"continues; {spent} were spent before, and what is recorded is not done again"
         case events.RunFinished() if event.state == "completed":
             early = "" if event.result is not None and event.result.used_time else "ended early, "
             return "good", f"{early + event.message if event.message else 'completed'}, score {text.score(event.score)}"
@@ -60,8 +65,9 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
             detail = f": {event.detail}" if event.detail and event.outcome != "completed" else ""
             level: Level = "warning" if event.outcome in ("failed", "cancelled") else "info"
             return level, f"{event.outcome}{score}{detail}"
-        case events.Forecast() if event.cost_usd is not None or event.seconds is not None:
-            return "info", f"forecast: {text.money(event.cost_usd)}, {text.duration(event.seconds)} ({event.basis})"
+        case events.Forecast() if event.cost_usd or event.seconds is not None:
+            money = f" and {text.money(event.cost_usd)}" if event.cost_usd else ""
+            return "info", f"forecast for the whole run: {text.duration(event.seconds)}{money} ({event.basis})"
         case events.BudgetWarning():
             show = text.duration if event.limit == "time" else text.money
             return "warning", f"80 % of the {event.limit} limit is spent: {show(event.used)} of {show(event.allowed)}"
@@ -104,32 +110,34 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
         case events.EnsembleTried():
             if event.score is None:
                 return "warning", f"ensemble failed: {event.plan}"
-            return ("good" if event.best else "info"), f"ensemble scores {text.score(event.score)}: {event.plan}"
+            return (
+                "good" if event.best else "info"
+            ), f"ensemble scores {text.score(event.score)}: {_title(event.plan)}"
         case events.BestImproved():
             return "good", f"new best score {text.score(event.score)}"
-        case events.SubmissionKept():
-            return "info", f"submission with {plural(event.rows, 'row')} saved, score {text.score(event.score)}"
     return None
 
 
 def _of_refinement(event: events.AnyEvent) -> Line | None:
     """What was tried on a block, what failed, and what was fixed."""
     match event:
+        case events.AblationFinished() if event.skipped:
+            return "info", "no time for an ablation study: the block is chosen without it"
         case events.AblationFinished() if event.failed:
             return "warning", "the ablation study failed"
         case events.AblationFinished():
             parts = sum(name.lower() != BASELINE for name in event.scores)
             what = f" of {plural(parts, 'part')}" if parts else ""
-            return "info", f"ablation study{what}: {text.prose(event.summary)}"
+            return "info", f"ablation study{what}: {text.sentences(text.prose(event.summary), _WIDTH - 30)}"
         case events.BlockChosen() if event.block:
-            return "info", f"a block of {plural(event.block.count(chr(10)) + 1, 'line')} is chosen: {event.plan}"
+            return "info", f"refining {plural(event.block.count(chr(10)) + 1, 'line')}: {_title(event.plan)}"
         case events.BlockChosen():
             return "warning", "no block to refine, step skipped"
         case events.RefinementTried():
             if event.score is None:
                 return "warning", f"attempt failed: {event.plan}"
             how: Line = ("good", "best of its path so far") if event.accepted else ("info", "not better")
-            return how[0], f"{how[1]}, {text.score(event.score)}: {event.plan}"
+            return how[0], f"{how[1]}, {text.score(event.score)}: {_title(event.plan)}"
         case events.AgentFailed():
             return "error", f"{event.agent.value} gave no answer ({event.reason}): {event.message}"
         case events.ScriptFinished() if event.result.is_error:

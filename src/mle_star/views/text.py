@@ -56,6 +56,13 @@ def one_line(text: str, width: int = 160) -> str:
     return words if len(words) <= width else words[: width - 1].rstrip() + "…"
 
 
+def sentences(text: str, width: int) -> str:
+    """As many whole sentences from the end of a text as fit: the last one says what follows."""
+    parts = re.split(r"(?<=[.!?])\s+", one_line(text, MAX_TEXT))
+    fitting = [part for at in range(len(parts)) if len(part := " ".join(parts[at:])) <= width]
+    return fitting[0] if fitting else parts[-1]
+
+
 def prose(text: str) -> str:
     """A text without its lines of JSON, which are for programs."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("{"))

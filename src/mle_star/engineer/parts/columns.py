@@ -5,7 +5,6 @@ What they learn is of training rows. One that learns gives for each part of the 
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,12 @@ import pandas as pd
 from mle_star.engineer.parts.core import Job, Rows, Settings
 from mle_star.engineer.parts.describe import Step
 from mle_star.engineer.parts.encoding import cross_fitted
+
+
+def pairs_of(names: list[str]) -> list[tuple[str, str]]:
+    """Each name with each that follows it."""
+    return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+
 
 # --- categories ------------------------------------------------------------------------------------------
 
@@ -40,7 +45,7 @@ def learn_target_means(rows: list[Rows], y: np.ndarray, settings: Settings, job:
     levels = [part.frame[names].astype(str) for part in rows]
     small = [name for name in names if levels[0][name].nunique() <= 60][: settings["pairs"]]
     for level in levels:
-        for a, b in combinations(small, 2):
+        for a, b in pairs_of(small):
             level[f"{a} & {b}"] = level[a] + " & " + level[b]
     kind = "continuous" if job.numeric else "binary" if y.max() == 1 else "multiclass"
     encoder = TargetEncoder(target_type=kind, random_state=job.seed, cv=3 if len(y) < 100 else 5)
@@ -114,7 +119,7 @@ def add_calendar(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
 
 def add_spans(frame: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Measure the time between the dates. How long something took often says more than when it was."""
-    pairs = combinations(settings["columns"][:6], 2)
+    pairs = pairs_of(settings["columns"][:6])
     made = {f"{a} to {b}": (frame[b] - frame[a]).dt.total_seconds() / 86400 for a, b in pairs}
     return pd.DataFrame(made, index=frame.index).astype("float32")
 
@@ -141,7 +146,7 @@ def learn_ratios(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) 
     made = []
     for part in rows:
         table: dict[str, Any] = {}
-        for a, b in combinations(names, 2):
+        for a, b in pairs_of(names):
             first, second = part.frame[a], part.frame[b]
             table[f"{a} / {b}"] = first / second.where(second != 0)
             table[f"{a} * {b}"], table[f"{a} + {b}"] = first * second, first + second
