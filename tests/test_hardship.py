@@ -21,6 +21,7 @@ from mle_star.run.journal import read_journal
 from mle_star.testing import FaultyBrain
 from tests.pipeline.conftest import clients_left, events, settings, submitted
 from tests.pipeline.mind import MindBrain, levels
+from tests.pipeline.weak import WeakBrain, WeakMind
 
 pytestmark = pytest.mark.long
 
@@ -155,6 +156,20 @@ async def test_a_run_ends_well_with_spoilt_replies_and_kills(task: TaskDescripti
     else:
         assert run.error is not None
         assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(run.error.diagnostics)
+
+
+@pytest.mark.parametrize("seed", range(20) if SOAK else [13])
+async def test_a_weak_model_behind_a_server_without_tools_gets_its_submission(
+    task: TaskDescription, tmp_path: Path, seed: int
+) -> None:
+    """Of three replies one can be used: prose, JSON that is none, other languages, and what was cut cost calls only."""
+    brain = WeakBrain(WeakMind(seed))
+    changes: dict[str, Any] = {"M": 2, "max_debug_attempts": 3, "tool_use": "none"}
+    run = await run_it(task, brain, tmp_path / "run", **changes)
+    assert run.error is None and run.result is not None and submitted(run.result)
+    check_money(tmp_path / "run", run.result, run.charges)
+    check_best(tmp_path / "run", run.result)
+    assert brain.weak.kinds.count("usable") < len(brain.weak.kinds) / 2
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,11 @@ T = TypeVar("T")
 RETRIEVAL_TRIES = 2  # without models there is no run, so one bad reply is forgiven
 QUOTED_CHARACTERS = 500
 MAX_OUTCOME = 160
+SIMPLER = "An earlier script for this task failed: {}. Write a short and simple one that works."
 IN_TIME = "in-time"
 """The decision whether a part of the phase was done in its time."""
+LAST_TRIES = 6
+"""How many more scripts are written, one by one, where no candidate has a score: a weak model needs more tries."""
 REPLAY_PAUSE = 0.5
 """How often to look whether recorded results are still being taken over."""
 
@@ -297,6 +300,11 @@ async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, c
                 place.decide(IN_TIME, lambda: False)
                 missing = {"model_name": model.model_name, "score": None, "error": OUT_OF_TIME}
                 place.record(CandidateEvaluated(index=index, **missing))
+    for number in range(0 if config.letter else LAST_TRIES):
+        if _ranked(trials.values(), task):
+            break
+        index = sorted(trials)[number % len(trials)]
+        trials[index] = await _try_candidate(index, models[index], task, config, failed=trials[index].error)
     found = [trials[index] for index in sorted(trials)]
     if not _ranked(found, task):
         errors = {models[index].model_name: trials[index].error for index in sorted(trials)}
@@ -305,15 +313,20 @@ async def _try_candidates(models: list[RetrievedModel], task: TaskDescription, c
     return found
 
 
-async def _try_candidate(index: int, model: RetrievedModel, task: TaskDescription, config: PipelineConfig) -> Trial:
+async def _try_candidate(
+    index: int, model: RetrievedModel, task: TaskDescription, config: PipelineConfig, *, failed: str = ""
+) -> Trial:
     """Lines 3-4: one candidate, in a place and a directory of its own; it counts from the moment it is recorded.
+
+    `failed` is how an earlier script around this model has ended.
 
     A script's file name is always the same, hence the directory.
     """
     place = f"candidate-{index}"
     work_dir = Path(prepare_path_directory(current_run().run_dir / "work", place))
     with scope(place, work_dir=work_dir) as run:
-        trial = await safety.check_and_evaluate(await generate_candidate(task, model, config), task, config)
+        script = await generate_candidate(task, model, config, remark=SIMPLER.format(failed) if failed else "")
+        trial = await safety.check_and_evaluate(script, task, config)
         outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
         run.record(CandidateEvaluated(index=index, model_name=model.model_name, **outcome))
     if trial.script.score is not None and not config.letter:  # there is something to go on with
@@ -321,10 +334,12 @@ async def _try_candidate(index: int, model: RetrievedModel, task: TaskDescriptio
     return trial
 
 
-async def generate_candidate(task: TaskDescription, model: RetrievedModel, config: PipelineConfig) -> SolutionScript:
+async def generate_candidate(
+    task: TaskDescription, model: RetrievedModel, config: PipelineConfig, *, remark: str = ""
+) -> SolutionScript:
     """A_init: a first script around one model; empty and not executable when no code came back."""
     values = {"task_description": task.description, "other_models": _others(model), **model.model_dump()}
-    code = await ask_for_code(AgentType.init, **values, subsample_limit=config.subsample_limit)
+    code = await ask_for_code(AgentType.init, **values, remark=remark, subsample_limit=config.subsample_limit)
     source = model.model_name
     return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=source)
 

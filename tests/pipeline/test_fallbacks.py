@@ -15,6 +15,7 @@ from mle_star.run.events import BudgetWarning, PhaseFinished
 from tests.pipeline.clock import in_its_own_time
 from tests.pipeline.conftest import ALL_PHASES, QuickRun, message_of_the_end, settings, submitted, timed
 from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, failing, fenced, hang
+from tests.pipeline.weak import WeakAgents, WeakMind, as_python_would
 
 SAME = "all paths ended with the same script: an ensemble of it has little value"
 FALLBACK = (
@@ -271,3 +272,12 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
         *row.warnings,
     ]
     assert [warning[: len(begin)] for warning, begin in zip(warnings, expected, strict=True)] == expected
+
+
+async def test_a_weak_model_gets_its_submission_whatever_it_writes(quick: QuickRun) -> None:
+    """One reply in three can be used; `test_hardship.py` does the same by the real CLI."""
+    for seed in range(20):
+        agents, executor = WeakAgents(weak=WeakMind(seed)), LevelExecutor(before=as_python_would)
+        config = settings(M=2, max_debug_attempts=3)
+        result = await quick(config, name=f"run-{seed}", agents=agents, executor=executor)
+        assert submitted(result).count("\n") > 1, seed
