@@ -24,7 +24,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 import mle_star
 from mle_star.config import PREFIX, SHORT_NAMES
-from mle_star.models import PhaseTimeBudget, PipelineConfig
+from mle_star.models import PRESETS, PhaseTimeBudget, PipelineConfig
 from mle_star.run.events import AnyEvent, Event
 from mle_star.run.folder import RunFolder
 
@@ -155,6 +155,13 @@ def _settings() -> Iterator[str]:
     yield ""
     shares = ", ".join(f"`{name}` {field.default:g}" for name, field in PhaseTimeBudget.model_fields.items())
     yield f"`phase_time_budget` holds the shares {shares} (the defaults), which add up to 1."
+    yield ""
+    yield "| preset | sets | and of agents |"
+    yield "| --- | --- | --- |"
+    for name, preset in PRESETS.items():
+        given = ", ".join(f"`{key}={_plain(value)}`" for key, value in preset.items() if key != "agents")
+        roles = "; ".join(f"{one} {', '.join(map('='.join, role.items()))}" for one, role in preset["agents"].items())
+        yield f"| `{name}` | {given} | {roles} |"
 
 
 def _environment() -> Iterator[str]:
@@ -231,11 +238,13 @@ def _default(field: FieldInfo) -> str:
     value = field.default
     if value is None:
         return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, BaseModel) or value in ("", (), [], {}):
         return "empty"
-    return f"`{value}`" if isinstance(value, str) else str(value)
+    return f"`{value}`" if isinstance(value, str) else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else "none" if value == () else str(value)
 
 
 def _cell(words: str) -> str:

@@ -26,6 +26,7 @@ from mle_star.engineer.parts.texts import count_words
 from mle_star.engineer.parts.validation import Course, cross_validate, make_folds, rounds_of, spread, with_found
 from mle_star.engineer.parts.validation import search_settings as search
 from mle_star.engineer.planning import metric_settings
+from tests.conftest import as_kept
 
 DICE = np.random.default_rng(5)
 COLUMNS = {
@@ -155,6 +156,17 @@ def test_words_phrases_and_pieces_are_counted_as_the_usual_readers_count_them() 
         assert sorted(map(tuple, wanted.T)) == sorted(map(tuple, found[:, found.any(axis=0)].T))
 
 
+def as_kept_in_short(name: str, *made: Any) -> None:
+    """Are these columns as those kept, by mean, mean distance from it, first and last value, whatever their signs?"""
+    lines = list[str]()
+    for frame in (as_table(one, "") for one in made):
+        for column in frame:
+            values = np.abs(frame[column].to_numpy("float64"))
+            numbers = np.nanmean(values), np.nanstd(values), values[0], values[-1]
+            lines.append(f"{column}: " + " ".join(f"{number:.3g}" for number in numbers))
+    as_kept(f"engineer/{name}.txt", "\n".join(lines))
+
+
 @pytest.mark.parametrize("key", steps())
 def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) -> None:
     step = steps()[key]
@@ -170,12 +182,14 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
     if not step.learns:
         added = step.function(frame, settings)
         assert len(added) == len(frame) and added.shape[1] and all(kind.kind == "f" for kind in added.dtypes)
+        as_kept_in_short(f"steps/{key}", added)
         pd.testing.assert_frame_equal(added.iloc[:50], step.function(frame.iloc[:50], settings))
         return
     fit = np.arange(100)
     tables = [[rows.take(fit), rows.take(np.arange(100, end))] for end in (160, 120)]
     (one, many), (two, few) = (step.function(given, signal[fit], settings, job("regression")) for given in tables)
     assert list(as_table(one, key).columns) == list(as_table(many, key).columns) and len(as_table(many, key)) == 60
+    as_kept_in_short(f"steps/{key}", one, many)
     pd.testing.assert_frame_equal(as_table(one, key), as_table(two, key))
     pd.testing.assert_frame_equal(as_table(many, key).iloc[:20], as_table(few, key))
 
@@ -215,6 +229,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
             known = {name: np.column_stack([1 - chance, chance]) for name, chance in chances.items()}
         score = formulas.roc_auc if kind == "binary" else formulas.r2
         (blended,) = blend.function(y, known, [known], score)
+        as_kept_in_short(f"blends/{key}-{kind}", blended)
         assert blended.shape == known["good"].shape
         assert score(y, blended) > score(y, known["bad"])
 

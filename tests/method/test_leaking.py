@@ -70,6 +70,8 @@ async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_is_
     result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
     assert (result.initial_score, result.initial_solution.leaking) == (0.7, False), "a clean merge beats it"
     assert result.merge_attempts[0]["accepted"] is True
+    start = (await run_phase1(quick_run.task, stage(quick_run, 0.98))).initial_solution
+    assert (start.score, start.leaking, start.is_executable) == (0.98, True, True), "where there is no other"
     assert any("every candidate leaks" in notice.message for notice in quick_run.events(ev.Notice))
 
 

@@ -12,7 +12,7 @@ from mle_star.errors import ConfigError, JournalError
 from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.orchestrator import PipelineState
 from mle_star.run.context import ScriptRequest
-from mle_star.run.events import AgentFailed, AgentFinished, Decided, RunStarted, ScriptFinished
+from mle_star.run.events import AgentFailed, AgentFinished, Decided, Notice, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, spent_by
 from mle_star.run.journal import Journal, read_journal
 from tests.pipeline.clock import in_its_own_time
@@ -128,6 +128,9 @@ def test_a_fork_takes_over_what_its_results_rest_on(place: str, tmp_path: Path, 
     assert [event.step for event in events(fork.root, Decided)] == ["phase1/False"], "its clock begins anew"
     moved = run.root.rename(tmp_path / "moved")
     assert Path(first_line(moved).task.data_dir) == (moved / "data" / place).resolve()
+    (moved / "journal.jsonl").write_text(Notice(message="").model_dump_json() + "\n", encoding="utf-8")
+    with pytest.raises(JournalError, match="line 1: a run's first event is missing"):
+        first_line(moved)
 
 
 async def test_a_changed_agent_is_asked_again_with_all_that_follows_and_nothing_before(quick: QuickRun) -> None:

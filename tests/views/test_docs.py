@@ -39,7 +39,7 @@ def test_the_reference_is_current_and_describes_everything_in_plain_words() -> N
         assert field.description and f"| `{name}` |" in page, name
     for heading, sentence in re.findall(r"^### ([a-z_]+)\n(.*)$", page.partition("## Events")[2], re.MULTILINE):
         assert sentence.endswith("."), heading
-    plain, files = page.replace("`promising`", "").split("## Files of a run")
+    plain, files = page.replace("promising`", "").split("## Files of a run")
     assert [line for line in plain.splitlines() if re.search(OLD_WORDS, line)] == [] and "| `model.json` |" in files
 
 
