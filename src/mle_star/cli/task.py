@@ -70,7 +70,7 @@ EXAMPLES = {
 }
 """What is predicted, the metric, and what the task says. `rents` is generated, scikit-learn carries the others."""
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
-NOISE = {"rents": 30.0}
+NOISE = {"rents": 50.0}
 """The noise that was put into an example: about what a model scores that knows the formula."""
 FLATS, BAR = 3000, 40
 # Small enough for a first look of two minutes, and still every part of the method.
@@ -92,7 +92,7 @@ def demo(
     output: Output = None,
     view: Shown = AS_USUAL,
 ) -> None:
-    """Build an example task and run the whole method on it: no key, no internet, one to two minutes.
+    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
     The agents are built-in rules, no language model. The data of `rents` are generated, so the best possible score is
     known; those of the other examples are real. At the end every script is scored on the test, whose answers were kept
@@ -108,7 +108,7 @@ def demo(
     place = build_example(name, folder)
     task = load_task(place)
     tell(f"task: predict {EXAMPLES[name][2]}; the files are in {place}")
-    tell("time: one to two minutes on two cores, eight at most; Ctrl-C finishes with the best so far")
+    tell("time: about two minutes on two idle cores, eight at most; Ctrl-C finishes with the best so far")
     run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
     if view.talks:
         for line in _truth(run_dir, task, name, place / ANSWERS):
@@ -180,19 +180,21 @@ def _blank_answer(target: str, metric: str, values: set[Any]) -> dict[str, float
 
 
 def _flats() -> Any:
-    """Flats with a rent by a formula, by size and the price of a square metre for the most part, and noise."""
+    """Flats with a rent by a formula: effects of one column, two that act together, and noise."""
     import numpy as np
     import pandas as pd
 
     dice = np.random.default_rng(SEED)
-    heating = {"gas": 0, "district": 20, "oil": -30, "electric": -50}
+    places = ["Airport", "Castle", "Docks", "Harbour", "Market", "Mill", "Park", "Station"]
+    levels = dict(zip(places, (7.5, 17, 8, 13, 11.5, 9, 15, 10), strict=True))
     size = dice.normal(65, 20, FLATS).clip(22, 130).round()
     rooms = (size / 26 + dice.normal(0, 0.7, FLATS)).round().clip(1, 6).astype(int)
-    index, walk = dice.gamma(12, 0.9, FLATS).clip(4, 20).round(1), dice.gamma(2, 4, FLATS).round(1)
-    built, floor = dice.integers(1890, 2024, FLATS), dice.integers(0, 9, FLATS)
-    heated, lift = dice.choice(list(heating), FLATS), dice.random(FLATS) < np.where(floor > 4, 0.7, 0.3)
-    metre = index + 3 * np.exp(-walk / 6) + 2 * (built > 2005) - 0.3 * floor * ~lift
-    rent = 120 + metre * size + 40 * rooms + 9 * floor + pd.Series(heated).map(heating)
-    columns = {"size": size, "rooms": rooms, "quarter_index": index, "built": built, "minutes_to_train": walk}
-    columns |= {"floor": floor, "lift": np.where(lift, "yes", "no"), "heating": heated}
-    return pd.DataFrame({**columns, "rent": (rent + dice.normal(0, NOISE["rents"], FLATS)).round(2)})
+    district, built = dice.choice(places, FLATS), dice.integers(1890, 2024, FLATS)
+    walk, floor = dice.gamma(2, 4, FLATS).round(1), dice.integers(0, 9, FLATS)
+    lift, balcony = dice.random(FLATS) < np.where(floor > 4, 0.7, 0.3), dice.random(FLATS) < 0.5
+    metre = pd.Series(district).map(levels) + 4 * np.exp(-walk / 6) + 2.5 * (built > 2005) + 1.5 * (built < 1920)
+    rent = 120 + (metre - 0.5 * floor * ~lift) * size + 45 * rooms + 60 * balcony + 9 * floor
+    columns = {"size": size, "rooms": rooms, "district": district, "built": built, "minutes_to_train": walk}
+    yes_no = {name: np.where(values, "yes", "no") for name, values in {"lift": lift, "balcony": balcony}.items()}
+    noise = dice.normal(0, NOISE["rents"], FLATS)
+    return pd.DataFrame({**columns, "floor": floor, **yes_no, "rent": (rent + noise).round(2)})
