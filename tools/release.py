@@ -85,8 +85,9 @@ def main(arguments: list[str]) -> int:
         wheel = build(Path(place))
         for number, extra in enumerate(EXTRAS[:1] if "--bare" in arguments else EXTRAS):
             use(wheel, extra, Path(place) / f"use-{number}")
-        if uvx := shutil.which("uvx"):
-            call(uvx, "--from", wheel, "mle-star", "--version", cwd=Path(place))
+        for program, words in (("uvx", ["--from"]), ("pipx", ["run", "--spec"])):
+            if found := shutil.which(program):
+                call(found, *words, wheel, "mle-star", "--version", cwd=Path(place))
     print(f"ready: {', '.join(sorted(path.name for path in DIST.iterdir()))}")
     return 0
 

@@ -82,7 +82,7 @@ SETTINGS: dict[str, Any] = {
     "num_parallel_solutions": 2,
     "ensemble_rounds": 1,
     "score_views": 2,
-    "time_limit_seconds": 240,
+    "time_limit_seconds": 480,
 }
 
 
@@ -92,7 +92,7 @@ def demo(
     output: Output = None,
     view: Shown = AS_USUAL,
 ) -> None:
-    """Build an example task and run the whole method on it: no key, no internet, one to two minutes.
+    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
     The agents are built-in rules, no language model. The data of `rents` are generated, so the best possible score is
     known; those of the other examples are real. At the end every script is scored on the test, whose answers were kept
@@ -108,7 +108,7 @@ def demo(
     place = build_example(name, folder)
     task = load_task(place)
     tell(f"task: predict {EXAMPLES[name][2]}; the files are in {place}")
-    tell("time: one to two minutes on two cores, four at most; Ctrl-C finishes with the best so far")
+    tell("time: about two minutes on two idle cores, eight at most; Ctrl-C finishes with the best so far")
     run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
     if view.talks:
         for line in _truth(run_dir, task, name, place / ANSWERS):
@@ -123,7 +123,8 @@ def _truth(run_dir: Path, task: TaskDescription, name: str, answers: Path) -> li
         return ["truth: not known, as nothing was submitted that can be scored"]
     final, metric = scored[-1], task.evaluation_metric
     labels = {one.step: one.label for one in RunStory.of(run_dir).attempts} | {SUBMITTED: "submitted"}
-    values = [(labels[one.step], one.truth or 0.0) for one in scored if one.step in labels]
+    named = [(labels.get(one.step.removesuffix("/script")), one.truth or 0.0) for one in scored]
+    values = [(label, value) for label, value in named if label is not None]
     floor = NOISE.get(name, 0.0)
     values += [("noise alone", floor)] if floor else []
     wide, most = max(len(label) for label, _ in values), max(value for _, value in values) - floor
@@ -184,19 +185,11 @@ def _flats() -> Any:
     import pandas as pd
 
     dice = np.random.default_rng(SEED)
-    levels = {
-        "Airport": 7.5,
-        "Castle": 17,
-        "Docks": 8,
-        "Harbour": 13,
-        "Market": 11.5,
-        "Mill": 9,
-        "Park": 15,
-        "Station": 10,
-    }
+    places = ["Airport", "Castle", "Docks", "Harbour", "Market", "Mill", "Park", "Station"]
+    levels = dict(zip(places, (7.5, 17, 8, 13, 11.5, 9, 15, 10), strict=True))
     size = dice.normal(65, 20, FLATS).clip(22, 130).round()
     rooms = (size / 26 + dice.normal(0, 0.7, FLATS)).round().clip(1, 6).astype(int)
-    district, built = dice.choice(list(levels), FLATS), dice.integers(1890, 2024, FLATS)
+    district, built = dice.choice(places, FLATS), dice.integers(1890, 2024, FLATS)
     walk, floor = dice.gamma(2, 4, FLATS).round(1), dice.integers(0, 9, FLATS)
     lift, balcony = dice.random(FLATS) < np.where(floor > 4, 0.7, 0.3), dice.random(FLATS) < 0.5
     metre = pd.Series(district).map(levels) + 4 * np.exp(-walk / 6) + 2.5 * (built > 2005) + 1.5 * (built < 1920)

@@ -20,7 +20,7 @@ from pygments.lexers.python import PythonLexer
 from mle_star.models.texts import plural
 from mle_star.run.folder import RunFolder, is_running, write_whole
 from mle_star.views import charts, tables, text
-from mle_star.views.facts import PHASE_TITLES, StepStory
+from mle_star.views.facts import PHASE_TITLES, StepStory, place_of
 from mle_star.views.headlines import headline
 from mle_star.views.lineage import lineage_of
 from mle_star.views.story import RunStory
@@ -196,7 +196,7 @@ def _environment() -> Environment:
     )
     names = ("score", "signed", "money", "duration", "clean", "prose", "one_line", "moment", "tokens")
     environment.filters.update({name: getattr(text, name) for name in names})
-    environment.filters.update(plural=plural, headline=headline, coloured=coloured)
+    environment.filters.update(plural=plural, headline=headline, coloured=coloured, place_of=place_of)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, tables=tables)
     return environment
