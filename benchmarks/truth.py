@@ -7,6 +7,7 @@ One JSON line per run is kept in `.bench/truth.jsonl`; what stands there is not 
     python benchmarks/truth.py --candidates              # a scripted mind with candidates of known quality, and leaks
     python benchmarks/truth.py --speed                   # what views and grades cost
     python benchmarks/truth.py --coverage                # how often intervals hold the truth, on invented data
+    python benchmarks/truth.py --planted                 # are time order, groups, copies and leaks found?
     python benchmarks/truth.py --table                   # the table of what was measured so far
 """
 
@@ -105,6 +106,10 @@ def main() -> None:
         from benchmarks.truth_coverage import measure as cover
 
         sys.exit(cover(arguments.repeats))
+    if arguments.planted:
+        from benchmarks.truth_planted import measure as find_planted
+
+        sys.exit(find_planted(arguments.tasks))
     if not arguments.table:
         known = {(row.task, row.scoring, row.seconds) for row in read_rows()}
         for folder, scoring in planned(arguments):
@@ -128,6 +133,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--candidates", action="store_true", help="the scripted part")
     parser.add_argument("--repeats", type=int, default=40, help="of the scripted part, and of --coverage")
     parser.add_argument("--coverage", action="store_true", help="how often intervals hold the truth")
+    parser.add_argument("--planted", action="store_true", help="what relates rows, and leaks, in planted tables")
     parser.add_argument("--speed", action="store_true", help="what views and grades cost")
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the table for --speed")
     return parser.parse_args()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def fit(
     *,
     metric: str | None = None,
     maximize: bool | None = None,
+    drop: Sequence[str] = (),
     model: str | None = None,
     preset: str | None = None,
     time_limit: int | None = None,
@@ -40,7 +42,7 @@ def fit(
     """Run the whole method on a data frame, a table, a zip, a data folder or a task folder; wait for the result.
 
     `preset` is quick, good, best or letter, `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name,
-    and `options` those of `run_pipeline`.
+    and `options` those of `run_pipeline`. Columns in `drop` are left out.
     It works under a running event loop, too, and writes the report.
     """
     if target is not None and not isinstance(target, str):  # `fit(X, y)` is how others are called
@@ -52,7 +54,11 @@ def fit(
         check_credentials(config, options.get("base_url"))
     source, place = Path(data) if isinstance(data, str) else data, None if run_dir is None else Path(run_dir)
     with (
-        prepared(source, config, place, target=target, metric=metric, maximize=maximize) as (task, folder, _),
+        prepared(source, config, place, drop=drop, target=target, metric=metric, maximize=maximize) as (
+            task,
+            folder,
+            _,
+        ),
         quiet_progress(shown=not quiet) as listener,
     ):
         folder = choose_folder(task, config, folder).root

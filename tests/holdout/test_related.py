@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 
 from mle_star.data.layout import find_layout
+from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
+from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.split import wanted_rule
 from mle_star.holdout.views import Data
 from mle_star.models import PipelineConfig
+from tests.method.conftest import make_task
 
 Dice = np.random.Generator
 Columns = Any
@@ -175,3 +178,28 @@ def test_copies_stay_together_unless_the_test_has_copies_of_training_rows_too(tm
     assert opened(tmp_path, table[:60].to_dict("list")).rule.kind == "quantiles"
     (table[:60][["a", "b"]] + 50).to_csv(tmp_path / "test.csv", index=False)
     assert opened(tmp_path, table.to_dict("list")).rule.kind == "copies"
+
+
+@pytest.mark.parametrize(
+    ("rare", "metric", "words"),
+    [
+        (2, "roc_auc", "one class only"), (2, "f1", "some class is too rare"), (2, "accuracy", ""), (6, "f1", ""),
+        (6, "roc_auc", ""), (20, "roc_auc", ""),
+    ],
+)  # fmt: skip
+def test_each_script_runs_first_where_the_metric_says_something_or_no_rows_are_hidden(
+    tmp_path: Path, rare: int, metric: str, words: str
+) -> None:
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        (folder / "in").mkdir(parents=True)
+        table = pd.DataFrame({**noise(np.random.default_rng(seed), 100), "y": [int(i < rare) for i in range(100)]})
+        table.to_csv(folder / "in" / "train.csv", index=False)
+        task = make_task(folder / "in", description="Predict `y`.", evaluation_metric=metric)
+        try:
+            holdout = HoldOut.prepare(task, PipelineConfig(seed=seed), folder / "run", write=False)
+        except Unsupported as error:
+            assert words and words in str(error)
+            continue
+        for part in (holdout.compared_rows(1), [row for row in holdout.select_rows if row in holdout.split.views[0]]):
+            assert not words and (metric == "accuracy" or len({row < rare for row in part}) == 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +45,9 @@ def run(
         Path | None, Option("--from", metavar="RUN", help="Start from the results of another run.", **options.NAMED)
     ] = None,
     view: Shown = AS_USUAL,
+    drop: Annotated[
+        list[str] | None, Option("--drop", metavar="COLUMN", help="Leave a column of one file out; repeatable.")
+    ] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
 ) -> None:
     """Run the whole method on a task; everything it does is kept in the run's folder.
@@ -71,15 +74,15 @@ def run(
       130 interrupted
     """
     if parent is not None:
-        if folder is not None or wanted != NOTHING_WANTED:
-            raise ConfigError("--from takes the task of the other run: give no folder, target or metric")
+        if folder is not None or wanted != NOTHING_WANTED or drop:
+            raise ConfigError("--from takes the task of the other run: give no folder, target, metric or --drop")
         task, settings = _continued(parent, given)
         begun: Any = nullcontext((task, output))
     elif folder is None:
         raise ConfigError("name a task folder or a data folder, or another run with --from")
     else:
         settings = given.load()
-        begun = announced_task(folder, settings, output, wanted, dry=dry_run)
+        begun = announced_task(folder, settings, output, wanted, dry=dry_run, drop=drop or ())
     with begun as (task, place):
         if dry_run:
             _show_plan(task, settings, place, as_json=view.as_json)
@@ -132,12 +135,18 @@ def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
 
 @contextmanager
 def announced_task(
-    source: Path, settings: PipelineConfig, output: Path | None, wanted: Wanted = NOTHING_WANTED, *, dry: bool = False
+    source: Path,
+    settings: PipelineConfig,
+    output: Path | None,
+    wanted: Wanted = NOTHING_WANTED,
+    *,
+    dry: bool = False,
+    drop: Sequence[str] = (),
 ) -> Iterator[tuple[TaskDescription, Path | None]]:
     """The task of what was named on the command line, and the run's folder; says what was guessed."""
     if not dry and is_data_file(source):
         check_credentials(settings, None)  # nothing is copied for a model that cannot be asked
-    with prepared(source, settings, output, dry=dry, note=note, **wanted._asdict()) as (task, folder, guess):
+    with prepared(source, settings, output, dry=dry, note=note, drop=drop, **wanted._asdict()) as (task, folder, guess):
         for line in guess_lines(guess, source, hides_rows=settings.scoring == "auto") if guess else ():
             tell(line)
         data, named = Path(task.data_dir).resolve(), source if source.is_dir() else source.parent

@@ -25,8 +25,10 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_gap
-from mle_star.data.place import COMPRESSED, LongCells, create_data, make_room, open_data
-from mle_star.data.tables import Form, Table, as_cell, flatten, json_records
+from mle_star.data.place import COMPRESSED, DataFolder, LongCells, create_data, make_room, open_data
+from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table
+from mle_star.errors import ConfigError
+from mle_star.models.texts import did_you_mean
 
 LONGEST_CELL = 1 << 30
 BLOCK_BYTES = 1 << 20
@@ -69,6 +71,26 @@ def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
     csv.writer(header, delimiter=form.separator, lineterminator="\n").writerow(columns)
     content = header.getvalue().encode(_held_in(form.encoding.removesuffix("-sig")), "replace")
     return Separated(Table(name, columns, {}, 0, True, form), content)
+
+
+def drop_columns(folder: Path, names: Collection[str]) -> None:
+    """Write every table of a folder that has such columns anew, without them; `ConfigError` where none has one."""
+    tables = [(path, read_table(path)) for path in sorted(Path(one) for one, _ in DataFolder(folder).files())]
+    known = {name for _, table in tables if isinstance(table, Table) for name in table.columns}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--drop {name}: there is no such column; {did_you_mean(name, sorted(known))}")
+    for path, table in tables:
+        if isinstance(table, str) or {*names}.isdisjoint(table.columns):
+            continue
+        rows, left = read_rows(table, path.parent), tuple(name for name in table.columns if name not in names)
+        if isinstance(rows, Parquet):
+            rows = rows.without(names)
+        else:
+            to = TableRows(replace(table, columns=left), [])
+            to = no_rows(table.name, left, table.form) if table.form.kind == "csv" else to
+            rows = to.holding(rows.edited(range(rows.count), to, names))
+        rows.write(path, range(rows.count))
 
 
 class TableRows:
@@ -175,6 +197,12 @@ class Parquet(TableRows):
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise Unsupported(f"rows do not fit into {self.table.name}: {error}") from None
         return Parquet(self.table, pyarrow.concat_tables([self._content, new]) if behind_own else new)
+
+    def without(self, names: Collection[str]) -> Parquet:
+        """The table without some columns."""
+        return Parquet(
+            self.table, self._content.select([one for one in self._content.column_names if one not in names])
+        )
 
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file of the same types."""

@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of, read_answers
 from mle_star.holdout.intervals import after_more_rows
 from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.split import Split
+from mle_star.holdout.split import ONE_VIEW_ROWS, Split
 from mle_star.holdout.views import Data, View
 from mle_star.models import Comparison, Measure, MetricDirection, PipelineConfig, TaskDescription
 
@@ -58,15 +58,38 @@ class HoldOut:
         data = Data.read(layout, folder, config)
         split = data.split(seed=config.seed, folds=config.score_views)
         holdout = cls(Scorer(data, metric), split, [], run_dir, config.seed)
+        holdout._put_first_what_can_be_scored()
         make = data.make_view if write else data.plan_view
         holdout.views = [
             make(f"view-{number}", hidden, run_dir / "views" / f"view-{number}", seed=config.seed + number)
             for number, hidden in enumerate(holdout.split.views)
         ]
-        holdout.scorer.score(_first_answers(holdout), holdout.search_rows)  # can answers of this form be scored at all?
         if metric.needs == "numbers":
             _ = holdout.scorer.ranges  # a target that is no number would be held against every script
         return holdout
+
+    def _put_first_what_can_be_scored(self) -> None:
+        """Every script runs on the first view: what it hides, and what is kept of that, must be enough for a score."""
+        kept, views = {*self.split.select}, self.split.views
+        problems = {view: self._problem({*view} - kept, kept.intersection(view)) for view in views}
+        self.split = replace(self.split, views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
+        if problem := problems[self.split.views[0]]:
+            raise Unsupported(problem)
+
+    def _problem(self, *parts: Iterable[int]) -> str:
+        """Why the metric says nothing of these parts of the rows; empty where the truth scores as well as elsewhere."""
+        scorer, data, example = self.scorer, self.scorer.data, _example(self)
+        is_truth = scorer.metric.needs in ("labels", "numbers") and scorer.names == data.layout.target.names
+        few = data.labelled if is_truth and len(data.labelled) < ONE_VIEW_ROWS else ()
+        truth = {row: tuple(data.truth[row]) for row in few}
+        for rows in filter(None, map(sorted, parts)):
+            try:
+                scorer.score(dict.fromkeys(rows, example), rows)
+            except Ungradable as error:
+                return str(error)
+            if truth and scorer.score(truth, rows) != scorer.score(truth, list(few)):
+                return f"{scorer.metric.name} says nothing of {len(rows)} rows such as these: some class is too rare"
+        return ""
 
     @property
     def seen(self) -> Path:
@@ -197,8 +220,8 @@ def metric_of(task: TaskDescription, folder: Path) -> Metric:
     return known_metric(task.evaluation_metric, folder=place, direction=task.metric_direction)
 
 
-def _first_answers(holdout: HoldOut) -> dict[int, tuple[str, ...]]:
-    """What the sample says of the search rows."""
+def _example(holdout: HoldOut) -> tuple[str, ...]:
+    """An answer as the sample has it."""
     data = holdout.scorer.data
     if data.sample is not None:
         example = [data.sample.column(name)[0] for name in holdout.scorer.names]
@@ -208,7 +231,7 @@ def _first_answers(holdout: HoldOut) -> dict[int, tuple[str, ...]]:
         example = list(data.truth[data.labelled[0]])
         if len(example) != len(holdout.scorer.names):
             raise Unsupported("nothing says what an answer looks like")
-    return dict.fromkeys(holdout.search_rows, tuple(example))
+    return tuple(example)
 
 
 # --- blends: answers averaged by weights, without training anything, and how far two sets of them agree ------------

@@ -25,8 +25,8 @@ SURE = 5.0
 """So many standard deviations from chance is no chance."""
 ALIKE = 0.05
 """Rows are alike where belonging together explains so much of what they differ by."""
-COPIED = 0.01
-"""From such a share of all rows on, copies are no accident."""
+COPIED, FEWEST_COPIES = 0.01, 6
+"""From such a share and number of rows on, copies are no accident."""
 CLOSE = 0.005
 _PLAIN_TIME = re.compile(
     r"(?i)^(t|time|day|week|month|quarter|period|hour|minute|step|tick)([_\W]?(no|nr|index|idx|number))?$"
@@ -307,10 +307,14 @@ def _equal(codes: Any) -> Any:
     marks = np.column_stack([dice.integers(1, 2**62, column.max() + 2)[column] for column in codes.T]).astype(np.uint64)
     whole = marks.sum(axis=1, dtype=np.uint64)
     sets, same = _sets(whole)
-    if (np.bincount(sets)[sets] > 1).mean() < COPIED:
+    if _too_few((np.bincount(sets)[sets] > 1).sum(), codes):
         return None
     nearly = sum(_sets(whole - mark)[1] - same for mark in marks.T)
     return sets if same > nearly else None
+
+
+def _too_few(copied: int, rows: Any) -> bool:
+    return copied < max(COPIED * len(rows), FEWEST_COPIES)
 
 
 def _sets(marks: Any) -> tuple[Any, int]:
@@ -341,7 +345,7 @@ def _close(rows: Known, names: Sequence[str], codes: Any) -> Any:
         return None
     pairs = pairs[(same[pairs[:, 0]] == same[pairs[:, 1]]).all(axis=1)]
     closest = pairs[(np.abs(points[pairs[:, 0]] - points[pairs[:, 1]]) <= CLOSE).all(axis=1)]
-    if len(set(closest.ravel().tolist())) < COPIED * len(codes) or len(closest) < 0.8 * len(pairs):
+    if _too_few(len(np.unique(closest)), codes) or len(closest) < 0.8 * len(pairs):
         return None
     size = (len(codes), len(codes))
     return connected_components(coo_array((np.ones(len(closest)), (closest[:, 0], closest[:, 1])), size))[1]

@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_t
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.data.layout import survey, with_target
 from mle_star.data.place import MARK, RUNS, DataFolder
+from mle_star.data.rows import drop_columns
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution.environment import usable_cores
@@ -47,11 +48,16 @@ def is_data_file(path: Path) -> bool:
 
 @contextmanager
 def taken_in(
-    source: Any, run_dir: Path, *, target: str | None = None, note: Callable[[str], None] = logger.warning
+    source: Any,
+    run_dir: Path,
+    *,
+    target: str | None = None,
+    note: Callable[[str], None] = logger.warning,
+    drop: Sequence[str] = (),
 ) -> Iterator[Path]:
     """The data in the run's folder. An error on the way takes all of it away again, and calls them as the user does.
 
-    Of a workbook, the sheet that has the `target`; `note` names the others.
+    Of a workbook, the sheet that has the `target`; `note` names the others. The columns in `drop` are left out.
     """
     if run_dir.exists() and any(run_dir.iterdir()):
         RunFolder(run_dir).create()  # says what is wrong with the place
@@ -62,6 +68,7 @@ def taken_in(
         data.mkdir(parents=True)
         (run_dir / MARK).touch()
         _take_in(source, data, target, note)
+        drop_columns(data, drop)
         yield data
     except BaseException as error:
         if not RunFolder(run_dir).journal.exists():  # what a run has begun stays
@@ -170,6 +177,7 @@ def prepared(
     *,
     dry: bool = False,
     note: Callable[[str], None] = logger.warning,
+    drop: Sequence[str] = (),
     **wanted: Any,
 ) -> Iterator[tuple[TaskDescription, Path | None, TaskGuess | None]]:
     """The task, the run's folder as far as it is known, and what was guessed; `wanted`: target, metric, maximize.
@@ -183,12 +191,14 @@ def prepared(
         with tempfile.TemporaryDirectory() as scratch:
             new = run_dir.absolute() if run_dir else new_run_folder(Path(config.work_dir).absolute() / RUNS, name)
             folder = Path(scratch) / name if dry else new
-            with taken_in(source, folder, target=wanted.get("target"), note=note) as data:
+            with taken_in(source, folder, target=wanted.get("target"), note=note, drop=drop) as data:
                 if any(data.glob(TASK_FILE)) or any(data.glob(f"*/{TASK_FILE}")):
                     note(f"{source}: the {TASK_FILE} of an archive is not used; unpack it and name its folder")
                 guess = make_task(data, folder, name=name, **wanted)
                 yield guess.task, run_dir if dry else folder, guess
         return
+    if drop:
+        raise ConfigError(f"--drop is for one file or data frame: take {', '.join(drop)} out of the tables in {source}")
     if not source.exists():
         raise ConfigError(f"{source}: no such folder or file")
     if source.is_file() and source.suffix.lower() not in (".yaml", ".yml"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
+from mle_star.data.leaks import leaks_in
 from mle_star.data.metrics import check_direction, is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
 from mle_star.data.rows import Unsupported
@@ -187,20 +188,22 @@ def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path
     """The holdout that scripts are scored by, or None: then they score themselves, and the journal says why."""
     if config.scoring == "self_reported":
         return None
+    is_new, holdout = not any(isinstance(event, HoldOutPrepared) for event in journal.events), None
     try:
-        holdout = HoldOut.prepare(task, config, run_dir)
-        is_new = not any(isinstance(event, HoldOutPrepared) for event in journal.events)
-        journal.record(_prepared(holdout))
-        for hint in holdout.split.rule.hints if is_new else ():
-            journal.record(Notice(step="run", level="warning", message=hint))
-        return holdout
+        made = HoldOut.prepare(task, config, run_dir)
+        prepared, holdout = _prepared(made), made
     except (Unsupported, Ungradable, OSError, UnicodeError) as error:
-        why_not = str(error)
+        prepared = HoldOutPrepared(step="run", why_not=str(error))
     except Exception as error:  # files come in more shapes than anybody knows: none of them ends a run
         logger.exception("no rows can be hidden")
-        why_not = f"{type(error).__name__}: {error}"
-    journal.record(HoldOutPrepared(step="run", why_not=why_not))
-    return None
+        prepared = HoldOutPrepared(step="run", why_not=f"{type(error).__name__}: {error}")
+    journal.record(prepared)
+    if is_new:
+        hints = () if holdout is None else holdout.split.rule.hints
+        folder = Path(task.data_dir) if holdout is None else holdout.seen
+        for message in (*hints, *leaks_in(folder, task.description)):
+            journal.record(Notice(step="run", level="warning", message=message))
+    return holdout
 
 
 def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) -> Path | None:
@@ -292,10 +295,17 @@ def gather_facts(
         python_version=python.version,
         packages=python.packages,
         scored_by_answers=scored_by_answers,
-        brief=data_brief(Path(task.data_dir), task.description) if shows_data else "",
+        brief=_brief(task, config) if shows_data else "",
         knowledge=knowledge_for(task, packages, config.knowledge) if "knowledge" in parts else "",
         share=share if "limits" in parts else None,
     )
+
+
+def _brief(task: TaskDescription, config: PipelineConfig) -> str:
+    """What agents are told of the data, and of what in them may tell the target."""
+    folder = Path(task.data_dir)
+    leaks = leaks_in(folder, task.description) if config.scoring == "auto" else []
+    return "\n".join([data_brief(folder, task.description), *(f"Careful: {words}." for words in leaks)])
 
 
 def check_model(task: TaskDescription, config: PipelineConfig, base_url: str | None) -> None:
