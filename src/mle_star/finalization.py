@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 PhaseResults = tuple[Phase1Result, list[Phase2Result], Phase3Result | None]
 
+REFIT = "final/refit.csv"
+"""What the final script wrote where its answers are not submitted."""
 NO_SUBMISSION = f"{TRACEBACK_HEADER}\nFileNotFoundError: ./final/submission.csv missing or empty"
 UNCHECKED_SUBMISSION = "the submitted script was not checked for data leakage: the money was spent"
 LEAKING_SOLUTION = "data leakage was found in the solution and could not be fixed: its score may be too good"
@@ -260,6 +262,9 @@ async def _submit_file(script: SolutionScript, validated: SolutionScript, *, sub
     """
     run = current_run()
     if reason := await asyncio.to_thread(disagreement, run, validated, run.work_dir / SUBMISSION):
+        with suppress(OSError):  # both are kept
+            await asyncio.to_thread(place_copy, run.work_dir / SUBMISSION, run.run_dir / REFIT)
+            reason += f"; what it wrote is in {REFIT}"
         return await use_kept_submission(validated, reason=reason)
     info = await asyncio.to_thread(execution.get_submission_info, str(run.work_dir))
     logger.info("verification: exists %s, %d bytes, %s rows", info["exists"], info["size_bytes"], info["row_count"])

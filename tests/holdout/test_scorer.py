@@ -289,9 +289,9 @@ def test_one_target_that_is_no_number_is_not_held_against_every_script(tmp_path:
 
 
 def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
-    """Of 30 classes the same one is likely in every row; how the rest is shared out is noise."""
-    dice, classes = random.Random(3), [f"c{i:02}" for i in range(30)]
-    columns, sample = ",".join(classes), "/".join(["0.1"] * 30)
+    """Of 99 classes the same one is likely in every row; how the rest is shared out is noise."""
+    dice, classes = random.Random(3), [f"c{i:02}" for i in range(99)]
+    columns, sample = ",".join(classes), "/".join(["0.1"] * 99)
     folder = write(tmp_path / "data", spread(*classes), sample)
     rows = (folder / "test.csv").read_text().splitlines()[1:]
     table = [f"id,{columns}\n", *(f"{row.split(',')[0]},{sample.replace('/', ',')}\n" for row in rows)]
@@ -300,13 +300,13 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
     def noisy(sure: float) -> list[tuple[str, ...]]:
         rest = [[dice.random() for _ in classes] for _ in range(TEST)]
         return [
-            tuple(repr(sure if i == row % 30 else (1 - sure) * c / sum(cells)) for i, c in enumerate(cells))
+            tuple(repr(sure if i == row % 99 else (1 - sure) * c / sum(cells)) for i, c in enumerate(cells))
             for row, cells in enumerate(rest)
         ]
 
-    one, same, unsure = noisy(0.9), noisy(0.85), noisy(0.06)
+    one, same, unsure = noisy(0.9), noisy(0.85), noisy(0.02)
     other = [*one[1:], one[0]]
-    for metric, weak in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other)):
+    for metric, weak in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other), ("roc_auc", other)):
         scorer = scorer_of(folder, metric)
         assert agreement(scorer, one, one) == 1.0 and agreement(scorer, one, same) > (0.3 if "top" in metric else 0.95)
         assert agreement(scorer, one, other) < 0.2 and agreement(scorer, one, weak) < 0.5, metric

@@ -303,6 +303,8 @@ async def test_where_the_final_script_fails_the_answers_of_the_search_count(quic
     result = await scored(quick, agents=liars(test=fenced(solution(0.9, 0.9, "another one"))))
     assert any("agree with those of the scored script by" in warning for warning in result.warnings)
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
+    assert any("what it wrote is in final/refit.csv" in warning for warning in result.warnings)
+    assert (quick.dir / "final" / "refit.csv").is_file(), "both are kept"
     (data_dir / "sample_submission.csv").unlink()
     fails = answering(before=on_all(lambda: crash("KeyError: no such column")))
     result = await scored(quick, fails, name="no sample")

@@ -371,7 +371,7 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     assert done.returncode != 0 and done.stderr.strip().endswith("new.csv lacks kind")
     target = Path(alone)
     card = (target / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "measured on hidden rows (30)" in card and "`rooms`, `kind`" in card
+    assert "from 30 rows" in card and "measured on hidden rows" in card and "`rooms`, `kind`" in card
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err

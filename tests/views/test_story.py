@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, Yardstick
+from mle_star.models import Comparison as Paired
 from mle_star.models.enums import ORDER, phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
@@ -268,6 +269,38 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_
     assert nothing.score is None and Comparison.of(story, nothing).why_not == Comparison.of(story, story).why_not == ""
     assert "rows kept for the end" in Comparison.of(story, cut).why_not
     assert "by its own script" in Comparison.of(story, claimed).why_not
+
+
+def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is_said_first() -> None:
+    def said(**known: Any) -> tuple[str, str]:
+        return Verdict(story_of(Invented(seed=11).ended(expected=EXPECTED, **known), HOLDOUT)).gain
+
+    def beside(name: str, score: float, difference: float, wins: float) -> Yardstick:
+        change = Paired(difference=difference, error=0.002, wins=wins, rows=180)
+        return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
+
+    alone = "than the best single model (Ridge, 0.86000)"
+    assert said(single_model=beside("Ridge", 0.86, 0.004, 0.98)) == (f"better by 0.004 ± 0.002 {alone}", "good")
+    unsure = said(single_model=beside("Ridge", 0.86, 0.001, 0.7))
+    assert unsure == (f"better by 0.001 ± 0.002 {alone}, which may be chance", "flat")
+    assert said(single_model=beside("Ridge", 0.86, -0.01, 0.0))[1] == "bad"
+    dummy = said(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=beside("Ridge", 0.8, 0.05, 1.0))
+    assert dummy == ("no better than always guessing the commonest class (0.86000)", "bad")
+    assert said(baseline=beside("dummy", 0.84, 0.01, 0.7))[0].startswith("not surely better than always guessing")
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ((0.79123, 0.7234, 0.8612, 624), "0.72 to 0.86, best guess 0.79, from 624 rows"),
+        ((14.04, 7.61, 20.2, 1), "8 to 20, best guess 14, from 1 row"),
+        ((0.00041, 0.0, 0.0015, 600), "0.0000 to 0.0015, best guess 0.0004, from 600 rows"),
+        ((182_345.0, 171_000.0, 195_500.0, 1460), "171,000 to 196,000, best guess 182,000, from 1,460 rows"),
+    ],
+)
+def test_an_expected_score_has_the_digits_of_its_interval(figures: tuple[float, float, float, int], words: str) -> None:
+    score, low, high, rows = figures
+    assert Measure(score=score, low=low, high=high, rows=rows, measured="harness").words == words
 
 
 def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:

@@ -58,9 +58,5 @@ def table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
 
 
 def in_words(measure: Measure | None) -> str:
-    """A score with its interval."""
-    from mle_star.views import text
-
-    if measure is None or measure.low is None or measure.high is None:
-        return "–" if measure is None else text.score(measure.score)
-    return f"{text.score(measure.score)} ({text.score(measure.low)} to {text.score(measure.high)})"
+    """A score with its interval and its rows."""
+    return "–" if measure is None else measure.words

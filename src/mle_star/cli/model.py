@@ -113,7 +113,7 @@ def leaderboard(
         cells = [row["run"], row["step"], f"{text.score(row['score'])} {row['metric']}", between]
         final = "final solution" if row["chosen"] else ""
         if row["final_rows"] is not None and row["final_score"] != row["score"]:
-            final += f": {text.score(row['final_score'])} on {row['final_rows']:,} rows kept for the end"
+            final += f": expect {row['expected']}"
         cells += [text.duration(row["seconds"]), final]
         made.add_row(*map(Text, cells), style="bold" if row["chosen"] else "")
     screen = console()

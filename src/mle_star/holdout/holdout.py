@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_gap
-from mle_star.data.formulas import spearman
+from mle_star.data.formulas import one_against_rest, pair_share, spearman
 from mle_star.data.layout import find_layout, samples_among
 from mle_star.data.metrics import Metric, is_own_metric, known_metric
 from mle_star.data.rows import Unsupported
@@ -303,6 +303,10 @@ def agreement(scorer: Scorer, first: Sequence[tuple[str, ...]], second: Sequence
         return float(np.mean([np.isin(*pair).mean() for pair in zip(*likely, strict=True)]))
     if metric.proper:
         return _concordance(a, b)
+    if needs == "probabilities" and scorer.data.layout.target.class_prefix is not None:
+        with suppress(ValueError):  # do the ranks of one tell the rows apart that the other takes for a class?
+            ways = [one_against_rest(x.argmax(axis=1), y, pair_share) for x, y in ((a, b), (b, a))]
+            return float(2 * np.mean(ways) - 1)
     by_order = needs == "probabilities" or metric.by_order
     columns = [i for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
     agree = [spearman(a[:, i], b[:, i]) if by_order else _concordance(a[:, [i]], b[:, [i]]) for i in columns]

@@ -39,11 +39,6 @@ def drawn(
         yield [array.iloc[rows] if metric.needs == "frames" else array[rows] for array in arrays]
 
 
-def draws_of(truth: Any) -> int:
-    """How often the rows are drawn."""
-    return DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS
-
-
 def drawn_figures(
     metric: Metric,
     truth: Any,
@@ -53,8 +48,8 @@ def drawn_figures(
     classes: Sequence[Sequence[str]] = (),
 ) -> list[float]:
     """The metric over draws of the rows. `classes` are those of the task: a draw may lack some."""
-    figures = list[float]()
-    for some, answers in drawn(metric, (truth, predicted), draws_of(truth), seed, members):
+    figures, draws = list[float](), DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS
+    for some, answers in drawn(metric, (truth, predicted), draws, seed, members):
         with suppress(ValueError, ConfigError):  # a draw that holds one class only
             figures.append(metric.compute(some, answers, classes))
     return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by

@@ -19,7 +19,7 @@ from mle_star.data.metrics import Metric
 from mle_star.data.tables import comma_columns, with_point
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
-from mle_star.holdout.intervals import drawn, drawn_figures, draws_of, interval, telling_rows
+from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
 from mle_star.holdout.views import Data, Truth
 from mle_star.models import Comparison, Measure
 from mle_star.models.texts import quoted
@@ -167,7 +167,7 @@ class Scorer:
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
         members, sign = self._stretches(self._members(rows)), 1 if self.metric.higher_is_better else -1
         found, arrays = list[float](), (truth, first, second)
-        for some, *answers in drawn(self.metric, arrays, draws_of(truth), 0, members):
+        for some, *answers in drawn(self.metric, arrays, FEW_DRAWS, 0, members):
             with suppress(ValueError, ConfigError):
                 ours, theirs = (self.metric.compute(some, one, self._labels) for one in answers)
                 found.append(sign * (ours - theirs))

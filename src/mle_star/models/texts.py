@@ -59,6 +59,16 @@ def score(value: float | None) -> str:
     return "0" if value == 0 else f"{value:#.5g}".rstrip(".")
 
 
+def within(figure: float, low: float, high: float) -> tuple[str, str, str]:
+    """A figure and the ends of its interval, all with the digits that the interval carries: two of its width."""
+    width = high - low
+    if not math.isfinite(width) or width <= 0 or not math.isfinite(figure):
+        return score(figure), score(low), score(high)
+    places = 1 - math.floor(math.log10(width))
+    one, lower, upper = (f"{round(value, places) + 0.0:,.{max(places, 0)}f}" for value in (figure, low, high))
+    return one, lower, upper
+
+
 def storable(value: Any) -> Any:
     """The same where it can be written as UTF-8; half a pair of surrogates, which cannot, as a script would spell it.
 

@@ -268,13 +268,10 @@ def read_result(run_dir: Path) -> FinalResult:
 def score_in_words(result: FinalResult) -> str:
     """The score of a result, the interval, and who measured it."""
     task, expected = result.task, result.expected
-    number, better = score(result.final_solution.score), task.metric_direction.better_word
-    words = f"{task.evaluation_metric} {number} ({better} is better)"
-    if expected is not None and expected.low is not None and expected.high is not None:
-        words += f", between {score(expected.low)} and {score(expected.high)}"
-    if expected is None or expected.measured != "harness":
-        return f"{words}, self-reported"
-    return f"{words}, measured on hidden rows" + (f" ({expected.rows:,})" if expected.rows else "")
+    harness = expected is not None and expected.measured == "harness"
+    number = expected.words if expected is not None and harness else score(result.final_solution.score)
+    words = f"{task.evaluation_metric} {number} ({task.metric_direction.better_word} is better)"
+    return f"{words}, measured on hidden rows" if harness else f"{words}, self-reported"
 
 
 def script_of(content: str, score: float | None = None) -> SolutionScript:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,8 +28,6 @@ logger = logging.getLogger(__name__)
 BLEND = "blend"
 MOST_MEMBERS = 12
 MOST_SHORTLISTED = 12
-SURE = 0.95
-"""What answers to fewer rows is chosen only where it wins in so many draws of the rows that both answer."""
 
 
 class Found(NamedTuple):
@@ -43,7 +42,8 @@ class Found(NamedTuple):
 class Shortlisted:
     """Something that may be submitted, with its expected score. A blend has several scripts with weights.
 
-    `change` is it against what was chosen, `lead` against the best model alone, on rows that the search never used.
+    `change` is it against what was chosen; `leads` are it against a dummy and against the best model alone, on rows
+    that the search never used.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Shortlisted:
     members: list[dict[str, Any]]
     """Its scripts by the step that ran them, each with its weight and its score in the search."""
     change: models.Comparison | None = None
-    lead: models.Comparison | None = None
+    leads: tuple[models.Comparison | None, models.Comparison | None] = (None, None)
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -173,13 +173,17 @@ class _Selection:
         chosen, measures = field.choose(holdout.select_rows), field.measures()
         measures[chosen] = field.expected(chosen, measures[chosen])
         single, shortlist, table = self._single_model(phase1), dict[str, Shortlisted](), list[dict[str, Any]]()
+        dummy = Answers({}, ())
+        with suppress(Ungradable):
+            dummy = Answers(dict.fromkeys(holdout.select_rows, holdout.scorer.usual_answer()), ())
         for name, solution in entries.items():
             known, measure = solution.model_copy(update={"score": measures[name].score}), measures[name]
             change, lead = field.against(name, chosen), None
+            ahead = holdout.compare(field.answers[name], dummy, holdout.select_rows)
             if single is not None and solution.content != single[0].content:
                 lead = holdout.compare(field.answers[name], self._clean[single[0].content], holdout.select_rows)
             members = self._members(scripts[name])
-            shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, lead)
+            shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, (ahead, lead))
             more = {"compared": field.compared(name), "change": change and change.model_dump()}
             table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
@@ -227,10 +231,10 @@ def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None
     holdout = holdout_of(run)
     if holdout is not None:
         dummy = holdout.baseline()
-        baseline = None if dummy is None else models.Yardstick(name="dummy", measure=dummy)
+        ahead, lead = (None, None) if picked is None else picked.chosen.leads
+        baseline = None if dummy is None else models.Yardstick(name="dummy", measure=dummy, change=ahead)
         single = None if picked is None else picked.single_model
-        if single is not None and picked is not None:
-            single = single.model_copy(update={"change": picked.chosen.lead})
+        single = single and single.model_copy(update={"change": lead})
         return {"baseline": baseline, "single_model": single}
     clean = [one for one in phase1.candidate_solutions if not one.leaking]
     best = best_of(clean, lambda one: one.score, run.task.metric_direction)
@@ -277,7 +281,7 @@ class Field:
         if len(first.hidden) >= len(second.hidden):
             return True
         change = self.holdout.compare(first, second, both)
-        return change is not None and change.wins >= SURE
+        return change is not None and change.wins >= models.SURE
 
     def measures(self) -> dict[str, models.Measure]:
         """Each solution of the shortlist on rows that the search never used, with an interval for the test."""

@@ -341,7 +341,7 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     columns = Column(style="dim", no_wrap=True), Column(overflow="fold")
     table = Table(*columns, show_header=False, box=None, padding=(0, 2, 0, 0))
     gain, level = verdict.gain
-    score = Text(text.score(story.score), style="bold").append(f" {verdict.metric}", style="not bold")
+    score = Text(verdict.figure, style="bold").append(f" {verdict.metric}", style="not bold")
     rows: list[tuple[str, Text | str]] = [("", verdict.detail)]
     rows.append(("score", score.append(f"; {gain}" if gain else "", style=f"not bold {COLOURS[level]}")))
     rows.append(("measured", verdict.sure if story.score is not None else ""))

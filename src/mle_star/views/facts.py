@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from mle_star.models import Comparison
 from mle_star.models.enums import PHASES
 from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
@@ -55,13 +56,25 @@ class ScoredAttempt(NamedTuple):
     path: int | None
     note: str
     parents: tuple[str, ...]
+    change: Comparison | None = None
 
     @classmethod
     def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> ScoredAttempt:
         """An attempt as the ledger has it, in the light of the leaks that are known."""
         event, (label, note, _) = node.scored, LABELS[node.kind]
         path, words = getattr(event, "path", None), getattr(event, note, "")
-        return cls(node.kind, node.step, label.format(event), event.score, accepted, event.at, path, words, parents)
+        return cls(
+            node.kind,
+            node.step,
+            label.format(event),
+            event.score,
+            accepted,
+            event.at,
+            path,
+            words,
+            parents,
+            event.change,
+        )
 
     @property
     def outcome(self) -> str:

@@ -90,7 +90,7 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
             chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})
-            known = f"{'estimated from' if chosen.get('estimated') else 'on'} {chosen['rows']} rows"
+            known = f"on {chosen['rows']} rows"
             of = plural(len(event.shortlist), "shortlisted solution")
             return "info", f"final selection: {event.chosen} of {of}, {text.score(chosen['score'])} {known}"
         case events.ModelsRetrieved():

@@ -135,10 +135,11 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "chosen": False,
             "final_score": None,
             "final_rows": None,
+            "expected": None,
         }
     if chosen := _final_step(story, list(found)):
-        rows = None if story.expected is None else story.expected.rows
-        found[chosen].update(chosen=True, final_score=story.score, final_rows=rows)
+        rows, words = (None, None) if story.expected is None else (story.expected.rows, story.expected.words)
+        found[chosen].update(chosen=True, final_score=story.score, final_rows=rows, expected=words)
     return _ranked(list(found.values()), story.direction)
 
 

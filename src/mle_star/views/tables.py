@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from mle_star.method.scores import BASELINE
-from mle_star.models import is_improvement
+from mle_star.models import MetricDirection, is_improvement
 from mle_star.models.enums import ORDER, phase_of
 from mle_star.models.texts import plural
 from mle_star.run.events import AgentFailed, PhaseFinished
@@ -45,12 +45,14 @@ class Incident(NamedTuple):
 
 
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
-    """Every attempt with its number; what it changed is measured against the best before it."""
+    """Every attempt with its number; what it changed is measured against what it was to beat, else the best before."""
     ran, counted = _seconds_by_attempt(story), [run for run in story.scripts.values() if run.counts]
     bases = {run.place: run.result.measure.basis for run in counted if run.result.measure is not None}
     rows: list[AttemptRow] = []
     for one, best in zip(story.attempts, [None, *story.best_so_far], strict=False):
         change = None if best is None or one.score is None else one.score - best
+        if one.change is not None and one.score is not None:
+            change = one.change.difference * (1 if story.direction is MetricDirection.maximize else -1)
         rows.append(AttemptRow(len(rows) + 1, one, change, ran[one.step], bases.get(one.step, "")))
     return rows
 

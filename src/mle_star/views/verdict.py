@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mle_star.models import MetricDirection, is_improvement
+from mle_star.data.metrics import find_metric
+from mle_star.models import SURE, MetricDirection, is_improvement
 from mle_star.models.enums import traits_of
-from mle_star.models.texts import plural
+from mle_star.models.texts import plural, within
 from mle_star.run.events import BudgetWarning
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
@@ -35,6 +36,15 @@ SPLITS = {
     "quantiles": "rows drawn at random, small and large values in their share",
 }
 """How the hidden rows were chosen, by the first word of the rule."""
+
+
+DUMMIES = {
+    "labels": "always guessing the commonest class",
+    "grades": "always guessing the commonest class",
+    "numbers": "always guessing the median",
+    "probabilities": "giving every row the same chances",
+}
+"""What the dummy does, by what a metric needs."""
 
 
 class Milestone(NamedTuple):
@@ -123,11 +133,22 @@ class Verdict:
             worse = "lower" if story.direction is MetricDirection.maximize else "larger"
             metric = text.one_line(story.metric, 40)
             return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
-        known = "Estimated from" if expected is not None and expected.estimated else "Measured on"
         best = story.bests[-1].result.measure if story.bests else None
         rows = (expected.rows if expected else None) or (best.rows if best else None) or holdout.search_rows
-        between = f": on new rows expect {' to '.join(map(text.score, self.interval))} (95 %)" if self.interval else ""
-        return f"{known} {plural(rows, 'row')} that no script saw the answers of{between}."
+        between = (
+            f": on new rows expect {expected.words.rpartition(', from')[0]} (95 %)"
+            if expected is not None and self.interval
+            else ""
+        )
+        return f"Measured on {plural(rows, 'row')} that no script saw the answers of{between}."
+
+    @property
+    def figure(self) -> str:
+        """The score as people read it: the interval first, with the digits that it carries."""
+        if self.story.expected is None or self.interval is None or self.score != self.story.expected.score:
+            return text.score(self.score)
+        guess, low, high = within(self.story.expected.score, *self.interval)
+        return f"{low} to {high}, best guess {guess}"
 
     @property
     def split(self) -> str:
@@ -177,12 +198,20 @@ class Verdict:
     def gain(self) -> tuple[str, Level]:
         """The score against that of the best single model, in words: a weak first candidate flatters every run."""
         single, now, direction = self.single_model, self.score, self.story.direction
+        if nothing := self._no_better_than_a_dummy:
+            return nothing, "bad"
         if single is None or now is None or self.state == "failed":
             return "", "none"  # a failed run has gained nothing
         name, base = single
         against = f"the best single model ({name}, {text.score(base)})"
         if self.is_single_model:
             return "a single model: nothing that was built on it was surely better", "flat"
+        known = self.story.result.single_model if self.story.result else None
+        if known is not None and (change := known.change) is not None:  # row by row, where both have answered
+            words = f"{change.words.partition(' on the same')[0]} than {against}"
+            if SURE > change.wins > 1 - SURE or not change.difference:
+                return f"{words}, which may be chance", "flat"
+            return words, "good" if change.difference > 0 else "bad"
         if now == base:
             return f"no better than {against}", "flat"
         better = is_improvement(now, base, direction)
@@ -192,6 +221,21 @@ class Verdict:
         if self.interval and self.interval[0] <= base <= self.interval[1]:
             return f"{words}, which may be chance", "flat"
         return words, "good" if better else "bad"
+
+    @property
+    def _no_better_than_a_dummy(self) -> str:
+        """Said where the result does not surely beat what needs no model."""
+        yardstick = self.story.result.baseline if self.story.result else None
+        if yardstick is None or self.story.expected is None:
+            return ""
+        dummy, change = yardstick.measure.score, yardstick.change
+        metric = find_metric(self.story.metric)
+        always = DUMMIES.get(metric.needs if metric else "", "a model that knows nothing")
+        if not is_improvement(self.story.expected.score, dummy, self.story.direction):
+            return f"no better than {always} ({text.score(dummy)})"
+        if change is not None and change.wins < SURE:
+            return f"not surely better than {always} ({text.score(dummy)})"
+        return ""
 
     @cached_property
     def stages(self) -> list[Milestone]:
