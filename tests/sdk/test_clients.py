@@ -211,11 +211,8 @@ def test_the_model_of_a_settings_file_answers_at_no_cost(tmp_path: Path, capsys:
     settings.write_text("model: offline\n", encoding="utf-8")
     assert main(["doctor", "--config", str(settings), "--call"]) == 0
     shown = capsys.readouterr().out
-    for topic in ("Claude Agent SDK", "its CLI", "script Python", "ML packages", "GPUs", "script sandbox", "disk"):
-        assert topic in shown
-    assert "not needed for the model offline" in shown
-    assert "offline answered in" in shown
-    assert "$0.0000" in shown
+    for words in ("ML packages", "GPUs", "script sandbox", "offline answered in", "$0.0000"):
+        assert words in shown
 
 
 def test_credentials_are_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
