@@ -87,23 +87,17 @@ def test_before_the_run_money_is_known_by_price_and_what_is_measured_replaces_it
 def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
     path = ev.PhaseFinished(step="phase2/path-0", phase="phase2", path=0, outcome="completed")
     rows = [ev.HoldOutPrepared(step="run", train_rows=rows) for rows in (0, 30_001, 30_000)]
-    happened: list[ev.AnyEvent] = [
-        *rows,
-        call(),
-        ran(100.0),
-        ran(20.0),
-        *[call(AgentType.debugger, 0.3)] * 3,
-        call(AgentType.coder),
-        path,
-    ]
-    over = [ev.PhaseFinished(step=one, phase=one, outcome="skipped") for one in ("phase2", "phase3", "finalization")]
+    happened: list[ev.AnyEvent] = [ev.Notice(message=""), *rows, call(), ran(100.0), ran(20.0)]
+    happened += [*[call(AgentType.debugger, 0.3)] * 3, call(AgentType.coder), path]
+    over = ("phase2", "phase3", "finalization")
+    happened += [ev.PhaseFinished(step=phase, phase=phase, outcome="skipped") for phase in over]
     lines = list[str]()
     for chosen in ({"preset": "quick"}, {"preset": "best"}, {"preset": "letter"}, {"more_steps": True}):
         for model in ("sonnet", "opus"):
             config = PipelineConfig(model=model, **chosen)
             lines.append(f"--- {model} {chosen}: {sorted(planned_steps(config).items())}")
             forecaster = Forecaster(task, config)
-            for event in [ev.Notice(message=""), *happened, *over]:
+            for event in happened:
                 forecaster.hear(event)
                 news = forecaster.news(spent_usd=0.5, elapsed=12)
                 lines.append("" if news is None else f"{event.kind}: {news.model_dump(exclude={'at', 'step', 'kind'})}")

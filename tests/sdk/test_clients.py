@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from mle_star.sdk.credentials import Upstream, agent_headers, client_environment
 from mle_star.sdk.definitions import ScriptShare, build_definitions, build_system_prompt, effective_tools
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.testing import ScriptedBrain
-from tests.conftest import Patch, write_texts
+from tests.conftest import Patch, as_kept, write_texts
 from tests.sdk.conftest import FACTS
 
 
@@ -210,11 +211,8 @@ def test_the_model_of_a_settings_file_answers_at_no_cost(tmp_path: Path, capsys:
     settings.write_text("model: offline\n", encoding="utf-8")
     assert main(["doctor", "--config", str(settings), "--call"]) == 0
     shown = capsys.readouterr().out
-    for topic in ("Claude Agent SDK", "its CLI", "script Python", "ML packages", "GPUs", "script sandbox", "disk"):
-        assert topic in shown
-    assert "not needed for the model offline" in shown
-    assert "offline answered in" in shown
-    assert "$0.0000" in shown
+    for words in ("ML packages", "GPUs", "script sandbox", "offline answered in", "$0.0000"):
+        assert words in shown
 
 
 def test_credentials_are_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,15 +229,12 @@ def test_credentials_are_never_shown(capsys: pytest.CaptureFixture[str], monkeyp
 def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
     venv.create(tmp_path / "empty")
     empty = tmp_path / "empty" / "bin" / "python"
-    findings = {finding.topic: finding for finding in diagnose(PipelineConfig(python=str(empty)))}
-    assert findings["credentials"].state == "problem"
-    assert "--model offline" in findings["credentials"].remedy
-    assert findings["ML packages"].state == "problem"
-    assert "missing: numpy, pandas, scikit-learn" in findings["ML packages"].text
-    assert " -m pip install numpy pandas scikit-learn, or" in findings["ML packages"].remedy
-    assert all(finding.remedy for finding in findings.values() if finding.state != "ok")
-    none = list(diagnose(PipelineConfig(python="/bin/false", model="offline")))  # a finding, not a crash
-    assert ("script Python", "problem") in [(finding.topic, finding.state) for finding in none]
+    lines = list[str]()
+    for python, model in ((str(empty), "sonnet"), ("/bin/false", "offline")):
+        findings = list(diagnose(PipelineConfig(python=python, model=model)))
+        assert all(finding.remedy for finding in findings if finding.state != "ok")
+        lines += [": ".join(finding) for finding in findings if finding.topic not in ("GPUs", "script sandbox")]
+    as_kept("sdk/doctor.txt", re.sub(r"(?<=[ (`])(/\w[^ ,]*|\d[\w.]*)", "…", "\n".join(lines)))
 
 
 async def test_a_server_that_knows_less_is_no_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
