@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mle_star import models
-from mle_star.execution.scoring import answers_of, blend_answers, holdout_of, incumbent, read_predictions, scored_here
+from mle_star.execution.scoring import (
+    answered_here,
+    answers_of,
+    blend_answers,
+    holdout_of,
+    incumbent,
+    read_predictions,
+    scored_here,
+)
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.explain import answer_charts
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
@@ -125,7 +133,7 @@ class _Selection:
         self.picked: Pick | None = None
         self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
-        self._predictions, scored = read_predictions(run, holdout), scored_here(run)
+        self._predictions, scored = read_predictions(run, holdout), answered_here(run)
         leaked = run.ledger.ever_leaked
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
         best = incumbent(holdout, [one for one in scored if not leaked(one.script)] or scored)
