@@ -14,8 +14,8 @@ from pathlib import Path
 from mle_star import execution, safety
 from mle_star.errors import BudgetExceeded
 from mle_star.execution.artifacts import STATE, fitted_digest, save_fitted
-from mle_star.execution.harness import answer_together, keep_members
-from mle_star.execution.scoring import disagreement, final_data_of, holdout_of, searched_submission
+from mle_star.execution.harness import answer_together, keep_members, not_fitted
+from mle_star.execution.scoring import disagreement, holdout_of, searched_submission, whole_data
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import has_code_fence
 from mle_star.method.scores import best_first
@@ -87,8 +87,8 @@ async def run_finalization(
         ending.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
-        if not _has_test(run):
-            submission = Submission(solution)
+        if not run.shared.has_test:
+            submission = await _fit(solution, members or {solution.content: 1.0})
         elif members is not None:
             submission = await submit_blend(solution, members)
         elif late := _too_late_for(solution):
@@ -122,7 +122,10 @@ async def result_of_the_search(
     """What is submitted when finalization was cut off or failed: the best that there is, with all that was said."""
     run, failed = current_run(), not isinstance(why, BudgetExceeded)
     reason = f"{type(why).__name__}: {why}" if failed else str(why)
-    submission = await use_kept_submission(solution, reason=reason, failed=failed)
+    if run.shared.has_test:
+        submission = await use_kept_submission(solution, reason=reason, failed=failed)
+    else:
+        submission = Submission(solution, warnings=[not_fitted(reason)])
     script, remarks = submission.script, run.shared.ending.remarks
     if script.leaking or run.ledger.leaks(digest_of(script.content)):
         remarks = [LEAKING_SOLUTION]
@@ -148,16 +151,10 @@ def _result(
         total_duration_seconds=0.0,
         total_cost_usd=None,
         lineage={"finalization": {"subsampling_removed": submission.subsampling_removed, **submission.facts}},
-        has_test=_has_test(current_run()),
+        has_test=current_run().shared.has_test,
         contamination=current_run().shared.ending.contamination,
         warnings=[*remarks, *submission.warnings],
     )
-
-
-def _has_test(run: RunContext) -> bool:
-    """Are there rows to predict?"""
-    holdout = holdout_of(run)
-    return run.shared.has_test if holdout is None else holdout.scorer.data.test_rows > 0
 
 
 def _too_late_for(solution: SolutionScript) -> str:
@@ -250,7 +247,7 @@ async def _run_and_verify(
             return await use_kept_submission(validated, reason=reason, failed=True)
         script = await repair(script, NO_SUBMISSION)
     run = current_run()
-    digest = await asyncio.to_thread(fitted_digest, script.content, final_data_of(run))
+    digest = await asyncio.to_thread(fitted_digest, script.content, whole_data(run))
     await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, digest)
     return await _submit_file(script, validated, subsampling_removed=draft.full.content != validated.content)
 
@@ -280,6 +277,17 @@ async def _submit_file(script: SolutionScript, validated: SolutionScript, *, sub
     submission = Submission(final, path, warnings, subsampling_removed, facts)
     run.shared.ending.submission = submission
     return submission
+
+
+async def _fit(solution: SolutionScript, scripts: dict[str, float]) -> Submission:
+    """Without rows to predict, the scripts of a solution learn from all rows: what they fit is for new rows to come."""
+    run = current_run()
+    if run.config.letter:
+        return Submission(solution)
+    try:
+        return Submission(solution, warnings=await answer_together(run, solution.content, scripts))
+    except BudgetExceeded as stop:
+        return Submission(solution, warnings=[not_fitted(str(stop))])
 
 
 async def submit_blend(solution: SolutionScript, members: dict[str, float]) -> Submission:

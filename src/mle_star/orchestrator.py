@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
-from mle_star.execution.executors import find_opener, opened_executor, surroundings_of
+from mle_star.execution.executors import announced, find_opener, opened_executor, surroundings_of
 from mle_star.execution.scoring import surroundings_digest
 from mle_star.finalization import result_of_the_search, run_finalization
 from mle_star.models import (
@@ -43,6 +43,7 @@ from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
+from mle_star.search.more_views import answer_more_views
 from mle_star.search.probes import examine_columns, probe
 from mle_star.search.shortlist import Found, Pick, known_measure, pick, yardsticks
 from mle_star.search.stages import Outcome, Paths, Stage, Stages
@@ -110,7 +111,9 @@ async def run_pipeline(
             _tell_forecasts(journal, budget, control, Forecaster(task, config))
             with control.watching(signals=signals), _closing_line(journal, budget, control):
                 holdout = await asyncio.to_thread(setup.prepare_holdout, task, config, folder.root, journal)
-                example = None if holdout else await asyncio.to_thread(setup.example_data, task, folder.root, None)
+                example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
+                views = 1 if holdout is None else len(holdout.views)
+                has_test = example is None if holdout is None else holdout.scorer.data.test_rows > 0
                 seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
                 whole, scored = task.data_dir, holdout is not None
                 served = setup.connected(seen, config, journal, budget, hardware, base_url, can_use_tool, whole, scored)
@@ -124,13 +127,18 @@ async def run_pipeline(
                         journal=journal,
                         run_dir=folder.root,
                         work_dir=setup.work_dir(folder.root, seen, "main"),
-                        shared=RunShared(holdout=holdout, has_test=example is None),
+                        shared=RunShared(
+                            holdout=holdout,
+                            has_test=has_test,
+                            example=example,
+                            whole=whole,
+                            views=views,
+                            views_at_once=not announced(used).is_here,
+                        ),
                     )
                     with enter_run(context):
                         result = await _Pipeline(context, state, control).run()
                 result = result.model_copy(update={"task": task})
-                if holdout is not None and not result.has_test:
-                    example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
                 result = final_result.with_costs(result, budget.spent)
                 return final_result.write_result(folder, journal, result, example or Path(task.data_dir))
 
@@ -216,6 +224,7 @@ class _Pipeline:
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
         found = Found(phase1, phase2, phase3)
         stage = self.stages.begin("finalization")  # what selects the solution is part of it
+        await answer_more_views()
         picked = await pick(found)
         solution = self._choose(found) if picked is None else picked.chosen.solution
         self.stages.warnings += await probe(solution)
@@ -313,8 +322,10 @@ class _Pipeline:
     def _complete(self, result: FinalResult, chosen: SolutionScript, picked: Pick | None) -> FinalResult:
         """Add what only the orchestrator knows."""
         elapsed, stop, completed = self.budget.elapsed(), self._stop(), self.stages.ended_as("completed")
-        is_usual = self.config.more_steps and {"phase2", "finalization"} <= {*completed}
-        if used_time := is_usual and stop is not None and stop.reason == "time":
+        is_usual = self.config.fills_time and {"phase2", "finalization"} <= {*completed}
+        used_time = False
+        if is_usual and stop is not None and stop.reason == "time":
+            used_time = self.config.more_steps or elapsed >= final_result.USED * self.budget.time_limit
             stop = None
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:

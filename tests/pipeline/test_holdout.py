@@ -10,6 +10,7 @@ import pytest
 from mle_star.errors import ConfigError
 from mle_star.holdout.holdout import HoldOut
 from mle_star.models import AgentType, ExecutionRawResult, FinalResult, Measure, TaskDescription
+from mle_star.results import load_model
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.sdk.definitions import build_system_prompt
@@ -85,7 +86,7 @@ async def scored(
     return await quick(config, agents=agents or liars(), executor=executor or answering(), **options)
 
 
-CHANGES = ("more_steps", "scoring", "score_views", "briefing", "subsample_limit")
+CHANGES = ("model", "letter", "more_steps", "scoring", "score_views", "briefing", "subsample_limit")
 ONE: dict[str, Any] = {"M": 1, "L": 1}
 
 
@@ -187,6 +188,50 @@ async def test_where_time_is_short_a_script_that_is_behind_on_the_first_view_run
     views = {len(one.answers): one.measure for one in finished}
     assert noise_of(result) == 0.05 and len(views) == 2 and {*views} == {1, 5}
     assert views[1] is not None and views[1].estimated and views[5] is not None and not views[5].estimated
+
+
+def spends(seconds: float, phase: str, *, once: bool = False) -> Callable[[ScriptRequest], Awaitable[None]]:
+    """So much time passes with each script of a phase, or has passed once one ran there."""
+
+    async def pass_time(request: ScriptRequest) -> None:
+        budget = current_run().budget
+        if current_run().phase == phase:
+            budget._started -= max(seconds - budget.elapsed(), 0.0) if once else seconds
+
+    return pass_time
+
+
+async def test_time_that_is_left_goes_to_views_of_the_best_then_of_its_rivals(quick: QuickRun) -> None:
+    """Of an hour, a script of 100 s has time for one view in the search; the third candidate is no rival."""
+    for seconds, answered in {100.0: (5, 5, 1), 300.0: (5, 1, 1), 700.0: (4,)}.items():
+        executor, name = answering(seconds=seconds, before=spends(seconds, "views")), f"{seconds:g}"
+        options: dict[str, Any] = {"agents": erring(0.05, 0.1, 0.45), "M": len(answered), "L": 1, "name": name}
+        result = await scored(quick, executor, **options)
+        most = dict.fromkeys(("0.050", "0.100", "0.450"), 0)
+        for event in quick.events(ev.ScriptFinished, name):
+            noise = "".join(re.findall(r"noise = ([\d.]+)", event.script))
+            if noise in most and event.purpose in ("solution", "views"):
+                most[noise] = max(most[noise], len(event.result.answers))
+        assert tuple(most.values())[: len(answered)] == answered, name
+        assert result.expected is not None and result.expected.rows == 27 * answered[0] and noise_of(result) == 0.05
+        if seconds == 100.0:
+            ran = len(executor.ran)
+            again = await scored(quick, executor, resume=True, **options)
+            assert story(again) == story(result) and len(executor.ran) == ran, "nothing runs again"
+    await scored(quick, answering(seconds=100.0), name="letter", letter=True)
+    assert not any(event.step.startswith("views") for event in quick.events(ev.ScriptFinished, "letter"))
+
+
+async def test_a_run_whose_ideas_end_says_how_much_of_its_time_it_could_use(quick: QuickRun) -> None:
+    words = {0.0: "nothing left to do after .* s of 1 h", 3300.0: "used its time"}
+    words |= {2800.0: "nothing left to do after 46 min .* of 1 h"}
+    for seconds, message in words.items():
+        name, executor = f"{seconds:g}", answering(before=spends(seconds, "phase2", once=True))
+        result = await scored(quick, executor, name=name, model="offline", T=2, **ONE)
+        end = quick.events(ev.RunFinished, name)[-1]
+        assert re.fullmatch(message, end.message), end.message
+        assert (result.stopped_by, result.used_time) == (None, seconds == 3300.0)
+        assert not any("stopped by" in warning for warning in result.warnings)
 
 
 async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task: TaskDescription) -> None:
@@ -393,8 +438,21 @@ async def test_the_sample_holds_no_label_that_is_scored(quick: QuickRun, task: T
 async def test_one_table_alone_ends_with_an_expected_score_and_no_submission(quick: QuickRun, data_dir: Path) -> None:
     for name in ("test.csv", "sample_submission.csv"):
         (data_dir / name).unlink()
-    result = await scored(quick)
+    met: list[tuple[int, bool]] = []  # labelled rows, and is what was fitted there?
+
+    def fit(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        kept = Path(request.working_dir, "model", "weights")
+        met.append((Path(request.working_dir, "input", "train.csv").read_text().count("\n") - 1, kept.exists()))
+        if kept.parent.is_dir():
+            kept.write_text("1 2 3")
+        return done
+
+    executor = answering(after=fit)
+    result = await scored(quick, executor, briefing=("model",))
     assert (result.submission_path, result.has_test) == ("", False) and "finalization" in result.phases_completed
+    assert met[-1] == (400, False) and not any(rows == 400 for rows, _ in met[:-1]) and not result.warnings
+    assert len(load_model(quick.dir, executor=executor).predict(data_dir / "train.csv")) == 400
+    assert met[-1] == (400, True), "the first prediction finds the model that the run has fitted on all rows"
     view = (quick.dir / "input").resolve()  # rows held back stand in for the test
     assert view.parent == quick.dir / "views" and (view / "test.csv").is_file()
     assert result.expected is not None and result.expected.measured == "harness" and noise_of(result) == 0.05

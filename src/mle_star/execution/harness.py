@@ -29,7 +29,7 @@ from mle_star.execution.environment import script_environment
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import HEADER, build_evaluation_result, debug_text, exception_line, rejected
 from mle_star.execution.recorded import execute_in_run
-from mle_star.execution.scoring import final_data_of, holdout_of, read_predictions, sample_for
+from mle_star.execution.scoring import holdout_of, read_predictions, sample_for, whole_data
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, blended
@@ -250,12 +250,12 @@ async def answer_together(run: RunContext, blend: str, members: dict[str, float]
     """Run the members, the largest weight first, write the submission, and say why members did not answer again.
 
     One that fails, or for which it is too late, answers with what it said in the search. What they have fitted is
-    kept for the `blend`, the script that does the same again: of all members, or of none.
+    kept for the `blend`, the script that does the same again: of all members, or of none. Without rows to predict,
+    that is all they run for.
     """
-    holdout = holdout_of(run)
-    assert holdout is not None
-    predictions = await asyncio.to_thread(read_predictions, run, holdout, members)
-    digest = await asyncio.to_thread(fitted_digest, blend, final_data_of(run))
+    holdout = holdout_of(run) if run.shared.has_test else None
+    predictions = {} if holdout is None else await asyncio.to_thread(read_predictions, run, holdout, members)
+    digest = await asyncio.to_thread(fitted_digest, blend, whole_data(run))
     answers, fitted, warnings = dict[str, Answers](), 0, list[str]()
     for number, script in sorted(enumerate(members, 1), key=lambda one: -members[one[1]]):
         run.shared.last_scripts = len(members) - len(answers)
@@ -265,11 +265,13 @@ async def answer_together(run: RunContext, blend: str, members: dict[str, float]
             whole = digest if fitted == len(members) - 1 else ""
             fitted += await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, whole, beside=fitted > 0)
         except (OSError, Ungradable) as error:
-            warnings.append(f"member {number} of the blend answers as in the search: {error}")
-            answers[script] = Answers({}, predictions[script].real)
-    # else a link that the last member left there would be written to
-    await asyncio.to_thread(workspace.clean_output_directory, str(run.work_dir))
-    write_answers(holdout.scorer.data, blended(answers, members), run.work_dir / SUBMISSION)
+            as_before = f"member {number} of the blend answers as in the search: {error}"
+            warnings.append(not_fitted(str(error)) if holdout is None else as_before)
+            answers[script] = Answers({}, predictions[script].real if predictions else ())
+    if holdout is not None:
+        # else a link that the last member left there would be written to
+        await asyncio.to_thread(workspace.clean_output_directory, str(run.work_dir))
+        write_answers(holdout.scorer.data, blended(answers, members), run.work_dir / SUBMISSION)
     if 0 < fitted < len(members):
         await asyncio.to_thread(forget_fitted, run.run_dir)
     return warnings
@@ -283,7 +285,12 @@ def keep_members(run: RunContext, members: Iterable[str]) -> None:
         (folder / f"member_{number}.py").write_text(script, encoding="utf-8", newline="")
 
 
-async def _answers_anew(run: RunContext, holdout: HoldOut, script: str) -> Answers:
+def not_fitted(why: str) -> str:
+    """What is said where no model is kept."""
+    return f"nothing is fitted on all rows, so the first `predict` takes longer: {why}"
+
+
+async def _answers_anew(run: RunContext, holdout: HoldOut | None, script: str) -> Answers:
     """What a script says after learning from all rows; `Ungradable` says why it says nothing."""
     if late := too_late_for(run, script):
         raise Ungradable(late)
@@ -293,6 +300,8 @@ async def _answers_anew(run: RunContext, holdout: HoldOut, script: str) -> Answe
         raise Ungradable(exception_line(result.error_traceback or "it failed"))
     if not verify_submission(str(run.work_dir)):
         raise Ungradable("it wrote no submission")
+    if holdout is None:
+        return Answers({}, ())
     return read_answers(holdout.scorer.data, run.work_dir / SUBMISSION, holdout.scorer.data.real_view())
 
 

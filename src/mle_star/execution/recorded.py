@@ -51,6 +51,7 @@ class _Job:
     timeout_seconds: float | None
     gpus: Sequence[int | str] | None
     data: DataFolder | None  # of a probe, or the sample; None: as its purpose wants
+    views: range = range(0)  # those on which a solution that was scored on others runs, too
     part: str = ""  # what its log is named by, where several run at once
     has_slot: bool = False  # else each of its runs waits for one
 
@@ -67,16 +68,19 @@ async def execute_in_run(
     timeout_seconds: float | None = None,
     gpu_indices: Sequence[int] | None = None,
     data: DataFolder | None = None,
+    views: range = range(0),
 ) -> EvaluationResult:
     """Run a script as a step of the current run. What a fresh run, a replay and a cache hit return is the same.
 
-    `data` is what a probe, or a script on the sample, sees as its input.
+    `data` is what a probe, or a script on the sample, sees as its input; `views` are those that a scored solution
+    lacks.
     """
     run = current_run()
     step = run.next_step("script" if purpose == "solution" else f"{purpose}-script")
-    where = () if data is None else (data.root.name,)
+    where = [] if data is None else [data.root.name]
+    where += [f"view-{number}" for number in views]
     digest = digest_of(purpose, script.content, await scoring.surroundings_digest(run), *where)
-    job = _Job(run, script, purpose, step, digest, timeout_seconds, gpu_indices, data)
+    job = _Job(run, script, purpose, step, digest, timeout_seconds, gpu_indices, data, views)
     event = await _recorded(run, step, digest)
     if event is not None:
         run.journal.tell(event)
@@ -119,13 +123,13 @@ async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | N
 async def _run_and_record(job: _Job) -> ScriptFinished:
     run = job.run
     async with run.shared.scripts.locks[str(run.work_dir)]:
-        if announced(run.executor).is_here:
+        if announced(run.executor).is_here and not job.views:
             async with script_slot(run) as gpus:  # for all its views: what has begun is scored before what waits
                 result = await _examine(replace(job, gpus=gpus if job.gpus is None else job.gpus, has_slot=True))
         else:
             result = await _examine(job)
     async with run.shared.scripts.locks["grades"]:  # which script was scored first decides on what rows all are
-        result = await _scored(run, result)
+        result = result if job.views else await _scored(run, result)
         texts = {"stdout": shorten(result.stdout, KEPT_TEXT), "stderr": shorten(result.stderr, KEPT_TEXT)}
         event = ScriptFinished(
             step=job.step,
@@ -145,6 +149,13 @@ async def _run_and_record(job: _Job) -> ScriptFinished:
 async def _examine(job: _Job) -> EvaluationResult:
     """Run a script: a solution on every view of the holdout that there is time for, anything else once."""
     run, holdout = job.run, scoring.holdout_of(job.run)
+    if job.views and holdout is not None:
+        script = digest_of(job.script.content)
+        known = next(one.result for one in scoring.answered_here(run) if one.script == script)
+        answered = known.model_copy(
+            update={"answers": known.answers[: job.views.start], "score": None, "measure": None}
+        )
+        return await _on_more_views(job, holdout, job.views, answered)
     if job.purpose == "solution" and not fits(run):
         raise run.budget.out_of_time()
     if job.data is not None or job.purpose == "ablation":
@@ -168,21 +179,22 @@ async def _examine(job: _Job) -> EvaluationResult:
 async def _on_more_views(job: _Job, holdout: HoldOut, numbers: range, result: EvaluationResult) -> EvaluationResult:
     """Run a script on further views: its result on the first one with all answers, or the first that is an error.
 
-    Where scripts run elsewhere, side by side, each in a folder of its own; what comes after a failure is stopped.
+    Where scripts run elsewhere, or the search is over, side by side, each in a folder of its own; what comes after a
+    failure is stopped.
     """
     if result.is_error:
         return result
-    elsewhere = not announced(job.run.executor).is_here
+    side_by_side = bool(job.views) or not announced(job.run.executor).is_here
 
     async def beside(number: int) -> EvaluationResult:
         with own_folder(job.run.work_dir, f"view-{number}") as folder:
             own = replace(job, run=replace(job.run, work_dir=folder), part=f".view-{number}")
             return await _on_view(own, holdout, number)
 
-    begun = [asyncio.create_task(beside(number)) for number in numbers] if elsewhere else []
+    begun = [asyncio.create_task(beside(number)) for number in numbers] if side_by_side else []
     try:
         for place, number in enumerate(numbers):
-            more = await (begun[place] if elsewhere else _on_view(job, holdout, number))
+            more = await (begun[place] if side_by_side else _on_view(job, holdout, number))
             if more.is_error:
                 return more
             result = result.model_copy(update={"answers": [*result.answers, *more.answers]})
@@ -285,17 +297,14 @@ async def _request(
 ) -> ScriptRequest:
     run, holdout = job.run, scoring.holdout_of(job.run)
     views = 1 if holdout is None or job.purpose != "solution" else len(holdout.views)
+    wanted = run.ledger.took(job.script.content) if job.views else suggested_seconds(run, limit, views)
     log = run.run_dir / "logs" / f"{job.name}{job.part}.log"  # afresh, where a step is done again
     log.parent.mkdir(parents=True, exist_ok=True)
     return ScriptRequest(
         script_path=script_path,
         working_dir=str(run.work_dir),
         timeout_seconds=limit,
-        env={
-            **script_environment(run.config, gpus),
-            "MLE_STAR_SECONDS": f"{limit:.0f}",
-            SHARE: f"{suggested_seconds(run, limit, views):.1f}",
-        },
+        env={**script_environment(run.config, gpus), "MLE_STAR_SECONDS": f"{limit:.0f}", SHARE: f"{wanted:.1f}"},
         input_dir=str(data.root) if data.root.is_dir() and data.is_whole else None,
         readable=tuple(await asyncio.to_thread(data.outside_targets)) if run.config.allow_outside_links else (),
         hidden=hidden_from(run.run_dir, run.task.data_dir, data),

@@ -48,8 +48,14 @@ def data_of(run: RunContext) -> DataFolder:
 
 def final_data_of(run: RunContext) -> DataFolder:
     """The data of its final scripts: where rows are hidden in the search, these see all of them."""
+    return whole_data(run) if run.shared.example is None else DataFolder(run.shared.example, ours=run.run_dir)
+
+
+def whole_data(run: RunContext) -> DataFolder:
+    """The data of the user, by which what is fitted is known again."""
     holdout = holdout_of(run)
-    return data_of(run) if holdout is None else DataFolder(holdout.scorer.data.folder, ours=run.run_dir)
+    folder = run.shared.whole or run.task.data_dir if holdout is None else holdout.scorer.data.folder
+    return DataFolder(folder, ours=run.run_dir)
 
 
 async def surroundings_digest(run: RunContext) -> str:
@@ -57,7 +63,7 @@ async def surroundings_digest(run: RunContext) -> str:
     scripts, holdout = run.shared.scripts, holdout_of(run)
     async with scripts.locks["surroundings"]:
         if not scripts.surroundings:
-            data = await asyncio.to_thread(final_data_of(run).digest)
+            data = await asyncio.to_thread((data_of if holdout is None else whole_data)(run).digest)
             python = run.journal.interpreter
             if python is None:
                 python = await asyncio.to_thread(inspect_interpreter, run.config.python)
@@ -135,6 +141,11 @@ def scored_here(run: RunContext) -> list[ScriptRun]:
     return run.ledger.scored(run.shared.scripts.surroundings)
 
 
+def answered_here(run: RunContext) -> list[ScriptRun]:
+    """The same, with what they answered on further views once the search was over."""
+    return run.ledger.answered(run.shared.scripts.surroundings)
+
+
 def answers_of(holdout: HoldOut, run_dir: Path, event: ScriptRun) -> Answers | None:
     """What a script said on all of its views; None where that is gone."""
     try:
@@ -150,7 +161,7 @@ def _read(holdout: HoldOut, run_dir: Path, paths: Iterable[str]) -> Answers:
 def read_predictions(run: RunContext, holdout: HoldOut, only: Collection[str] | None = None) -> dict[str, Answers]:
     """The answers by the script that gave them, as far as they can be scored; of all scripts, or of a few only."""
     predictions: dict[str, Answers] = {}
-    for one in scored_here(run):
+    for one in answered_here(run):
         script = run.ledger.text(one.script)
         wanted = script not in predictions and (only is None or script in only)
         if wanted and (answers := answers_of(holdout, run.run_dir, one)) is not None:

@@ -101,6 +101,7 @@ def _refuse_bool(value: Any) -> Any:
 
 
 _NO_BOOL = BeforeValidator(_refuse_bool)
+TIME_LIMIT = 86_400
 Count = Annotated[int, Field(ge=1), _NO_BOOL]
 CountOrNone = Annotated[int | None, Field(ge=1), _NO_BOOL]
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False), _NO_BOOL]
@@ -131,7 +132,7 @@ class PipelineConfig(Frozen):
     """L: refinement paths, side by side"""
     ensemble_rounds: Count = 5
     """R: ensemble plans to try"""
-    time_limit_seconds: Count = 86400
+    time_limit_seconds: Count = TIME_LIMIT
     """wall-clock limit of the whole run"""
     subsample_limit: Count = 30000
     """training rows used while refining"""
@@ -258,6 +259,16 @@ class PipelineConfig(Frozen):
                 "`split`, `time_column` and `group` say which rows are hidden, and `self_reported` hides none"
             )
         return self
+
+    @property
+    def fills_time(self) -> bool:
+        """Is the end of its time the end of a search, whatever its T? So it is where nobody asked for T steps."""
+        return not self.letter and (self.more_steps or self.traits.is_embedded)
+
+    @property
+    def has_own_limit(self) -> bool:
+        """Is the time limit another than the usual one?"""
+        return self.time_limit_seconds != TIME_LIMIT
 
     @property
     def traits(self) -> Traits:

@@ -120,7 +120,7 @@ class Budget:
         self.time_limit = float(config.time_limit_seconds)
         self.finish_requested = False
         self.share_end, self.share_seconds = math.inf, math.inf
-        self.rerun_seconds = 0.0
+        self.rerun_seconds, self.views_seconds = 0.0, 0.0
         self.ensemble_limit, self.final_limit = math.inf, math.inf
         self.phase: PhaseName | None = None
         self.shares = config.phase_time_budget or PhaseTimeBudget()
@@ -139,7 +139,7 @@ class Budget:
             "phase1": config.num_retrieved_models,
             "phase2": min(config.max_concurrent_paths or config.num_parallel_solutions, config.num_parallel_solutions),
         }
-        self._warned = {"time"} if config.more_steps else set[str]()  # time that is there to be used
+        self._warned = {"time"} if config.fills_time else set[str]()  # time that is there to be used
         self._when_spent: list[Callable[[], None]] = []
 
     # --- time ---
@@ -199,7 +199,7 @@ class Budget:
         """Seconds until finalization's share of the whole time begins: when none are left, nothing else may begin."""
         rerun = min(self.rerun_seconds, MOST_RERUN * self.time_limit)  # which may take more than that share
         share = min(self.shares.finalization * self.time_limit, self.final_limit)
-        return self.time_limit - max(share, rerun) - self.elapsed()
+        return self.time_limit - max(share, rerun) - self.views_seconds - self.elapsed()
 
     def out_of_time(self) -> BudgetExceeded:
         """What to raise when the deadline has passed."""

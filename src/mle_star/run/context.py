@@ -124,10 +124,17 @@ class RunShared:
     """How many scripts of finalization still share the time that is left."""
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
+    views: int = 1
+    """How many views of the rows a solution can run on."""
+    views_at_once: bool = False
+    """Does it run on them side by side?"""
     holdout: object | None = None
     """How scripts are scored by hidden rows (`execution.scoring.holdout_of`); None: by what they print."""
     has_test: bool = True
-    """Without a hold-out: does the task ask for answers? Else the rows to predict are only an example."""
+    """Does the task ask for answers? Else the rows to predict are only an `example`, in a folder with all the data."""
+    example: Path | None = None
+    whole: str = ""
+    """The user's data, if no row is hidden."""
     ending: Ending = field(default_factory=Ending)
     ledger: Ledger = field(default_factory=Ledger)
     reached: Ledger = field(default_factory=Ledger)
@@ -201,6 +208,20 @@ class RunContext:
             labels = [f"path-{index}" for index in range(self.config.num_parallel_solutions)]
         measured = [seconds for label in labels if (seconds := self.ledger.seconds(label, place)) is not None]
         return sum(measured) if measured else None
+
+    @property
+    def solution_views(self) -> int:
+        """On how many views a solution runs before it may be the best: as many as the first one that was scored."""
+        scored = self.ledger.scored()
+        return len(scored[0].result.answers) if scored else 1
+
+    @property
+    def views_in_turn(self) -> int:
+        """How many times as long as one run that takes: elsewhere, scripts run on all of them at once.
+
+        With `more_steps` only what is ahead on the first view runs on the others, which is seldom.
+        """
+        return 1 if self.shared.views_at_once or self.config.more_steps else self.solution_views
 
     @property
     def seconds_left(self) -> float:

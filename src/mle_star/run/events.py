@@ -28,7 +28,7 @@ from mle_star.models.enums import PhaseName
 
 SCHEMA_VERSION = 5
 
-ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample"]
+ScriptPurpose = Literal["solution", "ablation", "submission", "probe", "sample", "views"]
 RunState = Literal["completed", "interrupted", "failed"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, cast
 
@@ -294,6 +294,20 @@ class Ledger:
         here = self._surroundings if surroundings is None else surroundings
         return [
             run for run in self.ran() if run.surroundings == here and run.result.answers and not run.result.is_error
+        ]
+
+    def answered(self, surroundings: str | None = None) -> list[ScriptRun]:
+        """The same, each with all that its script answered: more than its score rests on, if it ran on further views.
+
+        What the first one answered in the search decides on what rows all are compared there, so that stays.
+        """
+        found, most = self.scored(surroundings), dict[tuple[str, str], list[str]]()
+        for run in (*found, *(run for run in self.ran(studies=True) if run.purpose == "views")):
+            key, answers = (run.script, run.surroundings), run.result.answers
+            most[key] = max(most.get(key, []), [] if run.result.is_error else answers, key=len)
+        return [
+            replace(run, result=run.result.model_copy(update={"answers": most[run.script, run.surroundings]}))
+            for run in found
         ]
 
     def bests(self, place: str = "") -> list[ScriptRun]:

@@ -174,7 +174,9 @@ def _limits(call: _Call) -> Slots:
     lines = [f"- {what} is stopped after {words_of(limit)}."]
     if takes is not None:
         whose = "The solutions above together take" if run.phase == "phase3" else "The current solution takes"
-        lines.append(f"- {whose} {words_of(takes)}.")
+        times = run.views_in_turn
+        views = f" on each of {times} views of the rows, one after another: {words_of(times * takes)} for a score"
+        lines.append(f"- {whose} {words_of(takes)}{views * (times > 1 and not study)}.")
     if takes is not None and study:
         room = int(limit / max(1.3 * takes, 0.1)) - 1
         count = max(1, min(ABLATION_RUNS - 1, room))

@@ -57,8 +57,13 @@ LAST_RUNS, LAST_CALLS, LEAST_CALLS = 3.0, 6.0, 4.0
 """... and finalization no more than so many runs of a solution that became slower, and calls; no less than one run."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
+LAST_TIMES = 2.0
+"""... and where rows are few, so many times what the slowest took: more time than that makes nothing better ..."""
 LAST_SHARE = 0.8
 """... and of its limit it is told so much."""
+VIEWS_SHARE = 0.1
+"""Views that no script has run on have up to this share of the time, for the best one in the end; not with
+`more_steps`, where the search has whatever the submission does not need."""
 SHARE = "MLE_STAR_SHARE"
 """The variable that tells it."""
 
@@ -97,9 +102,13 @@ def plan_seconds(
     return total
 
 
-def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0) -> float:
-    """What so many calls and runs of the current solution take one after another, as measured so far."""
-    return calls * run.ledger.call_seconds + scripts * (run.solution_seconds or 0.0)
+def seconds_for(run: RunContext, *, calls: float = 0.0, scripts: float = 0.0, studies: float = 0.0) -> float:
+    """What so many calls and scripts like the current solution take one after another, as measured so far.
+
+    A script is scored on as many views as the solution; what runs in `studies` runs on one.
+    """
+    once = run.solution_seconds or 0.0
+    return calls * run.ledger.call_seconds + scripts * once * run.views_in_turn + studies * once
 
 
 # --- how long a script may take, and what it is told -------------------------------------------------------
@@ -172,14 +181,15 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
 # --- what still fits ---------------------------------------------------------------------------------------
 
 
-def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0) -> bool:
+def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0, studies: float = 0.0) -> bool:
     """Can the script that so many calls make still be scored in the time of its phase? To the letter it may try."""
-    return run.config.letter or seconds_for(run, calls=calls, scripts=scripts) <= run.seconds_left
+    needed = seconds_for(run, calls=calls, scripts=scripts, studies=studies)
+    return run.config.letter or needed <= run.seconds_left
 
 
 def calls_take_long(run: RunContext) -> bool:
     """Does waiting for calls cost so much that the next plan is better made before the last score is known?"""
-    return LONG_CALLS * run.ledger.call_seconds >= (run.solution_seconds or 0.0) and fits(run, calls=3, scripts=2)
+    return LONG_CALLS * run.ledger.call_seconds >= seconds_for(run, scripts=1) and fits(run, calls=3, scripts=2)
 
 
 def stops_before(run: RunContext, *, calls: float) -> bool:
@@ -214,9 +224,9 @@ def study_fits(run: RunContext) -> bool:
         return False
     others = run.reached.ran("/".join((*run.parts[:-1], "")), studies=True)
     spent = sum(one.seconds for one in others) + seconds_for(run, calls=STUDY_CALLS * len(others))
-    study = seconds_for(run, calls=STUDY_CALLS, scripts=STUDY_RUNS)
+    study = seconds_for(run, calls=STUDY_CALLS, studies=STUDY_RUNS)
     share = STUDY_SHARE * run.budget.shares.phase2 * run.budget.time_limit
-    return run.config.letter or (spent + study <= share and fits(run, calls=5, scripts=STUDY_RUNS + 1))
+    return run.config.letter or (spent + study <= share and fits(run, calls=5, studies=STUDY_RUNS))
 
 
 def too_late_for(run: RunContext, script: str) -> str:
@@ -255,4 +265,8 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     budget.rerun_seconds = slowest + LEAST_CALLS * run.ledger.call_seconds if run.config.more_steps else 0.0
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
+        last = min(last, LAST_TIMES * slowest) if run.shared.views > 1 else last
         budget.rerun_seconds = max(KEPT * slowest, last, budget.rerun_seconds)
+        missing = run.shared.views - run.solution_views
+        searching = phase != "finalization" and not (run.config.letter or run.config.more_steps)
+        budget.views_seconds = min(VIEWS_SHARE * budget.time_limit, missing * RERUN * slowest) if searching else 0.0

@@ -21,6 +21,7 @@ from mle_star.holdout.views import Data
 from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Measure, MetricDirection, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
+from mle_star.models.texts import duration
 from mle_star.run import events
 from mle_star.run.budget import Spent
 from mle_star.run.context import RunContext
@@ -33,6 +34,8 @@ logger = logging.getLogger("mle_star.orchestrator")
 
 SUBMITTED = "final/submission.csv"
 """The step under which what was submitted is scored again."""
+USED = 0.9
+"""A run that was at work for so much of its time has used it."""
 
 
 def best_path(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
@@ -89,10 +92,21 @@ def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data:
             cost_usd=result.total_cost_usd or 0.0,
             seconds=result.total_duration_seconds,
             result=result,
-            message=stop.words if stop else "used its time" * result.used_time,
+            message=stop.words if stop else how_time_went(result),
         )
     )
     return result
+
+
+def how_time_went(result: FinalResult) -> str:
+    """How much of the time that was given a run that nothing stopped could use; nothing where none was given."""
+    config, took = result.config, result.total_duration_seconds
+    if result.used_time:
+        return "used its time"
+    if config.letter or not config.has_own_limit or "finalization" not in result.phases_completed:
+        return ""
+    limit = config.time_limit_seconds
+    return "" if took >= USED * limit else f"nothing left to do after {duration(took)} of {duration(limit)}"
 
 
 def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:

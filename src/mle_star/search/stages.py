@@ -82,10 +82,10 @@ class Stages:
         return [phase.name for phase in PHASES if self.outcomes.get(phase.name) == outcome]
 
     def end_by(self, why: Exception | None) -> tuple[Outcome, str]:
-        """How a stage has ended, and why. With `more_steps` the search goes on until its time is over."""
+        """How a stage has ended, and why. A search that fills its time is complete when that is over."""
         if not isinstance(why, BudgetExceeded):
             return ("completed", "") if why is None else ("failed", f"{type(why).__name__}: {why}")
-        goes_on = self.context.config.more_steps and self.budget.phase in ("phase2", "phase3")
+        goes_on = self.context.config.fills_time and self.budget.phase in ("phase2", "phase3")
         return "completed" if goes_on and why.limit == "time" else "cancelled", str(why)
 
     def open(self, phase: PhaseName) -> float:

@@ -54,7 +54,7 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
             spent = f"{text.duration(event.spent_seconds)} and {text.money(event.spent_cost_usd)}"
             return "info", f"continues; {spent} were spent before, and what is recorded is not done again"
         case events.RunFinished() if event.state == "completed":
-            early = "" if event.result is not None and event.result.used_time else "ended early, "
+            early = "ended early, " if event.result is None or event.result.stopped_by else ""
             return "good", f"{early + event.message if event.message else 'completed'}, score {text.score(event.score)}"
         case events.RunFinished():
             return "error", f"{event.state}: {event.message}"
