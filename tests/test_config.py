@@ -33,6 +33,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     **dict.fromkeys(("shared_data", "allow_network", "allow_outside_links"), ("yes", True)),
     **dict.fromkeys(("require_sandbox", "task_in_prompts", "letter", "more_steps"), ("on", True)),
     "use_cache": ("0", False),
+    "keep_work": ("0", False),
     "prefer_best_input": ("false", False),
     "score_views": ("2", 2),
     **dict.fromkeys(("script_memory_gb", "script_disk_gb", "max_budget_usd"), ("1.5", 1.5)),

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from mle_star.config import effective_config
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.executors import announced, find_opener, opened_executor, surroundings_of
+from mle_star.execution.kept_work import CACHE
 from mle_star.execution.scoring import surroundings_digest
+from mle_star.execution.workspace import remove_entry
 from mle_star.finalization import result_of_the_search, run_finalization
 from mle_star.models import (
     FinalResult,
@@ -138,6 +140,7 @@ async def run_pipeline(
                     )
                     with enter_run(context):
                         result = await _Pipeline(context, state, control).run()
+                await asyncio.to_thread(remove_entry, folder.root / CACHE)  # final scripts do without
                 result = result.model_copy(update={"task": task})
                 result = final_result.with_costs(result, budget.spent)
                 return final_result.write_result(folder, journal, result, example or Path(task.data_dir))

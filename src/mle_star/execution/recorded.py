@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from pathlib import Path
 
 from mle_star.data.place import DataFolder, Stamp
 from mle_star.execution import scoring
 from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
 from mle_star.execution.executors import announced, script_slot
+from mle_star.execution.kept_work import kept_for, lend, take_back
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import CHANGED_DATA, build_evaluation_result, debug_text, failed, rejected
 from mle_star.execution.submission import SUBMISSION, verify_submission
@@ -265,6 +267,8 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
         run.budget.open_script()
         try:
             before = await _make_anew(run, data)
+            kept = _kept_work(job, data)
+            warm = config.keep_work and await lend(kept, run.work_dir)
             if job.purpose == "submission" and "model" in config.briefing:
                 (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
             script_path = write_script(job.script, str(run.work_dir))
@@ -289,7 +293,21 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
         free = await asyncio.to_thread(lambda: shutil.disk_usage(run.work_dir).free)
         if free < RESERVE_BYTES:  # without what it wrote itself there is no room either: no debugger can help it
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.work_dir))
-    return result
+    if kept is not None and not result.is_error:
+        async with run.shared.scripts.locks[str(kept)]:
+            await take_back(run.work_dir, kept, config)
+    return result.model_copy(update={"warm": warm})
+
+
+def _kept_work(job: _Job, data: DataFolder) -> Path | None:
+    """Where the work of earlier scripts on the same view lies; None where each begins anew.
+
+    So do final scripts, those on a sample or on columns changed, and those that run elsewhere.
+    """
+    run = job.run
+    searching = job.data is None and job.purpose != "submission"
+    shared = run.config.keep_work and searching and announced(run.executor).is_here
+    return kept_for(run.run_dir, data.root) if shared else None
 
 
 async def _request(

@@ -195,7 +195,8 @@ class EvaluationResult(Frozen):
     """A scored run of a script. Look at `is_error` before `score`.
 
     `score_problem` says why a score line was none; `refused`: the script was not even run. `submission` is the copy of
-    its file that is kept, `answers` what it said on each view, both relative to the run folder.
+    its file that is kept, `answers` what it said on each view, both relative to the run folder. `warm`: earlier scripts
+    had left work in `./cache`, so its time is not that of a script that begins with nothing.
     """
 
     score: float | None = None
@@ -211,6 +212,7 @@ class EvaluationResult(Frozen):
     refused: bool = False
     isolation: Isolation = Isolation()
     cached: bool = False
+    warm: bool = False
     measure: Measure | None = None
     submission: str | None = None
     answers: list[str] = []

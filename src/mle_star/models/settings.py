@@ -82,6 +82,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "leakage_checks": "all",
         "more_steps": False,
         "use_cache": False,
+        "keep_work": False,
         "task_in_prompts": True,
         "briefing": (),
         "diversity": (),
@@ -198,6 +199,8 @@ class PipelineConfig(Frozen):
     """folders with weights that scripts may read"""
     use_cache: bool = True
     """never run the same script twice within a run"""
+    keep_work: bool = True
+    """what scripts of the search leave in `./cache` stays for later scripts on the same rows"""
     scoring: Literal["auto", "self_reported"] = "auto"
     """auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves"""
     score_views: Annotated[int | None, Field(ge=1, le=5), _NO_BOOL] = None

@@ -21,6 +21,7 @@ from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, artifacts, exception_line, workspace
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import complete
+from mle_star.execution.kept_work import lend
 from mle_star.execution.submission import verify_submission
 from mle_star.holdout.views import SAMPLE_NAME, TEST_NAME, link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
@@ -168,6 +169,7 @@ class Model:
         workspace.link_input_data(str(shown), str(work), ours=self.run_dir)
         if (self.run_dir / "solution").is_dir():
             shutil.copytree(self.run_dir / "solution", work / "solution", dirs_exist_ok=True)
+        complete(lend(None, work))
         recalled = artifacts.restore_fitted(self.run_dir, work, digest)
         log = self.run_dir / "logs" / f"{label}.log"
         log.parent.mkdir(exist_ok=True)

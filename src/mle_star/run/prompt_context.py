@@ -191,6 +191,8 @@ def _limits(call: _Call) -> Slots:
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study and (not repair or run.phase == "finalization"):
         lines.append(section(run.phase if phase_of(run.phase) else "phase2"))
+    if run.config.keep_work and run.config.executor == "local" and run.phase != "finalization":
+        lines.append(section("cache"))
     if repair and "TimeoutError" in str(call.values.get("bug", "")):
         lines.append(section("too_slow"))
     return {"lines": "\n".join(lines)}
