@@ -156,7 +156,7 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
         tell(ev.RefinementTried(
             step=step, path=1, t=2, k=k, plan=plan, before="a", after="b", score=score, best_score=20.9,
             accepted=score is not None, digest=digest_of(f"script {k}"),
-            change=None if score is None else m.Comparison(difference=0.6, error=0.21, wins=0.99, rows=400),
+            change=None if score is None else m.ScoreChange(difference=0.6, error=0.21, wins=0.99, rows=400),
         ))  # fmt: skip
     if places[0] != "phase2":
         tell(ev.EnsembleTried(step="phase3/r-0", r=0, plan="Average both.", score=20.2, best=True))

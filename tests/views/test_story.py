@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, Yardstick
-from mle_star.models import Comparison as Paired
+from mle_star.models import ScoreChange as Paired
 from mle_star.models.enums import ORDER, phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
@@ -272,7 +272,7 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_
 
 
 def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is_said_first() -> None:
-    def said(**known: Any) -> tuple[str, str]:
+    def gain(**known: Any) -> tuple[str, str]:
         return Verdict(story_of(Invented(seed=11).ended(expected=EXPECTED, **known), HOLDOUT)).gain
 
     def beside(name: str, score: float, difference: float, wins: float) -> Yardstick:
@@ -280,13 +280,13 @@ def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is
         return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
 
     alone = "than the best single model (Ridge, 0.86000)"
-    assert said(single_model=beside("Ridge", 0.86, 0.004, 0.98)) == (f"better by 0.004 ± 0.002 {alone}", "good")
-    unsure = said(single_model=beside("Ridge", 0.86, 0.001, 0.7))
+    assert gain(single_model=beside("Ridge", 0.86, 0.004, 0.98)) == (f"better by 0.004 ± 0.002 {alone}", "good")
+    unsure = gain(single_model=beside("Ridge", 0.86, 0.001, 0.7))
     assert unsure == (f"better by 0.001 ± 0.002 {alone}, which may be chance", "flat")
-    assert said(single_model=beside("Ridge", 0.86, -0.01, 0.0))[1] == "bad"
-    dummy = said(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=beside("Ridge", 0.8, 0.05, 1.0))
+    assert gain(single_model=beside("Ridge", 0.86, -0.01, 0.0))[1] == "bad"
+    dummy = gain(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=beside("Ridge", 0.8, 0.05, 1.0))
     assert dummy == ("no better than always guessing the commonest class (0.86000)", "bad")
-    assert said(baseline=beside("dummy", 0.84, 0.01, 0.7))[0].startswith("not surely better than always guessing")
+    assert gain(baseline=beside("dummy", 0.84, 0.01, 0.7))[0].startswith("not surely better than always guessing")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.views import write_sample
 from mle_star.method.scores import best_first, best_of
-from mle_star.models import Comparison, EvaluationResult, Measure, SolutionScript, is_improvement
+from mle_star.models import EvaluationResult, Measure, ScoreChange, SolutionScript, is_improvement
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run
 from mle_star.run.ledger import ScriptRun
@@ -260,14 +260,14 @@ def _ranked(
     return measure.model_copy(update={"score": number, "low": low, "high": high, "estimated": True})
 
 
-async def against(new: SolutionScript | None, old: SolutionScript | None) -> Comparison | None:
+async def against(new: SolutionScript | None, old: SolutionScript | None) -> ScoreChange | None:
     """A script against the one that it is to beat, where the harness has scored both."""
     if new is None or old is None or new.score is None or holdout_of(current_run()) is None:
         return None
     return await asyncio.to_thread(paired, current_run(), new.content, old.content)
 
 
-def paired(run: RunContext, new: str, old: str) -> Comparison | None:
+def paired(run: RunContext, new: str, old: str) -> ScoreChange | None:
     """One script of the search against another, row by row; None where the harness has not scored both."""
     holdout, scored, found = holdout_of(run), scored_here(run), list[Answers]()
     for digest in (digest_of(new), digest_of(old)) if holdout is not None else ():

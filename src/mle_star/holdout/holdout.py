@@ -28,7 +28,7 @@ from mle_star.holdout.intervals import after_more_rows
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import ONE_VIEW_ROWS, Split
 from mle_star.holdout.views import Data, View
-from mle_star.models import Comparison, Measure, MetricDirection, PipelineConfig, TaskDescription
+from mle_star.models import Measure, MetricDirection, PipelineConfig, ScoreChange, TaskDescription
 
 MOST_STEPS = 20
 
@@ -169,7 +169,7 @@ class HoldOut:
         """The score alone, without its interval."""
         return self.scorer.score(answers.hidden, _covered(answers, rows))
 
-    def compare(self, new: Answers, old: Answers, rows: Sequence[int]) -> Comparison | None:
+    def compare(self, new: Answers, old: Answers, rows: Sequence[int]) -> ScoreChange | None:
         """One set of answers against another on those of the rows that both have; None where there are none."""
         both = [row for row in rows if row in new.hidden and row in old.hidden]
         with suppress(Ungradable):

@@ -21,7 +21,7 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, label_of
 from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
 from mle_star.holdout.views import Data, Truth
-from mle_star.models import Comparison, Measure
+from mle_star.models import Measure, ScoreChange
 from mle_star.models.texts import quoted
 
 CONSTANT_SHARE = 0.95
@@ -162,7 +162,7 @@ class Scorer:
 
     def compare(
         self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]
-    ) -> Comparison:
+    ) -> ScoreChange:
         """How much better `new` is than `old` on these rows, and how sure that is: both on the same draws of them."""
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
         members, sign = self._stretches(self._members(rows)), 1 if self.metric.higher_is_better else -1
@@ -174,7 +174,7 @@ class Scorer:
         known = np.array([one for one in found if math.isfinite(one)])
         units = len(rows) if members is None else len(members)
         error = float(known.std()) * math.sqrt(units / max(units - 1, 1)) if len(known) else 0.0
-        return Comparison(
+        return ScoreChange(
             difference=sign * (self.compute(truth, first) - self.compute(truth, second)),
             error=error,
             wins=float(np.mean((known > 0) + (known == 0) / 2)) if len(known) else 0.5,

@@ -126,7 +126,7 @@ SURE = 0.95
 """In such a share of the draws of its rows a script must win to be surely better."""
 
 
-class Comparison(Frozen):
+class ScoreChange(Frozen):
     """One script against another, row by row on the rows that both answer.
 
     `difference` says by how much it is better, below 0 by how much it is worse; `error` is the standard error of that,
@@ -188,7 +188,7 @@ class Yardstick(Frozen):
 
     name: str
     measure: Measure
-    change: Comparison | None = None
+    change: ScoreChange | None = None
 
 
 class EvaluationResult(Frozen):

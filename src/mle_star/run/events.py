@@ -14,7 +14,6 @@ from pydantic import Field, TypeAdapter
 
 from mle_star.models import (
     AgentType,
-    Comparison,
     EvaluationResult,
     FinalResult,
     Frozen,
@@ -22,6 +21,7 @@ from mle_star.models import (
     Measure,
     PipelineConfig,
     RetrievedModel,
+    ScoreChange,
     TaskDescription,
 )
 from mle_star.models.enums import PhaseName
@@ -224,7 +224,7 @@ class AttemptEvent(Event):
     digest: str = ""
     parents: list[str] = []
     score: float | None
-    change: Comparison | None = None
+    change: ScoreChange | None = None
 
 
 class CandidateEvaluated(AttemptEvent):

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from mle_star.method.scores import ANALYSIS, parse_analysis
-from mle_star.models import AgentType, Comparison, Measure, MetricDirection, PipelineConfig
+from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, ScoreChange
 from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of, duration, plural, shorten
@@ -289,7 +289,7 @@ class Tried(NamedTuple):
     measure: Measure | None
     step: tuple[int, int] | None
     """The path and its outer step."""
-    paired: Comparison | None = None
+    paired: ScoreChange | None = None
     """The same change, row by row."""
 
     def line(self) -> str:

@@ -52,8 +52,8 @@ class Shortlisted:
     measure: models.Measure
     members: list[dict[str, Any]]
     """Its scripts by the step that ran them, each with its weight and its score in the search."""
-    change: models.Comparison | None = None
-    leads: tuple[models.Comparison | None, models.Comparison | None] = (None, None)
+    change: models.ScoreChange | None = None
+    leads: tuple[models.ScoreChange | None, models.ScoreChange | None] = (None, None)
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class Field:
         """The score on all hidden rows, by which scripts are chosen."""
         return self.holdout.figure(self.answers[name], self.holdout.hidden_rows)
 
-    def against(self, name: str, chosen: str) -> models.Comparison | None:
+    def against(self, name: str, chosen: str) -> models.ScoreChange | None:
         """One solution against the chosen one, on the rows by which the choice between them was made."""
         rows = self.holdout.select_rows if BLEND in (name, chosen) else self.holdout.hidden_rows
         return None if name == chosen else self.holdout.compare(self.answers[name], self.answers[chosen], rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mle_star.models import Comparison
+from mle_star.models import ScoreChange
 from mle_star.models.enums import PHASES
 from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
@@ -56,7 +56,7 @@ class ScoredAttempt(NamedTuple):
     path: int | None
     note: str
     parents: tuple[str, ...]
-    change: Comparison | None = None
+    change: ScoreChange | None = None
 
     @classmethod
     def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> ScoredAttempt:
