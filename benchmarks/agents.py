@@ -337,7 +337,7 @@ async def measure_parts(bench: Bench) -> bool:
         ("share of the input that a prefix cache can serve", share, f">= {MIN_CACHED}", share >= MIN_CACHED),
     ]
     for title, value, limit, fine in rows:
-        print(f"{title:56} {value:10.2f} {limit:>9}  {'ok' if fine else 'MISSED'}")
+        print(f"{title:56} {value:10.3f} {limit:>9}  {'ok' if fine else 'MISSED'}")
     return all(fine for *_, fine in rows)
 
 
