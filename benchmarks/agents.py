@@ -60,8 +60,23 @@ STRUCTURED: dict[str, Any] = {
 TEXT_ONLY_BYTES, WITH_TOOLS_BYTES = 4.5 * 1024, 7 * 1024
 MAX_OVERHEAD, MAX_OF_COLD = 1.5, 0.25
 MAX_PROXY_MS = 3.0
-MAX_CHANGING, MIN_CACHED = 12 * 1024, 0.6
-FILLER = "# a line as long as the lines of a script usually are, so that sizes are realistic\n" * 70
+MAX_CHANGING, MIN_CACHED = 7 * 1024, 0.65
+FILLER = "".join(
+    f"""
+
+def feature_{number}(table, weight):
+    groups = table.groupby(table.columns[{number}])
+    table["mean_{number}"] = groups["measure_{number}"].transform("mean") * weight
+    table["rank_{number}"] = groups["measure_{number}"].rank(pct=True).fillna(0.5)
+    table["gap_{number}"] = table["measure_{number}"].isna().astype(float)
+    return table
+
+
+train_{number} = feature_{number}(train, {"level" if number % 2 else 1})
+"""
+    for number in range(18)
+)
+"""Of the code of a script about half has to do with its block, as in scripts by strong models (0.3 to 0.7)."""
 ROW = 5
 
 
@@ -241,7 +256,7 @@ class Listening(MindAgents):
 def write_table(folder: Path) -> TaskDescription:
     """A task as they come: sixty columns, two thousand rows, a page of description."""
     folder.mkdir()
-    names = [f"measure_{number}" for number in range(58)]
+    names = [f"measure_{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(58)]  # no family
     for name, last in (("train", ",label"), ("test", "")):
         rows = [
             ",".join([str(row), *(f"{(row * 31 + n * 17) % 997 / 7:.3f}" for n in range(58))])
@@ -322,7 +337,7 @@ async def measure_parts(bench: Bench) -> bool:
         ("share of the input that a prefix cache can serve", share, f">= {MIN_CACHED}", share >= MIN_CACHED),
     ]
     for title, value, limit, fine in rows:
-        print(f"{title:56} {value:10.2f} {limit:>9}  {'ok' if fine else 'MISSED'}")
+        print(f"{title:56} {value:10.3f} {limit:>9}  {'ok' if fine else 'MISSED'}")
     return all(fine for *_, fine in rows)
 
 

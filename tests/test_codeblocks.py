@@ -22,6 +22,7 @@ from mle_star.method.codeblocks import (
     locate_block,
     replacement,
 )
+from mle_star.method.excerpts import changed_lines, excerpt, new_lines
 from mle_star.models import ExtractorOutput, SolutionPhase, SolutionScript
 from mle_star.sdk.replies import read_structured
 
@@ -377,3 +378,50 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
 )  # fmt: skip
 def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
     assert (family_of(name, built_in(code)), built_in(code)) == (family, built)
+
+
+REST = "  # a remark that makes this line so long that leaving it out is worth its while for everybody" * 3
+LINKED = """\
+import lightgbm as lgb
+
+def clean(table):
+    table["a"] = table["a"].fillna(0)
+    return table
+
+train = clean(read("train"))
+words = count_words(train)REST
+depth = 3
+params = {"depth": depth, "rounds": 100}
+for a, b in folds.split(train):
+    model = lgb.train(params, train[a])
+    seen = model.predict(train[b])
+chart = draw(words)REST
+print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "hidden"),
+    [
+        ("depth = 3", ["params =", "    return"], ["draw(", "count_words", "def clean"]),
+        ("words =", ["train = clean", "def clean", '    table["a"]', "draw("], []),
+        ("    model =", ["params =", "depth = 3", "seen ="], ["draw(", "count_words"]),
+        ('    table["a"]', ["def clean", "    return table", "train = clean"], ["draw("]),
+    ],
+)
+def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them(line: str, shown: list[str], hidden: list[str]) -> None:
+    filler = "".join(f"\nother_{n} = {n} * {n}" for n in range(30))
+    number = next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))
+    text = excerpt(LINKED + filler, {number})
+    always = ["import lightgbm", "folds.split", "Final Validation"]
+    assert all(one in text for one in [line, *shown, *always] if one != "    return" or "def clean" in text)
+    assert not any(one in text for one in [*hidden, "other_7 "]) and " lines ..." in text
+    assert excerpt(LINKED + "\n(", {number}) == LINKED + "\n(", "what cannot be parsed is shown whole"
+    left = [one for one in text.splitlines() if one.strip() and " lines ..." not in one]
+    assert all(one in (LINKED + filler).splitlines() for one in left), "lines are never changed"
+
+
+def test_what_a_script_adds_is_told_from_what_is_known() -> None:
+    assert changed_lines("a\nb\nc", "a\nB\nc\nd") == {2, 4}
+    assert new_lines(f"a\nblend\n{'c' * 200}\nd", [f"a\nb\n{'c' * 200}\nd"]).splitlines() == [
+        "a", "blend", "# ... 2 lines ...",
+    ]  # fmt: skip

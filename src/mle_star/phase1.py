@@ -123,7 +123,7 @@ async def _try_merge(
     """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted. None: it was not."""
     h_best, name = score_of(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
-    trial = await safety.check_and_evaluate(await merge_solutions(s_0, reference, config), task, config)
+    trial = await safety.check_and_evaluate(await merge_solutions(s_0, reference, config), task, config, s_0)
     score = trial.script.score
     accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, task.metric_direction))
     current_run().record(
@@ -381,7 +381,7 @@ async def _use_all_data(s_0: SolutionScript, task: TaskDescription, config: Pipe
     """The one data-use check of a run: a revision that runs replaces s_0 even when it scores worse."""
     revised = await safety.check_data_usage(s_0, task)
     if revised.content != s_0.content:
-        revised = await _evaluated_or(s_0, await safety.check_before_running(revised, config), task, config)
+        revised = await _evaluated_or(s_0, await safety.check_before_running(revised, config, s_0), task, config)
     changed = revised.content != s_0.content
     parents = [digest_of(s_0.content)] if changed else []
     digest = digest_of(revised.content) if changed else ""

@@ -52,8 +52,8 @@ async def run_phase2_inner_loop(
                 plan = initial_plan if k == 0 else await (loop.ahead or _plan(loop))  # p_k
                 loop.ahead = _plan_ahead(run, loop, plan, k + 1)
                 new_block, candidate = await _write(loop, plan)
-                evaluated = candidate and (await check_and_evaluate(candidate, task, config)).script  # h(s_t^k)
-                await _finish_attempt(loop, plan, new_block, evaluated, task)  # h_best, s_final, history
+                judged = candidate and await check_and_evaluate(candidate, task, config, solution)  # h(s_t^k)
+                await _finish_attempt(loop, plan, new_block, judged and judged.script, task)  # h_best, s_final, history
             if len(loop.attempts) <= k:
                 break
     finally:
@@ -61,7 +61,7 @@ async def run_phase2_inner_loop(
     if checks_later(config):
         floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
         with scope("check"):
-            winner = await check_winner(loop.scripts, task, config, floor)
+            winner = await check_winner(loop.scripts, task, config, floor, solution)
         loop.best, loop.score = solution, best_score
         if winner is not None:
             loop.best, loop.score = loop.scripts[winner], score_of(loop.scripts[winner])

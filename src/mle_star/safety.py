@@ -5,7 +5,6 @@ All three take a script and give a script, never change the one they were given,
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import logging
 import re
@@ -16,8 +15,9 @@ from typing import NamedTuple
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
 from mle_star.execution.artifacts import keep_best
-from mle_star.method.codeblocks import compiles, locate_block, parsed, replacement
-from mle_star.method.scores import best_first
+from mle_star.method.codeblocks import compiles, locate_block, replacement
+from mle_star.method.excerpts import changed_lines, excerpt
+from mle_star.method.scores import best_first, says_score
 from mle_star.models import (
     AgentType,
     EvaluationResult,
@@ -30,6 +30,7 @@ from mle_star.models import (
     TaskDescription,
     is_improvement_or_equal,
 )
+from mle_star.models.agents import piece
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
@@ -40,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 DebugCallback = Callable[[SolutionScript, str], Awaitable[SolutionScript]]
 
-SCORE_TEXT = "Final Validation Performance"
 SCORE_LINE = 'print(f"Final Validation Performance: {final_validation_score}")'
 ALL_USED = "All the provided information is used."
 _CONFIRMS = re.compile(rf"(?<!not ){re.escape(ALL_USED)}", re.IGNORECASE)
@@ -70,12 +70,14 @@ class Trial(NamedTuple):
         return f"{TRACEBACK_HEADER} {self.error}" if self.result.is_error and self.script.content else self.error
 
 
-async def check_and_evaluate(candidate: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
-    """Check for leakage, run, repair, scorer: how every phase evaluates; a script that never came counts as failed."""
+async def check_and_evaluate(
+    candidate: SolutionScript, task: TaskDescription, config: PipelineConfig, origin: SolutionScript | None = None
+) -> Trial:
+    """Check for leakage, run, repair, scorer: how every phase evaluates; one that never came counts as failed."""
     if not candidate.content:
         nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
         return Trial(candidate, nothing, NO_CODE)
-    return await evaluate_checked(await check_before_running(candidate, config), task, config)
+    return await evaluate_checked(await check_before_running(candidate, config, origin), task, config)
 
 
 async def evaluate_checked(script: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
@@ -124,7 +126,7 @@ def make_debug_callback(
             return repaired
         if checks_later(config) and not current_run().ledger.is_checked(digest_of(solution.content)):
             return repaired
-        return await check_and_fix_leakage(repaired)
+        return await check_changes(repaired, solution)
 
     return repair
 
@@ -164,19 +166,9 @@ async def _repair(solution: SolutionScript, error: str, config: PipelineConfig, 
 # --- the score line -------------------------------------------------------------------------------------
 
 
-def _says_score(code: str) -> bool:
-    """Does a text of the script, not only a comment or a docstring, hold the words before the score?"""
-    tree = parsed(code)
-    if tree is None:
-        return SCORE_TEXT in re.sub(r"#.*", "", code)
-    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in bare]
-    return any(isinstance(node.value, str) and SCORE_TEXT in node.value for node in texts)
-
-
 def with_score_line(code: str) -> str:
     """The code with a line that prints the score; should its variable be unknown, that is the next thing to repair."""
-    if _says_score(code):
+    if says_score(code):
         return code
     logger.warning("%s: the repaired script prints no score; a line that does is added", current_run().place)
     main = re.search(r"^if __name__\b", code, re.MULTILINE)
@@ -193,21 +185,33 @@ def checks_later(config: PipelineConfig) -> bool:
     return config.leakage_checks == "promising"
 
 
-async def check_before_running(solution: SolutionScript, config: PipelineConfig) -> SolutionScript:
+async def check_before_running(
+    solution: SolutionScript, config: PipelineConfig, origin: SolutionScript | None = None
+) -> SolutionScript:
     """The leakage check of a script that is still to run; none where only promising ones are checked."""
-    return solution if checks_later(config) else await check_and_fix_leakage(solution)
+    return solution if checks_later(config) else await check_changes(solution, origin)
 
 
 async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
-    """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
+    """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is."""
+    return await check_changes(solution, None)
 
+
+async def check_changes(solution: SolutionScript, origin: SolutionScript | None) -> SolutionScript:
+    """The leakage check of a script that may have been made from another one.
+
+    Of a script whose `origin` was found clean the checker sees what has to do with its changes; to the letter all.
     A script with a leak that remains is marked `leaking`: its score does not count, it never becomes the best. Without
     an answer the script comes back as it was, and counts as one that was not checked.
     """
     if not solution.content.strip():
         return solution
     run, digest = current_run(), digest_of(solution.content)
-    output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=solution.content)
+    shown = solution.content
+    if origin is not None and not run.config.letter and run.reached.is_checked(digest_of(origin.content)):
+        shown = excerpt(shown, changed_lines(origin.content, shown))
+    remark = "" if shown == solution.content else piece("excerpt")
+    output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=shown, remark=remark)
     step = run.latest_step("leakage-detection")
     if output is None:
         run.record(LeakageChecked(step=step, digest=digest, answered=False))
@@ -273,7 +277,11 @@ def record_fixed(before: SolutionScript, after: SolutionScript) -> None:
 
 
 async def check_winner(
-    scripts: dict[int, SolutionScript], task: TaskDescription, config: PipelineConfig, floor: float | None = None
+    scripts: dict[int, SolutionScript],
+    task: TaskDescription,
+    config: PipelineConfig,
+    floor: float | None = None,
+    origin: SolutionScript | None = None,
 ) -> int | None:
     """Check what would be accepted, and that alone: the best script, a later one on ties, and where it leaks the next.
 
@@ -286,7 +294,7 @@ async def check_winner(
         if k in checked:
             return k
         checked.add(k)
-        found = await check_and_fix_leakage(scripts[k])
+        found = await check_changes(scripts[k], origin)
         if not found.leaking and found.content != scripts[k].content:
             found = (await evaluate_checked(found, task, config)).script
         scripts[k] = found

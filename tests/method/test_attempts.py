@@ -121,7 +121,8 @@ async def test_planner_and_coder_are_told_the_script_and_the_best_block_as_score
     result = await refine(quick_run, k=5, solution=start)
     assert [attempt.code_block for attempt in result.attempts] == codes
     calls = [call for call in quick_run.agents.log if call.name in ("coder", "planner")]
-    assert all(start.content.replace(BLOCK, MARK) in section(call.prompt, "Whole script") for call in calls)
+    around = start.content.replace(BLOCK, MARK)
+    assert all(around in section(call.prompt, "Around the block") for call in calls)
     expected = [(0.9, repaired)] * 4 + [(0.95, "level = 0.95  # corrected")] * 2
     assert [f"# {BEST}" in call.prompt for call in calls] == [False] * 3 + [True] * 6
     for call, (score, code) in zip(calls[3:], expected, strict=True):
@@ -129,7 +130,7 @@ async def test_planner_and_coder_are_told_the_script_and_the_best_block_as_score
         assert f"the script scores {score}. " in shown and f"```python\n{code}\n```" in shown
         assert "TimeoutError" not in shown and "level = 0.99" not in shown
     await invoke_coder("another = 1", "plan")
-    assert "# Whole script" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
+    assert "# Around the block" not in quick_run.agents.log[-1].prompt and BEST not in quick_run.agents.log[-1].prompt
 
 
 @BOTH

@@ -294,7 +294,7 @@ async def test_what_a_step_repeats_comes_first_and_additions_do_not_decide_about
             assert isinstance(prompt, Prompt) and "# Limits" in prompt
             heads.append(prompt[: prompt.steady])
             assert prompt[prompt.steady :].startswith(f"# Plan\n\n```text\n{plan}\n")
-        assert heads[0] == heads[1] and BLOCK in heads[0] and MARK in heads[0] and "# Whole script" in heads[0]
+        assert heads[0] == heads[1] and BLOCK in heads[0] and MARK in heads[0] and "# Around the block" in heads[0]
         assert [event.prompt for event in run.events(ev.AgentFinished)] == [call.prompt for call in run.agents.log]
     with quick(quick_path) as second:
         second.journal.record(ran("phase1/script", SCRIPT, 0.5))

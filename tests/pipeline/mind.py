@@ -65,7 +65,7 @@ def extracted(block: str, plan: str) -> dict[str, Any]:
 
 STUDY = "print('Ablation baseline: {:.4f}')\nprint('Ablation no level: 0.1')"
 _CONTEXT = re.compile(
-    r"\n# (?:Whole script|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
+    r"\n# (?:Around the block|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
     r"|Where the errors are|What this run has tried|Repairs so far|Research notes|Limits|After the score"
     r"|The fitted model|Different families|Other candidates|Emphasis of this path|Best of another path)\n.*?"
     r"(?=\n# (?:Your task|Plan|Improvement plans you have tried)\n)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from mle_star.data.columns import Column, comes_later, describe, is_gap, is_numb
 from mle_star.data.layout import Layout, Survey, labels_of, layout_of, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
-from mle_star.models.texts import printable, some_of
+from mle_star.models.texts import figure, printable, some_of
 
 MAX_CHARACTERS = 6000
 MAX_VALUE = 40
@@ -23,6 +24,8 @@ MAX_COLUMNS = 60
 LISTED = 6
 SAMPLED_PICTURES = 20
 HEAD_ROWS = 3
+FAMILY = 4
+"""So many numbered columns of one name share a line."""
 
 
 def data_brief(folder: Path, description: str = "", most: int = MAX_CHARACTERS) -> str:
@@ -67,16 +70,40 @@ def _parts(found: Survey, wide: int) -> Iterator[str]:
 def _table(table: Table, rows: str, wide: int) -> str:
     about = "" if table.whole else "about "
     first = f"{_name(table.name)}: {about}{table.rows:,} {rows}, {len(table.columns)} columns{_form(table)}"
-    lines, rest = [], table.columns[wide:]
-    for column in map(table.column, table.columns[:wide]):
-        gaps = f", {_percent(column.gaps)} missing" if column.gaps else ""
-        lines.append(f"- {_name(column.name)}: {_content(column, table.sample[column.name])}{gaps}")
+    families = _families(table)
+    lines, rest = [], [name for family in families[wide:] for name in family]
+    for family in families[:wide]:
+        columns = list(map(table.column, family))
+        column, gaps = columns[0], max(one.gaps for one in columns)
+        missing = f", {'up to ' if len(family) > 1 else ''}{_percent(gaps)} missing" if gaps else ""
+        if len(family) == 1:
+            lines.append(f"- {_name(column.name)}: {_content(column, table.sample[column.name])}{missing}")
+            continue
+        low, high = min(one.low for one in columns), max(one.high for one in columns)
+        what = "whole numbers" if all(one.whole for one in columns) else "numbers"
+        span = f"- {_name(family[0])} to {_name(family[-1])} ({len(family)} columns)"
+        lines.append(f"{span}: {what} {figure(low)} to {figure(high)}{missing}")
     if rest:
         kinds = Counter(table.column(name).kind for name in rest)
         by_kind = ", ".join(f"{number} of kind {kind}" for kind, number in kinds.most_common())
         names = ", ".join(_name(name) for name in (*rest[:LISTED], *(rest[-1:] if len(rest) > LISTED else ())))
         lines.append(f"- {len(rest)} {'more' if wide else 'columns'} ({by_kind}): {names}")
     return "\n".join([first, *lines])
+
+
+def _families(table: Table) -> list[list[str]]:
+    """The columns in their order; numbers that follow each other under one name and a number are together."""
+    families = list[list[str]]()
+    stem_before = ""
+    for name in table.columns:
+        stem = re.sub(r"\d+$", "", name)
+        numbered = stem if stem != name and table.column(name).kind == "number" else ""
+        if numbered and numbered == stem_before:
+            families[-1].append(name)
+        else:
+            families.append([name])
+        stem_before = numbered
+    return [part for one in families for part in ([one] if len(one) >= FAMILY else [[name] for name in one])]
 
 
 def _form(table: Table) -> str:
@@ -113,7 +140,7 @@ def _content(column: Column, cells: Sequence[Any]) -> str:
     unique = ", all different" if column.unique_share == 1 and column.count > 1 else f", {column.distinct:,} different"
     zeros = f", {_percent(column.zeros)} zeros" if column.zeros > 0.2 else ""
     skew = ", skewed" if abs(column.skew) > 2 else ""
-    return f"{what} {column.low:g} to {column.high:g}{unique}{zeros}{skew}"
+    return f"{what} {figure(column.low)} to {figure(column.high)}{unique}{zeros}{skew}"
 
 
 def _examples(column: Column) -> str:

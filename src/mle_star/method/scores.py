@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
+from mle_star.method.codeblocks import parsed
 from mle_star.models import SCORE_PATTERN, EvaluationResult, MetricDirection, SolutionScript, is_improvement
 
 T = TypeVar("T")
 
-_PHRASE = "Final Validation Performance:"
+SCORE_TEXT = "Final Validation Performance"
+_PHRASE = f"{SCORE_TEXT}:"
 _HIT = re.compile(SCORE_PATTERN)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _UNDEFINED = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
@@ -103,6 +106,16 @@ def _finite(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def says_score(code: str) -> bool:
+    """Does a text of the script, not only a comment or a docstring, hold the words before the score?"""
+    tree = parsed(code)
+    if tree is None:
+        return SCORE_TEXT in re.sub(r"#.*", "", code)
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in bare]
+    return any(isinstance(node.value, str) and SCORE_TEXT in node.value for node in texts)
 
 
 # --- order; only `is_improvement` knows which score is better ---------------------------------------------

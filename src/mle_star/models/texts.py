@@ -109,3 +109,8 @@ def duration(seconds: float | None) -> str:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def figure(value: float) -> str:
+    """A number as prompts show it: four significant digits, and never less than its whole part."""
+    return f"{value:.4g}" if abs(value) < 10_000 or abs(value) >= 1e15 else f"{value:.0f}"

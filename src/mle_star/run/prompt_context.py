@@ -8,15 +8,16 @@ specification's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
+from mle_star.method.excerpts import excerpt, new_lines
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, ScoreChange
 from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.enums import phase_of
-from mle_star.models.texts import digest_of, duration, plural, shorten
+from mle_star.models.texts import digest_of, duration, figure, plural, shorten
 from mle_star.prompts import fenced
 from mle_star.run import events
 from mle_star.run.context import RunContext
@@ -63,12 +64,17 @@ def prompt_context(run: RunContext, agent: AgentType, variant: str | None, value
 
 
 def whole_script(run: RunContext, agent: AgentType, variant: str | None, values: Values) -> str:
-    """Where the block of coder and planner stands: the same in all tries of a step, so it precedes what changes."""
-    script = values.get("around")
+    """Where the block of coder and planner stands: the same in all tries of a step, so it precedes what changes.
+
+    Both begin alike, so that one cache serves both.
+    """
+    script, block = str(values.get("around") or ""), str(values.get("code_block", ""))
     if "script" not in run.config.briefing or "script" not in AGENTS[agent].request(variant).context or not script:
         return ""
-    shown = shorten(around(str(script), str(values.get("code_block", ""))), MAX_SCRIPT)
-    return section("script", script=fenced(shown))
+    if block.strip() and block in script:
+        first = script[: script.index(block)].count("\n") + 1
+        script = excerpt(script, range(first, first + len(block.splitlines())))
+    return section("script", script=fenced(shorten(around(script, block), MAX_SCRIPT)))
 
 
 def rows_to_learn_from(run: RunContext, cap: int) -> int:
@@ -109,12 +115,13 @@ def _input_scores(call: _Call) -> Slots:
 
 
 def _best(call: _Call) -> Slots:
-    """The best block or ensemble so far, with its score, to build on."""
+    """The best block or ensemble so far, with its score, to build on; without what the prompt holds anyway."""
     best = call.values.get("best")
     if best is None:
         return None
+    code = new_lines(str(best[0]), call.values.get("solutions", ()))
     use = "The plan may build on it." if call.agent.plans else "Take over from it what the plan builds on."
-    return {"score": _score(best[1]), "use": use, "code": fenced(shorten(str(best[0]), MAX_SCRIPT))}
+    return {"score": _score(best[1]), "use": use, "code": fenced(shorten(code, MAX_SCRIPT))}
 
 
 def _solution(call: _Call) -> Slots:
@@ -139,13 +146,21 @@ def _keep_analysis(call: _Call) -> Slots:
 def _analysis(call: _Call) -> Slots:
     """Where the errors are, as the last study of this path printed it."""
     lines = call.run.reached.analysis(call.run.path)
-    return {"lines": fenced(shorten(lines, MAX_ANALYSIS), "text")} if lines else None
+    return {"lines": fenced(_first_lines(lines, MAX_ANALYSIS), "text")} if lines else None
+
+
+def _first_lines(text: str, most: int) -> str:
+    """As many whole lines as have room: no number is cut in two. Of a first line that is too long, its words."""
+    if len(text) <= most:
+        return text
+    cut = max(text.rfind("\n", 0, most), 0) or max(text.rfind(" ", 0, most), 0) or most
+    return text[:cut].rstrip()
 
 
 def _memory(call: _Call) -> Slots:
     """What the run has tried."""
     t = next((int(part[2:]) for part in call.run.parts if part.startswith("t-")), None)
-    table = tried_table(call.run.ledger, path=call.run.path, t=t)
+    table = tried_table(call.run.ledger, path=call.run.path, t=t, above=call.values.get("plans", ()))
     return {"table": table} if table else None
 
 
@@ -258,7 +273,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
 
 
 def _score(score: float | None) -> str:
-    return "nothing yet" if score is None else f"{score:.6g}"
+    return "nothing yet" if score is None else figure(score)
 
 
 def words_of(seconds: float) -> str:
@@ -292,9 +307,10 @@ class Tried(NamedTuple):
     paired: ScoreChange | None = None
     """The same change, row by row."""
 
-    def line(self) -> str:
-        """The entry as prompts show it: one line, whatever a plan or an error holds."""
+    def line(self, above: Sequence[str] = ()) -> str:
+        """The entry as prompts show it: one line, whatever a plan or an error holds; no plan that stands `above`."""
         plan, error, sure = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR), self.measure
+        plan = f"plan {above.index(self.plan) + 1} above" if self.plan in above else plan
         if self.outcome == "cut":
             result = f"not scored: {error}, which says nothing of the idea"
         elif self.score is None:
@@ -303,7 +319,7 @@ class Tried(NamedTuple):
             basis = f", {sure.basis}" if sure is not None and sure.basis else ""
             outcome = "" if self.where == "candidate" else f", {self.outcome}"
             change = f", {self.paired.words}" if self.paired is not None else _change(self.change)
-            result = f"{self.score:.6g}{basis}{change}{outcome}"
+            result = f"{figure(self.score)}{basis}{change}{outcome}"
         seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
         return f"- {self.where}: {plan} -> {result}{seconds}"
 
@@ -369,13 +385,23 @@ def _words(event: events.AnyAttempt) -> tuple[str, str]:
     return f"path {event.path + 1}, step {event.t + 1}, try {event.k + 1}", event.plan
 
 
-def tried_table(ledger: Ledger, *, path: int | None = None, t: int | None = None, most: int = MAX_CHARACTERS) -> str:
-    """Everything that was tried, the telling ones first: of this step, then gains, failures, and the rest."""
+def tried_table(
+    ledger: Ledger,
+    *,
+    path: int | None = None,
+    t: int | None = None,
+    above: Sequence[str] = (),
+    most: int = MAX_CHARACTERS,
+) -> str:
+    """Everything that was tried, the telling ones first: of this step, then gains, failures, and the rest.
+
+    Plans that stand `above` are named by their number there.
+    """
     ranked = sorted(tried(ledger), key=lambda entry: _rank(entry, path, t))
     lines: list[str] = []
     size = 0
     for number, entry in enumerate(ranked):
-        line = entry.line()
+        line = entry.line(above)
         left = f"- and {len(ranked) - number} more"
         if size + len(line) + len(left) + 2 > most:
             lines.append(left)

@@ -17,7 +17,7 @@ from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import AgentConfig, AgentType, agent_config
 from mle_star.models.agents import AGENTS
-from mle_star.models.texts import digest_of
+from mle_star.models.texts import digest_of, figure
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import RunContext, current_run
 from mle_star.run.events import AgentFailed, AgentFinished, AgentReply, AgentStarted
@@ -93,7 +93,8 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
     }
     if "task_description" in values and not run.config.task_in_prompts:
         values = {**values, "task_description": _IN_SYSTEM_PROMPT}
-    filled = PromptRegistry().get(agent, variant).render(**{**known, **values})
+    shown = {} if run.config.letter or "scores" not in values else {"scores": _short(values["scores"])}
+    filled = PromptRegistry().get(agent, variant).render(**{**known, **values, **shown})
     sections = [
         filled,
         f"# Note\n\n{remark}" if remark else "",
@@ -103,6 +104,11 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
     prompt = Prompt("\n\n".join(section for section in sections if section))
     prompt.steady = filled.steady
     return prompt
+
+
+def _short(scores: Sequence[float | None]) -> list[float | None]:
+    """Scores with four significant digits."""
+    return [None if score is None else float(figure(score)) for score in scores]
 
 
 def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
