@@ -52,8 +52,8 @@ async def run_phase2_inner_loop(
                 plan = initial_plan if k == 0 else await (loop.ahead or _plan(loop))  # p_k
                 loop.ahead = _plan_ahead(run, loop, plan, k + 1)
                 new_block, candidate = await _write(loop, plan)
-                judged = candidate and await check_and_evaluate(candidate, task, config, solution)  # h(s_t^k)
-                await _finish_attempt(loop, plan, new_block, judged and judged.script, task)  # h_best, s_final, history
+                checked = candidate and await check_and_evaluate(candidate, task, config, solution)  # h(s_t^k)
+                await _finish_attempt(loop, plan, new_block, checked and checked.script, task)  # h_best, history
             if len(loop.attempts) <= k:
                 break
     finally:

@@ -37,7 +37,8 @@ CANARY = "canary-9b1d"
 HOMEFILE = f".mle-star-{CANARY}-{os.getpid()}"
 NEXT = (
     "import hashlib, os\nprint(hashlib.sha256(open('input/train.csv', 'rb').read()).hexdigest())\n"
-    "assert sorted(os.listdir()) == ['final', 'input', 'solution.py'], os.listdir()\nassert not os.listdir('final')"
+    "assert sorted(os.listdir()) == ['cache', 'final', 'input', 'solution.py'], os.listdir()\n"
+    "assert not os.listdir('cache') and not os.listdir('final')"
 )
 """What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
 Kind = Literal["auto", "namespaces", "none"]

@@ -170,10 +170,10 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
     assert main(["kaggle", "submit", str(run_dir), "--competition", "houses", "--yes"]) == 0
     assert service.uploads == [submission.read_bytes()]
     printed = capsys.readouterr().out
-    assert "houses 71: complete, public score 0.1234, expected 0.40000 (0.30000 to 0.50000), self-reported" in printed
+    assert "houses 71: complete, public score 0.1234, expected 0.30 to 0.50, best guess 0.40, self-reported" in printed
     (sent,) = kept(run_dir)
     assert (sent.ref, sent.score, sent.status) == (71, 0.1234, "COMPLETE")
-    assert sent.expected == "0.40000 (0.30000 to 0.50000), self-reported"
+    assert sent.expected == "0.30 to 0.50, best guess 0.40, self-reported"
     expected(run_dir, 0.7)  # another script was submitted since
     assert main(["kaggle", "status", str(run_dir)]) == 0
     assert "public score 0.1234, expected 0.40000 (0.30000 to 0.50000)" in capsys.readouterr().out

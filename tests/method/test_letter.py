@@ -67,7 +67,7 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     ]  # fmt: skip
     assert sorted(headings(usual) - headings(letter) - {"Better on another path"}) == [  # where the other is ahead
         "After the score", "Around the block", "Best block so far", "Different families", "Emphasis of this path",
-        "Facts", "Limits", "Note", "Other candidates", "Research notes", "Scores of the solutions",
+        "Facts", "Limits", "Other candidates", "Research notes", "Scores of the solutions",
         "The current solution", "The fitted model", "What this run has tried", "Where the errors are",
     ]  # fmt: skip
     assert headings(letter) - headings(usual) == {"Base solution", "Reference solution"}, "those of the merger"

@@ -311,7 +311,7 @@ async def test_agents_and_report_are_told_what_an_estimated_score_rests_on(quick
     assert measure is not None and (measure.estimated, measure.views) == (True, 1), "there was time for one view only"
     basis = f"estimated from {measure.rows} rows, 1 view"
     behind = rf"worse by \S+ ± \S+ on the same {measure.rows} rows, rejected"
-    line = rf"^- merge: .* -> {merged.result.score:.6g}, {basis}, {behind}"
+    line = rf"^- merge: .* -> {merged.result.score:.4g}, {basis}, {behind}"
     assert re.search(line, quick.prompts("planner")[-1], re.MULTILINE)
     ensemble = quick.prompts("ens_planner")[-1]
     changes = ensemble.split("each against what it was to beat, in their order: ")[1].splitlines()[0]

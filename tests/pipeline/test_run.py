@@ -305,7 +305,7 @@ async def test_log_has_phases_and_prompts(quick: QuickRun, tmp_path: Path, capsy
     log = tmp_path / "logs" / "run.log"
     await quick(settings(log_level="DEBUG", log_file=str(log)), console=True)
     text = log.read_text(encoding="utf-8")
-    assert "Implement the improvement plan on the code block" in text  # a prompt
+    assert "implement the improvement plan on it" in text  # a prompt
     assert " INFO    mle_star.run: phase1: === Phase 1" in capsys.readouterr().err
     await quick(settings(L=1), name="quiet")
     assert (capsys.readouterr().err, log.read_text(encoding="utf-8")) == ("", text), "each run has its own log"

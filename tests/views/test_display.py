@@ -180,7 +180,7 @@ def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_ev
             journal.record(event)
     kinds = [json.loads(line)["kind"] for line in out.getvalue().splitlines()]
     assert kinds[0] == "run_resumed" and len(kinds) == 1 + len(events) - 150
-    assert "the run continues" in err.getvalue().split("\n")[0]
+    assert "run: continues" in err.getvalue().split("\n")[0]
     assert err.getvalue().count("completed, score") >= 3
 
 

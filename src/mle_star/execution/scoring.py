@@ -247,7 +247,8 @@ def _ranked(
         return measure.model_copy(update={"estimated": True})
     rows = [row for row in holdout.search_rows if row in answers.hidden and row in reference.hidden]
     ours = holdout.figure(answers, rows)
-    number = min(max(best.score + ours - holdout.figure(reference, rows), metric.low), metric.high)
+    shifted = best.score + ours - holdout.figure(reference, rows)
+    number = min(max(shifted, metric.low), metric.high)
     for rival in best_first(rivals, lambda one: one.score, metric.direction):
         assert rival.score is not None
         if is_improvement(rival.score, number, metric.direction):
@@ -269,10 +270,10 @@ async def against(new: SolutionScript | None, old: SolutionScript | None) -> Sco
 
 def paired(run: RunContext, new: str, old: str) -> ScoreChange | None:
     """One script of the search against another, row by row; None where the harness has not scored both."""
-    holdout, scored, found = holdout_of(run), scored_here(run), list[Answers]()
+    holdout, known, found = holdout_of(run), scored_here(run), list[Answers]()
     for digest in (digest_of(new), digest_of(old)) if holdout is not None else ():
-        known = max((o for o in scored if o.script == digest), key=lambda o: len(o.result.answers), default=None)
-        if holdout is None or known is None or (answers := answers_of(holdout, run.run_dir, known)) is None:
+        one = max((o for o in known if o.script == digest), key=lambda o: len(o.result.answers), default=None)
+        if holdout is None or one is None or (answers := answers_of(holdout, run.run_dir, one)) is None:
             return None
         found.append(answers)
     return None if holdout is None else holdout.compare(found[0], found[1], holdout.search_rows)

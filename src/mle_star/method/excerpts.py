@@ -14,7 +14,7 @@ DEPTH = 2
 """So many steps back from the wanted lines are shown: where their values come from, and where those do."""
 MOST_SHOWN = 0.85
 """Where more than this share of a script would be left, all of it is shown."""
-SHORT = 80
+SHORT = 200
 """A gap of fewer characters stays: it would cost a reader more than it spares."""
 _ALWAYS = re.compile(r"split|fold|final validation performance", re.IGNORECASE)
 """Statements that are always shown: what is trained on, what is held out, and what is printed of it."""
