@@ -101,7 +101,6 @@ def holdout(task: TaskDescription, tmp_path: Path) -> HoldOut:
 
 
 async def test_work_is_done_once_for_each_view_and_anew_by_final_scripts(open_run: OpenRun, holdout: HoldOut) -> None:
-    """Two paths at once as well, and a study on the data of the first view."""
     with open_run(CONFIG, shared=RunShared(holdout=holdout)) as run:
         first = await execute_in_run(script(WORK))
         later = await execute_in_run(script(f"# later\n{WORK}"))
