@@ -32,7 +32,7 @@ def kept(run: RunContext) -> tuple[float | None, str] | None:
     return None if found is None else (found.score, found.source)
 
 
-def ran(run: RunContext, score: float, seconds: float = 1.0, script: str = "") -> None:
+def ran(run: RunContext, score: float | None, seconds: float = 1.0, script: str = "") -> None:
     """Record that a script ran at this place."""
     number, around = next(_NUMBERS), run.shared.scripts.surroundings
     step, text = "/".join((*run.parts, f"script-{number}")), script or f"# {number}"

@@ -250,7 +250,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     has no time where no ensemble could be scored in it, or there is one path only.
     """
     solutions, budget, has_phase3 = run.ledger.ran(), run.budget, run.config.num_parallel_solutions > 1
-    slowest = max((one.seconds for one in solutions), default=0.0)
+    slowest = max((one.seconds for one in solutions if one.score is not None), default=0.0)
     if phase == "phase2":
         slowest *= LITTLE_GROWTH if run.config.more_steps else GROWTH
     if phase == "phase2" and not run.config.letter:
