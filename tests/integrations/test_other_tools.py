@@ -176,7 +176,7 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
     assert sent.expected == "0.30 to 0.50, best guess 0.40, self-reported"
     expected(run_dir, 0.7)  # another script was submitted since
     assert main(["kaggle", "status", str(run_dir)]) == 0
-    assert "public score 0.1234, expected 0.40000 (0.30000 to 0.50000)" in capsys.readouterr().out
+    assert "public score 0.1234, expected 0.30 to 0.50, best guess 0.40" in capsys.readouterr().out
 
 
 def test_without_a_credential_a_line_says_where_to_get_one(tmp_path: Path, capsys: Captured) -> None:
