@@ -61,7 +61,7 @@ def test_patients_stay_together_in_a_run_that_names_a_leak_or_leaves_it_out(
         {"patient_id": who, "p": DICE.normal(size=45)[who], **PLAIN, "billed": ill * 7 + 1, "ill": ill}
     )
     table.to_csv("patients.csv", index=False)
-    small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "-R", "1", "--time-limit", "300", "--model", "offline"]
+    small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "-R", "1", "--set", "score_views=1", "--model", "offline"]
     words = ["run", "patients.csv", "--target", "ill", *small]
     for more, problem in ((["--drop", "biled"], "--drop biled: there is no such column; did you mean billed?"),
                           (["--group", "patient"], "group: 'patient' is no column of patients.csv")):  # fmt: skip
