@@ -103,8 +103,8 @@ async def test_a_step_that_a_limit_refuses_loses_nothing_recorded_later(quick: Q
     agents, executor = MindAgents(), LevelExecutor()
     limit = (first.total_cost_usd or 0.0) + left
     again = await quick(settings(T=2, max_budget_usd=limit), agents=agents, executor=executor, resume=True)
-    asked = {agent for _, agent in agents.calls}
-    assert "ablation" in asked <= {"ablation", "summarize"} if left else not asked  # a path may be ahead of the other
+    names = {agent for _, agent in agents.calls}
+    assert "ablation" in names <= {"ablation", "summarize"} if left else not names  # a path may be ahead of the other
     assert executor.directories <= ({"path-0", "path-1"} if left else set())
     assert again.phases_skipped == [] and again.phase3 is not None and first.phase3 is not None
     assert again.phase3.best_ensemble_score == first.phase3.best_ensemble_score

@@ -258,7 +258,7 @@ def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_
     same_rows = Yardstick(name="LightGBM", measure=Measure(score=0.84, measured="harness"))
     beside = Verdict(story_of(Invented(seed=11).ended(expected=EXPECTED, single_model=same_rows), HOLDOUT))
     assert beside.yardsticks[1].score == 0.84, "on the rows of the expected score, not of the search"
-    assert "than the best single model (LightGBM, 0.84000)" in beside.gain[0]
+    assert "than the best single model (LightGBM, 0.8400)" in beside.gain[0]
     wide = EXPECTED.model_copy(update={"low": 0.7, "high": 0.95})
     unsure = Verdict(story_of(Invented(seed=11).ended(expected=wide), HOLDOUT)).gain
     assert unsure[0].endswith("which may be chance") and unsure[1] == "flat"
@@ -279,13 +279,13 @@ def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is
         change = Paired(difference=difference, error=0.002, wins=wins, rows=180)
         return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
 
-    alone = "than the best single model (Ridge, 0.86000)"
+    alone = "than the best single model (Ridge, 0.8600)"
     assert gain(single_model=beside("Ridge", 0.86, 0.004, 0.98)) == (f"better by 0.004 ± 0.002 {alone}", "good")
     unsure = gain(single_model=beside("Ridge", 0.86, 0.001, 0.7))
     assert unsure == (f"better by 0.001 ± 0.002 {alone}, which may be chance", "flat")
     assert gain(single_model=beside("Ridge", 0.86, -0.01, 0.0))[1] == "bad"
     dummy = gain(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=beside("Ridge", 0.8, 0.05, 1.0))
-    assert dummy == ("no better than always guessing the commonest class (0.86000)", "bad")
+    assert dummy == ("no better than always guessing the commonest class (0.8600)", "bad")
     assert gain(baseline=beside("dummy", 0.84, 0.01, 0.7))[0].startswith("not surely better than always guessing")
 
 

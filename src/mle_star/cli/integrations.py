@@ -84,7 +84,7 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
 
 def _show_entry(entry: Entry) -> None:
     numbers = {"score": entry.score, "expected": entry.expected}
-    words = [f"{name} {value:.5g}" for name, value in numbers.items() if value is not None]
+    words = [f"{name} {value:.4g}" for name, value in numbers.items() if value is not None]
     words += [entry.medal or "", f"({entry.message})" if entry.message else ""]
     typer.echo("  ".join([f"{entry.folder}: {entry.state}", *filter(None, words)]))
 

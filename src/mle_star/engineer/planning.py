@@ -166,10 +166,10 @@ def summarize(output: str, *, higher: bool, metric: str) -> str:
     losses = {name: (base - value) if higher else (value - base) for name, value in scores.items()}
     order = sorted(losses, key=lambda name: -losses[name])
     better = "higher" if higher else "lower"
-    sentences = [f"The baseline scores {base:.5g} ({metric or 'score'}, {better} is better)."]
+    sentences = [f"The baseline scores {base:.4g} ({metric or 'score'}, {better} is better)."]
     for name in order:
         change = f"{abs(losses[name]):.3g} {'worse' if losses[name] > 0 else 'better'}" if losses[name] else "no change"
-        sentences.append(f"Without `{name}` the score is {scores[name]:.5g}, {change}.")
+        sentences.append(f"Without `{name}` the score is {scores[name]:.4g}, {change}.")
     most, *others = order
     if losses[most] <= 0:
         sentences.append("No part is worth its place: leaving any of them out costs nothing.")

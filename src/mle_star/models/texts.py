@@ -49,14 +49,14 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score with as many digits as tell scores apart, the same number wherever it is shown."""
+    """A score with four digits, the same number wherever it is shown."""
     if value is None:
         return "–"
     if not math.isfinite(value):
         return str(value)
     if abs(value) >= 10_000:
         return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"
-    return "0" if value == 0 else f"{value:#.5g}".rstrip(".")
+    return "0" if value == 0 else f"{value:#.4g}".rstrip(".")
 
 
 def within(figure: float, low: float, high: float) -> tuple[str, str, str]:
