@@ -132,7 +132,7 @@ async def test_a_summary_names_the_most_and_the_least_important_part(table_desk:
     assert "`scaler` has the most impact" in text and "`encoder` has the least impact" not in text
     assert text.count("`scaler` has") == 1
     text = await summary("Baseline: 0.123456789012, a: 0.1")
-    assert "scores 0.12346 " in text and planning.findings_in(text)[0] == 0.123456789012
+    assert "scores 0.1235 " in text and planning.findings_in(text)[0] == 0.123456789012
     for printed in ("", "Baseline: 0.8", "a: 0.1, b: 0.2"):
         text = await summary(printed)
         assert "no baseline with a part to compare" in text and text.count(" scores ") == printed.count(":")

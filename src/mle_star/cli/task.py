@@ -72,7 +72,7 @@ EXAMPLES = {
 ANSWERS, TEST_SHARE, SEED = "answers.csv", 0.3, 7
 NOISE = {"rents": 50.0}
 """The noise that was put into an example: about what a model scores that knows the formula."""
-FLATS, BAR = 3000, 40
+FLATS, BAR = 1200, 40
 # Small enough for a first look of two minutes, and still every part of the method.
 SETTINGS: dict[str, Any] = {
     "model": OFFLINE,
@@ -81,7 +81,7 @@ SETTINGS: dict[str, Any] = {
     "inner_loop_steps": 2,
     "num_parallel_solutions": 2,
     "ensemble_rounds": 1,
-    "score_views": 2,
+    "score_views": 1,
     "time_limit_seconds": 480,
 }
 
