@@ -10,15 +10,16 @@ import time
 import typing
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
+from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import SDK_BASH_MAX_MS
-from tests.execution.conftest import Repairs, scored, script, write_files
+from tests.execution.conftest import Repairs, request_for, scored, script, write_files
 
 QUICK = m.PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
 BROKEN = script("import json\njson.loads('{')")
@@ -333,11 +334,11 @@ def test_subsampling_is_asked_for_as_specified_and_its_prompts_hold_script_and_w
     assert sentence == ex.SUBSAMPLE_INSTRUCTION
     for limit, settings in (("30000", {}), ("1234567", {"subsample_limit": 1234567})):
         assert ex.get_subsample_instruction(m.PipelineConfig(**settings)) == sentence.replace("{limit}", limit)
-    for request_for, *words in (
+    for request_of, *words in (
         (ex.request_subsample_removal, "remove", "whole changed script"),
         (ex.request_subsample_extraction, "block", "single markdown code block"),
     ):
-        prompt = request_for(script(SAMPLING))
+        prompt = request_of(script(SAMPLING))
         wishes = prompt.replace(SAMPLING, "").lower()
         assert SAMPLING in prompt and [word for word in ("subsampl", *words) if word not in wishes] == []
 
@@ -366,3 +367,24 @@ def test_subsampling_is_asked_for_as_specified_and_its_prompts_hold_script_and_w
 def test_handlers_that_hide_errors_are_named_with_their_lines(content: str, lines: list[str]) -> None:
     warnings = ex.detect_error_masking(content)
     assert [warning.split(":")[0] for warning in warnings] == lines
+
+
+@pytest.mark.parametrize("kind", ["auto", "namespaces", "none"])
+async def test_the_debugger_sees_where_a_script_was_when_it_was_stopped_or_crashed(
+    tmp_path: Path, kind: Literal["auto", "namespaces", "none"]
+) -> None:
+    executor = ex.LocalExecutor(sandbox=kind)
+    texts = {}
+    for letter in (False, True):
+        env = script_environment(m.PipelineConfig(letter=letter))
+        for name, last in {"slow": "re.match('(a+)+b', 'a' * 99)", "crash": "os.kill(os.getpid(), 11)"}.items():
+            code = f"import os, re\ndef fit():\n    {last}\n\nprint('fold 1', flush=True)\nfit()"
+            request = request_for(tmp_path / f"{name}{letter}", code, env=env, timeout_seconds=2)
+            result = ex.build_evaluation_result(await executor.run(request), timeout_seconds=2)
+            assert result.is_error and result.timed_out == (name == "slow"), result.stderr
+            texts[name, letter] = ex.debug_text(result)
+    for name, place in {"slow": 'File "re', "crash": 'File "solution.py", line 3 in fit'}.items():
+        cause, _, where = texts[name, False].partition("\n\nIt was here, the innermost call first:\n")
+        assert place in where.splitlines()[0] and str(tmp_path) not in where and "Extension" not in where
+        assert '  File "solution.py", line 3 in fit\n  File "solution.py", line 6 in <module>' in where
+        assert "Fatal" not in cause and "It was here" not in texts[name, True]

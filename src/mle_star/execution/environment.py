@@ -126,6 +126,8 @@ def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None 
     env["MLE_STAR_SEED"] = str(config.seed)
     env["MPLBACKEND"] = "Agg"
     env["PYTHONIOENCODING"] = "utf-8:backslashreplace"
+    if not config.letter:
+        env["PYTHONFAULTHANDLER"] = "1"  # where a script was when it crashed or was stopped
     return {**env, **thread_counts(threads_per_script(config))}
 
 

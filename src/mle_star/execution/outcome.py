@@ -40,6 +40,8 @@ _GPU_ADVICE = (
     "longer needed, or do this part on the CPU]"
 )
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_FATAL = "Fatal Python error: "
+_CURRENT_STACK = re.compile(r"^Current thread.*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME_IN_GROUP = re.compile(rf"^[ |]*{_FRAME.pattern[1:]}")
 
 
@@ -177,7 +179,7 @@ def _short_path(frame: str) -> str:
 def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
     """What the debugger is told: the traceback that ended the script, else the last lines of its log and the cause.
 
-    Of a script that was stopped at its time limit also what it had printed, which says how far it came.
+    Of a script that was stopped at its time limit also what it had printed, and where it was: so far it came.
     A GPU whose memory ran out is named as the cause, which tracebacks say in many ways. To the `letter` it is told the
     last traceback wherever there is one, and no more.
     """
@@ -186,10 +188,19 @@ def debug_text(result: EvaluationResult, *, letter: bool = False) -> str:
         return traceback
     text = traceback if traceback and (result.refused or uncaught) else ""
     if not text:
-        text = f"{HEADER}\n{_last_lines(result.stderr)}{_cause(result)}"
+        log, _, stacks = result.stderr.partition(_FATAL)
+        text = f"{HEADER}\n{_last_lines(log)}{_cause(result)}{_where(stacks)}"
         if result.timed_out and not letter and result.stdout.strip():
             text += f"\n\nIt had printed by then:\n{_last_lines(result.stdout)}".rstrip("\n")
     return f"{text}\n{_GPU_ADVICE}" if result.is_error and _GPU_MEMORY.search(text) else text
+
+
+def _where(stacks: str) -> str:
+    """Where a script was when it was stopped or died, as Python's faulthandler printed it: its own calls."""
+    found = _CURRENT_STACK.search(stacks)
+    frames = found[1].splitlines() if found else []
+    kept = [frame for number, frame in enumerate(frames) if number == 0 or _is_own(frame)][: 2 * KEPT_FRAMES]
+    return "\n".join(["\n\nIt was here, the innermost call first:", *map(_short_path, kept)]) if kept else ""
 
 
 def _last_lines(text: str) -> str:

@@ -211,7 +211,9 @@ class _Watch:
                 for pid in descendants(os.getpid())
                 if _read(f"/proc/{pid}/comm").strip() not in ("bwrap", confine.NAME)
             ]
-            send(found or [self.pid], signal.SIGTERM)
+            script, *others = found or [self.pid]
+            send([script], signal.SIGABRT if command == b"t" and _says_where_it_is(script) else signal.SIGTERM)
+            send(others, signal.SIGTERM)
         elif not command:
             self._kill()
 
@@ -233,6 +235,13 @@ class _Watch:
             self.report["reason"] = f"more than {most / 1e9:.1f} GB of memory"
             self._kill()
         self.pause = max(WATCH_SECONDS, 20 * (time.monotonic() - begun))
+
+
+def _says_where_it_is(pid: int) -> bool:
+    """Does a process print its stack at SIGABRT, as Python's faulthandler does, and nothing of its own at SIGTERM?"""
+    lines = dict(line.split(":", 1) for line in _read(f"/proc/{pid}/status").splitlines() if line.startswith("Sig"))
+    caught, ignored = (int(lines.get(name, "0"), 16) for name in ("SigCgt", "SigIgn"))
+    return bool(caught & 1 << signal.SIGABRT - 1) and not (caught | ignored) & 1 << signal.SIGTERM - 1
 
 
 # --- ending -------------------------------------------------------------------------------------------------
