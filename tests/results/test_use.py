@@ -235,7 +235,7 @@ def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(
     assert (run.path / "input" / "train.csv").read_bytes() == (tmp_path / "houses.csv").read_bytes()
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
     verdict = Verdict(story, run.path)
-    assert verdict.file.path is None and verdict.file.note.startswith("Model ready: mle-star predict ")
+    assert verdict.file.path is None and verdict.file.note.startswith("ready: mle-star predict ")
     assert "expect a larger mae on new rows" in verdict.sure
     assert list(run.predict(NEW)["price"])[1] == pytest.approx(10, abs=1.01)
 

@@ -131,7 +131,7 @@ def test_a_terminal_gets_a_screen_that_resizes_and_then_the_summary(plain: dict[
     assert max(map(cell_len, rows)) == 80
     assert any(row.startswith("╭") for row in rows_in(screens, 60))
     assert "spaceship-passengers · sonnet" in screens
-    assert "submission" in end and "improved by" in end
+    assert "submission" in end and "built from" in end
 
 
 def shown_by(mode: str, run_dir: Path) -> tuple[str, str, list[AnyEvent]]:

@@ -123,7 +123,7 @@ def test_the_page_follows_a_run_of_the_engineer_to_its_end(data_dir: Path, tmp_p
         heading = place.locator("h1").inner_text()
         assert all(part in heading for part in Verdict(story).figure.split(", "))
         assert "Completed" in place.locator(".verdict").inner_text()
-        assert "offline (embedded engineer)" in place.locator(".tiles").inner_text()
+        assert "built-in rules, no language model" in place.locator(".tiles").inner_text()
         assert str(run_dir / "final" / "submission.csv") in place.locator(".submit").inner_text()
         assert place.locator("#scores .mark").count() == len(story.attempts)
     assert report.locator("details.try").count() == len(story.refinements) == 1

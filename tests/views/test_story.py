@@ -279,7 +279,7 @@ def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is
         change = Paired(difference=difference, error=0.002, wins=wins, rows=180)
         return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
 
-    alone = "than the best single model (Ridge, 0.8600)"
+    alone = "than the best single model (Ridge), on the same 180 rows"
     assert gain(single_model=beside("Ridge", 0.86, 0.004, 0.98)) == (f"better by 0.004 ± 0.002 {alone}", "good")
     unsure = gain(single_model=beside("Ridge", 0.86, 0.001, 0.7))
     assert unsure == (f"better by 0.001 ± 0.002 {alone}, which may be chance", "flat")
@@ -321,8 +321,8 @@ def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None
     events = changed(events, ev.MergeTried, lambda one: {"accepted": False})
 
     def improved(story: RunStory) -> list[str]:
-        """The lines from `improved by` to `cost`."""
-        lines = "\n".join(summary_of(story)).partition("\nimproved by")[2].partition("\ncost")[0]
+        """The lines from `built from` to `cost`."""
+        lines = "\n".join(summary_of(story)).partition("\nbuilt from")[2].partition("\ncost")[0]
         return lines.splitlines()
 
     alone, path, blend = (story_of(events, HOLDOUT, one) for one in ("initial solution", "path 1", "blend"))

@@ -177,7 +177,7 @@ def _options(
       0 a result (and a submission, where there is a test file)
       1 wrong input        2 a test file, but no submission
       3 the pipeline failed
-      130 interrupted
+      130 interrupted (Ctrl-C twice; once finishes with the best so far)
     """
 
 

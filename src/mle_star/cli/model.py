@@ -118,6 +118,8 @@ def leaderboard(
         made.add_row(*map(Text, cells), style="bold" if row["chosen"] else "")
     screen = console()
     screen.print(made)
+    if any(row["chosen"] and row["final_rows"] is not None for row in rows):
+        screen.print("Ranked on the rows of the search; the final solution is chosen on all hidden rows.")
     most = max(map(len, boards.values()), default=0)
     if most > top:
         screen.print(f"{sum(map(len, boards.values())) - len(rows)} more: --top {most}")

@@ -71,7 +71,7 @@ def run(
       0 a result (and a submission, where there is a test file)
       1 wrong input        2 a test file, but no submission
       3 the pipeline failed
-      130 interrupted
+      130 interrupted (Ctrl-C twice; once finishes with the best so far)
     """
     if parent is not None:
         if folder is not None or wanted != NOTHING_WANTED or drop:

@@ -92,7 +92,7 @@ def demo(
     output: Output = None,
     view: Shown = AS_USUAL,
 ) -> None:
-    """Build an example task and run the whole method on it: no key, no internet, two to four minutes.
+    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
 
     The agents are built-in rules, no language model. The data of `rents` are generated, so the best possible score is
     known; those of the other examples are real. At the end every script is scored on the test, whose answers were kept
@@ -108,7 +108,7 @@ def demo(
     place = build_example(name, folder)
     task = load_task(place)
     tell(f"task: predict {EXAMPLES[name][2]}; the files are in {place}")
-    tell("time: two to four minutes on two cores, eight at most; Ctrl-C finishes with the best so far")
+    tell("time: about two minutes on two cores, eight at most; Ctrl-C finishes with the best so far")
     run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
     if view.talks:
         for line in _truth(run_dir, task, name, place / ANSWERS):

@@ -172,7 +172,7 @@ def summarize(output: str, *, higher: bool, metric: str) -> str:
         sentences.append(f"Without `{name}` the score is {scores[name]:.4g}, {change}.")
     most, *others = order
     if losses[most] <= 0:
-        sentences.append("No part is worth its place: leaving any of them out costs nothing.")
+        sentences.append("Leaving out any of them costs nothing.")
     else:
         sentences.append(f"`{most}` has the most impact: leaving it out costs most.")
         least = min(others, key=lambda name: abs(losses[name]), default=most)

@@ -164,6 +164,9 @@ class Measure(Frozen):
     views: int | None = None
     estimated: bool = False
 
+    def __str__(self) -> str:
+        return self.words
+
     @property
     def words(self) -> str:
         """`0.72 to 0.86, best guess 0.79, from 624 rows`: as every reader meets it."""

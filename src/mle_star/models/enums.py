@@ -170,9 +170,9 @@ class Traits(NamedTuple):
 
 
 _ENGINEER = Traits(
-    title="offline (embedded engineer)",
+    title="offline",
     wire_name="mle-star-offline",
-    kind="rules, no language model",
+    kind="built-in rules, no language model",
     author="rules",
     call_seconds=1.0,
     is_free=True,

@@ -4,6 +4,7 @@ the run may take on this machine.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import lzma
 import re
@@ -200,7 +201,9 @@ def prepared(
     if drop:
         raise ConfigError(f"--drop is for one file or data frame: take {', '.join(drop)} out of the tables in {source}")
     if not source.exists():
-        raise ConfigError(f"{source}: no such folder or file")
+        beside = [path.name for path in source.parent.iterdir()] if source.parent.is_dir() else []
+        near = difflib.get_close_matches(source.name, beside, n=1)
+        raise ConfigError(f"{source}: no such folder or file{f'; did you mean {near[0]}?' if near else ''}")
     if source.is_file() and source.suffix.lower() not in (".yaml", ".yml"):
         kinds = ", ".join(TABLE_SUFFIXES)
         raise ConfigError(f"{source}: neither data nor a task file; wanted is a table ({kinds}), a zip, or task.yaml")

@@ -92,13 +92,13 @@ def write_result(folder: RunFolder, journal: Journal, result: FinalResult, data:
             cost_usd=result.total_cost_usd or 0.0,
             seconds=result.total_duration_seconds,
             result=result,
-            message=stop.words if stop else how_time_went(result),
+            message=stop.words if stop else how_time_went(result, journal),
         )
     )
     return result
 
 
-def how_time_went(result: FinalResult) -> str:
+def how_time_went(result: FinalResult, journal: Journal) -> str:
     """How much of the time that was given a run that nothing stopped could use; nothing where none was given."""
     config, took = result.config, result.total_duration_seconds
     if result.used_time:
@@ -106,7 +106,9 @@ def how_time_went(result: FinalResult) -> str:
     if config.letter or not config.has_own_limit or "finalization" not in result.phases_completed:
         return ""
     limit = config.time_limit_seconds
-    return "" if took >= USED * limit else f"nothing left to do after {duration(took)} of {duration(limit)}"
+    left_out = any(journal.refused(name) for name in ("in-time", "go-on", "study", "fits", "ensembles", "run-again"))
+    words = "ended: too little time for more" if left_out else "nothing left to do"
+    return "" if took >= USED * limit else f"{words} after {duration(took)} of {duration(limit)}"
 
 
 def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:

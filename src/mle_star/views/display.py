@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
@@ -346,14 +346,15 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     rows.append(("score", score.append(f"; {gain}" if gain else "", style=f"not bold {COLOURS[level]}")))
     rows.append(("measured", verdict.sure if story.score is not None else ""))
     rows.append(("why", text.one_line(verdict.why, 400)))
-    rows.append(("by phase", " → ".join(map(_stage, verdict.stages)) if len(verdict.stages) > 1 else ""))
-    rows += [("" if index else "improved by", _gain(gain)) for index, gain in enumerate(_largest(gains_of(story)))]
+    rows.append(("by phase", _stages(verdict.stages)))
+    rows += [("" if index else "built from", _gain(gain)) for index, gain in enumerate(_largest(gains_of(story)))]
     rows.append(("cost", f"{verdict.cost} ({verdict.cost_note})"))
     rows.append(("time", f"{verdict.time} ({verdict.time_note})"))
     rows.append(("model", f"{verdict.model} ({verdict.model_note})"))
     rows.append(("isolation", "{} ({})".format(*verdict.isolation)))
     file = verdict.file
-    rows.append(("submission", Text(file.note if file.path is None else str(file.path), style="bold")))
+    label = "fitted model" if file.label == "Model" else "submission"
+    rows.append((label, Text(file.note if file.path is None else str(file.path), style="bold")))
     if file.path is not None:
         lead = "" if file.label == "File to submit" else f"{file.label.lower()}: "
         rows.append(("", Text(lead + file.note, style="" if file.level == "ready" else "yellow")))
@@ -374,8 +375,11 @@ def _largest(gains: list[Gain]) -> list[Gain]:
     return [gain for gain in gains if gain in largest]
 
 
-def _stage(one: Milestone) -> str:
-    return f"{one.name} {text.score(one.score)}" + (f" ({one.what})" if one.apart else "")
+def _stages(stages: Sequence[Milestone]) -> str:
+    """The scores of the search one after another, and behind them that of the rows kept for the end."""
+    search = " → ".join(f"{one.name} {text.score(one.score)}" for one in stages if not one.apart)
+    last = [f"; {text.score(one.score)} {one.what}" for one in stages if one.apart]
+    return "".join([search, *last]) if len(stages) > 1 else ""
 
 
 def _gain(gain: Gain) -> Text:

@@ -97,7 +97,8 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
             return "info", f"{plural(len(event.names), 'model')} found: {', '.join(event.names)}"
         case events.CandidateEvaluated():
             if event.score is None:
-                return "warning", f"{event.model_name} failed: {event.error}"
+                how = "left out" if event.error == events.OUT_OF_TIME else "failed"
+                return "warning", f"{event.model_name} {how}: {event.error}"
             return "info", f"{event.model_name} scores {text.score(event.score)}"
         case events.Decided(name="in-time", value=False) if "/candidate-" not in event.step:
             return "warning", f"{event.step.split('/')[1]} skipped: the phase's share of the time is used up"
@@ -113,8 +114,6 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
             return (
                 "good" if event.best else "info"
             ), f"ensemble scores {text.score(event.score)}: {_title(event.plan)}"
-        case events.BestImproved():
-            return "good", f"new best score {text.score(event.score)}"
     return None
 
 

@@ -145,14 +145,19 @@ def _last(story: RunStory) -> str:
 
 
 def gains_of(story: RunStory) -> list[Gain]:
-    """What each attempt on the line to the solution brought, in order; where a line begins, that is unknown."""
+    """What each attempt on the line to the solution brought, in order; where a line begins, that is unknown.
+
+    A path may begin from a script that is not the best of Phase 1: what only makes up for that is no gain.
+    """
     sign = 1 if story.direction is MetricDirection.maximize else -1
     scores = {one.step: one.score for one in story.attempts}
+    begun = getattr(story.phases.get("phase1"), "score", None)
     on_the_line = {node.step for node in lineage_of(story).nodes}
     found: list[Gain] = []
     for attempt in story.attempts:
         if attempt.step in on_the_line and attempt.score is not None:
-            before = best_score((scores.get(step) for step in attempt.parents), story.direction)
+            known = [*map(scores.get, attempt.parents), begun if attempt.step.startswith("phase2") else None]
+            before = best_score(known, story.direction)
             found.append(Gain(attempt, None if before is None else sign * (attempt.score - before)))
     return found
 

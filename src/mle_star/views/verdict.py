@@ -140,7 +140,9 @@ class Verdict:
             if expected is not None and self.interval
             else ""
         )
-        return f"Measured on {plural(rows, 'row')} that no script saw the answers of{between}."
+        of = f"{rows:,} of " if expected is not None and rows < holdout.select_rows else ""
+        kept = plural(holdout.select_rows if of else rows, "row")
+        return f"Measured on {of}{kept} that no script saw the answers of{between}."
 
     @property
     def figure(self) -> str:
@@ -208,7 +210,12 @@ class Verdict:
             return "a single model: nothing that was built on it was surely better", "flat"
         known = self.story.result.single_model if self.story.result else None
         if known is not None and (change := known.change) is not None:  # row by row, where both have answered
-            words = f"{change.words.partition(' on the same')[0]} than {against}"
+            amount, _, rows = change.words.partition(" on the same")
+            words = (
+                f"{amount} than the best single model ({name}), on the same{rows}"
+                if rows
+                else f"no better than {against}"
+            )
             if SURE > change.wins > 1 - SURE or not change.difference:
                 return f"{words}, which may be chance", "flat"
             return words, "good" if change.difference > 0 else "bad"
@@ -280,7 +287,7 @@ class Verdict:
             return File(path, "File to submit", note, "ready" if sound else "partial")
         if result is not None and not result.has_test:
             name = "RUN" if run_dir is None else run_dir.name
-            return File(None, "Result", f"Model ready: mle-star predict {name} NEW.csv", "ready")
+            return File(None, "Model", f"ready: mle-star predict {name} NEW.csv", "ready")
         if (kept := story.ledger.kept) is not None:
             note = f"{plural(kept.rows, 'row')}, score {text.score(kept.score)}"
             label = "Best file before the run failed" if self.state == "failed" else "Best file so far"
