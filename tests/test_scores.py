@@ -2,6 +2,7 @@
 
 import re
 import timeit
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -126,9 +127,11 @@ FILLERS = (f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above ")
 @pytest.mark.req("REQ-EX-011")
 def test_a_megabyte_of_output_is_read_in_milliseconds_and_of_lines_that_are_none_in_proportion() -> None:
     for stdout in (f"{LOSS}{LINE}0.5\n", f"{LINE}0.5\n{LOSS}", NO_COLON, "no score here " * 71_000):
-        assert min(timeit.repeat(lambda: parse_score(stdout), number=1, repeat=30)) < 0.010  # noqa: B023
+        seconds = timeit.repeat(lambda: parse_score(stdout), number=1, repeat=30, timer=thread_time)  # noqa: B023
+        assert min(seconds) < 0.010
     for text in (filler * (1_000_000 // len(filler)) for filler in FILLERS):
-        assert min(timeit.repeat(lambda: (parse_score(text), read_score(text)), number=1, repeat=5)) < 4  # noqa: B023
+        seconds = timeit.repeat(lambda: (parse_score(text), read_score(text)), number=1, repeat=5, timer=thread_time)  # noqa: B023
+        assert min(seconds) < 4
 
 
 def test_ablation_lines_are_read_in_order_and_those_that_say_where_the_solution_errs() -> None:
