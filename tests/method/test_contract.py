@@ -28,6 +28,7 @@ from mle_star.prompts import PromptRegistry
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import AgentFinished, AgentReply, LeakageChecked, ScriptFinished
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
+from tests.conftest import as_kept
 from tests.prompt_samples import NAMES
 
 from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, scripted_run, settings
@@ -405,21 +406,6 @@ def talkative(request: ScriptRequest, raw: ExecutionRawResult) -> ExecutionRawRe
     return raw.model_copy(update={"stdout": lines("output") + raw.stdout, "stderr": error})
 
 
-SHOWN = {
-    "retriever": "task", "init": "example m0 example m1 task", "merger": "debugger init leakage-correction",
-    "data": "debugger task", "ablation": "debugger given summarize", "debugger_ablation": "ablation error",
-    "summarize": "ablation debugger-ablation output", "extractor": "debugger given summarize",
-    "coder": "extractor given planner", "planner": "given", "ens_planner": "ens_planner given",
-    "ensembler": "ens_planner given", "debugger": "coder ensembler error given init merger",
-    "leakage_detection": "coder data debugger debugger-submission ensembler given init merger test",
-    "leakage_correction": "coder data debugger ensembler given init test", "leakage_rewrite": "ensembler",
-    "test_subsampling_extract": "given", "test_subsampling_remove": "given",
-    "test": "task test-subsampling_remove", "debugger_submission": "error leakage-correction test",
-    "test_contamination": "debugger-submission given",
-}  # fmt: skip
-"""Whose words each agent is shown; `given` is what a phase begins with."""
-
-
 @pytest.mark.req("REQ-SF-003", "REQ-SF-013", "REQ-P1-017", "REQ-P2O-011", "REQ-P2I-010", "REQ-P2I-040", "REQ-P3-009")
 @pytest.mark.req("REQ-FN-028")
 def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_path: Path) -> None:
@@ -439,7 +425,8 @@ def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_pat
                 found = set(re.findall(r"\[(.+?)\] line \d", call.prompt))
                 assert all(lines(text).strip() in call.prompt for text in found), f"{call.step}: {found}"
                 shown[call.name.replace("-", "_")] |= {re.sub(r".*/|-\d$", "", text) for text in found}
-    assert {name: " ".join(sorted(texts)) for name, texts in shown.items()} == SHOWN and set(SHOWN) == set(NAMES)
+    assert set(shown) == set(NAMES)  # whose words each agent is shown; `given` is what a phase begins with
+    as_kept("method/shown.txt", "\n".join(f"{name}: {' '.join(sorted(shown[name]))}" for name in sorted(shown)))
 
 
 @BOTH
