@@ -10,18 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from mle_star.method.codeblocks import (
-    block_in,
-    built_in,
-    compiles,
-    extract_code_block,
-    family_of,
-    has_code_fence,
-    has_extractable_code,
-    joined,
-    locate_block,
-    replacement,
-)
+from mle_star.method import codeblocks as cb
 from mle_star.method.excerpts import changed_lines, excerpt, new_lines
 from mle_star.models import ExtractorOutput, SolutionPhase, SolutionScript
 from mle_star.sdk.replies import read_structured
@@ -49,7 +38,7 @@ PROSE = st.text(st.sampled_from(list("abc xyz.,:!\n#-*1")), max_size=60)
 @pytest.mark.req("REQ-SF-005")
 @given(code=CODE, before=PROSE, after=PROSE, tag=st.sampled_from(["python", "", "py", "Python"]))
 def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, before: str, after: str, tag: str) -> None:
-    assert extract_code_block(f"{before}\n\n{fence(code, tag)}\n\n{after}") == cut(code)
+    assert cb.extract_code_block(f"{before}\n\n{fence(code, tag)}\n\n{after}") == cut(code)
 
 
 DOCSTRING = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
@@ -86,7 +75,7 @@ NESTED = "doc = '''\n```python\ninner\n```\n'''"
     ],
 )
 def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
-    assert extract_code_block(response) == code
+    assert cb.extract_code_block(response) == code
 
 
 @pytest.mark.req("REQ-SF-005")
@@ -94,15 +83,15 @@ def test_fences_are_read_line_by_line_to_the_letter() -> None:
     tilde, text = "```python\nx = 1\n~~~\nmore = 2\n", "```text\na long text, no code\n```\n```python\ny = 1\n```"
     nested, inside = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~', 's = """\n```bash\nls\n```\n"""'
     codes = {tilde: "x = 1", text: "a long text, no code", nested: inside, "```\nopen = 1": "open = 1"}
-    assert {reply: extract_code_block(reply, by_line=True) for reply in codes} == codes
-    assert [extract_code_block(reply) for reply in (tilde, text)] == ["x = 1\n~~~\nmore = 2", "y = 1"]
-    assert not has_extractable_code("```python\n~~~\nx = 1", by_line=True)
-    assert has_extractable_code("```text\nwords\n```", by_line=True)
+    assert {reply: cb.extract_code_block(reply, by_line=True) for reply in codes} == codes
+    assert [cb.extract_code_block(reply) for reply in (tilde, text)] == ["x = 1\n~~~\nmore = 2", "y = 1"]
+    assert not cb.has_extractable_code("```python\n~~~\nx = 1", by_line=True)
+    assert cb.has_extractable_code("```text\nwords\n```", by_line=True)
 
 
 @given(st.text(st.sampled_from(list("`~ \nab\tpython>-1.")), max_size=120))
 def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
-    assert isinstance(extract_code_block(response), str) and has_extractable_code(response) in (True, False)
+    assert isinstance(cb.extract_code_block(response), str) and cb.has_extractable_code(response) in (True, False)
 
 
 @pytest.mark.req("REQ-SF-005")
@@ -136,14 +125,16 @@ def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
     ],
 )
 def test_only_python_counts_as_code(response: str, expected: bool) -> None:
-    assert has_extractable_code(response) is expected
-    assert has_code_fence("gone:\n```python\n```") and has_code_fence("> ```py\n> x\n> ```"), "an empty fence is one"
-    assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
+    assert cb.has_extractable_code(response) is expected
+    assert cb.has_code_fence("gone:\n```python\n```") and cb.has_code_fence("> ```py\n> x\n> ```"), (
+        "an empty fence is one"
+    )
+    assert not cb.has_code_fence("there is no subsampling") and not cb.has_code_fence("```bash\nls\n```")
 
 
 def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> None:
     able = ("x = 1", "s = '\\d'", "from __future__ import annotations\nx: int = 1")
-    assert [compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
+    assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
 
 
 LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB
@@ -154,9 +145,9 @@ NESTED_FENCES = ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> `
 @pytest.mark.parametrize(
     "read",
     [
-        lambda: extract_code_block(fence(LONG)) == LONG,
-        lambda: locate_block("\n".join(line.rstrip() for line in LONG.split("\n")[1100:1150]), LONG),
-        *(lambda piece=piece: isinstance(has_extractable_code(piece * 5000), bool) for piece in NESTED_FENCES),
+        lambda: cb.extract_code_block(fence(LONG)) == LONG,
+        lambda: cb.locate_block("\n".join(line.rstrip() for line in LONG.split("\n")[1100:1150]), LONG),
+        *(lambda piece=piece: isinstance(cb.has_extractable_code(piece * 5000), bool) for piece in NESTED_FENCES),
     ],
 )
 def test_long_scripts_and_replies_full_of_fences_are_read_quickly(read: Callable[[], object]) -> None:
@@ -168,7 +159,7 @@ def test_long_scripts_and_replies_full_of_fences_are_read_quickly(read: Callable
 def replaced(script: str, old: str, new: str) -> str:
     """The script as `replace_block` leaves it."""
     whole = SolutionScript(content=script, phase=SolutionPhase.init)
-    return whole.replace_block(*replacement(script, old, new)).content
+    return whole.replace_block(*cb.replacement(script, old, new)).content
 
 
 SCRIPT = (
@@ -191,7 +182,7 @@ SCRIPT = (
     ],
 )
 def test_a_block_is_found_in_spite_of_trailing_blanks(block: str, found: str) -> None:
-    assert locate_block(block, SCRIPT) == found
+    assert cb.locate_block(block, SCRIPT) == found
 
 
 @pytest.mark.req("REQ-P2O-018")
@@ -203,7 +194,7 @@ def test_what_is_found_is_a_slice_that_reads_the_same(lines: list[tuple[str, str
     script = "\n".join(text + blanks for text, blanks in lines)
     block = "\n".join(text for text, _ in lines[window[0] : window[0] + window[1]])
     assume(block.strip())
-    found = locate_block(block, script)
+    found = cb.locate_block(block, script)
     assert found is not None and found in script
     assert cut("\n".join(line.rstrip() for line in found.split("\n"))) == cut(block)
 
@@ -260,7 +251,7 @@ FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
 )  # fmt: skip
 def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant(script: str, old: str, new: str, result: str) -> None:
     assert replaced(script, old, new) == result
-    assert locate_block(f"{old} ", script) is not None
+    assert cb.locate_block(f"{old} ", script) is not None
 
 
 @pytest.mark.parametrize(
@@ -272,9 +263,9 @@ def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant(script: str, old
     ],
 )  # fmt: skip
 def test_what_is_missing_or_part_of_a_word_or_number_is_no_block(script: str, old: str) -> None:
-    assert locate_block(old, script) is None
+    assert cb.locate_block(old, script) is None
     with pytest.raises(ValueError, match="block not found"):
-        replacement(script, old, "y")
+        cb.replacement(script, old, "y")
 
 
 START = "import a\n\ndef fit():\n    x = 1\n    y = 2\n    return x + y\n\nprint(fit())\n"
@@ -298,12 +289,12 @@ INSIDE = "    x = 1\n    y = 2"
 )
 def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str, found: str, around: bool) -> None:
     script = START.replace(block, new, 1)
-    assert block_in(f"import b\n{script}end()\n" if around else script, START, block) == found
-    assert block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"
-    assert block_in(f"import b\n{START.replace('fit())', '7)')}", START, "print(fit())\n") == "print(7)"
-    assert (block_in("all is new", START, "    x = 1"), block_in(START, START, "not there")) == ("all is new", "")
+    assert cb.block_in(f"import b\n{script}end()\n" if around else script, START, block) == found
+    assert cb.block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"
+    assert cb.block_in(f"import b\n{START.replace('fit())', '7)')}", START, "print(fit())\n") == "print(7)"
+    assert (cb.block_in("all is new", START, "    x = 1"), cb.block_in(START, START, "not there")) == ("all is new", "")
     steps = "go()\n" * 300  # in a long script a line that comes often counts as any other
-    assert block_in(f"import b\n{steps}y = 2\n{steps}", f"import a\n{steps}x = 1\n{steps}", "x = 1") == "y = 2"
+    assert cb.block_in(f"import b\n{steps}y = 2\n{steps}", f"import a\n{steps}x = 1\n{steps}", "x = 1") == "y = 2"
 
 
 WHOLE = '''import json
@@ -327,8 +318,8 @@ ANSWER = f"Here it is.\n\n```python\n{WHOLE}\n```\nDone."
 def test_a_reply_that_goes_on_where_it_was_cut_is_as_if_it_had_not_been(place: int, other: int) -> None:
     first, second = sorted((place, other))
     assume(ANSWER.index("```python\n    doubled") not in (first, second))  # a fence may also open the block again
-    whole = joined(joined(ANSWER[:first], ANSWER[first:second]), ANSWER[second:])
-    assert extract_code_block(whole) == WHOLE
+    whole = cb.joined(cb.joined(ANSWER[:first], ANSWER[first:second]), ANSWER[second:])
+    assert cb.extract_code_block(whole) == WHOLE
 
 
 @given(place=st.integers(0, len(SIMPLE)), words=st.sampled_from(["", "Continuing where I left off:\n\n"]))
@@ -337,7 +328,7 @@ def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int
     line = SIMPLE.rfind("\n", 0, place) + 1
     is_blank = not SIMPLE[line:place].strip()  # of a cut inside the indentation nobody knows what the rest repeats
     for start in {0, line, line if is_blank else place}:  # all of it once more, the line that was cut, or its rest
-        code = extract_code_block(joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone."))
+        code = cb.extract_code_block(cb.joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone."))
         assert code == SIMPLE
 
 
@@ -354,7 +345,7 @@ def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int
     ],
 )
 def test_pieces_are_joined_in_the_likeliest_way(before: str, after: str, code: str) -> None:
-    assert extract_code_block(joined(before, after)) == code
+    assert cb.extract_code_block(cb.joined(before, after)) == code
 
 
 def test_json_that_was_cut_is_read_as_one_value() -> None:
@@ -362,7 +353,7 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
     text = json.dumps(value)
     for place in range(len(text)):
         for again in ("", "```json\n"):
-            whole = joined(f"```json\n{text[:place]}", f"{again}{text[place:]}\n```")
+            whole = cb.joined(f"```json\n{text[:place]}", f"{again}{text[place:]}\n```")
             assert read_structured(ExtractorOutput, whole) == value
 
 
@@ -377,7 +368,7 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
     ],
 )  # fmt: skip
 def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
-    assert (family_of(name, built_in(code)), built_in(code)) == (family, built)
+    assert (cb.family_of(name, cb.built_in(code)), cb.built_in(code)) == (family, built)
 
 
 REST = "  # a remark that makes this line so long that leaving it out is worth its while for everybody" * 3

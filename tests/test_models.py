@@ -78,19 +78,6 @@ def test_a_setting_that_is_no_positive_number_or_not_known_is_refused_by_name(na
     assert m.PipelineConfig(seed=42).model_fields_set == {"seed"}
 
 
-@pytest.mark.req("REQ-DM-003")
-@given(
-    numbers=st.fixed_dictionaries({name: st.integers(1, 10**9) for name in PAPER}),
-    budget=st.none() | st.floats(0.01, 1e6),
-    model=st.text(),
-    shares=st.booleans(),
-)
-def test_settings_survive_json(numbers: dict[str, Any], budget: float | None, model: str, shares: bool) -> None:
-    time = m.PhaseTimeBudget(phase1=0.25, phase2=0.25, phase3=0.25, finalization=0.25) if shares else None
-    config = m.PipelineConfig(**numbers, max_budget_usd=budget, model=model, phase_time_budget=time)
-    assert m.PipelineConfig.model_validate_json(config.model_dump_json()) == config
-
-
 ENUMS: dict[type[Enum], str] = {
     m.TaskType: "classification regression image_classification image_to_image text_classification "
     "audio_classification sequence_to_sequence tabular",
@@ -292,7 +279,10 @@ REPLIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049", "REQ-OR-006")
+@pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049", "REQ-OR-006", "REQ-P1-001")
+@pytest.mark.req("REQ-P1-003", "REQ-P1-008", "REQ-P1-013", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-014")
+@pytest.mark.req("REQ-P2I-001", "REQ-P2I-008", "REQ-P3-001", "REQ-P3-010", "REQ-SF-001", "REQ-SF-011", "REQ-SF-015")
+@pytest.mark.req("REQ-SF-016", "REQ-SF-024", "REQ-SF-032", "REQ-FN-010", "REQ-FN-026", "REQ-FN-029", "REQ-FN-048")
 @pytest.mark.parametrize(("name", "listed", "duty"), [line.split("|") for line in AGENTS.strip().splitlines()])
 def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(name: str, listed: str, duty: str) -> None:
     agent, tools = m.AgentType(name.strip()), listed.split() or None
@@ -310,7 +300,8 @@ def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(nam
     assert (default["tools"], default["model"]) == (tools or [], None)
     is_whole = duty.startswith(" Agent that")
     assert default["description"] == duty.strip() if is_whole else duty.strip() in default["description"]
-    config = m.build_default_agent_configs()[agent]
+    config = m.agent_config(agent)
+    assert m.build_default_agent_configs()[agent] == config, "no variant has changed it"
     assert (config.agent_type, config.tools, config.model) == (agent, tools, None)
     schema = REPLIES.get(agent.value)
     assert config.output_schema is schema
@@ -329,7 +320,9 @@ def test_a_variant_has_a_schema_tools_and_description_of_its_own_and_the_full_pr
     assert len(found) == 14
     for agent, variant, word in (("leakage", "correction", "Removes"), ("test", "contamination", "copies a post")):
         assert word in (text := m.agent_config(m.AgentType(agent), variant).description) and text not in found
-    assert m.agent_config(m.AgentType.leakage, "correction").output_schema is None
+    for agent, variant in ((m.AgentType.leakage, "correction"), (m.AgentType.test, "subsampling_extract")):
+        config = m.agent_config(agent, variant)
+        assert (config.tools, config.output_schema, config.model) == (["Read"], None, None)
     contamination = m.agent_config(m.AgentType.test, "contamination")
     assert (contamination.output_schema, contamination.tools) == (m.DataContaminationResult, None)
     full = m.build_default_agent_configs("full")

@@ -16,6 +16,7 @@ from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.execution.outcome import HEADER, MAX_MESSAGE, failed, script_failed, trim_traceback
 from mle_star.method.scores import best_of
+from tests.conftest import as_kept
 from tests.execution.conftest import script
 
 TRACE = f'{HEADER}\n  File "a.py", line 1, in <module>\n    boom()\nValueError: boom'
@@ -231,40 +232,26 @@ def test_the_exception_is_the_first_line_below_the_last_stack_or_else_the_last_l
     assert ex.exception_line(text) == line
 
 
+ENDS: list[dict[str, Any]] = [
+    *({"exit_code": code} for code in (-1, -9, -99, 2)), {}, {"stdout": "Final Validation Performance: 85%"},
+    *({"exit_code": -1, "timed_out": True, "stderr": text} for text in ("", TRACE)),
+    {"exit_code": -9, "stderr": "x\n[mle-star] a\n[mle-star] b\n[mle-star] more than 60 processes\n"},
+    {"exit_code": -9, "isolation": m.Isolation(sandbox="bubblewrap")}, {"exit_code": -11, "stderr": TRACE},
+    {"exit_code": 3, "stderr": f"{TRACE}\nwent on"}, {"exit_code": 2, "stderr": "a\nusage: b\n"},
+    {"exit_code": 1, "stderr": '  File "s.py", line 1\n    (\nSyntaxError: bad'},
+    {"exit_code": 1, "stderr": "ValueError: logged\nthen it said no"},
+]  # fmt: skip
+
+
 @pytest.mark.req("REQ-EX-021")
-@pytest.mark.parametrize(
-    ("facts", "cause"),
-    [
-        ({"exit_code": -1, "timed_out": True},
-         "TimeoutError: the script was stopped at the time limit of 7 seconds; "
-         "make it faster, as far as the rules allow"),
-        ({"exit_code": -1}, "RuntimeError: the script was killed by SIGHUP"),
-        ({"exit_code": -9}, "RuntimeError: the script was killed by SIGKILL (it probably used too much memory)"),
-        ({"exit_code": -9, "stderr": "x\n[mle-star] a\n[mle-star] b\n[mle-star] more than 60 processes\n"},
-         "RuntimeError: the script was killed by SIGKILL (more than 60 processes)"),
-        ({"exit_code": -9, "isolation": m.Isolation(sandbox="bubblewrap")},
-         "RuntimeError: the script was killed by SIGKILL (it probably used too much memory), "
-         "unless it ended itself with exit code 137"),
-        ({"exit_code": -99}, "RuntimeError: the script was killed by signal 99"),
-        ({"exit_code": -1, "timed_out": True, "stderr": TRACE},
-         "TimeoutError: the script was stopped at the time limit of 7 seconds; "
-         "make it faster, as far as the rules allow"),
-        ({"exit_code": -11, "stderr": TRACE}, "RuntimeError: the script was killed by SIGSEGV"),
-        ({"exit_code": 3, "stderr": f"{TRACE}\nwent on"}, "RuntimeError: the script ended with exit code 3: went on"),
-        ({"exit_code": 2}, "RuntimeError: the script ended with exit code 2"),
-        ({"exit_code": 2, "stderr": "a\nusage: b\n"}, "RuntimeError: the script ended with exit code 2: usage: b"),
-        ({"exit_code": 1, "stderr": '  File "s.py", line 1\n    (\nSyntaxError: bad'}, "SyntaxError: bad"),
-        ({"exit_code": 1, "stderr": "ValueError: logged\nthen it said no"},
-         "RuntimeError: the script ended with exit code 1: then it said no"),
-        ({}, "RuntimeError: the script ended without printing its score line 'Final Validation Performance: <number>'"),
-        ({"stdout": "Final Validation Performance: 85%"},
-         "RuntimeError: the score line cannot be used: the line says 85%: print a plain number"),
-    ],
-)  # fmt: skip
-def test_the_cause_is_told_in_one_line(facts: dict[str, Any], cause: str) -> None:
-    text = ex.debug_text(ex.build_evaluation_result(raw(**facts), timeout_seconds=7))
-    log = "".join(f"  {line}\n" for line in facts.get("stderr", "").splitlines())
-    assert text == f"{HEADER}\n{log}{cause}" and ex.exception_line(text) == cause[:200]
+def test_the_cause_is_told_in_one_line() -> None:
+    causes = []
+    for facts in ENDS:
+        text = ex.debug_text(ex.build_evaluation_result(raw(**facts), timeout_seconds=7))
+        log = "".join(f"  {line}\n" for line in facts.get("stderr", "").splitlines())
+        causes.append(text.removeprefix(f"{HEADER}\n{log}"))
+        assert ex.exception_line(text) == causes[-1][:200]
+    as_kept("execution/causes.txt", "\n".join(causes))
 
 
 def test_of_a_script_that_was_stopped_the_debugger_sees_how_far_it_came() -> None:

@@ -28,6 +28,7 @@ from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data, Truth
 from mle_star.models import EvaluationResult, PipelineConfig, is_improvement
 from mle_star.search.shortlist import BLEND, Field
+from tests.conftest import write_split
 from tests.method.conftest import make_task
 
 from .coverage import World, coverage
@@ -286,21 +287,11 @@ def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(hold
 
 def write_task(folder: Path, key: str) -> Path:
     """The target is the sum of `strong` and a little of `weak`; `noise` is what it is called."""
-    folder.mkdir()
-    dice = random.Random(2)
-
-    def rows(first: int, count: int, target: bool) -> str:
-        lines = []
-        for number in range(first, first + count):
-            strong, weak, noise = dice.random(), dice.random(), dice.random()
-            cells = [f"{key}{number}", f"{strong:.4f}", f"{weak:.4f}", f"{noise:.4f}"]
-            lines.append(",".join([*cells, f"{strong + 0.2 * weak:.4f}"] if target else cells))
-        return "\n".join(lines) + "\n"
-
-    (folder / "train.csv").write_text("id,strong,weak,noise,y\n" + rows(0, 400, True))
-    (folder / "test.csv").write_text("id,strong,weak,noise\n" + rows(1000, 60, False))
-    (folder / "sample_submission.csv").write_text("id,y\n" + "".join(f"{key}{n},0.5\n" for n in range(1000, 1060)))
-    return folder
+    dice, rows = random.Random(2), list[tuple[str, ...]]()
+    for number in (*range(400), *range(1000, 1060)):
+        strong, weak, noise = dice.random(), dice.random(), dice.random()
+        rows.append((f"{key}{number}", *(f"{cell:.4f}" for cell in (strong, weak, noise, strong + 0.2 * weak))))
+    return write_split(folder, "id,strong,weak,noise,y", rows, 400)
 
 
 @pytest.mark.parametrize("key", ["", "row-", "none for training", "and a column for the label"])

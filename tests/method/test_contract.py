@@ -31,8 +31,7 @@ from mle_star.run.reached import best_reached, partial_path, partial_phase1, par
 from tests.conftest import as_kept
 from tests.prompt_samples import NAMES
 
-from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .loops import measured
+from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, measured, scripted_run, settings
 from .replies import (
     BOTH,
     GARBAGE,

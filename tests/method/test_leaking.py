@@ -22,8 +22,7 @@ from mle_star.search.final_result import best_path, diagnostics_of
 from mle_star.views import RunStory
 from tests.ledgers import best_score, leaks, ran
 
-from .conftest import ScriptedRun, quick, settings
-from .loops import account_as_kept
+from .conftest import ScriptedRun, account_as_kept, quick, settings
 from .replies import NO_LEAKAGE, ScriptedCall, block, by_step, fenced, leaky, script, solution
 from .test_phase1 import stage
 

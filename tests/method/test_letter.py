@@ -56,7 +56,9 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     assert result.config.letter and len(usual) > 20
     assert other.submission_path and not result.submission_path, "no test script has worked"
     assert SolutionPhase.final not in (other.final_solution.phase, result.final_solution.phase)
-    lines = [f"- {step}" for step in sorted({*usual} - {*letter})] + [f"+ {step}" for step in sorted({*letter} - {*usual})]
+    lines = [f"- {step}" for step in sorted({*usual} - {*letter})] + [
+        f"+ {step}" for step in sorted({*letter} - {*usual})
+    ]
     both, only = headings(usual) - {"Better on another path"}, headings(letter)  # that one where the other is ahead
     lines += [f"- # {title}" for title in sorted(both - only)] + [f"+ # {title}" for title in sorted(only - both)]
     as_kept("method/letter.txt", "\n".join(lines))  # who leaks counts, so there is a merge

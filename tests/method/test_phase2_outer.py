@@ -25,8 +25,7 @@ from mle_star.run.timing import ablation_limit
 from mle_star.safety import evaluate_checked
 from tests.ledgers import ran
 
-from .conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
-from .loops import account_as_kept, play_steps, section
+from .conftest import ScriptedExecutor, ScriptedRun, account_as_kept, play_steps, quick, scripted_run, section, settings
 from .replies import BOTH, LETTER, base_solution, fenced, part, plans, solution
 
 

@@ -21,8 +21,7 @@ from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.events import PLANNER_FAILED, CandidateEvaluated, MergeTried
 
-from .conftest import ScriptedRun, quick, settings
-from .loops import Outcome, Step, play_attempts, play_rounds, play_steps, section
+from .conftest import Outcome, ScriptedRun, Step, play_attempts, play_rounds, play_steps, quick, section, settings
 from .replies import (
     BOTH,
     GARBAGE,

@@ -24,41 +24,6 @@ from .replies import BLOCK, BOTH, GARBAGE, INPUTS, base_solution, broken_script,
 from .replies import solution as scripted
 
 MODEL = m.RetrievedModel(model_name="TabPFN v2", example_code="alpha({'depth': 3})")
-
-
-READERS = ("init", "merger", "ablation", "ensembler", "leakage-correction", "data", "test", "test-subsampling_extract")
-AGENTS: dict[str, tuple[list[str] | None, Any]] = {
-    "retriever": (["WebSearch", "WebFetch"], m.RetrieverOutput),
-    "extractor": (["Read"], m.ExtractorOutput),
-    "leakage": (["Read"], m.LeakageDetectionOutput),
-    "test-contamination": (None, m.DataContaminationResult),
-    "debugger": (["Read", "Bash"], None),
-    **dict.fromkeys(READERS, (["Read"], None)),
-    **dict.fromkeys(("summarize", "coder", "planner", "ens_planner"), (None, None)),
-}
-"""The tools of each agent, and the form of its reply."""
-
-
-@pytest.mark.req(
-    "REQ-P1-001", "REQ-P1-003", "REQ-P1-008", "REQ-P1-013", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-014",
-    "REQ-P2I-001", "REQ-P2I-008", "REQ-P3-001", "REQ-P3-010", "REQ-SF-001", "REQ-SF-011", "REQ-SF-015", "REQ-SF-016",
-    "REQ-SF-024", "REQ-SF-032", "REQ-FN-010", "REQ-FN-026", "REQ-FN-029", "REQ-FN-048",
-)  # fmt: skip
-@pytest.mark.parametrize("name", AGENTS)
-def test_an_agent_is_set_up_as_specified(name: str) -> None:
-    agent, _, variant = name.partition("-")
-    tools, schema = AGENTS[name]
-    config = m.agent_config(m.AgentType(agent), variant or None)
-    assert (config.agent_type.value, config.tools, config.output_schema, config.model) == (agent, tools, schema, None)
-    if schema is not None:
-        assert config.to_output_format() == {"type": "json_schema", "schema": schema.model_json_schema()}
-    if not variant:
-        assert m.build_default_agent_configs()[m.AgentType(agent)] == config, "no variant has changed it"
-        definition = m.AgentConfig(agent_type=m.AgentType(agent)).to_agent_definition()
-        assert set(definition) == {"description", "prompt", "tools", "model"}
-        assert definition["description"] and definition["prompt"] and definition["tools"] == (tools or [])
-
-
 MODULES = {module.__name__.rpartition(".")[2]: module for module in
            (phase1, phase2_outer, phase2_inner, phase3, safety, finalization)}  # fmt: skip
 SIGNATURES = """

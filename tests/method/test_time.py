@@ -23,8 +23,7 @@ from mle_star.safety import check_and_evaluate
 from tests.ledgers import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
-from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .loops import account_as_kept
+from .conftest import ScriptedExecutor, ScriptedRun, account_as_kept, scripted_run, settings
 from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, part, plans, script, solution
 from .test_phase1 import TIMES, candidates
 

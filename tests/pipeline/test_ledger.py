@@ -9,6 +9,7 @@ from mle_star.run.context import active_run
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
 from mle_star.run.prompt_context import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from tests.conftest import as_kept
 from tests.ledgers import script_finished
 from tests.pipeline.conftest import QuickRun, settings
 
@@ -97,72 +98,39 @@ def ledger_of(*events: ev.AnyEvent) -> Ledger:
     return Ledger.of(events, MetricDirection.maximize)
 
 
-def test_everything_that_was_tried_stands_in_one_bounded_table_the_telling_ones_first() -> None:
-    table = tried_table(ledger_of(*story())).splitlines()
-    assert table[:3] == [
-        "- merge: work LightGBM into the best so far -> 0.6, better by 0.1, accepted",
-        "- path 1, step 1, try 2: bin the ages -> 0.65, better by 0.05, accepted, 12 s",
-        "- path 1, step 1, try 1: drop the outer rows -> failed: KeyError: 'Age', 3 s",
-    ]
-    assert {
-        "- path 2, step 1, try 1: fewer trees -> 0.55, worse by 0.05, rejected",
-        "- path 2, step 2, try 1: more trees -> 0.6, no change, accepted",
-        "- ensemble 2: stack -> 0.68, worse by 0.02, rejected",
-        "- candidate: Ridge -> 0.5, 3 s",
-    } <= {*table}
-    assert tried_table(ledger_of(*story()), path=1, t=0).startswith("- path 2, step 1, try 1: fewer trees")
-    assert "fewer trees -> 0.55, better by 0.05" in tried_table(Ledger.of(story(), MetricDirection.minimize))
-    many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
-    bounded = tried_table(ledger_of(*many))
-    assert len(bounded) <= MAX_CHARACTERS and bounded.splitlines()[-1].startswith("- and ")
+LEAK = script("phase2/path-0/t-0/k-0/script", 0.99)
 
 
-def test_what_the_clock_cut_off_is_no_verdict_on_an_idea() -> None:
-    slow = script("phase2/path-0/t-0/k-0/script", None, seconds=120)
+def telling() -> dict[str, list[ev.AnyEvent]]:
+    """Runs with a leak, with a leak after which another try wins, and with what the clock cut off."""
+    check, slow = "phase2/path-0/t-0/check/leakage-detection", script("phase2/path-0/t-0/k-0/script", None, seconds=120)
+    leaks = ev.LeakageChecked(step=check, found=1, fixed=0, leaking=[digest_of("phase2/path-0/t-0/k-1/script")])
     slow = slow.model_copy(update={"result": slow.result.model_copy(update={"timed_out": True})})
     missing = {"index": 1, "model_name": "kNN", "score": None, "error": ev.OUT_OF_TIME}
-    knn = ev.CandidateEvaluated(step="phase1/candidate-1", **missing)
-    assert tried_table(ledger_of(slow, attempt(0, 0, 0, "twice the folds", None, 0.6, ok=False), knn)).splitlines() == [
-        "- path 1, step 1, try 1: twice the folds -> not scored: stopped at its time limit, which says nothing of the "
-        "idea, 120 s",
-        "- candidate: kNN -> not scored: Phase 1's share of the time is used up, which says nothing of the idea",
-    ]
-
-
-def test_a_replay_changes_nothing_and_steps_without_gain_are_counted_from_the_last() -> None:
-    once, twice = ledger_of(*story()), ledger_of(*story(), *story())
-    assert tried(twice) == tried(once)
-    assert twice.repairs("phase2/path-0/t-0/k-0") == ["KeyError: 'Age'", "ValueError: no"]
-    assert [steps_without_gain(once, path) for path in (0, 1, 7)] == [0, 2, 0], "a tie is no gain"
-
-
-def test_nobody_is_told_to_build_on_a_score_that_leaks() -> None:
-    leaking, check = [digest_of("phase2/path-0/t-0/k-1/script")], "phase2/path-0/t-0/check/leakage-detection"
-    leaks = ev.LeakageChecked(step=check, found=1, fixed=0, leaking=leaking)
-    for times in (1, 2):
-        ledger = ledger_of(*[*story(), leaks] * times)
-        (line,) = [line for line in tried_table(ledger).splitlines() if "bin the ages" in line]
-        assert line == (
-            "- path 1, step 1, try 2: bin the ages -> failed: data leakage was found and could not be fixed, 12 s"
-        )
-        assert steps_without_gain(ledger, 0) == 1
-
-
-def test_what_wins_after_a_leak_is_compared_with_what_its_step_began_with() -> None:
-    leak = script("phase2/path-0/t-0/k-0/script", 0.99)
-    check = "phase2/path-0/t-0/check/leakage"
-    found = ev.LeakageChecked(step=check, found=1, fixed=0, leaking=[digest_of(leak.script)])
-    events: list[ev.AnyEvent] = [
+    beaten: list[ev.AnyEvent] = [
         ev.AblationFinished(step="phase2/path-0/t-0", path=0, t=0, solution_score=0.5),
-        leak,
+        LEAK,
         attempt(0, 0, 0, "peek", 0.99, 0.99, ok=True),
         attempt(0, 0, 1, "bin", 0.6, 0.99, ok=False),
         attempt(0, 0, 2, "scale", 0.65, 0.99, ok=False),
-        found,
+        leaks.model_copy(update={"leaking": [digest_of(LEAK.script)]}),
         attempt(0, 0, 2, "scale", 0.65, 0.65, ok=True),
     ]
-    for times in (1, 2):  # a resumed run says them again
-        ledger = ledger_of(*events * times)
-        outcomes = [(e.outcome, e.score, e.change and round(e.change, 3)) for e in tried(ledger)]
-        assert outcomes == [("failed", None, None), ("rejected", 0.6, 0.1), ("accepted", 0.65, 0.15)]
-        assert steps_without_gain(ledger, 0) == 0
+    late: list[ev.AnyEvent] = [slow, attempt(0, 0, 0, "twice the folds", None, 0.6, ok=False)]
+    knn = ev.CandidateEvaluated(step="phase1/candidate-1", **missing)
+    return {"all": story(), "a leak": [*story(), leaks], "beaten": beaten, "late": [*late, knn]}
+
+
+def test_what_was_tried_stands_in_one_bounded_table_the_telling_ones_first_and_a_replay_changes_nothing() -> None:
+    lines = list[str]()
+    for name, events in telling().items():
+        once, twice = ledger_of(*events), ledger_of(*events, *events)
+        gains = [steps_without_gain(once, path) for path in (0, 1, 7)]  # a tie is no gain
+        assert tried(twice) == tried(once) and [steps_without_gain(twice, path) for path in (0, 1, 7)] == gains
+        lines += [f"--- {name}: {gains}", tried_table(once)]
+    once = ledger_of(*story())
+    lines += [tried_table(once, path=1, t=0), tried_table(Ledger.of(story(), MetricDirection.minimize))]
+    as_kept("pipeline/tried.txt", "\n".join([*lines, *once.repairs("phase2/path-0/t-0/k-0")]))
+    many = [attempt(0, t, k, "words and words " * 40, 0.1, 0.5, ok=False) for t in range(20) for k in range(4)]
+    bounded = tried_table(ledger_of(*many))
+    assert len(bounded) <= MAX_CHARACTERS and bounded.splitlines()[-1].startswith("- and ")
