@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import random
-import struct
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mle_star.data.brief import MAX_CHARACTERS, data_brief, picture_size
+from mle_star.data.brief import MAX_CHARACTERS, data_brief
 from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.place import create_data, open_data
@@ -243,20 +242,6 @@ def test_nothing_of_the_hidden_labels_reaches_the_brief(tmp_path: Path) -> None:
         briefs.add(text)
         assert f"{400 - len(holdout.views[0].hidden)} training rows" in text
     assert len(briefs) == 1
-
-
-def test_pictures_are_told_by_folder_and_size(tmp_path: Path) -> None:
-    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 32, 24)
-    jpeg = b"\xff\xd8\xff\xe0\x00\x04\0\0\xff\xc0\x00\x11\x08" + struct.pack(">HH", 48, 64) + b"\0" * 8
-    for folder in ("train/cat", "train/dog", "test"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "a.png").write_bytes(png)
-    (tmp_path / "test" / "b.jpg").write_bytes(jpeg)
-    (tmp_path / "test" / "c.png").write_bytes(b"\x89PNG broken")
-    text = data_brief(tmp_path)
-    assert "- `train/cat`: 1 pictures, 32 x 24 pixels, such as `a.png`" in text
-    assert "- `test`: 3 pictures, 32-64 x 24-48 pixels" in text
-    assert picture_size(tmp_path / "test" / "b.jpg") == (64, 48)
 
 
 COLUMNS = ("id", "note", "y", "x")
