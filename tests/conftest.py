@@ -26,11 +26,8 @@ SECRET = re.compile(
 OTHERS = ("IS_SANDBOX", "NO_COLOR", "FORCE_COLOR", "PYTHONDONTWRITEBYTECODE")
 """Not secret, but they change what the program does, or how long its hundreds of processes take to start."""
 KEPT = ("MLE_STAR_SOAK",)  # asks for the long versions of some tests
-MODES = {
-    "delivered": {},
-    "self_reported": {"MLE_STAR_SCORING": "self_reported"},
-    "letter": {"MLE_STAR_PRESET": "letter"},
-}
+SELF_REPORTED = {"MLE_STAR_SCORING": "self_reported"}
+MODES = {"delivered": {}, "self_reported": SELF_REPORTED, "letter": {"MLE_STAR_PRESET": "letter"}}
 """What the settings of a test are: as people get them, with scripts that score themselves, or by the specification."""
 
 

@@ -130,21 +130,15 @@ SCRIPT = (
 )
 
 
+BLOCKS = [
+    "import os", "import os\n\nscaler = StandardScaler()\nX", "X = scaler.fit_transform(X)  \n\nif X:\n",
+    "```python\n    y = 1\n    z = 2\n```", "y = 1\n    z = 2", "y = 1\r\n    z = 2\r\n", "\n\nprint(1)\n\n",
+]  # fmt: skip
+
+
 @pytest.mark.req("REQ-P2O-018")
-@pytest.mark.parametrize(
-    ("block", "found"),
-    [
-        ("import os", "import os"),
-        ("import os\n\nscaler = StandardScaler()\nX", "import os\n\nscaler = StandardScaler()   \nX"),
-        ("X = scaler.fit_transform(X)  \n\nif X:\n", "X = scaler.fit_transform(X)\t\n\nif X:"),
-        ("```python\n    y = 1\n    z = 2\n```", "    y = 1\n    z = 2"),
-        ("y = 1\n    z = 2", "y = 1\n    z = 2"),
-        ("y = 1\r\n    z = 2\r\n", "y = 1\n    z = 2"),
-        ("\n\nprint(1)\n\n", "print(1)"),
-    ],
-)
-def test_a_block_is_found_in_spite_of_trailing_blanks(block: str, found: str) -> None:
-    assert cb.locate_block(block, SCRIPT) == found
+def test_a_block_is_found_in_spite_of_trailing_blanks() -> None:
+    as_kept("method/blocks.txt", "\n".join(f"{block!r}\n    {cb.locate_block(block, SCRIPT)!r}" for block in BLOCKS))
 
 
 @pytest.mark.req("REQ-P2O-018")
@@ -294,20 +288,18 @@ def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int
         assert code == SIMPLE
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "code"),
-    [
-        ("```python\nx = 1", "y = 2\n```", "x = 1\ny = 2"),  # the line break was lost
-        ("```python\nx = 1", "```python\ny = 2\n```", "x = 1\ny = 2"),
-        ("```\nx = 1\n", "```\ny = 2\n```", "x = 1\ny = 2"),  # a bare fence opens, as another one closes
-        ("```python\nx = 1\n", "```\nRun it:\n```bash\npython x.py\n```", "x = 1"),  # ... and here it closes
-        ("```python\nx = 1\n", "y = 2\n", "x = 1\ny = 2"),  # never closed
-        ("```python\nx = 1\n```\nThen ", "```python\nx = 1\ny = 2\n```", "x = 1\ny = 2"),  # no block was open
-        ("~~~python\nx = [", "~~~python\n1]\n~~~", "x = [1]"),
-    ],
-)
-def test_pieces_are_joined_in_the_likeliest_way(before: str, after: str, code: str) -> None:
-    assert cb.extract_code_block(cb.joined(before, after)) == code
+PIECES = [
+    ("```python\nx = 1", "y = 2\n```"), ("~~~python\nx = [", "~~~python\n1]\n~~~"),
+    ("```python\nx = 1", "```python\ny = 2\n```"), ("```python\nx = 1\n", "y = 2\n"),
+    ("```\nx = 1\n", "```\ny = 2\n```"),  # a bare fence opens, as another one closes
+    ("```python\nx = 1\n", "```\nRun it:\n```bash\npython x.py\n```"),  # ... and here it closes
+    ("```python\nx = 1\n```\nThen ", "```python\nx = 1\ny = 2\n```"),
+]  # fmt: skip
+
+
+def test_pieces_are_joined_in_the_likeliest_way() -> None:
+    lines = [f"{one!r} + {two!r}\n    {cb.extract_code_block(cb.joined(one, two))!r}" for one, two in PIECES]
+    as_kept("method/joined.txt", "\n".join(lines))
 
 
 def test_json_that_was_cut_is_read_as_one_value() -> None:

@@ -12,10 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mle_star import AgentType, ConfigError, PhaseTimeBudget, PipelineConfig, RoleSettings
 from mle_star.config import close_logging, effective_config, load_config, parse_assignments, setup_logging
 from mle_star.data.place import read_mapping
-from mle_star.errors import ConfigError
-from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, RoleSettings
 from tests.conftest import as_kept
 
 TEXTS = (

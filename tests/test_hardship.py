@@ -12,10 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from mle_star import FinalResult, PipelineError, PipelineTimeoutError, TaskDescription, run_pipeline
 from mle_star.engineer.server import Brain, BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
-from mle_star.errors import PipelineError, PipelineTimeoutError
-from mle_star.models import FinalResult, TaskDescription
-from mle_star.orchestrator import run_pipeline
 from mle_star.run import events as ev
 from mle_star.run.journal import read_journal
 from mle_star.testing import FaultyBrain
@@ -159,9 +157,7 @@ async def test_a_run_ends_well_with_spoilt_replies_and_kills(task: TaskDescripti
 
 
 @pytest.mark.parametrize("seed", range(20) if SOAK else [13])
-async def test_a_weak_model_behind_a_server_without_tools_gets_its_submission(
-    task: TaskDescription, tmp_path: Path, seed: int
-) -> None:
+async def test_a_weak_model_without_tools_gets_its_submission(task: TaskDescription, tmp_path: Path, seed: int) -> None:
     """Of three replies one can be used: prose, JSON that is none, other languages, and what was cut cost calls only."""
     brain = WeakBrain(WeakMind(seed))
     changes: dict[str, Any] = {"M": 2, "max_debug_attempts": 3, "tool_use": "none"}

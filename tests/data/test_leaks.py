@@ -11,6 +11,7 @@ from mle_star.cli.app import main
 from mle_star.data.leaks import leaks_in
 from mle_star.run.events import HoldOutPrepared, Notice
 from mle_star.run.journal import read_journal
+from tests.conftest import Captured, Patch
 
 COUNT = 300
 DICE = np.random.default_rng(5)
@@ -51,16 +52,12 @@ def test_rows_of_the_test_among_the_training_rows_and_columns_that_it_lacks_are_
 
 
 @pytest.mark.long
-def test_patients_stay_together_in_a_run_that_names_a_leak_or_leaves_it_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_patients_stay_together_and_a_leak_is_named_or_not(tmp_path: Path, monkeypatch: Patch, capfd: Captured) -> None:
     monkeypatch.chdir(tmp_path)
     who = DICE.integers(0, 45, COUNT)
     ill = DICE.integers(0, 2, 45)[who]
-    table = pd.DataFrame(
-        {"patient_id": who, "p": DICE.normal(size=45)[who], **PLAIN, "billed": ill * 7 + 1, "ill": ill}
-    )
-    table.to_csv("patients.csv", index=False)
+    persons = {"patient_id": who, "p": DICE.normal(size=45)[who], **PLAIN, "billed": ill * 7 + 1, "ill": ill}
+    pd.DataFrame(persons).to_csv("patients.csv", index=False)
     small = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "-R", "1", "--set", "score_views=1", "--model", "offline"]
     words = ["run", "patients.csv", "--target", "ill", *small]
     for more, problem in ((["--drop", "biled"], "--drop biled: there is no such column; did you mean billed?"),

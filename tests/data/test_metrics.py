@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 import mle_star.execution  # noqa: F401  # it runs the functions of the user's own
+from mle_star import ConfigError, MetricDirection
 from mle_star.data import formulas
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
-from mle_star.errors import ConfigError
-from mle_star.models import MetricDirection
 from tests.conftest import as_kept
 
 SPELLINGS = """

@@ -18,13 +18,12 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from mle_star import ConfigError, MetricDirection, TaskDescription, TaskType
 from mle_star.cli.app import main
 from mle_star.data.folder import load_task, write_task
 from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
-from mle_star.errors import ConfigError
-from mle_star.models import MetricDirection, TaskDescription, TaskType
 from tests.conftest import Captured, as_kept
 from tests.data.test_seen import seen
 

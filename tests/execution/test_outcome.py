@@ -176,14 +176,9 @@ STACK = [
 
 
 def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long_message_both_ends() -> None:
-    kept = ["  ... 1 more frames ...", frame("solution.py", "main"), "  ... 2 more frames ..."]
-    assert trim_traceback("\n".join([HEADER, *STACK, "KeyError: 'a'"])) == "\n".join(
-        [HEADER, *kept, frame("pandas/c.py", "three"), "KeyError: 'a'"]
-    )
     own = [frame("/a/solution.py", "first"), frame("/a/solution.py", "second")]
-    assert trim_traceback("\n".join([HEADER, *own, "E: x"])) == "\n".join(
-        [HEADER, frame("solution.py", "first"), frame("solution.py", "second"), "E: x"]
-    )
+    stacks = ("\n".join([HEADER, *stack]) for stack in ([*STACK, "KeyError: 'a'"], [*own, "E: x"]))
+    as_kept("execution/trimmed.txt", "\n".join(map(trim_traceback, stacks)))
     half = MAX_MESSAGE // 2
     message = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
     left_out = 6000 - MAX_MESSAGE

@@ -77,9 +77,7 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
             step = f"phase1/candidate-0/{leaf}"
             digest = digest_of(purpose, content, await surroundings_digest(run))
             expected += [
-                ev.ScriptStarted(
-                    step=step, purpose=purpose, timeout_seconds=7.0, path=path, characters=len(content)
-                ),
+                ev.ScriptStarted(step=step, purpose=purpose, timeout_seconds=7.0, path=path, characters=len(content)),
                 script_finished(
                     step=step, digest=digest, surroundings=await surroundings_digest(run), purpose=purpose,
                     script=content, stdout=FixedExecutor().raw.stdout,

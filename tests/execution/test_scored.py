@@ -405,6 +405,5 @@ async def test_members_answer_anew_if_there_is_time(open_run: OpenRun, task: Tas
         warning,
     )
     rows = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
-    assert [(int(key), round(3 * float(answer))) for key, answer in rows] == [
-        (i, 2 if i * 7 % 50 > 25 else 1) for i in range(400, 440)
-    ]
+    wanted = [(i, 2 if i * 7 % 50 > 25 else 1) for i in range(400, 440)]
+    assert [(int(key), round(3 * float(answer))) for key, answer in rows] == wanted

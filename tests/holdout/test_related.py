@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mle_star import ConfigError, PipelineConfig
 from mle_star.data.layout import find_layout
 from mle_star.data.rows import Unsupported
-from mle_star.errors import ConfigError
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.split import wanted_rule
 from mle_star.holdout.views import Data
-from mle_star.models import PipelineConfig
 from tests.method.conftest import make_task
 
 Dice = np.random.Generator

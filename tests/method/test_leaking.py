@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import BudgetExceeded
-from mle_star.models import InnerLoopResult, MetricDirection, Phase2Result, SolutionScript
+from mle_star import BudgetExceeded, InnerLoopResult, MetricDirection, Phase2Result, SolutionScript
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop

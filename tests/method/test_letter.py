@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import PipelineTimeoutError
-from mle_star.models import FinalResult, PipelineConfig, SolutionPhase
-from mle_star.orchestrator import run_pipeline
+from mle_star import FinalResult, PipelineConfig, PipelineTimeoutError, SolutionPhase, run_pipeline
 from mle_star.safety import check_and_evaluate
 from tests.conftest import as_kept
 from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, write_data

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from mle_star.errors import Phase1Error
-from mle_star.models import MetricDirection, SolutionPhase
+from mle_star import MetricDirection, Phase1Error, SolutionPhase
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from mle_star import safety
+from mle_star import AgentType, EvaluationResult, SolutionPhase, safety
 from mle_star.execution import evaluate_with_retry
-from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
@@ -57,9 +56,8 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
     assert result.is_error and (failed.score, failed.is_executable) == (None, False) and "still 2" in failed.content
     steps, causes = ["debugger", "debugger-2", "debugger-3"], ["broken", "still 0", "still 1"]
     digests = [digest_of(text) for text in (before.content, *quick_run.executor.scripts)]
-    for event, step, why, parent, digest in zip(
-        quick_run.events(DebugAttempted), steps, causes, digests[:-1], digests[1:], strict=True
-    ):
+    rows = zip(quick_run.events(DebugAttempted), steps, causes, digests[:-1], digests[1:], strict=True)
+    for event, step, why, parent, digest in rows:
         done = {"at": event.at, "step": step, "parent": parent, "digest": digest}
         assert event == DebugAttempted(**done, error=f"RuntimeError: {why}", accepted=True)
 
@@ -204,9 +202,8 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
     agents.reply("leakage-detection", leaky("level = 0.99"), GARBAGE, NO_LEAKAGE)
     agents.reply("leakage-correction", CANNOT)
     leaking = await safety.check_and_fix_leakage(solution(script(0.99)))
-    scored, result = await evaluate_with_retry(
-        leaking, run.task, run.config, safety.make_debug_callback(run.task, run.config)
-    )
+    callback = safety.make_debug_callback(run.task, run.config)
+    scored, result = await evaluate_with_retry(leaking, run.task, run.config, callback)
     assert (scored.leaking, scored.score, result.score, scored.is_executable) == (True, None, 0.99, True)
     assert (ledger.best(), ledger.kept) == (None, None)
     assert (await safety.check_and_fix_leakage(scored)).leaking, "a check that failed clears no script that leaks"

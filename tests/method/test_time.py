@@ -81,16 +81,14 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
             raise PhaseTimeExceeded(limit="time", used=1, allowed=1)
 
 
-@pytest.mark.parametrize(
-    ("left", "attempts", "steps"), [(119, 0, 0), (121, 1, 0), (131, 1, 1), (229, 1, 1), (231, 2, 1)]
-)
-async def test_what_an_iteration_needs_is_left(quick_path: Path, left: int, attempts: int, steps: int) -> None:
+@pytest.mark.parametrize(("left", "tries", "steps"), [(119, 0, 0), (121, 1, 0), (131, 1, 1), (229, 1, 1), (231, 2, 1)])
+async def test_what_an_iteration_needs_is_left(quick_path: Path, left: int, tries: int, steps: int) -> None:
     """A script of 100 s and calls of 10 s: two, three with a plan, and in a step study, summary and choice."""
     with timed(quick_path / "inner", left=left, K=3) as run:
         run.context.record(CALLED)
         run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(3)])
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
-        assert run.agents.names.count("coder") == attempts
+        assert run.agents.names.count("coder") == tries
     with timed(quick_path / "outer", left=left, T=1) as run:
         run.context.record(CALLED)
         result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, run.config)

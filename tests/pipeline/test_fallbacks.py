@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.models import ExecutionRawResult, FinalResult, PipelineConfig
-from mle_star.orchestrator import PipelineState
+from mle_star import ExecutionRawResult, FinalResult, PipelineConfig, PipelineState
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import BudgetWarning, PhaseFinished
 from tests.pipeline.clock import in_its_own_time
@@ -18,10 +17,7 @@ from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, fai
 from tests.pipeline.weak import WeakAgents, WeakMind, as_python_would
 
 SAME = "all paths ended with the same script: an ensemble of it has little value"
-FALLBACK = (
-    "no submission by a script of its own: ",
-    "the submission is the best one kept on the way, by a script with ",
-)
+FALLBACK = "no submission by a script of its own: ", "the submission is the best one kept on the way, by a script with "
 UNCHECKED = ("the submitted script was not checked for data leakage: the money was spent",)
 BUG, SPENT = "failed RuntimeError: a bug", "skipped the money is spent"
 NO_GAIN = "skipped no path got beyond the initial solution in its time"

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import ConfigError
+from mle_star import AgentType, ConfigError, ExecutionRawResult, FinalResult, Measure, TaskDescription, load_model
 from mle_star.holdout.holdout import HoldOut
-from mle_star.models import AgentType, ExecutionRawResult, FinalResult, Measure, TaskDescription
-from mle_star.results import load_model
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.sdk.definitions import build_system_prompt

@@ -15,9 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Dialog
 
-from mle_star.errors import ConfigError, RunInterrupted
-from mle_star.models import FinalResult, TaskDescription
-from mle_star.orchestrator import run_pipeline
+from mle_star import ConfigError, FinalResult, RunInterrupted, TaskDescription, run_pipeline
 from mle_star.run.events import FinishRequested, RefinementTried, RunFinished
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import Journal
