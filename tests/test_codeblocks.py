@@ -178,36 +178,29 @@ def test_replacing_back_restores(head: list[str], old: list[str], new: list[str]
 FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
 
 
+REPLACED = [
+    ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9"),
+    ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2"),  # even when nothing compiles
+    # indentation that was lost on the way
+    (FUNCTION, "    y = x\n    return y", "y = x * 2\nif y > 3:\n    y = 3\nreturn y"),
+    ("if ready:\n    x = 1\n    y = 2\nprint(1)\n", "    y = 2", "y = 3"),  # although it would compile outside
+    ("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4"),
+    ("def f():\n    s = ''\n    return s\n", "    s = ''", "s = '''one\ntwo\n'''"),  # the insides of strings stay
+    ("if a:\n    s = 0\n", "    s = 0", "    s = '''\n    one'''"), ("if a:\n    x = 1\n", "    x = 1", "x = ("),
+    # a line end that belonged to the block
+    ("x = 1\ny = 2\n", "x = 1\n", "x = 9"), ("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n"),
+    # whole lines come first, and no word is cut
+    ("max_level = 0.5\nlevel = 0.5\n", "level = 0.5", "NEW = 1"), ("y = s.fit(x)\n", "fit(x)", "NEW = 1"),
+    ("SCORE = 0.83\nSCORE = 0.8\n", "SCORE = 0.8", "NEW = 1"),
+    ("f(a=1)\nif b:\n    a=1  \n", "a=1", "NEW = 1"), ("x = f(a, b)\n", "f(a, b)", "NEW = 1"),
+]  # fmt: skip
+
+
 @pytest.mark.req("REQ-P2I-022", "REQ-SF-021")
-@pytest.mark.parametrize(
-    ("script", "old", "new", "result"),
-    [
-        ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9", "a = 9\nb = 2\na = 1\n"),
-        ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2", "a = (\nb = 2\nb = 1\n"),  # even when nothing compiles
-        # indentation that was lost on the way
-        (FUNCTION, "    y = x\n    return y", "y = x * 2\nif y > 3:\n    y = 3\nreturn y",
-         "def train(x):\n    y = x * 2\n    if y > 3:\n        y = 3\n    return y\n\nprint(train(1))\n"),
-        ("if ready:\n    x = 1\n    y = 2\nprint(1)\n", "    y = 2", "y = 3",
-         "if ready:\n    x = 1\n    y = 3\nprint(1)\n"),  # although it would compile outside
-        ("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4", "x = 1\ny = 3\nz = 4\n"),
-        ("def f():\n    s = ''\n    return s\n", "    s = ''", "s = '''one\ntwo\n'''",
-         "def f():\n    s = '''one\ntwo\n'''\n    return s\n"),  # the insides of strings stay
-        ("if a:\n    s = 0\n", "    s = 0", "    s = '''\n    one'''", "if a:\n    s = '''\n    one'''\n"),
-        ("if a:\n    x = 1\n", "    x = 1", "x = (", "if a:\nx = (\n"),
-        # a line end that belonged to the block
-        ("x = 1\ny = 2\n", "x = 1\n", "x = 9", "x = 9\ny = 2\n"),
-        ("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n", "a = 1\nb = 4\nc = 3\n"),
-        # whole lines come first, and no word is cut
-        ("max_level = 0.5\nlevel = 0.5\n", "level = 0.5", "NEW = 1", "max_level = 0.5\nNEW = 1\n"),
-        ("SCORE = 0.83\nSCORE = 0.8\n", "SCORE = 0.8", "NEW = 1", "SCORE = 0.83\nNEW = 1\n"),
-        ("f(a=1)\nif b:\n    a=1  \n", "a=1", "NEW = 1", "f(a=1)\nif b:\n    NEW = 1  \n"),
-        ("x = f(a, b)\n", "f(a, b)", "NEW = 1", "x = NEW = 1\n"),
-        ("y = s.fit(x)\n", "fit(x)", "NEW = 1", "y = s.NEW = 1\n"),
-    ],
-)  # fmt: skip
-def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant(script: str, old: str, new: str, result: str) -> None:
-    assert replaced(script, old, new) == result
-    assert cb.locate_block(f"{old} ", script) is not None
+def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant() -> None:
+    lines = [f"{script!r}, {old!r}, {new!r}\n    {replaced(script, old, new)!r}" for script, old, new in REPLACED]
+    as_kept("method/replaced.txt", "\n".join(lines))
+    assert all(cb.locate_block(f"{old} ", script) is not None for script, old, _ in REPLACED)
 
 
 @pytest.mark.parametrize(

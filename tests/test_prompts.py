@@ -174,43 +174,21 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
 
 
 PERSONA, CAP = "Kaggle grandmaster", r"more than 30000 training samples, you must subsample to 30000"
-VALUES = """
-REQ-P1-002 retriever: task_description (Task description), M
-REQ-P1-009 init: task_description (Task description), model_name (Model), example_code (Example code)
-REQ-P1-014 merger: base_code (Base solution), reference_code (Reference solution)
-REQ-SF-002 debugger: code (Script), bug (Error)
-REQ-SF-012 leakage_detection: code (Script)
-REQ-SF-017 leakage_correction: code (Script)
-REQ-SF-025 data: initial solution (Python solution), task description (Task description)
-REQ-P2O-002 ablation: solution_script (Python solution), previous_ablations
-REQ-P2O-009 summarize: ablation_code (Ablation code), raw_result (Printed output)
-REQ-P2O-013 extractor: solution_script (Python solution), ablation_summary (Ablation summary), previous_code_blocks
-REQ-P2I-002 coder: code_block (Code block), plan (Plan)
-REQ-P2I-009 planner: code_block (Code block), plans, scores
-REQ-P3-002 REQ-P3-003 ens_planner: L, solutions, plans, scores
-REQ-P3-011 ensembler: L, solutions, plan (Ensemble plan)
-REQ-FN-001 test_subsampling_extract: final solution (Python solution)
-REQ-FN-004 test_subsampling_remove: code block with subsampling (Code block)
-REQ-FN-011 test: task description (Task description), final solution (Python solution)
-REQ-FN-027 test_contamination: reference discussion (Reference discussion), final solution (Python solution)
-"""
-"""The values that a prompt must be given, and the sections in which they stand whole."""
 
 
-def rows(table: str) -> list[str]:
-    return [re.sub(r"REQ-\S+ ", "", line) for line in table.strip().splitlines()]
-
-
-@pytest.mark.req(VALUES)
-@pytest.mark.parametrize("row", rows(VALUES))
-def test_a_prompt_takes_its_values_and_shows_them_whole(row: str) -> None:
-    name, _, listed = row.partition(": ")
-    values = [re.fullmatch(r"([^(]+?)(?: \((.+)\))?", value) for value in listed.split(", ")]
-    assert [value[1] for value in values if value] == next(p for p in REGISTRY if p.name == name).variables
-    found = parts(sample(name, note=None))
-    assert all(found[value[2]] == SAMPLES[value[1]] for value in values if value and value[2])
-    solutions = SAMPLES["solutions"] if "solutions" in listed else []
-    assert [text for title, text in found.items() if title.endswith(" Python Solution")] == solutions
+@pytest.mark.req(
+    "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-P2O-002",
+    "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003", "REQ-P3-011",
+    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027",
+)  # fmt: skip
+def test_each_prompt_takes_its_values_and_shows_them_whole() -> None:
+    lines = []
+    for prompt in REGISTRY:
+        found = {title: text for title, text in parts(sample(prompt.name, note=None)).items() if title}
+        shown = {name: [title for title in found if found[title] == SAMPLES.get(name)] for name in prompt.variables}
+        solutions = [title for title, text in found.items() if text in SAMPLES["solutions"]]
+        lines.append(f"{prompt.name}: {shown} {solutions}")
+    as_kept("prompt_values.txt", "\n".join(lines))
 
 
 @pytest.mark.req("REQ-P1-009")

@@ -104,13 +104,11 @@ def test_figures_are_those_worked_out_by_hand(name: str, pair: tuple[Any, Any], 
     assert known_metric(name).compute(*pair) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "classes"),
-    [("roc_auc", 1, 2), ("roc_auc", 0, 2), ("roc_auc", 2, 3), ("average_precision", 0, 2), ("average_precision", 2, 3)],
-)
-def test_rows_of_one_class_have_no_area(name: str, label: int, classes: int) -> None:
-    with pytest.raises(ValueError, match="one class only"):
-        known_metric(name).compute(np.full(4, label), np.full((4, classes), 1 / classes))
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision"])
+def test_rows_of_one_class_have_no_area(name: str) -> None:
+    for label, classes in ((0, 2), (1, 2), (2, 3)) if name == "roc_auc" else ((0, 2), (2, 3)):
+        with pytest.raises(ValueError, match="one class only"):
+            known_metric(name).compute(np.full(4, label), np.full((4, classes), 1 / classes))
 
 
 @pytest.mark.parametrize(

@@ -27,16 +27,7 @@ from tests.pipeline.mind import Mind, MindAgents, fenced, script
 ray: Any = pytest.importorskip("ray")
 from ray import exceptions  # noqa: E402
 
-from mle_star.integrations.cluster import (  # noqa: E402
-    Mailbox,
-    RayCarrier,
-    Shares,
-    Stoppable,
-    _until_done,
-    first_line,
-    living_machines,
-    open_executor,
-)  # fmt: skip
+from mle_star.integrations import cluster as rc  # noqa: E402
 from mle_star.integrations.hosts import Hosts, SharedQueue, can_host, find_hosts  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
@@ -44,7 +35,7 @@ CONFIG = PipelineConfig(script_cpus=1)
 
 
 def ray_executor(cluster: dict[str, Any]) -> Iterator[RemoteExecutor]:
-    carrier = RayCarrier(CONFIG, Shares.of(CONFIG))
+    carrier = rc.RayCarrier(CONFIG, rc.Shares.of(CONFIG))
     yield RemoteExecutor(CONFIG, carrier)
     carrier.close()
 
@@ -86,7 +77,7 @@ from tests.execution.test_cluster import CONFIG
 
 async def main():
     code = "open('final/submission.csv', 'w').write(open('input/a.csv').read()); print('there')"
-    async with open_executor(CONFIG, sys.argv[1]) as executor:
+    async with rc.open_executor(CONFIG, sys.argv[1]) as executor:
         raw = await executor.run(request_on(Path(sys.argv[2]), code, output_file=sys.argv[2] + "/log"))
         print(executor.announce().slots, raw.stdout.strip(), raw.machine, raw.isolation.sandbox)
 
@@ -161,7 +152,7 @@ async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
 
 
 async def test_output_comes_in_order_until_it_is_closed_and_what_comes_later_is_kept_by_nobody() -> None:
-    box = Mailbox()
+    box = rc.Mailbox()
     waiting = asyncio.create_task(box.take("a"))
     await asyncio.sleep(0)
     for piece in (b"1", b"2", None):
@@ -190,12 +181,12 @@ def test_work_is_done_in_a_thread_beside_its_output_and_can_be_stopped_at_any_ti
         if piece is None:
             raise exceptions.RayError  # there is no cluster to take it, which is no reason to fail
 
-    sent, until_done = list[bytes | None](), cast(Any, _until_done)
+    sent, until_done = list[bytes | None](), cast(Any, rc._until_done)
     (tmp_path / "log").touch()
     with (tmp_path / "log").open("rb") as output:
         assert until_done(work(), output, send) == "done"
     assert sent == [b"first", b" and last", None]
-    early, late = Stoppable(), Stoppable()
+    early, late = rc.Stoppable(), rc.Stoppable()
     early.stop()
     with pytest.raises(asyncio.CancelledError):
         early.run(Future[None]())  # type: ignore[arg-type]
@@ -205,7 +196,7 @@ def test_work_is_done_in_a_thread_beside_its_output_and_can_be_stopped_at_any_ti
 
 def test_an_error_of_the_cluster_is_told_in_one_line_and_a_host_must_see_folder_and_data(tmp_path: Path) -> None:
     task = exceptions.RayTaskError("f", "trace\n  more\nValueError: no\n", ValueError("no"))
-    found = [first_line(one) for one in (task, ValueError("  a\nb"), ValueError())]
+    found = [rc.first_line(one) for one in (task, ValueError("  a\nb"), ValueError())]
     assert found == ["ValueError: no", "a", "ValueError"]
     (tmp_path / "sign").touch()
     data, offline = (str(tmp_path),), PipelineConfig(model="offline")
@@ -231,13 +222,13 @@ Machines = list[dict[str, float]]
     ],
 )
 def test_scripts_take_a_share(machines: Machines, settings: dict[str, Any], cpus: int, gpus: float, slots: int) -> None:
-    shares = Shares.among(PipelineConfig(num_parallel_solutions=2, **settings), machines)
+    shares = rc.Shares.among(PipelineConfig(num_parallel_solutions=2, **settings), machines)
     assert (shares.cpus, shares.gpus, shares.slots) == (cpus, gpus, slots)
     assert shares.hardware["gpu_count"] == (1 if gpus else 0)
 
 
 def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> None:
-    shares = Shares.among(PipelineConfig(script_cpus=4), [{"CPU": 16, "GPU": 1}])
+    shares = rc.Shares.among(PipelineConfig(script_cpus=4), [{"CPU": 16, "GPU": 1}])
     begun = {"cuda_available": True, "gpu_count": 1, "gpu_names": ["GPU"], "script_cores": 4}
     shares.learn([])
     assert shares.hardware == begun
@@ -253,13 +244,13 @@ def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> N
 @pytest.mark.parametrize("settings", [{"script_cpus": 9}, {"script_gpus": 1}, {"script_memory_gb": 99}])
 def test_what_no_machine_could_run_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="set script_cpus, script_gpus or script_memory_gb lower"):
-        Shares.among(PipelineConfig(**settings), [{"CPU": 8, "memory": 1e9}])
+        rc.Shares.among(PipelineConfig(**settings), [{"CPU": 8, "memory": 1e9}])
     with pytest.raises(ConfigError, match="no machine with a core"):
-        Shares.among(PipelineConfig(), [{"CPU": 0}])
+        rc.Shares.among(PipelineConfig(), [{"CPU": 0}])
 
 
 async def test_an_open_connection_stays_and_of_gpus_only_claimed_nothing_is_told(cluster: dict[str, Any]) -> None:
-    open_it: Callable[..., Any] = open_executor
+    open_it: Callable[..., Any] = rc.open_executor
     async with open_it(CONFIG, "") as executor:
         assert isinstance(executor, RemoteExecutor)
         found = executor.announce().machines or {}
@@ -344,7 +335,7 @@ async def test_a_stopped_campaign_stops_its_actors_and_goes_on_later(task: TaskD
 @pytest.mark.usefixtures("cluster")
 def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_the_model(tmp_path: Path) -> None:
     data = (str(tmp_path),)
-    living = living_machines()
+    living = rc.living_machines()
     assert len(find_hosts(HOSTED, tmp_path, data, living)) == 3
     assert find_hosts(HOSTED, tmp_path, (*data, str(tmp_path / "gone")), living) == []
     online = HOSTED.model_copy(update={"model": "sonnet"})
@@ -353,7 +344,7 @@ def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_t
 
 async def test_a_machine_that_joins_the_cluster_later_gets_runs_too(cluster: dict[str, Any], tmp_path: Path) -> None:
     find = partial(find_hosts, HOSTED, tmp_path, (str(tmp_path),))
-    hosts = Hosts(scripted, find, Shares.of(HOSTED), None)
+    hosts = Hosts(scripted, find, rc.Shares.of(HOSTED), None)
     assert [len(await hosts.look_around()) for _ in range(2)] == [3, 0]
     joined = cluster["cluster"].add_node(num_cpus=1, object_store_memory=SMALL)
     try:

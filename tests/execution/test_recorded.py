@@ -22,9 +22,9 @@ from mle_star.run import events as ev
 from mle_star.run.budget import Budget, Spent
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.timing import FIRST_SECONDS, limit_in_run, plan_time, share_in_run, suggested_seconds
+from tests.conftest import best_score, ran, script_finished
+from tests.conftest import kept as kept_submission
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
-from tests.ledgers import best_score, ran, script_finished
-from tests.ledgers import kept as kept_submission
 from tests.pipeline.clock import in_its_own_time
 
 GOOD = "id,label\n" + "".join(f"{number},1\n" for number in range(100, 120))

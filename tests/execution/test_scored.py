@@ -23,9 +23,9 @@ from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished, ScriptStarted
 from mle_star.run.folder import RunFolder
 from mle_star.run.timing import limit_in_run, share_in_run
+from tests.conftest import best_score, check
+from tests.conftest import kept as kept_submission
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
-from tests.ledgers import best_score, check
-from tests.ledgers import kept as kept_submission
 
 CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
 HITS = """

@@ -19,7 +19,7 @@ from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
 from mle_star.safety import check_and_fix_leakage, check_at_last, check_changes, evaluate_checked
 from mle_star.search.final_result import best_path, diagnostics_of
 from mle_star.views import RunStory
-from tests.ledgers import best_score, leaks, ran
+from tests.conftest import best_score, leaks, ran
 
 from .conftest import ScriptedRun, account_as_kept, quick, settings
 from .replies import NO_LEAKAGE, ScriptedCall, block, by_step, fenced, leaky, script, solution

@@ -13,8 +13,7 @@ from mle_star.models.texts import digest_of
 from mle_star.phase1 import find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from tests.conftest import Logs, write_texts
-from tests.ledgers import best_score
+from tests.conftest import Logs, best_score, write_texts
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .replies import BOTH, GARBAGE, LETTER, ScriptedCall, broken_script, fenced, leaky, models, script

@@ -29,9 +29,8 @@ from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback
 from mle_star.sdk.definitions import EnvironmentFacts, ScriptShare, build_system_prompt
-from tests.conftest import as_kept, write_split
-from tests.ledgers import ran as note_run
-from tests.ledgers import script_finished
+from tests.conftest import as_kept, script_finished, write_split
+from tests.conftest import ran as note_run
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from tests.prompt_samples import NAMES, parts, sample
 

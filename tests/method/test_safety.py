@@ -11,8 +11,7 @@ from mle_star.execution import evaluate_with_retry
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
-from tests.conftest import as_kept
-from tests.ledgers import check
+from tests.conftest import as_kept, check
 
 from .conftest import ScriptedRun, settings
 from .replies import BOTH, GARBAGE, LETTER, NO_LEAKAGE, broken_script, fenced, leaky, script, solution

@@ -20,7 +20,7 @@ from mle_star.run.context import RunContext, ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
 from mle_star.run.timing import in_phase_time, plan_time, seconds_for, share_in_run, study_fits
 from mle_star.safety import check_and_evaluate
-from tests.ledgers import ran, script_finished
+from tests.conftest import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
 from .conftest import ScriptedExecutor, ScriptedRun, account_as_kept, scripted_run, settings

@@ -43,7 +43,7 @@ def events(run_dir: Path, kind: type[E]) -> list[E]:
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
 
 
-def message_of_the_end(result: FinalResult, run_dir: Path) -> str:
+def ending_of(result: FinalResult, run_dir: Path) -> str:
     """How the run says that it was stopped; the journal's last line says the same."""
     last = events(run_dir, RunFinished)[-1]
     assert last.state == "completed" and last.result is not None

@@ -15,8 +15,7 @@ from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Notice, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, critical_steps, plan_seconds, script_limit
-from tests.conftest import as_kept
-from tests.ledgers import script_finished
+from tests.conftest import as_kept, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
 

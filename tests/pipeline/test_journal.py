@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from mle_star import AgentType, BudgetExceeded, FinalResult, JournalError, PipelineConfig, TaskDescription
 from mle_star.run import events as ev
 from mle_star.run.journal import REDACTED, Journal, read_journal
-from tests.ledgers import script_finished
+from tests.conftest import script_finished
 
 
 def started(task: TaskDescription) -> ev.RunStarted:
