@@ -22,7 +22,7 @@ from mle_star.run.events import RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from mle_star.testing.executor import gone
-from tests.conftest import Captured, Logs, Patch
+from tests.conftest import Captured, Logs, Patch, as_kept
 from tests.execution.machines import two_machines
 from tests.pipeline.conftest import events
 from tests.views.journals import Invented
@@ -95,14 +95,9 @@ async def test_every_task_runs_with_every_seed_come_what_may(tmp_path: Path, cap
     assert sorted(name for name, _, _ in runs.calls) == folders
     assert runs.most == 3 and len(entries) == 6
     lines = table(tmp_path / "c")
-    assert [line["folder"] for line in lines] == folders
-    assert [line["state"] for line in lines] == ["finished"] * 3 + ["failed"] * 3
-    assert [line["score"] for line in lines] == ["0.57", "0.58", "0.57", "", "", ""]
-    assert lines[3]["message"] == "no candidate worked" and lines[0]["expected"] == "0.4"
-    assert lines[4]["message"] == "KeyError: 'nobody thought of this'"
+    # medals are won by the expected score, not by the measured one
+    as_kept("campaign.txt", "\n".join(map(str, lines)).replace(str(tmp_path), "…"))
     assert f"odd-seed-7: {lines[4]['message']}" in caplog.text
-    medals_won = [line["medal"] for line in lines]
-    assert medals_won == ["silver", "silver", *[""] * 4], "by the expected score, not by the measured one"
     page = (tmp_path / "c" / "results.html").read_text()
     assert "3 of 6 finished" in page and "2 silver" in page and "no candidate worked" in page
     submitted = [json.loads(line) for line in (tmp_path / "c" / "submission.jsonl").read_text().splitlines()]

@@ -14,15 +14,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mle_star import errors
+from mle_star import ConfigError, PipelineConfig, errors, load_config, load_task
 from mle_star.cli.app import COMMANDS, build_app, exit_code, main
 from mle_star.cli.options import FLAGS
 from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, build_example
-from mle_star.config import load_config
-from mle_star.data.folder import load_task
 from mle_star.data.guess import guess_task
-from mle_star.errors import ConfigError
-from mle_star.models import PipelineConfig
 from mle_star.run.events import RunStarted
 from mle_star.run.journal import Journal
 from mle_star.search.final_result import rescore

@@ -10,21 +10,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from mle_star.method.codeblocks import (
-    block_in,
-    built_in,
-    compiles,
-    extract_code_block,
-    family_of,
-    has_code_fence,
-    has_extractable_code,
-    joined,
-    locate_block,
-    replacement,
-)
+from mle_star.method import codeblocks as cb
 from mle_star.method.excerpts import changed_lines, excerpt, new_lines
 from mle_star.models import ExtractorOutput, SolutionPhase, SolutionScript
 from mle_star.sdk.replies import read_structured
+from tests.conftest import as_kept
 
 
 def fence(code: str, tag: str = "python") -> str:
@@ -49,44 +39,43 @@ PROSE = st.text(st.sampled_from(list("abc xyz.,:!\n#-*1")), max_size=60)
 @pytest.mark.req("REQ-SF-005")
 @given(code=CODE, before=PROSE, after=PROSE, tag=st.sampled_from(["python", "", "py", "Python"]))
 def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, before: str, after: str, tag: str) -> None:
-    assert extract_code_block(f"{before}\n\n{fence(code, tag)}\n\n{after}") == cut(code)
+    assert cb.extract_code_block(f"{before}\n\n{fence(code, tag)}\n\n{after}") == cut(code)
 
 
 DOCSTRING = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
 NESTED = "doc = '''\n```python\ninner\n```\n'''"
 
 
+REPLIES = [
+    "~~~python\nx = 1\n~~~", "```python\nx = 1\ny = 2", "```python\nx = 1\r\ny = 2\r\n```", "```python\n```",
+    "```\n\n```", "Sure:\n```python\nx = 1\n```\nand then\n```python\nlonger = 2\n```\nbye", "  print(1)\n\n", "",
+    "Run ```x``` inline", "```python\na = '''\n```python\ninner\n```\n'''\n```\nafter",
+    "````python\na = '''\n```\n'''\n````", "x = 1", "Sorry", "```python\na = '''\n~~~\n'''\n```",
+    "1. do\n   ```python\n   x = 1\n   ```\n", "> ```python\n> x = 1\n> ```\n", "x = (",
+    "Look:\n    ```python\n    x = 1\n    ```\n", "```json\n[1, 2]\n```", "I am not sure", "sorry, none", "a\0b = 1",
+    "```bash\npip install everything at once\n```\n```python\nx = 1\n```", "'just a string'",
+    "```bash\npip install x\n```", "```python\nx = 1\n\nwell, again:\n\n```python\nx = 1\ny = 2\n```",
+    "Here:\r```python\rx = 1\ry = 2\r```\rDone.", f"```python\n{DOCSTRING}\n```",
+    f"```python\n{NESTED}\n```\ntext\n```python\n{NESTED}\nmore = 1\n```", "import pandas as pd\nprint(pd)",
+    "```python\nz = 1\n```text\nno python!\n```python\na = 1\nb = 2\n```text\nnor here!", "```train.py\nx\n```",
+    "```python\nfoo bar(\n```python\nalso not(", "```\n# first\npip install x\n$ sudo apt-get install y\n```",
+    "```python\n!pip install x\n```", "Run this:\n```sh\npython train.py\n```\nand look at\n```json\n[1, 2]\n```",
+    "```bash\npip install a b c d e f\n```\n```py\nx\n```", "```{.python .numberLines}\nx\n```",
+    "```python:train.py\nx\n```", "```Python3.11 title=a\nx\n```", "```python\n# the feature is gone\n```",
+]  # fmt: skip
+"""An indented fence ends no block, and fences that do not pair up leave the longest piece of Python."""
+
+
 @pytest.mark.req("REQ-SF-005")
-@pytest.mark.parametrize(
-    ("response", "code"),
-    [
-        ("~~~python\nx = 1\n~~~", "x = 1"),
-        ("Sure:\n```python\nx = 1\n```\nand then\n```python\nlonger = 2\n```\nbye", "longer = 2"),
-        ("  print(1)\n\n", "print(1)"),
-        ("```python\nx = 1\ny = 2", "x = 1\ny = 2"),
-        ("```python\nx = 1\r\ny = 2\r\n```", "x = 1\ny = 2"),
-        ("```python\n```", ""),
-        ("", ""),
-        ("Run ```x``` inline", "Run ```x``` inline"),
-        ("```python\na = '''\n```python\ninner\n```\n'''\n```\nafter", "a = '''\n```python\ninner\n```\n'''"),
-        ("````python\na = '''\n```\n'''\n````", "a = '''\n```\n'''"),
-        ("```python\na = '''\n~~~\n'''\n```", "a = '''\n~~~\n'''"),
-        ("1. do\n   ```python\n   x = 1\n   ```\n", "x = 1"),
-        ("> ```python\n> x = 1\n> ```\n", "x = 1"),
-        ("Look:\n    ```python\n    x = 1\n    ```\n", "x = 1"),
-        ("```bash\npip install everything at once\n```\n```python\nx = 1\n```", "x = 1"),
-        ("```json\n[1, 2]\n```", "[1, 2]"),
-        ("```python\nx = 1\n\nwell, again:\n\n```python\nx = 1\ny = 2\n```", "x = 1\ny = 2"),
-        (f"```python\n{DOCSTRING}\n```", DOCSTRING),  # an indented fence does not end the block
-        (f"```python\n{NESTED}\n```\ntext\n```python\n{NESTED}\nmore = 1\n```", f"{NESTED}\nmore = 1"),
-        ("Here:\r```python\rx = 1\ry = 2\r```\rDone.", "x = 1\ny = 2"),
-        # fences that do not pair up leave the longest piece of Python
-        ("```python\nz = 1\n```text\nno python!\n```python\na = 1\nb = 2\n```text\nnor here!", "a = 1\nb = 2"),
-        ("```python\nfoo bar(\n```python\nalso not(", "foo bar(\n```python\nalso not("),
-    ],
-)
-def test_fences_are_read_by_the_rules(response: str, code: str) -> None:
-    assert extract_code_block(response) == code
+def test_fences_are_read_by_the_rules_and_only_python_counts_as_code() -> None:
+    lines = list[str]()
+    for reply in REPLIES:
+        lines += [f"{cb.has_extractable_code(reply)}, {reply!r}", f"    {cb.extract_code_block(reply)!r}"]
+    as_kept("method/replies.txt", "\n".join(lines))
+    for deep in ("(" * 5000 + ")" * 5000, "x = " + "-" * 20_000 + "1"):  # the parser runs out of memory, or of depth
+        assert not cb.has_extractable_code(deep)
+    assert cb.has_code_fence("gone:\n```python\n```") and cb.has_code_fence("> ```py\n> x\n> ```"), "empty ones, too"
+    assert not cb.has_code_fence("there is no subsampling") and not cb.has_code_fence("```bash\nls\n```")
 
 
 @pytest.mark.req("REQ-SF-005")
@@ -94,56 +83,20 @@ def test_fences_are_read_line_by_line_to_the_letter() -> None:
     tilde, text = "```python\nx = 1\n~~~\nmore = 2\n", "```text\na long text, no code\n```\n```python\ny = 1\n```"
     nested, inside = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~', 's = """\n```bash\nls\n```\n"""'
     codes = {tilde: "x = 1", text: "a long text, no code", nested: inside, "```\nopen = 1": "open = 1"}
-    assert {reply: extract_code_block(reply, by_line=True) for reply in codes} == codes
-    assert [extract_code_block(reply) for reply in (tilde, text)] == ["x = 1\n~~~\nmore = 2", "y = 1"]
-    assert not has_extractable_code("```python\n~~~\nx = 1", by_line=True)
-    assert has_extractable_code("```text\nwords\n```", by_line=True)
+    assert {reply: cb.extract_code_block(reply, by_line=True) for reply in codes} == codes
+    assert [cb.extract_code_block(reply) for reply in (tilde, text)] == ["x = 1\n~~~\nmore = 2", "y = 1"]
+    assert not cb.has_extractable_code("```python\n~~~\nx = 1", by_line=True)
+    assert cb.has_extractable_code("```text\nwords\n```", by_line=True)
 
 
 @given(st.text(st.sampled_from(list("`~ \nab\tpython>-1.")), max_size=120))
 def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
-    assert isinstance(extract_code_block(response), str) and has_extractable_code(response) in (True, False)
-
-
-@pytest.mark.req("REQ-SF-005")
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [
-        ("```python\nx = 1\n```", True),
-        ("```\n\n```", False),
-        ("import pandas as pd\nprint(pd)", True),
-        ("x = 1", True),
-        ("print(1)", True),
-        ("Sorry", False),
-        ("I am not sure", False),
-        ("sorry, none", False),
-        ("'just a string'", False),
-        ("", False),
-        ("x = (", False),
-        ("a\0b = 1", False),
-        ("(" * 5000 + ")" * 5000, False),
-        ("x = " + "-" * 20_000 + "1", False),  # the parser runs out of memory, or of depth
-        ("```bash\npip install x\n```", False),
-        ("```\n# first\npip install x\n$ sudo apt-get install y\n```", False),
-        ("```python\n!pip install x\n```", False),
-        ("Run this:\n```sh\npython train.py\n```\nand look at\n```json\n[1, 2]\n```", False),
-        ("```bash\npip install a b c d e f\n```\n```py\nx\n```", True),
-        ("```{.python .numberLines}\nx\n```", True),
-        ("```Python3.11 title=a\nx\n```", True),
-        ("```python:train.py\nx\n```", True),
-        ("```train.py\nx\n```", True),
-        ("```python\n# the feature is gone\n```", True),
-    ],
-)
-def test_only_python_counts_as_code(response: str, expected: bool) -> None:
-    assert has_extractable_code(response) is expected
-    assert has_code_fence("gone:\n```python\n```") and has_code_fence("> ```py\n> x\n> ```"), "an empty fence is one"
-    assert not has_code_fence("there is no subsampling") and not has_code_fence("```bash\nls\n```")
+    assert isinstance(cb.extract_code_block(response), str) and cb.has_extractable_code(response) in (True, False)
 
 
 def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> None:
     able = ("x = 1", "s = '\\d'", "from __future__ import annotations\nx: int = 1")
-    assert [compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
+    assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
 
 
 LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB
@@ -154,9 +107,9 @@ NESTED_FENCES = ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> `
 @pytest.mark.parametrize(
     "read",
     [
-        lambda: extract_code_block(fence(LONG)) == LONG,
-        lambda: locate_block("\n".join(line.rstrip() for line in LONG.split("\n")[1100:1150]), LONG),
-        *(lambda piece=piece: isinstance(has_extractable_code(piece * 5000), bool) for piece in NESTED_FENCES),
+        lambda: cb.extract_code_block(fence(LONG)) == LONG,
+        lambda: cb.locate_block("\n".join(line.rstrip() for line in LONG.split("\n")[1100:1150]), LONG),
+        *(lambda piece=piece: isinstance(cb.has_extractable_code(piece * 5000), bool) for piece in NESTED_FENCES),
     ],
 )
 def test_long_scripts_and_replies_full_of_fences_are_read_quickly(read: Callable[[], object]) -> None:
@@ -168,7 +121,7 @@ def test_long_scripts_and_replies_full_of_fences_are_read_quickly(read: Callable
 def replaced(script: str, old: str, new: str) -> str:
     """The script as `replace_block` leaves it."""
     whole = SolutionScript(content=script, phase=SolutionPhase.init)
-    return whole.replace_block(*replacement(script, old, new)).content
+    return whole.replace_block(*cb.replacement(script, old, new)).content
 
 
 SCRIPT = (
@@ -177,21 +130,15 @@ SCRIPT = (
 )
 
 
+BLOCKS = [
+    "import os", "import os\n\nscaler = StandardScaler()\nX", "X = scaler.fit_transform(X)  \n\nif X:\n",
+    "```python\n    y = 1\n    z = 2\n```", "y = 1\n    z = 2", "y = 1\r\n    z = 2\r\n", "\n\nprint(1)\n\n",
+]  # fmt: skip
+
+
 @pytest.mark.req("REQ-P2O-018")
-@pytest.mark.parametrize(
-    ("block", "found"),
-    [
-        ("import os", "import os"),
-        ("import os\n\nscaler = StandardScaler()\nX", "import os\n\nscaler = StandardScaler()   \nX"),
-        ("X = scaler.fit_transform(X)  \n\nif X:\n", "X = scaler.fit_transform(X)\t\n\nif X:"),
-        ("```python\n    y = 1\n    z = 2\n```", "    y = 1\n    z = 2"),
-        ("y = 1\n    z = 2", "y = 1\n    z = 2"),
-        ("y = 1\r\n    z = 2\r\n", "y = 1\n    z = 2"),
-        ("\n\nprint(1)\n\n", "print(1)"),
-    ],
-)
-def test_a_block_is_found_in_spite_of_trailing_blanks(block: str, found: str) -> None:
-    assert locate_block(block, SCRIPT) == found
+def test_a_block_is_found_in_spite_of_trailing_blanks() -> None:
+    as_kept("method/blocks.txt", "\n".join(f"{block!r}\n    {cb.locate_block(block, SCRIPT)!r}" for block in BLOCKS))
 
 
 @pytest.mark.req("REQ-P2O-018")
@@ -203,7 +150,7 @@ def test_what_is_found_is_a_slice_that_reads_the_same(lines: list[tuple[str, str
     script = "\n".join(text + blanks for text, blanks in lines)
     block = "\n".join(text for text, _ in lines[window[0] : window[0] + window[1]])
     assume(block.strip())
-    found = locate_block(block, script)
+    found = cb.locate_block(block, script)
     assert found is not None and found in script
     assert cut("\n".join(line.rstrip() for line in found.split("\n"))) == cut(block)
 
@@ -231,36 +178,29 @@ def test_replacing_back_restores(head: list[str], old: list[str], new: list[str]
 FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
 
 
+REPLACED = [
+    ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9"),
+    ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2"),  # even when nothing compiles
+    # indentation that was lost on the way
+    (FUNCTION, "    y = x\n    return y", "y = x * 2\nif y > 3:\n    y = 3\nreturn y"),
+    ("if ready:\n    x = 1\n    y = 2\nprint(1)\n", "    y = 2", "y = 3"),  # although it would compile outside
+    ("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4"),
+    ("def f():\n    s = ''\n    return s\n", "    s = ''", "s = '''one\ntwo\n'''"),  # the insides of strings stay
+    ("if a:\n    s = 0\n", "    s = 0", "    s = '''\n    one'''"), ("if a:\n    x = 1\n", "    x = 1", "x = ("),
+    # a line end that belonged to the block
+    ("x = 1\ny = 2\n", "x = 1\n", "x = 9"), ("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n"),
+    # whole lines come first, and no word is cut
+    ("max_level = 0.5\nlevel = 0.5\n", "level = 0.5", "NEW = 1"), ("y = s.fit(x)\n", "fit(x)", "NEW = 1"),
+    ("SCORE = 0.83\nSCORE = 0.8\n", "SCORE = 0.8", "NEW = 1"),
+    ("f(a=1)\nif b:\n    a=1  \n", "a=1", "NEW = 1"), ("x = f(a, b)\n", "f(a, b)", "NEW = 1"),
+]  # fmt: skip
+
+
 @pytest.mark.req("REQ-P2I-022", "REQ-SF-021")
-@pytest.mark.parametrize(
-    ("script", "old", "new", "result"),
-    [
-        ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9", "a = 9\nb = 2\na = 1\n"),
-        ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2", "a = (\nb = 2\nb = 1\n"),  # even when nothing compiles
-        # indentation that was lost on the way
-        (FUNCTION, "    y = x\n    return y", "y = x * 2\nif y > 3:\n    y = 3\nreturn y",
-         "def train(x):\n    y = x * 2\n    if y > 3:\n        y = 3\n    return y\n\nprint(train(1))\n"),
-        ("if ready:\n    x = 1\n    y = 2\nprint(1)\n", "    y = 2", "y = 3",
-         "if ready:\n    x = 1\n    y = 3\nprint(1)\n"),  # although it would compile outside
-        ("x = 1\ny = 2\n", "y = 2", "    y = 3\n    z = 4", "x = 1\ny = 3\nz = 4\n"),
-        ("def f():\n    s = ''\n    return s\n", "    s = ''", "s = '''one\ntwo\n'''",
-         "def f():\n    s = '''one\ntwo\n'''\n    return s\n"),  # the insides of strings stay
-        ("if a:\n    s = 0\n", "    s = 0", "    s = '''\n    one'''", "if a:\n    s = '''\n    one'''\n"),
-        ("if a:\n    x = 1\n", "    x = 1", "x = (", "if a:\nx = (\n"),
-        # a line end that belonged to the block
-        ("x = 1\ny = 2\n", "x = 1\n", "x = 9", "x = 9\ny = 2\n"),
-        ("a = 1\nb = 2\nc = 3\n", "b = 2\n", "b = 4\n", "a = 1\nb = 4\nc = 3\n"),
-        # whole lines come first, and no word is cut
-        ("max_level = 0.5\nlevel = 0.5\n", "level = 0.5", "NEW = 1", "max_level = 0.5\nNEW = 1\n"),
-        ("SCORE = 0.83\nSCORE = 0.8\n", "SCORE = 0.8", "NEW = 1", "SCORE = 0.83\nNEW = 1\n"),
-        ("f(a=1)\nif b:\n    a=1  \n", "a=1", "NEW = 1", "f(a=1)\nif b:\n    NEW = 1  \n"),
-        ("x = f(a, b)\n", "f(a, b)", "NEW = 1", "x = NEW = 1\n"),
-        ("y = s.fit(x)\n", "fit(x)", "NEW = 1", "y = s.NEW = 1\n"),
-    ],
-)  # fmt: skip
-def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant(script: str, old: str, new: str, result: str) -> None:
-    assert replaced(script, old, new) == result
-    assert locate_block(f"{old} ", script) is not None
+def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant() -> None:
+    lines = [f"{script!r}, {old!r}, {new!r}\n    {replaced(script, old, new)!r}" for script, old, new in REPLACED]
+    as_kept("method/replaced.txt", "\n".join(lines))
+    assert all(cb.locate_block(f"{old} ", script) is not None for script, old, _ in REPLACED)
 
 
 @pytest.mark.parametrize(
@@ -272,9 +212,9 @@ def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant(script: str, old
     ],
 )  # fmt: skip
 def test_what_is_missing_or_part_of_a_word_or_number_is_no_block(script: str, old: str) -> None:
-    assert locate_block(old, script) is None
+    assert cb.locate_block(old, script) is None
     with pytest.raises(ValueError, match="block not found"):
-        replacement(script, old, "y")
+        cb.replacement(script, old, "y")
 
 
 START = "import a\n\ndef fit():\n    x = 1\n    y = 2\n    return x + y\n\nprint(fit())\n"
@@ -298,12 +238,12 @@ INSIDE = "    x = 1\n    y = 2"
 )
 def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str, found: str, around: bool) -> None:
     script = START.replace(block, new, 1)
-    assert block_in(f"import b\n{script}end()\n" if around else script, START, block) == found
-    assert block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"
-    assert block_in(f"import b\n{START.replace('fit())', '7)')}", START, "print(fit())\n") == "print(7)"
-    assert (block_in("all is new", START, "    x = 1"), block_in(START, START, "not there")) == ("all is new", "")
+    assert cb.block_in(f"import b\n{script}end()\n" if around else script, START, block) == found
+    assert cb.block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"
+    assert cb.block_in(f"import b\n{START.replace('fit())', '7)')}", START, "print(fit())\n") == "print(7)"
+    assert (cb.block_in("all is new", START, "    x = 1"), cb.block_in(START, START, "not there")) == ("all is new", "")
     steps = "go()\n" * 300  # in a long script a line that comes often counts as any other
-    assert block_in(f"import b\n{steps}y = 2\n{steps}", f"import a\n{steps}x = 1\n{steps}", "x = 1") == "y = 2"
+    assert cb.block_in(f"import b\n{steps}y = 2\n{steps}", f"import a\n{steps}x = 1\n{steps}", "x = 1") == "y = 2"
 
 
 WHOLE = '''import json
@@ -327,8 +267,8 @@ ANSWER = f"Here it is.\n\n```python\n{WHOLE}\n```\nDone."
 def test_a_reply_that_goes_on_where_it_was_cut_is_as_if_it_had_not_been(place: int, other: int) -> None:
     first, second = sorted((place, other))
     assume(ANSWER.index("```python\n    doubled") not in (first, second))  # a fence may also open the block again
-    whole = joined(joined(ANSWER[:first], ANSWER[first:second]), ANSWER[second:])
-    assert extract_code_block(whole) == WHOLE
+    whole = cb.joined(cb.joined(ANSWER[:first], ANSWER[first:second]), ANSWER[second:])
+    assert cb.extract_code_block(whole) == WHOLE
 
 
 @given(place=st.integers(0, len(SIMPLE)), words=st.sampled_from(["", "Continuing where I left off:\n\n"]))
@@ -337,24 +277,22 @@ def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int
     line = SIMPLE.rfind("\n", 0, place) + 1
     is_blank = not SIMPLE[line:place].strip()  # of a cut inside the indentation nobody knows what the rest repeats
     for start in {0, line, line if is_blank else place}:  # all of it once more, the line that was cut, or its rest
-        code = extract_code_block(joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone."))
+        code = cb.extract_code_block(cb.joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone."))
         assert code == SIMPLE
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "code"),
-    [
-        ("```python\nx = 1", "y = 2\n```", "x = 1\ny = 2"),  # the line break was lost
-        ("```python\nx = 1", "```python\ny = 2\n```", "x = 1\ny = 2"),
-        ("```\nx = 1\n", "```\ny = 2\n```", "x = 1\ny = 2"),  # a bare fence opens, as another one closes
-        ("```python\nx = 1\n", "```\nRun it:\n```bash\npython x.py\n```", "x = 1"),  # ... and here it closes
-        ("```python\nx = 1\n", "y = 2\n", "x = 1\ny = 2"),  # never closed
-        ("```python\nx = 1\n```\nThen ", "```python\nx = 1\ny = 2\n```", "x = 1\ny = 2"),  # no block was open
-        ("~~~python\nx = [", "~~~python\n1]\n~~~", "x = [1]"),
-    ],
-)
-def test_pieces_are_joined_in_the_likeliest_way(before: str, after: str, code: str) -> None:
-    assert extract_code_block(joined(before, after)) == code
+PIECES = [
+    ("```python\nx = 1", "y = 2\n```"), ("~~~python\nx = [", "~~~python\n1]\n~~~"),
+    ("```python\nx = 1", "```python\ny = 2\n```"), ("```python\nx = 1\n", "y = 2\n"),
+    ("```\nx = 1\n", "```\ny = 2\n```"),  # a bare fence opens, as another one closes
+    ("```python\nx = 1\n", "```\nRun it:\n```bash\npython x.py\n```"),  # ... and here it closes
+    ("```python\nx = 1\n```\nThen ", "```python\nx = 1\ny = 2\n```"),
+]  # fmt: skip
+
+
+def test_pieces_are_joined_in_the_likeliest_way() -> None:
+    lines = [f"{one!r} + {two!r}\n    {cb.extract_code_block(cb.joined(one, two))!r}" for one, two in PIECES]
+    as_kept("method/joined.txt", "\n".join(lines))
 
 
 def test_json_that_was_cut_is_read_as_one_value() -> None:
@@ -362,7 +300,7 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
     text = json.dumps(value)
     for place in range(len(text)):
         for again in ("", "```json\n"):
-            whole = joined(f"```json\n{text[:place]}", f"{again}{text[place:]}\n```")
+            whole = cb.joined(f"```json\n{text[:place]}", f"{again}{text[place:]}\n```")
             assert read_structured(ExtractorOutput, whole) == value
 
 
@@ -377,7 +315,7 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
     ],
 )  # fmt: skip
 def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
-    assert (family_of(name, built_in(code)), built_in(code)) == (family, built)
+    assert (cb.family_of(name, cb.built_in(code)), cb.built_in(code)) == (family, built)
 
 
 REST = "  # a remark that makes this line so long that leaving it out is worth its while for everybody" * 3

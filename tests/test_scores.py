@@ -11,93 +11,45 @@ from hypothesis import strategies as st
 from mle_star.execution.outcome import scale_of
 from mle_star.method.scores import Scale, ScoreReading, parse_ablation_lines, parse_analysis, parse_score, read_score
 from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
+from tests.conftest import as_kept
 
 LINE = "Final Validation Performance: "
 
 
-@pytest.mark.req("REQ-EX-011", "REQ-DM-027")
-@pytest.mark.parametrize(
-    ("stdout", "score"),
-    [
-        (f"x\n{LINE}  -1e-3\ny", -1e-3),
-        (f"{LINE.lower()}0.5", None),
-        ("Training complete.\n", None),
-        ("", None),
-        (f"{LINE}0.5\n{LINE}0.85.\n", None),
-        (f"{LINE}0.5\n{LINE}1-2\n", None),
-        (f"{LINE}0.5\n{LINE}nan\n", 0.5),
-        (f"{LINE}nan\n", None),
-        (f"{LINE}inf\n", None),
-        (f"{LINE}-inf\n", None),
-        (f"{LINE}1e999\n", None),
-        (f"{LINE}.5", 0.5),
-        (f"{LINE}+3.\r\n", 3.0),
-        (f"50%\r100%\r{LINE}0.25\r\n", 0.25),
-        ("  Final Validation Performance:0.25  ", 0.25),
-        ("final validation performance: 0.5", None),
-        (f"{LINE}0.5\nas said, {LINE}above\n", 0.5),
-    ],
+OUTPUTS = (
+    "x\nL  -1e-3\ny|Training complete.\n||L.5|L+3.\r\n|L0.5\nL0.85.\n|L0.5\nL1-2\n|L0.5\nLnan\n|"
+    "L0.5\nas said, Labove\n|50%\r100%\rL0.25\r\n|  Final Validation Performance:0.25  |"
+    "final validation performance: 0.5"
 )
-def test_the_last_score_line_decides(stdout: str, score: float | None) -> None:
-    assert SCORE_PATTERN == r"Final Validation Performance:\s*([\d.eE+-]+)"
-    assert parse_score(stdout) == read_score(stdout).score == score
-
-
+ODD = ["85%", "1,234.56", "0,85", "1_000", "٣", "0.85 (std 0.01)", "", "\n0.85", "x", "nan", "inf", "-inf", "1e999"]
+ODD_LINES = [*(f"{LINE}{text}" for text in ODD), f"epoch 3 {LINE}0.7", f"{LINE}0.5 {LINE}0.6"]
 OWN_LINE = "print the score on a line of its own"
+FAR = """
+accuracy maximize 85, AUC maximize 1.7, Area under the ROC curve maximize -0.5, r2 maximize 1.01, rmse minimize -0.2,
+rmse minimize 1e308, profit maximize -1e308, accuracy maximize 1.0, roc_auc maximize 1.0000000000000002,
+accuracy maximize 1.000001, rmse minimize -0.000001, r2 maximize -3e5, rmse minimize 123456.78, rmse maximize -0.2,
+profit maximize -1e12
+"""
+"""Metric, direction and score; where less is better with its sign turned round, scores are negative."""
 
 
 @pytest.mark.req("REQ-EX-011", "REQ-DM-027")
-@pytest.mark.parametrize(
-    ("line", "hit", "problem"),
-    [
-        (f"{LINE}85%", 85.0, "the line says 85%: print a plain number"),
-        (f"{LINE}1,234.56", 1.0, "the line says 1,234.56: print a plain number"),
-        (f"{LINE}0,85", 0.0, "the line says 0,85: print a plain number"),
-        (f"{LINE}1_000", 1.0, "the line says 1_000: print a plain number"),
-        (f"{LINE}٣", 3.0, "the line says ٣: print a plain number"),
-        (f"{LINE}0.85 (std 0.01)", 0.85, "the line says 0.85 (std 0.01): print a plain number"),
-        (f"{LINE}", None, "the line holds no number: print it on the same line"),
-        (f"{LINE}\n0.85", 0.85, "the line holds no number: print it on the same line"),
-        (f"{LINE}x", 0.5, "the line says x: print a plain number"),
-        (f"{LINE}nan", 0.5, "the line says nan: print a finite number"),
-        (f"{LINE}1e999", None, "the line says 1e999: print a plain number"),
-        (f"epoch 3 {LINE}0.7", 0.7, f"the line says epoch 3 {LINE}0.7: {OWN_LINE}"),
-        (f"{LINE}0.5 {LINE}0.6", 0.6, f"the line says {LINE}0.5 {LINE}0.6: {OWN_LINE}"),
-    ],
-)
-def test_a_line_that_is_no_plain_number_is_no_score_and_says_why(line: str, hit: float | None, problem: str) -> None:
-    """The specified function takes whatever the pattern hits, or else an earlier line."""
-    assert read_score(f"begun\n{line}\nended\n") == ScoreReading(None, problem)
-    assert parse_score(f"{LINE}0.5\n{line}\nended\n") == hit
-    if "nan" not in line:
-        assert read_score(f"{LINE}0.5\n{line}\n").score is None, "no earlier line counts instead"
-
-
-@pytest.mark.parametrize(
-    ("metric", "direction", "score", "problem"),
-    [
-        ("accuracy", "maximize", "85", "the line says 85, but accuracy is at least 0 and at most 1"),
-        ("AUC", "maximize", "1.7", "the line says 1.7, but AUC is at least 0 and at most 1"),
-        ("Area under the ROC curve", "maximize", "-0.5", "is at least 0 and at most 1"),
-        ("r2", "maximize", "1.01", "the line says 1.01, but r2 is at most 1"),
-        ("rmse", "minimize", "-0.2", "the line says -0.2, but rmse is at least 0"),
-        ("rmse", "minimize", "1e308", "the line says 1e308, but rmse is at least 0"),
-        ("profit", "maximize", "-1e308", "the line says -1e308, but profit is never that far from 0"),
-        ("accuracy", "maximize", "1.0", ""),
-        ("roc_auc", "maximize", "1.0000000000000002", ""),
-        ("accuracy", "maximize", "1.000001", ""),
-        ("rmse", "minimize", "-0.000001", ""),
-        ("r2", "maximize", "-3e5", ""),
-        ("rmse", "minimize", "123456.78", ""),
-        ("rmse", "maximize", "-0.2", ""),  # the sign was turned round, so that higher is better
-        ("profit", "maximize", "-1e12", ""),
-    ],
-)
-def test_impossible_score_is_none(metric: str, direction: str, score: str, problem: str, task: TaskDescription) -> None:
-    task = task.model_copy(update={"evaluation_metric": metric, "metric_direction": MetricDirection(direction)})
-    reading = read_score(f"{LINE}{score}\n", scale_of(task))
-    assert reading.score == (None if problem else float(score))
-    assert problem in reading.problem and bool(reading.problem) == bool(problem)
+def test_the_last_score_line_decides_and_what_is_no_plain_or_no_possible_number_says_why(task: TaskDescription) -> None:
+    """The specified function takes whatever the pattern hits, or else an earlier line; ours none before an odd one."""
+    assert SCORE_PATTERN == r"Final Validation Performance:\s*([\d.eE+-]+)"
+    lines = [
+        f"{text!r}: {parse_score(text)}, {tuple(read_score(text))}" for text in OUTPUTS.replace("L", LINE).split("|")
+    ]
+    for line in ODD_LINES:
+        for before in ("", f"{LINE}0.5\n"):
+            text = f"{before}{line}\nended\n"
+            lines.append(f"{text!r}: {parse_score(text)}, {tuple(read_score(text))}")
+    for words in FAR.replace("\n", " ").strip().split(", "):
+        metric, direction, score = words.rsplit(" ", 2)
+        known = {"evaluation_metric": metric, "metric_direction": MetricDirection(direction)}
+        reading = read_score(f"{LINE}{score}\n", scale_of(task.model_copy(update=known)))
+        lines.append(f"{words}: {tuple(reading)}")
+    as_kept("method/scores.txt", "\n".join(lines))
 
 
 TEXT = st.text(max_size=80).filter(lambda text: "Final Validation" not in text)

@@ -3,6 +3,7 @@
 import functools
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,63 +19,43 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 import mle_star.execution  # noqa: F401  # it runs the functions of the user's own
+from mle_star import ConfigError, MetricDirection
 from mle_star.data import formulas
 from mle_star.data.metrics import METRICS, Metric, find_metric, known_metric, metric_in_prose
-from mle_star.errors import ConfigError
-from mle_star.models import MetricDirection
 from tests.conftest import as_kept
 
-NAMES = [metric.name for metric in METRICS]
+SPELLINGS = """
+AUC, ROC-AUC, roc_auc, RMSE, root mean squared error, rmsle, MAE, logloss, Log Loss, f1, macro-F1, f1_macro, QWK, acc,
+balanced accuracy, R2, R², MAPE, mcc, MAP@5, neg_log_loss, F0.5
+"""
 
 
-@pytest.mark.parametrize(
-    ("spelling", "name", "direction"),
-    [
-        ("AUC", "roc_auc", "maximize"), ("ROC-AUC", "roc_auc", "maximize"), ("roc_auc", "roc_auc", "maximize"),
-        ("RMSE", "rmse", "minimize"), ("root mean squared error", "rmse", "minimize"), ("rmsle", "rmsle", "minimize"),
-        ("MAE", "mae", "minimize"), ("logloss", "log_loss", "minimize"), ("Log Loss", "log_loss", "minimize"),
-        ("f1", "f1", "maximize"), ("macro-F1", "f1_macro", "maximize"), ("f1_macro", "f1_macro", "maximize"),
-        ("QWK", "quadratic_weighted_kappa", "maximize"), ("acc", "accuracy", "maximize"),
-        ("balanced accuracy", "balanced_accuracy", "maximize"), ("R2", "r2", "maximize"), ("R²", "r2", "maximize"),
-        ("MAPE", "mape", "minimize"), ("mcc", "matthews_corrcoef", "maximize"), ("MAP@5", "map@5", "maximize"),
-        ("neg_log_loss", "log_loss", "minimize"), ("F0.5", "f0.5", "maximize"),
-    ],
-)  # fmt: skip
-def test_a_metric_is_known_by_its_usual_names(spelling: str, name: str, direction: str) -> None:
-    metric = known_metric(spelling)
-    assert (metric.name, metric.direction) == (name, direction)
-
-
-def test_there_are_many_and_no_two_share_a_spelling() -> None:
-    as_kept("data/metrics.txt", "\n".join(f"{one}, scores {one.scores}" for one in METRICS))
+def test_there_are_many_known_by_their_usual_names_and_no_two_share_a_spelling() -> None:
+    found = {spelling: known_metric(spelling).name for spelling in SPELLINGS.replace("\n", " ").strip().split(", ")}
+    lines = [f"{one}, scores {one.scores}" for one in METRICS] + [f"{text}: {name}" for text, name in found.items()]
+    as_kept("data/metrics.txt", "\n".join(lines))
     assert sum(metric.formula is not None for metric in METRICS) >= 45
     for metric in METRICS:
         assert {known_metric(alias).name for alias in (metric.name, *metric.aliases)} == {metric.name}
 
 
-@pytest.mark.parametrize(
-    ("unknown", "nearest"),
-    [("rsme", "rmse"), ("acuracy", "accuracy"), ("f1_makro", "f1_macro"), ("profit", "known are")],
-)
-def test_an_unknown_metric_is_refused_with_the_nearest_names(unknown: str, nearest: str) -> None:
-    assert find_metric(unknown) is None
-    with pytest.raises(ConfigError, match=rf"unknown metric '{unknown}': .*{nearest}.*file\.py:function"):
-        known_metric(unknown)
+PROSE = """
+Submissions are scored on the Root Mean Squared Logarithmic Error.
+We recall that precision matters. The metric is the macro F1 score.
+Minimise the mean absolute error of the price.
+Recall the sunny days of old, and the precision of clocks.
+"""
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("Submissions are scored on the Root Mean Squared Logarithmic Error.", "rmsle"),
-        ("We recall that precision matters. The metric is the macro F1 score.", "f1_macro"),
-        ("Minimise the mean absolute error of the price.", "mae"),
-        ("Recall the sunny days of old, and the precision of clocks.", None),
-        ("", None),
-    ],
-)
-def test_a_metric_is_found_in_prose(text: str, name: str | None) -> None:
-    found = metric_in_prose(text)
-    assert (found[0].name if found else None) == name
+def test_a_metric_is_found_in_prose_and_an_unknown_one_is_refused_with_the_nearest_names() -> None:
+    found = [metric_in_prose(text) for text in PROSE.splitlines()]
+    lines = [f"{text}: {one and one[0].name}" for text, one in zip(PROSE.splitlines(), found, strict=True)]
+    for unknown in ("rsme", "acuracy", "f1_makro", "profit"):
+        assert find_metric(unknown) is None
+        with pytest.raises(ConfigError) as refusal:
+            known_metric(unknown)
+        lines.append(re.sub(r"(?<=known are: ).*(?=;)", "…", str(refusal.value)))
+    as_kept("data/metrics_named.txt", "\n".join(lines))
 
 
 LABELS = np.array(["a", "a", "b", "b"]), np.array(["a", "b", "b", "b"])
@@ -82,18 +63,13 @@ YES = np.array(["no", "yes", "yes", "no"]), np.array(["no", "yes", "no", "no"])
 CHANCES = np.array([0, 0, 1, 1]), np.array([[0.9, 0.1], [0.6, 0.4], [0.65, 0.35], [0.2, 0.8]])
 THREE = np.array([0, 1, 2]), np.array([[0.5, 0.3, 0.2], [0.25, 0.5, 0.25], [0.6, 0.3, 0.1]])
 NUMBERS = np.array([1.0, 2.0, 4.0]), np.array([1.0, 4.0, 2.0])
-SETS = np.array([[1, 0], [1, 1]], bool), np.array([[1, 1], [0, 1]], bool)
 
 
 @pytest.mark.parametrize(
     ("name", "pair", "value"),
     [
         ("accuracy", LABELS, 0.75), ("error_rate", LABELS, 0.25), ("balanced_accuracy", LABELS, 0.75),
-        ("f1", YES, 2 / 3), ("precision", YES, 1.0), ("recall", YES, 0.5), ("f2", YES, 5 / 9), ("f0.5", YES, 5 / 6),
-        ("f1_macro", LABELS, (2 / 3 + 0.8) / 2), ("f1_micro", LABELS, 0.75), ("f1_weighted", LABELS, (2 / 3 + 0.8) / 2),
-        ("matthews_corrcoef", YES, 1 / math.sqrt(3)), ("cohen_kappa", LABELS, 0.5),
-        ("quadratic_weighted_kappa", (np.array([0, 1, 2]), np.array([0, 2, 1])), 0.5),
-        ("roc_auc", CHANCES, 0.75), ("average_precision", CHANCES, (1 + 2 / 3) / 2),
+        ("f1", YES, 2 / 3), ("f0.5", YES, 5 / 6), ("roc_auc", CHANCES, 0.75),
         ("log_loss", CHANCES, -np.log([0.9, 0.6, 0.35, 0.8]).mean()),
         ("log_loss", THREE, -np.log([0.5, 0.5, 0.1]).mean()),
         ("brier_score", CHANCES, np.mean([0.01, 0.16, 0.65**2, 0.04])), ("top_3_accuracy", THREE, 1.0),
@@ -110,7 +86,6 @@ SETS = np.array([[1, 0], [1, 1]], bool), np.array([[1, 1], [0, 1]], bool)
         ("gini", (np.array([0.0, 0, 1, 1]), CHANCES[1][:, 1]), 2 * 0.75 - 1), ("gini", (NUMBERS[0], NUMBERS[0]), 1.0),
         ("mcrmse", (np.array([[1.0, 0], [3, 0]]), np.array([[1.0, 2], [3, 2]])), 1.0),
         ("map@3", (np.array(["x", "y", "z"]), np.array(["x q", "q y y", "a b c z"])), 0.5),
-        ("multilabel_f1_micro", SETS, 2 / 3), ("multilabel_f1_samples", SETS, 2 / 3), ("hamming_loss", SETS, 0.5),
         ("word_error_rate", (["the old cat"], ["the cat sat"]), 2 / 3),
         ("character_error_rate", (["abcd"], ["abd"]), 0.25),
         ("explained_variance", (NUMBERS[0], NUMBERS[0] + 5), 1.0),
@@ -129,13 +104,11 @@ def test_figures_are_those_worked_out_by_hand(name: str, pair: tuple[Any, Any], 
     assert known_metric(name).compute(*pair) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "classes"),
-    [("roc_auc", 1, 2), ("roc_auc", 0, 2), ("roc_auc", 2, 3), ("average_precision", 0, 2), ("average_precision", 2, 3)],
-)
-def test_rows_of_one_class_have_no_area(name: str, label: int, classes: int) -> None:
-    with pytest.raises(ValueError, match="one class only"):
-        known_metric(name).compute(np.full(4, label), np.full((4, classes), 1 / classes))
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision"])
+def test_rows_of_one_class_have_no_area(name: str) -> None:
+    for label, classes in ((0, 2), (1, 2), (2, 3)) if name == "roc_auc" else ((0, 2), (2, 3)):
+        with pytest.raises(ValueError, match="one class only"):
+            known_metric(name).compute(np.full(4, label), np.full((4, classes), 1 / classes))
 
 
 @pytest.mark.parametrize(
@@ -225,18 +198,6 @@ def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> N
         if len(set(truth)) > 1 and (truth > 0).any():
             value = np.mean([function(truth == label, many[:, label]) for label in set(truth)])
             assert known_metric(name).compute(truth, many) == pytest.approx(value, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "possible"),
-    [
-        ("accuracy", 85.0, False), ("roc_auc", 1.7, False), ("rmse", 1e12, True), ("rmse", -1.0, False),
-        ("r2", -40.0, True), ("r2", 1.5, False), ("smape", 180.0, True), ("accuracy", 1.0, True),
-    ],
-)  # fmt: skip
-def test_each_metric_knows_its_range(name: str, value: float, possible: bool) -> None:
-    metric = known_metric(name)
-    assert (metric.low <= value <= metric.high) is possible
 
 
 TRUTH = pandas.DataFrame({"y": [1.0, 2.0, 3.0]})

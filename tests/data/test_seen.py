@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mle_star import ConfigError, PipelineConfig
 from mle_star.data.brief import data_brief
 from mle_star.data.columns import describe, is_apart, moments_of
 from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
-from mle_star.errors import ConfigError
 from mle_star.holdout.keys import label_files
 from mle_star.holdout.split import find_rule
-from mle_star.models import PipelineConfig
 from tests.conftest import as_kept
 from tests.engineer.small_tasks import TASKS
 
@@ -43,6 +42,7 @@ def pictures(folder: Path) -> Path:
         path = folder / "train" / ("cats" if number % 2 else "dogs") / f"{number}.{[*kinds][number % 3]}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(kinds[path.suffix[1:]] + bytes(number % 4))
+    (folder / "train" / "cats" / "broken.png").write_bytes(b"\x89PNG broken")
     for name in ("a.wav", "labels_old.npy", "train.csv.bak", "notes.txt", ".hidden.csv"):
         (folder / name).write_text("The metric is root mean squared error (RMSE).")
     return folder

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import random
-import struct
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mle_star.data.brief import MAX_CHARACTERS, data_brief, picture_size
+from mle_star.data.brief import MAX_CHARACTERS, data_brief
 from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.place import create_data, open_data
@@ -26,7 +25,7 @@ from mle_star.engineer.parts.reading import read_table as read_in_script
 from mle_star.engineer.profile import table_settings
 from mle_star.holdout.holdout import HoldOut
 from mle_star.models import PipelineConfig
-from tests.conftest import write_split
+from tests.conftest import as_kept, write_split
 from tests.method.conftest import make_task
 
 
@@ -151,38 +150,30 @@ KINDS: dict[str, list[Any]] = {"id": [1, 2, 3], "x": [1, 2, 3], "kind": ["a", "b
 NUMBERS: dict[str, list[Any]] = {"T": [1.5, 2.5, 2.5], "RH": [3, 4, 4]}
 
 
-@pytest.mark.parametrize(
-    ("tables", "keys", "target", "answers", "prefix"),
-    [
-        ({"train": {**NUMBERS, "NO2": [1, 2, 3]}, "test": NUMBERS, "sample_submission": {"NO2": [0] * 3, **NUMBERS}},
-         (None, None), ("NO2",), ("NO2",), None),  # a submission that repeats the test table has no key
-        ({"train": {"id": IDS, "x": IDS}, "train_labels": {"id": IDS, "grade": [1, 2, 3] * 3}, "shops": {"shop": [1]},
-          "test": {"id": [10, 11], "x": [1, 2]}, "sample_submission": {"id": [10, 11], "grade": [1, 1]}},
-         ("id", "id"), ("grade",), ("grade",), None),  # labels of their own are joined by what both share
-        ({"train": KINDS, "test": {"id": [4], "x": [1]},
-          "sample_submission": {"id": [4], "kind_a": [0.5], "kind_b": [0.5]}},
-         ("id", None), ("kind",), ("kind_a", "kind_b"), "kind_"),  # one column for each class
-        ({"train": {**KINDS, "b": IDS[:3], "a": IDS[:3]}, "test": {"id": [4], "x": [1]},
-          "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ("id", None), ("a", "b"), ("a", "b"), None),
-    ],
-)  # fmt: skip
-def test_the_layout_tells_keys_targets_and_answers(
-    tables: dict[str, Any], keys: tuple[Any, ...], target: Any, answers: Any, prefix: Any, tmp_path: Path
-) -> None:
-    layout = find_layout(write(tmp_path, **tables))
-    assert ((layout.key, layout.labels_key), layout.target.names, layout.answers) == (keys, target, answers)
-    assert layout.target.class_prefix == prefix
-    assert (layout.labels.name if layout.labels else "") == ("train_labels.csv" if "train_labels" in tables else "")
-    assert [table.name for table in layout.others] == (["shops.csv"] if "shops" in tables else [])
+SPLIT: dict[str, Any] = {"train": {"id": IDS, "x": IDS}, "train_labels": {"id": IDS, "grade": [1, 2, 3] * 3}}
+NEW: dict[str, Any] = {"test": {"id": [4], "x": [1]}}
+BOTH: dict[str, Any] = {"train": {"id": [1, 2], "x": [1, 2], "a": [1, 2], "b": [2, 1]}, **NEW}
+LAYOUTS: list[tuple[dict[str, Any], str]] = [
+    # a submission that repeats the test table has no key
+    ({"train": {**NUMBERS, "NO2": [1, 2, 3]}, "test": NUMBERS, "sample_submission": {"NO2": [0] * 3, **NUMBERS}}, ""),
+    # labels of their own are joined by what both share
+    ({**SPLIT, **NEW, "shops": {"shop": [1]}, "sample_submission": {"id": [4], "grade": [1]}}, ""),
+    # one column for each class
+    ({"train": KINDS, **NEW, "sample_submission": {"id": [4], "kind_a": [0.5], "kind_b": [0.5]}}, ""),
+    ({"train": {**KINDS, "b": [1] * 3, "a": [2] * 3}, **NEW, "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ""),
+    *((BOTH, words) for words in ("Predict `a` and `b`.", "The target is `b`. Mind `a`.", "Mind `a`.")),
+]
 
 
-@pytest.mark.parametrize(
-    ("words", "target"),
-    [("Predict `a` and `b`.", ("a", "b")), ("The target is `b`. Mind `a`.", ("b",)), ("Mind `a`.", ("a",))],
-)
-def test_the_description_names_the_target(words: str, target: tuple[str, ...], tmp_path: Path) -> None:
-    write(tmp_path, train={"id": [1, 2], "x": [1, 2], "a": [1, 2], "b": [2, 1]}, test={"id": [3], "x": [1]})
-    assert find_layout(tmp_path, words).target.names == target
+def test_the_layout_and_the_description_tell_keys_targets_and_answers(tmp_path: Path) -> None:
+    lines = []
+    for number, (frames, words) in enumerate(LAYOUTS):
+        (tmp_path / str(number)).mkdir()
+        layout = find_layout(write(tmp_path / str(number), **frames), words)
+        others = [table.name for table in (layout.labels, *layout.others) if table]
+        found = (layout.key, layout.labels_key, layout.target.names, layout.answers, layout.target.class_prefix, others)
+        lines.append(f"{[*frames]} {words}: {found}")
+    as_kept("data/layouts.txt", "\n".join(lines))
 
 
 def test_a_second_look_at_a_table_costs_nothing_and_a_changed_one_is_looked_at_anew(tmp_path: Path) -> None:
@@ -245,20 +236,6 @@ def test_nothing_of_the_hidden_labels_reaches_the_brief(tmp_path: Path) -> None:
     assert len(briefs) == 1
 
 
-def test_pictures_are_told_by_folder_and_size(tmp_path: Path) -> None:
-    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 32, 24)
-    jpeg = b"\xff\xd8\xff\xe0\x00\x04\0\0\xff\xc0\x00\x11\x08" + struct.pack(">HH", 48, 64) + b"\0" * 8
-    for folder in ("train/cat", "train/dog", "test"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "a.png").write_bytes(png)
-    (tmp_path / "test" / "b.jpg").write_bytes(jpeg)
-    (tmp_path / "test" / "c.png").write_bytes(b"\x89PNG broken")
-    text = data_brief(tmp_path)
-    assert "- `train/cat`: 1 pictures, 32 x 24 pixels, such as `a.png`" in text
-    assert "- `test`: 3 pictures, 32-64 x 24-48 pixels" in text
-    assert picture_size(tmp_path / "test" / "b.jpg") == (64, 48)
-
-
 COLUMNS = ("id", "note", "y", "x")
 KNOWN = ["", "1", "-2.5", "plain", " padded ", 'a "quoted" word', "two\nlines", "two\r\nlines", "a,b;c\td|e", "é"]
 CELLS = st.one_of(st.sampled_from(KNOWN), st.text('ab0 ,;\t|"\né\xa0\x1f', max_size=6))
@@ -308,11 +285,8 @@ def test_columns_are_those_that_a_reader_of_every_cell_finds(form: Written, rows
         assert found.count == len(rows)
         for place, name in enumerate(COLUMNS):
             assert found.column(name) == [row[place].strip() for row in rows]
-        backwards = range(len(rows) - 1, -1, -1)
-        assert found.values(["x", "id"], backwards) == [
-            [rows[i][3] for i in backwards],
-            [rows[i][0] for i in backwards],
-        ]
+        back = range(len(rows) - 1, -1, -1)
+        assert found.values(["x", "id"], back) == [[rows[i][3] for i in back], [rows[i][0] for i in back]]
 
 
 @given(FORMS, ROWS, ROWS, st.randoms(use_true_random=False))

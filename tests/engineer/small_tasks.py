@@ -163,6 +163,14 @@ def species(n: int, row: Row) -> Row:
     return {**{f"n{i}": round(c + dice.gauss(0, 0.25), 4) for i, c in enumerate(CENTRES[name])}, "species": name}
 
 
+def grade(n: int, row: Row) -> Row:
+    return {"grade": one_of(("low", "mid", "high"), row, -0.7, 0.7)}
+
+
+def colours(n: int, row: Row) -> Row:
+    return {"red": label(row), "blue": int(row["n0"] > 0.5), "green": int(float(row["n1"] or 0) > 0)}
+
+
 def json_row(n: int, row: Row) -> Row:
     tags = ["x", "y", "z"][n % 2 : n % 2 + 2]
     return {"about": words(label(row), n), "tags": tags, "deep": {"level": row["n0"]}, "y": bool(label(row))}
@@ -220,13 +228,7 @@ def customer(n: int, row: Row) -> Row:
 
 TASKS: dict[str, MadeTask] = {
     "auc": made(300, "Area under the ROC curve (AUC)", lambda n, r: {"y": label(r)}),
-    "log_loss_wide": made(
-        300,
-        "log loss",
-        lambda n, r: {"grade": one_of(("low", "mid", "high"), r, -0.7, 0.7)},
-        "grade",
-        answers=["grade_low", "grade_mid", "grade_high"],
-    ),
+    "log_loss_wide": made(300, "log loss", grade, "grade", answers=["grade_low", "grade_mid", "grade_high"]),
     "quadratic_kappa": made(
         300, "Quadratic Weighted Kappa (QWK)", lambda n, r: {"y": one_of(range(1, 6), r, -1.5, -0.5, 0.5, 1.5)}
     ),
@@ -238,12 +240,7 @@ TASKS: dict[str, MadeTask] = {
     "two_targets": made(300, "rmse", lambda n, r: {"a": value(r, 2), "b": round(r["s"] ** 2, 3)}, ["a", "b"]),
     "two_labels": made(300, "auc", lambda n, r: {"a": label(r), "b": int(abs(r["s"]) > 1)}, ["a", "b"]),
     "several_kinds": made(200, "accuracy", lambda n, r: {"a": label(r), "b": one_of("xyz", r, -0.5, 0.5)}, ["a", "b"]),
-    "label_sets": made(
-        240,
-        "multilabel_f1_micro",
-        lambda n, r: {"red": label(r), "blue": int(r["n0"] > 0.5), "green": int(float(r["n1"] or 0) > 0)},
-        ["red", "blue", "green"],
-    ),
+    "label_sets": made(240, "multilabel_f1_micro", colours, ["red", "blue", "green"]),
     "json_lines": made(300, "rmse", lambda n, r: {"y": value(r)}, form="jsonl"),
     "wide": made(250, "accuracy", lambda n, r: {"y": int(r["n0"] > 0)}, columns=300),
     "very_wide": made(60, "auc", lambda n, r: {"y": int(r["n0"] > 0)}, columns=1000),

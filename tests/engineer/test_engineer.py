@@ -29,6 +29,7 @@ from mle_star.holdout.split import find_rule
 from mle_star.method.codeblocks import extract_code_block
 from mle_star.method.scores import parse_ablation_lines
 from mle_star.prompts import facts_section, render
+from tests.conftest import as_kept
 from tests.engineer.conftest import Run, profile_of, question, quick
 from tests.engineer.small_tasks import TASKS, SmallTask, system_prompt
 
@@ -115,27 +116,20 @@ async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: 
     assert again is not None and not set(again.variants) & set(study.variants)
 
 
+STUDIES = """
+Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196; Baseline: 0.8;
+Baseline: 0.8, scaler: 0.8; Baseline: 0.8, scaler: 0.81; Baseline: 0.8, a: 0.81, b: 0.9; a: 0.1, b: 0.2;
+Baseline: 0.8, scaler: 0.799, encoder: 0.85; Baseline: 0.123456789012, a: 0.1; nothing
+"""
+
+
 @pytest.mark.req("REQ-P2O-011")
 async def test_a_summary_names_the_most_and_the_least_important_part(table_desk: Desk) -> None:
-    async def summary(printed: str) -> str:
-        return str(await table_desk.ask(m.AgentType.summarize, ablation_code="x = 1", raw_result=printed))
-
-    text = await summary("Baseline: 0.8196, No StandardScaler: 0.8102, No OneHotEncoder: 0.7886, No Imputation: 0.8196")
-    most, least = text.split("has the most impact")[0], text.split("has the least impact")[0]
-    assert most.rstrip().endswith("`No OneHotEncoder`") and least.rstrip().endswith("`No Imputation`")
-    baseline, losses = planning.findings_in(text)
-    assert baseline == 0.8196 and losses["No OneHotEncoder"] == pytest.approx(0.031)
-    for printed in ("Baseline: 0.8, scaler: 0.8", "Baseline: 0.8, scaler: 0.81", "Baseline: 0.8, a: 0.81, b: 0.9"):
-        text = await summary(printed)
-        assert "impact" not in text and "Leaving out any of them costs nothing" in text
-    text = await summary("Baseline: 0.8, scaler: 0.799, encoder: 0.85")
-    assert "`scaler` has the most impact" in text and "`encoder` has the least impact" not in text
-    assert text.count("`scaler` has") == 1
-    text = await summary("Baseline: 0.123456789012, a: 0.1")
-    assert "scores 0.1235 " in text and planning.findings_in(text)[0] == 0.123456789012
-    for printed in ("", "Baseline: 0.8", "a: 0.1, b: 0.2"):
-        text = await summary(printed)
-        assert "no baseline with a part to compare" in text and text.count(" scores ") == printed.count(":")
+    lines = list[str]()
+    for printed in STUDIES.replace("\n", " ").strip().split("; "):
+        text = str(await table_desk.ask(m.AgentType.summarize, ablation_code="x = 1", raw_result=printed))
+        lines += [f"--- {printed}", text, f"--- read as {planning.findings_in(text)}"]
+    as_kept("engineer/summaries.txt", "\n".join(lines))
 
 
 async def test_the_chosen_block_stands_in_the_script_and_other_askers_get_another(desk: Desk) -> None:
@@ -241,10 +235,9 @@ async def test_a_script_of_ours_is_clean_and_one_copied_or_fitted_before_the_spl
         assert m.DataContaminationResult.model_validate(reply).verdict == verdict
     leaky = "scaler = StandardScaler()\nX = scaler.fit_transform(X)\nX_a, X_b = train_test_split(X)\nprint(X_a)\n"
     for code, status in ((solution, "No Data Leakage"), (leaky, "Yes Data Leakage")):
-        reply = m.LeakageDetectionOutput.model_validate(
-            await table_desk.ask(m.AgentType.leakage, "detection", code=code)
-        )
-        assert reply.answers[0].leakage_status == status and reply.answers[0].code_block in code
+        found = await table_desk.ask(m.AgentType.leakage, "detection", code=code)
+        (answer,) = m.LeakageDetectionOutput.model_validate(found).answers[:1]
+        assert answer.leakage_status == status and answer.code_block in code
         assert await table_desk.ask(m.AgentType.data, task_description="x", initial_solution=code) == ALL_USED
 
 
@@ -310,13 +303,6 @@ def test_the_class_that_is_looked_for_comes_last_and_gini_sorts_classes_and_amou
     for count, kind in ((2, "binary"), (5, "regression")):
         seen = seen_in(tmp_path, "id,x,y", (f"{i},{i % 7},{i % count}" for i in range(200)), "gini")
         assert (seen.recipe.metric.name, seen.kind) == ("gini", kind)
-
-
-def test_only_what_the_interpreter_has_is_offered(tmp_path: Path) -> None:
-    system = TASKS["auc"](tmp_path / "input").system
-    bare = "\n".join(line for line in system.splitlines() if not line.startswith(("catboost", "lightgbm", "xgb")))
-    few, every = ({family.key for family in fitting_families(question(text).profile)} for text in (bare, system))
-    assert few < every and len(few) >= 3 and not few & {"lightgbm", "xgboost", "catboost"}
 
 
 @given(st.text(alphabet="#`~ \nab-", max_size=200))

@@ -138,10 +138,10 @@ def open_run(tmp_path: Path, task: m.TaskDescription) -> OpenRun:
     return opened
 
 
-def write_sizes(folder: Path) -> Path:
-    """A task of 400 labelled rows and 40 to answer; the label follows from the size."""
-    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(440)]
-    return write_split(folder, "id,size,label", rows, 400)
+def write_sizes(folder: Path, count: int = 400) -> Path:
+    """A task of so many labelled rows and 40 to answer; the label follows from the size."""
+    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(count + 40)]
+    return write_split(folder, "id,size,label", rows, count)
 
 
 ROOT = Path(__file__).parents[2]

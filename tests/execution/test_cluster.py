@@ -1,22 +1,24 @@
-"""Scripts as tasks of a real Ray cluster of two machines (`MLE_STAR_SOAK`): processes with folders of their own."""
+"""Scripts as tasks and runs as actors of a real Ray cluster of two machines (`MLE_STAR_SOAK`), which are processes."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from mle_star.errors import ConfigError
+from mle_star import ConfigError, FinalResult, PipelineConfig, TaskDescription, run_pipeline
 from mle_star.execution import LocalExecutor, detect_gpu_info
+from mle_star.integrations.campaign import Campaign
 from mle_star.integrations.remote import RemoteExecutor
-from mle_star.models import PipelineConfig, TaskDescription
-from mle_star.orchestrator import run_pipeline
 from mle_star.run.context import Executor
-from mle_star.run.events import Notice, ScriptFinished
+from mle_star.run.events import AgentFinished, Notice, RunFinished, RunResumed, ScriptFinished
 from mle_star.testing.executor import ExecutorContract, heard
 from tests.execution.conftest import request_on
 from tests.pipeline.conftest import events, settings, story
@@ -25,23 +27,15 @@ from tests.pipeline.mind import Mind, MindAgents, fenced, script
 ray: Any = pytest.importorskip("ray")
 from ray import exceptions  # noqa: E402
 
-from mle_star.integrations.cluster import (  # noqa: E402
-    Mailbox,
-    RayCarrier,
-    Shares,
-    Stoppable,
-    _until_done,
-    first_line,
-    open_executor,
-)  # fmt: skip
-from mle_star.integrations.hosts import SharedQueue, can_host  # noqa: E402
+from mle_star.integrations import cluster as rc  # noqa: E402
+from mle_star.integrations.hosts import Hosts, SharedQueue, can_host, find_hosts  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
 
 
 def ray_executor(cluster: dict[str, Any]) -> Iterator[RemoteExecutor]:
-    carrier = RayCarrier(CONFIG, Shares.of(CONFIG))
+    carrier = rc.RayCarrier(CONFIG, rc.Shares.of(CONFIG))
     yield RemoteExecutor(CONFIG, carrier)
     carrier.close()
 
@@ -83,7 +77,7 @@ from tests.execution.test_cluster import CONFIG
 
 async def main():
     code = "open('final/submission.csv', 'w').write(open('input/a.csv').read()); print('there')"
-    async with open_executor(CONFIG, sys.argv[1]) as executor:
+    async with rc.open_executor(CONFIG, sys.argv[1]) as executor:
         raw = await executor.run(request_on(Path(sys.argv[2]), code, output_file=sys.argv[2] + "/log"))
         print(executor.announce().slots, raw.stdout.strip(), raw.machine, raw.isolation.sandbox)
 
@@ -158,7 +152,7 @@ async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
 
 
 async def test_output_comes_in_order_until_it_is_closed_and_what_comes_later_is_kept_by_nobody() -> None:
-    box = Mailbox()
+    box = rc.Mailbox()
     waiting = asyncio.create_task(box.take("a"))
     await asyncio.sleep(0)
     for piece in (b"1", b"2", None):
@@ -187,12 +181,12 @@ def test_work_is_done_in_a_thread_beside_its_output_and_can_be_stopped_at_any_ti
         if piece is None:
             raise exceptions.RayError  # there is no cluster to take it, which is no reason to fail
 
-    sent, until_done = list[bytes | None](), cast(Any, _until_done)
+    sent, until_done = list[bytes | None](), cast(Any, rc._until_done)
     (tmp_path / "log").touch()
     with (tmp_path / "log").open("rb") as output:
         assert until_done(work(), output, send) == "done"
     assert sent == [b"first", b" and last", None]
-    early, late = Stoppable(), Stoppable()
+    early, late = rc.Stoppable(), rc.Stoppable()
     early.stop()
     with pytest.raises(asyncio.CancelledError):
         early.run(Future[None]())  # type: ignore[arg-type]
@@ -202,19 +196,12 @@ def test_work_is_done_in_a_thread_beside_its_output_and_can_be_stopped_at_any_ti
 
 def test_an_error_of_the_cluster_is_told_in_one_line_and_a_host_must_see_folder_and_data(tmp_path: Path) -> None:
     task = exceptions.RayTaskError("f", "trace\n  more\nValueError: no\n", ValueError("no"))
-    assert [first_line(one) for one in (task, ValueError("  a\nb"), ValueError())] == [
-        "ValueError: no",
-        "a",
-        "ValueError",
-    ]
+    found = [rc.first_line(one) for one in (task, ValueError("  a\nb"), ValueError())]
+    assert found == ["ValueError: no", "a", "ValueError"]
     (tmp_path / "sign").touch()
     data, offline = (str(tmp_path),), PipelineConfig(model="offline")
-    cases = [
-        (offline, "sign", data),
-        (offline, "none", data),
-        (offline, "sign", (*data, "/gone")),
-        (CONFIG, "sign", data),
-    ]
+    gone = (*data, "/gone")
+    cases = [(offline, "sign", data), (offline, "none", data), (offline, "sign", gone), (CONFIG, "sign", data)]
     answers = [can_host(config, str(tmp_path / sign), folders) for config, sign, folders in cases]
     assert answers == [True, False, False, False]
 
@@ -235,13 +222,13 @@ Machines = list[dict[str, float]]
     ],
 )
 def test_scripts_take_a_share(machines: Machines, settings: dict[str, Any], cpus: int, gpus: float, slots: int) -> None:
-    shares = Shares.among(PipelineConfig(num_parallel_solutions=2, **settings), machines)
+    shares = rc.Shares.among(PipelineConfig(num_parallel_solutions=2, **settings), machines)
     assert (shares.cpus, shares.gpus, shares.slots) == (cpus, gpus, slots)
     assert shares.hardware["gpu_count"] == (1 if gpus else 0)
 
 
 def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> None:
-    shares = Shares.among(PipelineConfig(script_cpus=4), [{"CPU": 16, "GPU": 1}])
+    shares = rc.Shares.among(PipelineConfig(script_cpus=4), [{"CPU": 16, "GPU": 1}])
     begun = {"cuda_available": True, "gpu_count": 1, "gpu_names": ["GPU"], "script_cores": 4}
     shares.learn([])
     assert shares.hardware == begun
@@ -257,13 +244,13 @@ def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> N
 @pytest.mark.parametrize("settings", [{"script_cpus": 9}, {"script_gpus": 1}, {"script_memory_gb": 99}])
 def test_what_no_machine_could_run_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="set script_cpus, script_gpus or script_memory_gb lower"):
-        Shares.among(PipelineConfig(**settings), [{"CPU": 8, "memory": 1e9}])
+        rc.Shares.among(PipelineConfig(**settings), [{"CPU": 8, "memory": 1e9}])
     with pytest.raises(ConfigError, match="no machine with a core"):
-        Shares.among(PipelineConfig(), [{"CPU": 0}])
+        rc.Shares.among(PipelineConfig(), [{"CPU": 0}])
 
 
 async def test_an_open_connection_stays_and_of_gpus_only_claimed_nothing_is_told(cluster: dict[str, Any]) -> None:
-    open_it: Callable[..., Any] = open_executor
+    open_it: Callable[..., Any] = rc.open_executor
     async with open_it(CONFIG, "") as executor:
         assert isinstance(executor, RemoteExecutor)
         found = executor.announce().machines or {}
@@ -277,3 +264,91 @@ async def test_an_open_connection_stays_and_of_gpus_only_claimed_nothing_is_told
             assert ("gpu_memory" in found) == bool(detect_gpu_info().get("gpu_memory"))
     finally:
         cluster["cluster"].remove_node(machine)
+
+
+HOSTED = settings(M=1, K=1, L=1, R=1, executor="ray", model="offline", script_cpus=1, scoring="self_reported")
+
+
+async def scripted(task: TaskDescription, config: PipelineConfig, **options: Any) -> FinalResult:
+    """The pipeline with a scripted mind, which does what the first words of the task's description say."""
+    run_dir, calls = Path(options["run_dir"]), 0
+    with run_dir.with_suffix(".hosts").open("a") as stream:
+        stream.write(f"{os.getpid()}\n")
+
+    async def before(label: str, agent: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5 and len(hosts(run_dir)) == 1:
+            if task.description.startswith("die"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if task.description.startswith("wait"):
+                run_dir.with_suffix(".waits").touch()
+                await asyncio.Event().wait()
+
+    return await run_pipeline(task, config, agents=MindAgents(before=before), **options)
+
+
+def hosts(run_dir: Path) -> list[int]:
+    return [int(line) for line in run_dir.with_suffix(".hosts").read_text().split()]
+
+
+def campaign_of(folder: Path, task: TaskDescription, *does: str) -> Campaign:
+    tasks = [
+        task.model_copy(update={"competition_id": f"{word}-{number}", "description": f"{word} {task.description}"})
+        for number, word in enumerate(does)
+    ]
+    return Campaign.create(folder, tasks, 1, HOSTED, at_once=len(tasks))
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_each_run_is_an_actor_and_a_lost_one_costs_no_more(task: TaskDescription, tmp_path: Path) -> None:
+    entries = await campaign_of(tmp_path / "c", task, "go", "die").run(scripted)
+    assert [(entry.state, entry.message) for entry in entries] == [("finished", "")] * 2
+    calm, lost = (tmp_path / "c" / entry.folder for entry in entries)
+    assert (len(hosts(calm)), len(hosts(lost))) == (1, 2)
+    assert len({os.getpid(), *hosts(calm), *hosts(lost)}) == 4
+    assert len(events(lost, RunResumed)) == 1 and all(event.result.machine for event in events(calm, ScriptFinished))
+    assert len(events(calm, AgentFinished)) == len(events(lost, AgentFinished))
+    results = [FinalResult.model_validate_json((folder / "result.json").read_text()) for folder in (calm, lost)]
+    stories = [{name: value for name, value in story(one).items() if name != "task"} for one in results]
+    assert stories[0] == stories[1]
+    assert sorted(path.name for path in (tmp_path / "c").glob(".sign*")) == []
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_a_stopped_campaign_stops_its_actors_and_goes_on_later(task: TaskDescription, tmp_path: Path) -> None:
+    campaign = campaign_of(tmp_path / "c", task, "wait")
+    running = asyncio.create_task(campaign.run(scripted))
+    run_dir = tmp_path / "c" / campaign.entries[0].folder
+    while not run_dir.with_suffix(".waits").exists():
+        assert not running.done()
+        await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [event.state for event in events(run_dir, RunFinished)] == ["interrupted"]
+    assert [entry.state for entry in campaign.entries] == ["waiting"]
+    again = await Campaign.open(tmp_path / "c").run(scripted)
+    assert [entry.state for entry in again] == ["finished"] and len(hosts(run_dir)) == 2
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_the_model(tmp_path: Path) -> None:
+    data = (str(tmp_path),)
+    living = rc.living_machines()
+    assert len(find_hosts(HOSTED, tmp_path, data, living)) == 3
+    assert find_hosts(HOSTED, tmp_path, (*data, str(tmp_path / "gone")), living) == []
+    online = HOSTED.model_copy(update={"model": "sonnet"})
+    assert find_hosts(online, tmp_path, data, living) == [], "no credential there"
+
+
+async def test_a_machine_that_joins_the_cluster_later_gets_runs_too(cluster: dict[str, Any], tmp_path: Path) -> None:
+    find = partial(find_hosts, HOSTED, tmp_path, (str(tmp_path),))
+    hosts = Hosts(scripted, find, rc.Shares.of(HOSTED), None)
+    assert [len(await hosts.look_around()) for _ in range(2)] == [3, 0]
+    joined = cluster["cluster"].add_node(num_cpus=1, object_store_memory=SMALL)
+    try:
+        twice = await asyncio.gather(hosts.look_around(), hosts.look_around())
+        assert list(twice) == [[joined.node_id], []]
+    finally:
+        cluster["cluster"].remove_node(joined)

@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mle_star import ExecutionError, ExecutionRawResult, PipelineConfig
 from mle_star import execution as ex
-from mle_star.errors import ExecutionError
 from mle_star.execution.executors import Queue
 from mle_star.execution.limits import MAX_OUTPUT_BYTES, DiskQuota
 from mle_star.execution.process import NOTE, Keeper, LogFile
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
 from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor, collect, pack, put, unpack
-from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
 from mle_star.testing.executor import ExecutorContract, heard

@@ -25,10 +25,10 @@ from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
+from tests.conftest import kept as kept_submission
 from tests.execution import hostile
 from tests.execution.conftest import NAMED, ROOT, OpenRun, harness, scored, script
 from tests.execution.hostile import CASES, Case
-from tests.ledgers import kept as kept_submission
 
 pytestmark = pytest.mark.long
 

@@ -17,6 +17,7 @@ from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.execution.outcome import HEADER, MAX_MESSAGE, failed, script_failed, trim_traceback
 from mle_star.method.scores import best_of
+from tests.conftest import as_kept
 from tests.execution.conftest import script
 
 TRACE = f'{HEADER}\n  File "a.py", line 1, in <module>\n    boom()\nValueError: boom'
@@ -39,24 +40,6 @@ def test_a_raw_result_holds_five_facts_and_is_frozen() -> None:
     assert wanted.items() <= fields.items()
     with pytest.raises(ValidationError):
         raw().exit_code = 1  # type: ignore[misc]
-
-
-@pytest.mark.req("REQ-EX-012")
-@pytest.mark.parametrize(
-    ("stderr", "found"),
-    [
-        ("just a warning\n", None),
-        ("  File 'x.py', line 1\nSyntaxError: invalid syntax\n", None),
-        (TRACE + "\n", TRACE),
-        (f"{TRACE}\n\nDuring handling of the above exception, another exception occurred:\n\n"
-         f"{TRACE.replace('boom', 'bang')}\nINFO done\n", TRACE.replace("boom", "bang")),
-        (f"{TRACE}\n  and its second line\nlater log\n", f"{TRACE}\n  and its second line"),
-        (f"ERROR:root:{TRACE}\n", TRACE),
-        (f"{HEADER}\n", HEADER),
-    ],
-)  # fmt: skip
-def test_the_last_traceback_is_cut_out(stderr: str, found: str | None) -> None:
-    assert ex.extract_traceback(stderr) == found
 
 
 @pytest.mark.req("REQ-EX-013")
@@ -195,14 +178,9 @@ STACK = [
 
 
 def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long_message_both_ends() -> None:
-    kept = ["  ... 1 more frames ...", frame("solution.py", "main"), "  ... 2 more frames ..."]
-    assert trim_traceback("\n".join([HEADER, *STACK, "KeyError: 'a'"])) == "\n".join(
-        [HEADER, *kept, frame("pandas/c.py", "three"), "KeyError: 'a'"]
-    )
     own = [frame("/a/solution.py", "first"), frame("/a/solution.py", "second")]
-    assert trim_traceback("\n".join([HEADER, *own, "E: x"])) == "\n".join(
-        [HEADER, frame("solution.py", "first"), frame("solution.py", "second"), "E: x"]
-    )
+    stacks = ("\n".join([HEADER, *stack]) for stack in ([*STACK, "KeyError: 'a'"], [*own, "E: x"]))
+    as_kept("execution/trimmed.txt", "\n".join(map(trim_traceback, stacks)))
     half = MAX_MESSAGE // 2
     message = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
     left_out = 6000 - MAX_MESSAGE
@@ -217,56 +195,42 @@ def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follow
         assert ex.debug_text(result.model_copy(update=ending)) == result.error_traceback == f"{last}\nsee the log"
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (f"{TRACE}\n{TRACE.replace('boom', 'bang')}\nmore", "ValueError: bang"),
-        (f"{HEADER}\n{STACK[1]}\nXGBoostError: no gpu\nfirst\nsecond", "XGBoostError: no gpu"),
-        (f"{HEADER}\n{STACK[1]}", "main()"),
-        (f"{HEADER}\n x\nE", "E"),
-        ("  one\n  two  \n\n", "two"),
-        (f"{HEADER}\nE: {'x' * 300}", f"E: {'x' * 197}"),
-        ("", ""),
-    ],
-)
-def test_the_exception_is_the_first_line_below_the_last_stack_or_else_the_last_line(text: str, line: str) -> None:
-    assert ex.exception_line(text) == line
+BANG = TRACE.replace("boom", "bang")
+TEXTS = [
+    "just a warning\n", "  File 'x.py', line 1\nSyntaxError: invalid syntax\n", f"{TRACE}\n", f"ERROR:root:{TRACE}\n",
+    f"{TRACE}\n\nDuring handling of the above exception, another exception occurred:\n\n{BANG}\nINFO done\n",
+    f"{TRACE}\n  and its second line\nlater log\n", f"{HEADER}\n", f"{TRACE}\n{BANG}\nmore", f"{HEADER}\n{STACK[1]}",
+    f"{HEADER}\n{STACK[1]}\nXGBoostError: no gpu\nfirst\nsecond", f"{HEADER}\n x\nE", "  one\n  two  \n\n",
+    f"{HEADER}\nE: {'x' * 300}", "",
+]  # fmt: skip
+
+
+@pytest.mark.req("REQ-EX-012")
+def test_the_last_traceback_is_cut_out_and_the_exception_is_the_first_line_below_its_stack_or_the_last_line() -> None:
+    lines = [f"{text!r}\n    {ex.extract_traceback(text)!r}\n    {ex.exception_line(text)!r}" for text in TEXTS]
+    as_kept("execution/tracebacks.txt", "\n".join(lines))
+
+
+ENDS: list[dict[str, Any]] = [
+    *({"exit_code": code} for code in (-1, -9, -99, 2)), {}, {"stdout": "Final Validation Performance: 85%"},
+    *({"exit_code": -1, "timed_out": True, "stderr": text} for text in ("", TRACE)),
+    {"exit_code": -9, "stderr": "x\n[mle-star] a\n[mle-star] b\n[mle-star] more than 60 processes\n"},
+    {"exit_code": -9, "isolation": m.Isolation(sandbox="bubblewrap")}, {"exit_code": -11, "stderr": TRACE},
+    {"exit_code": 3, "stderr": f"{TRACE}\nwent on"}, {"exit_code": 2, "stderr": "a\nusage: b\n"},
+    {"exit_code": 1, "stderr": '  File "s.py", line 1\n    (\nSyntaxError: bad'},
+    {"exit_code": 1, "stderr": "ValueError: logged\nthen it said no"},
+]  # fmt: skip
 
 
 @pytest.mark.req("REQ-EX-021")
-@pytest.mark.parametrize(
-    ("facts", "cause"),
-    [
-        ({"exit_code": -1, "timed_out": True},
-         "TimeoutError: the script was stopped at the time limit of 7 seconds; "
-         "make it faster, as far as the rules allow"),
-        ({"exit_code": -1}, "RuntimeError: the script was killed by SIGHUP"),
-        ({"exit_code": -9}, "RuntimeError: the script was killed by SIGKILL (it probably used too much memory)"),
-        ({"exit_code": -9, "stderr": "x\n[mle-star] a\n[mle-star] b\n[mle-star] more than 60 processes\n"},
-         "RuntimeError: the script was killed by SIGKILL (more than 60 processes)"),
-        ({"exit_code": -9, "isolation": m.Isolation(sandbox="bubblewrap")},
-         "RuntimeError: the script was killed by SIGKILL (it probably used too much memory), "
-         "unless it ended itself with exit code 137"),
-        ({"exit_code": -99}, "RuntimeError: the script was killed by signal 99"),
-        ({"exit_code": -1, "timed_out": True, "stderr": TRACE},
-         "TimeoutError: the script was stopped at the time limit of 7 seconds; "
-         "make it faster, as far as the rules allow"),
-        ({"exit_code": -11, "stderr": TRACE}, "RuntimeError: the script was killed by SIGSEGV"),
-        ({"exit_code": 3, "stderr": f"{TRACE}\nwent on"}, "RuntimeError: the script ended with exit code 3: went on"),
-        ({"exit_code": 2}, "RuntimeError: the script ended with exit code 2"),
-        ({"exit_code": 2, "stderr": "a\nusage: b\n"}, "RuntimeError: the script ended with exit code 2: usage: b"),
-        ({"exit_code": 1, "stderr": '  File "s.py", line 1\n    (\nSyntaxError: bad'}, "SyntaxError: bad"),
-        ({"exit_code": 1, "stderr": "ValueError: logged\nthen it said no"},
-         "RuntimeError: the script ended with exit code 1: then it said no"),
-        ({}, "RuntimeError: the script ended without printing its score line 'Final Validation Performance: <number>'"),
-        ({"stdout": "Final Validation Performance: 85%"},
-         "RuntimeError: the score line cannot be used: the line says 85%: print a plain number"),
-    ],
-)  # fmt: skip
-def test_the_cause_is_told_in_one_line(facts: dict[str, Any], cause: str) -> None:
-    text = ex.debug_text(ex.build_evaluation_result(raw(**facts), timeout_seconds=7))
-    log = "".join(f"  {line}\n" for line in facts.get("stderr", "").splitlines())
-    assert text == f"{HEADER}\n{log}{cause}" and ex.exception_line(text) == cause[:200]
+def test_the_cause_is_told_in_one_line() -> None:
+    causes = []
+    for facts in ENDS:
+        text = ex.debug_text(ex.build_evaluation_result(raw(**facts), timeout_seconds=7))
+        log = "".join(f"  {line}\n" for line in facts.get("stderr", "").splitlines())
+        causes.append(text.removeprefix(f"{HEADER}\n{log}"))
+        assert ex.exception_line(text) == causes[-1][:200]
+    as_kept("execution/causes.txt", "\n".join(causes))
 
 
 def test_of_a_script_that_was_stopped_the_debugger_sees_how_far_it_came() -> None:

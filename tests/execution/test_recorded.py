@@ -22,9 +22,9 @@ from mle_star.run import events as ev
 from mle_star.run.budget import Budget, Spent
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.timing import FIRST_SECONDS, limit_in_run, plan_time, share_in_run, suggested_seconds
+from tests.conftest import best_score, ran, script_finished
+from tests.conftest import kept as kept_submission
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
-from tests.ledgers import best_score, ran, script_finished
-from tests.ledgers import kept as kept_submission
 from tests.pipeline.clock import in_its_own_time
 
 GOOD = "id,label\n" + "".join(f"{number},1\n" for number in range(100, 120))
@@ -77,9 +77,7 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
             step = f"phase1/candidate-0/{leaf}"
             digest = digest_of(purpose, content, await surroundings_digest(run))
             expected += [
-                ev.ScriptStarted(
-                    step=step, purpose=purpose, timeout_seconds=7.0, path=path, characters=len(content)
-                ),
+                ev.ScriptStarted(step=step, purpose=purpose, timeout_seconds=7.0, path=path, characters=len(content)),
                 script_finished(
                     step=step, digest=digest, surroundings=await surroundings_digest(run), purpose=purpose,
                     script=content, stdout=FixedExecutor().raw.stdout,

@@ -23,9 +23,9 @@ from mle_star.run.context import RunShared, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished, ScriptStarted
 from mle_star.run.folder import RunFolder
 from mle_star.run.timing import limit_in_run, share_in_run
+from tests.conftest import best_score, check
+from tests.conftest import kept as kept_submission
 from tests.execution.conftest import FixedExecutor, OpenRun, finished, scored, script, write_sizes
-from tests.ledgers import best_score, check
-from tests.ledgers import kept as kept_submission
 
 CONFIG = PipelineConfig(scoring="auto", score_views=5, time_limit_seconds=3600)
 HITS = """
@@ -405,6 +405,5 @@ async def test_members_answer_anew_if_there_is_time(open_run: OpenRun, task: Tas
         warning,
     )
     rows = [line.split(",") for line in Path(done.path).read_text().splitlines()[1:]]
-    assert [(int(key), round(3 * float(answer))) for key, answer in rows] == [
-        (i, 2 if i * 7 % 50 > 25 else 1) for i in range(400, 440)
-    ]
+    wanted = [(i, 2 if i * 7 % 50 > 25 else 1) for i in range(400, 440)]
+    assert [(int(key), round(3 * float(answer))) for key, answer in rows] == wanted

@@ -24,6 +24,7 @@ from mle_star.execution.workspace import make_harmless, remove_entry, reset_work
 from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
+from tests.conftest import as_kept
 from tests.execution.conftest import OpenRun, printed_by_user, scored, script, write_files
 
 
@@ -101,26 +102,20 @@ def test_a_script_replaces_what_was_there_even_a_link_or_a_folder(tmp_path: Path
     assert sorted(entry.name for entry in work.iterdir()) == ["other.py", "solution.py"]
 
 
-@pytest.mark.req("REQ-EX-006", "REQ-EX-044")
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ("", "empty"),
-        ("  \n\t", "empty"),
-        ("exit()", "exit()"),
-        ("x = 1\nexit (2)", "line 2"),
-        ("import sys\nsys.exit(1)", "sys.exit()"),
-        ("# never call exit()", "exit()"),
-        ("import os\nos._exit(0)", "os._exit()"),
-        ("quit()", "quit()"),
-        ("app.quit()", "quit()"),
-        ("cm.exit()", "exit()"),
-    ],
+ENDING = (
+    "|  \n\t|exit()|x = 1\nexit (2)|import sys\nsys.exit(1)|# never call exit()|import os\nos._exit(0)|quit()|"
+    "app.quit()|cm.exit()"
 )
-def test_a_script_that_would_end_itself_is_refused_and_not_written(content: str, named: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r".") as refused:
-        ex.write_script(script(content), str(tmp_path))
-    assert named in str(refused.value)
+
+
+@pytest.mark.req("REQ-EX-006", "REQ-EX-044")
+def test_a_script_that_would_end_itself_is_refused_and_not_written(tmp_path: Path) -> None:
+    lines = []
+    for content in ENDING.split("|"):
+        with pytest.raises(ValueError, match=r".") as refused:
+            ex.write_script(script(content), str(tmp_path))
+        lines.append(f"{content!r}: {refused.value}")
+    as_kept("execution/refused.txt", "\n".join(lines))
     assert list(tmp_path.iterdir()) == []
     alike = script("sys.exitcode = 1\ncm.__exit__(None)\nexits(1)\nmy_quit(1)")
     ex.write_script(alike, str(tmp_path))
@@ -305,35 +300,22 @@ def test_rows_are_counted_without_header_and_absence_has_a_path(work: Path, monk
         assert get_submission_info(str(work)) == known
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (SAMPLE, []),
-        ("\ufeff" + SAMPLE, []),
-        (SAMPLE.replace("\n", "\r\n"), []),
-        ("id,label\n3,1\n2,1\n1,1\n", []),
-        ("id , label\n1,0\n2,0\n3,0\n", []),
-        ("", ["missing or empty"]),
-        ("id,label\n", ["no rows"]),
-        ("id,label\n1,0\n2\n3,0\n", ["1 rows do not have the header's 2 columns (first at line 3)"]),
-        (b"id,label\n1,\xff\n", ["not a readable UTF-8 CSV file"]),
-        (bytes(MAX_LINE + 1), ["lines are too long"]),
-        ("label,id\n0,1\n0,2\n0,3\n", ["wrong order"]),
-        ("id,target\n1,0\n2,0\n3,0\n", ["missing ['label']; not wanted ['target']"]),
-        ("id,label\n1,0\n2,0\n", ["2 rows, sample_submission.csv has 3", "1 ids of sample_submission.csv are missing"]),
-        ("id,label\n1,0\n2,0\n4,0\n", ["missing in column 'id': '3'", "are not ids of sample_submission.csv: '4'"]),
-        ("id,label\n0,0\n7,0\n8,0\n", ["no value of column 'id' matches", "'0' instead of '1'"]),
-        ("id,label\n1,0\n2,0\n3,0\n3,0\n", ["4 rows", "1 repeated ids"]),
-        ("id,label\n1,0\n2,\n3,nan\n", ["column 'label' is empty in 2 rows"]),
-    ],
-)
-def test_differences_from_the_sample_are_said_in_words(text: str | bytes, words: list[str], work: Path) -> None:
+TABLES = """
+id,label/1,0/2,0/3,0/ \ufeffid,label/1,0/2,0/3,0/ id,label/3,1/2,1/1,1/ id_,_label/1,0/2,0/3,0/
+id,label/ id,label/1,0/2/3,0/ id,label/1,\udcff/ label,id/0,1/0,2/0,3/ id,target/1,0/2,0/3,0/ id,label/1,0/2,0/
+id,label/1,0/2,0/4,0/ id,label/0,0/7,0/8,0/ id,label/1,0/2,0/3,0/3,0/ id,label/1,0/2,/3,nan/
+"""
+"""Submissions, their line ends spelled as `/`, blanks as `_`."""
+
+
+def test_differences_from_the_sample_are_said_in_words(work: Path) -> None:
     (work / "input" / "sample_submission.csv").write_text(SAMPLE)
-    submit(work, text)
-    problems = "\n".join(check_submission_format(str(work)))
-    assert bool(problems) is bool(words)
-    for word in words:
-        assert word in problems
+    lines = []
+    tables = [table.replace("/", "\n").replace("_", " ") for table in TABLES.split()]
+    for text in ("", *tables, SAMPLE.replace("\n", "\r\n"), "x" * (MAX_LINE + 1)):
+        submit(work, text.encode("utf-8", "surrogateescape"))
+        lines += [ascii(text[:99]), *check_submission_format(str(work))]
+    as_kept("execution/submissions.txt", "\n".join(lines))
 
 
 def test_a_table_is_read_only_as_far_as_a_submission_may_go(work: Path) -> None:

@@ -28,6 +28,7 @@ from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data, Truth
 from mle_star.models import EvaluationResult, PipelineConfig, is_improvement
 from mle_star.search.shortlist import BLEND, Field
+from tests.conftest import as_kept, write_split
 from tests.method.conftest import make_task
 
 from .coverage import World, coverage
@@ -107,9 +108,8 @@ def scripts_on_views(holdout: HoldOut, place: Path, skills: Sequence[tuple[float
         dice, paths = random.Random(number), list[str]()
         for view in range(views if number else 5):
             lines = ["id,y"]
-            for key, source in zip(
-                keys_of(holdout.scorer.data, holdout.views[view]), holdout.views[view].order, strict=True
-            ):
+            keys = keys_of(holdout.scorer.data, holdout.views[view])
+            for key, source in zip(keys, holdout.views[view].order, strict=True):
                 label = int(truth[-1 - source][0]) if source < 0 else 0
                 right = dice.random() < (others if view else first)
                 answer = label if right else 1 - label
@@ -286,21 +286,11 @@ def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(hold
 
 def write_task(folder: Path, key: str) -> Path:
     """The target is the sum of `strong` and a little of `weak`; `noise` is what it is called."""
-    folder.mkdir()
-    dice = random.Random(2)
-
-    def rows(first: int, count: int, target: bool) -> str:
-        lines = []
-        for number in range(first, first + count):
-            strong, weak, noise = dice.random(), dice.random(), dice.random()
-            cells = [f"{key}{number}", f"{strong:.4f}", f"{weak:.4f}", f"{noise:.4f}"]
-            lines.append(",".join([*cells, f"{strong + 0.2 * weak:.4f}"] if target else cells))
-        return "\n".join(lines) + "\n"
-
-    (folder / "train.csv").write_text("id,strong,weak,noise,y\n" + rows(0, 400, True))
-    (folder / "test.csv").write_text("id,strong,weak,noise\n" + rows(1000, 60, False))
-    (folder / "sample_submission.csv").write_text("id,y\n" + "".join(f"{key}{n},0.5\n" for n in range(1000, 1060)))
-    return folder
+    dice, rows = random.Random(2), list[tuple[str, ...]]()
+    for number in (*range(400), *range(1000, 1060)):
+        strong, weak, noise = dice.random(), dice.random(), dice.random()
+        rows.append((f"{key}{number}", *(f"{cell:.4f}" for cell in (strong, weak, noise, strong + 0.2 * weak))))
+    return write_split(folder, "id,strong,weak,noise,y", rows, 400)
 
 
 @pytest.mark.parametrize("key", ["", "row-", "none for training", "and a column for the label"])
@@ -325,11 +315,8 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
         copies = rows[100 * block : 100 * (block + 1)]
         assert sorted(row[column] for row in copies) == sorted(row[column] for row in rows[:100])
         assert [row[column] for row in copies] != [row[column] for row in rows[:100]]
-        assert all(
-            [row[other] for row in copies] == [row[other] for row in rows[:100]]
-            for other in made.columns
-            if other != column
-        )
+        for other in {*made.columns} - {column}:
+            assert [row[other] for row in copies] == [row[other] for row in rows[:100]]
     submission = tmp_path / "submission.csv"
     body = "".join(f"{row['id']},{float(row['strong']) + 0.2 * float(row['weak'])}\n" for row in reversed(rows))
     submission.write_text("id,y\n" + body)
@@ -372,56 +359,48 @@ def around(middle: float, spread: float, draws: int = 200) -> list[float]:
     return [middle + spread * (-1) ** i for i in range(draws)]
 
 
-@pytest.mark.parametrize(
-    ("name", "score", "figures", "rows", "ends"),
-    [
-        ("accuracy", 0.9, around(0.9, 0.005), 4000, (0.8897, 0.9094)),  # many rows make it narrow
-        ("accuracy", 1.0, [1.0] * 200, 40, (1 - 0.0644, 1.0)),  # half a row and twenty throws of a coin
-        ("accuracy", 0.0, [0.0] * 200, 40, (0.0, 0.0644)),
-        *((name, 0.1, [0.1] * 200, 40, (0.1, 0.1)) for name in ("brier_score", "log_loss", "pearson", "rmse")),  # none
-        ("accuracy", 0.5, around(0.5, 0.2), 40, (0.1612, 0.8388)),  # a coin takes nothing from what the rows say
-        ("r2", 0.9, around(0.9, 0.01), 1000, (0.8782, 0.9179)),  # on the scale of the distance to the only end
-        ("accuracy", 0.9, [0.9], 1, (0.0, 1.0)),  # too few rows say nothing
-    ],
-)
-def test_ends_of_intervals(name: str, score: float, figures: list[float], rows: int, ends: tuple[float, float]) -> None:
-    assert interval(known_metric(name), score, figures, telling=rows, units=rows) == pytest.approx(ends, abs=4e-4)
+ENDS: list[tuple[str, float, list[float], int]] = [
+    ("accuracy", 0.9, around(0.9, 0.005), 4000),  # many rows make it narrow
+    *(("accuracy", score, [score] * 200, 40) for score in (0.0, 1.0)),  # half a row and twenty throws of a coin
+    *((name, 0.1, [0.1] * 200, 40) for name in ("brier_score", "log_loss", "pearson", "rmse")),  # no coins
+    ("accuracy", 0.5, around(0.5, 0.2), 40),  # a coin takes nothing from what the rows say
+    ("r2", 0.9, around(0.9, 0.01), 1000),  # on the scale of the distance to the only end
+    ("accuracy", 0.9, [0.9], 1),  # too few rows say nothing
+    *((name, 0.9, around(0.9, 0.08), 30) for name in ("rmse", "r2", "accuracy", "pearson")),
+    ("rmse", 1.0, around(1.0, 1e6), 40),  # noise beyond all measure leaves one
+]
+WIDER = ((1000, 200, 0.0), (1000, 10, 0.0), (1000, 200, 3.0), (4, 200, 0.0))
+"""Few rows, few draws and noise beside them widen an interval."""
+MOVED = (0.6, 0.5, 0.8, 0.0), (0.6, 0.5, 0.8, -0.1), (0.9, 0.8, 0.95, 0.2)
+LEARNED = ("rmse", 2.0, 3.0, 0.64), ("accuracy", 0.8, 0.9, 0.64), ("r2", 0.5, 0.75, 0.64), ("rmse", 2.0, 3.0, 1.0)
+RARE = ("f1", 10), ("roc_auc", 50), ("f1", 0), ("accuracy", 10), ("error_rate", 0), ("rmse", 1)
 
 
-@pytest.mark.parametrize(
-    ("telling", "units", "draws", "beside", "times"),
-    [
-        (1000, 1000, 200, 0.0, 1.975), (1000, 1000, 10, 0.0, 2.26), (1000, 1000, 200, 3.0, 2 * 1.975),
-        (4, 4, 200, 0.0, 3.56), (4, 100, 200, 0.0, 3.56), (100, 4, 200, 0.0, 3.56),
-    ],
-)  # fmt: skip
-def test_few_rows_or_draws_or_noise_widen_it(telling: int, units: int, draws: int, beside: float, times: float) -> None:
-    low, up = interval(known_metric("rmse"), 1.0, around(1.0, 0.01, draws), telling=telling, units=units, beside=beside)
-    assert math.log(up) == pytest.approx(-math.log(low)) == pytest.approx(times * 0.01, rel=0.01)
+def test_ends_of_intervals_are_what_they_were_and_lie_where_the_metric_can_be() -> None:
+    """What was moved far is less sure; what learns from more rows may be better than what was scored, but not worse."""
 
+    def shown(*words: object, ends: tuple[float, ...]) -> str:
+        return f"{' '.join(map(str, words))}: {' '.join(f'{end:.4g}' for end in ends)}"
 
-def test_noise_beyond_all_measure_leaves_an_interval() -> None:
-    low, high = interval(known_metric("rmse"), 1.0, around(1.0, 1e6), telling=40, units=40)
-    assert 0 <= low < 1e-100 and 1e100 < high < math.inf
-
-
-@pytest.mark.parametrize(
-    ("name", "rare", "telling"),
-    [
-        ("f1", 10, 20), ("roc_auc", 50, 100), ("f1", 0, 2), ("accuracy", 10, 100), ("error_rate", 0, 100),
-        ("rmse", 1, 100),
-    ],
-)  # fmt: skip
-def test_the_rarer_classes_say_how_many_rows_speak(name: str, rare: int, telling: int) -> None:
-    assert telling_rows(known_metric(name), np.array([0] * (100 - rare) + [1] * rare)) == telling
-
-
-@pytest.mark.parametrize("name", ["rmse", "r2", "accuracy", "pearson"])
-def test_an_interval_lies_where_the_metric_can_be_and_reaches_further_where_there_is_more_room(name: str) -> None:
-    metric = known_metric(name)
-    low, high = interval(metric, 0.9, around(0.9, 0.08), telling=30, units=30)
-    assert metric.low <= low < 0.9 < high <= metric.high
-    assert (high - 0.9 > 0.9 - low) == math.isinf(metric.high)
+    lines = list[str]()
+    for name, score, figures, rows in ENDS:
+        metric = known_metric(name)
+        low, high = interval(metric, score, figures, telling=rows, units=rows)
+        assert metric.low <= low <= score <= high <= metric.high and high < math.inf
+        lines.append(shown(name, score, rows, ends=(low, high)))
+    for rows, draws, beside in WIDER:
+        for telling, units in ((rows, rows), (rows, 100), (100, rows)):
+            known: dict[str, Any] = {"telling": telling, "units": units, "beside": beside}
+            ends = interval(known_metric("rmse"), 1.0, around(1.0, 0.01, draws), **known)
+            lines.append(shown(telling, units, draws, beside, ends=ends))
+    for units in (4000, 8):  # rows of few groups are few observations, but no coins
+        ends = interval(known_metric("accuracy"), 0.9, around(0.9, 0.01), telling=4000, units=units)
+        lines.append(shown(units, "groups", ends=ends))
+    lines += [shown("moved", *one, ends=shifted(known_metric("accuracy"), *one)) for one in MOVED]
+    lines += [shown(name, *one, ends=after_more_rows(known_metric(name), *one)) for name, *one in LEARNED]
+    rare = {(name, count): np.array([0] * (100 - count) + [1] * count) for name, count in RARE}
+    lines += [shown(*one, "rare", ends=(telling_rows(known_metric(one[0]), rows),)) for one, rows in rare.items()]
+    as_kept("holdout/intervals.txt", "\n".join(lines))
 
 
 @pytest.mark.parametrize("name", ["gini", "wape"])
@@ -439,25 +418,3 @@ def test_draws_without_a_figure_do_not_count(name: str) -> None:
 def test_draws_without_a_positive_row_find_none() -> None:
     truth, answers = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
     assert drawn_figures(known_metric("f1"), truth, answers, None, 0, [["0", "1"]]) == [0.0] * 200
-
-
-def test_rows_of_few_groups_are_few_observations_but_no_coins() -> None:
-    each, grouped = (
-        interval(known_metric("accuracy"), 0.9, around(0.9, 0.01), telling=4000, units=units) for units in (4000, 8)
-    )
-    assert 1.15 < (grouped[1] - grouped[0]) / (each[1] - each[0]) < 1.4, "by Student's t for eight, not for eight rows"
-
-
-def test_a_score_that_was_moved_far_is_less_sure() -> None:
-    metric = known_metric("accuracy")
-    assert shifted(metric, 0.6, 0.5, 0.8, 0.0) == pytest.approx((0.6, 0.5, 0.8))
-    ends = 0.5 - math.hypot(0.1, 0.2), 0.5 + math.hypot(0.2, 0.2)
-    assert shifted(metric, 0.6, 0.5, 0.8, -0.1) == pytest.approx((0.5, *ends))
-    assert shifted(metric, 0.9, 0.8, 0.95, 0.2) == pytest.approx((1.0, 1.1 - math.hypot(0.1, 0.4), 1.0))
-
-
-def test_what_learns_from_more_rows_may_be_better_than_what_was_scored_but_not_worse() -> None:
-    assert after_more_rows(known_metric("rmse"), 2.0, 3.0, 0.64) == pytest.approx((1.6, 3.0))
-    assert after_more_rows(known_metric("accuracy"), 0.8, 0.9, 0.64) == pytest.approx((0.8, 0.92))
-    assert after_more_rows(known_metric("r2"), 0.5, 0.75, 0.64) == pytest.approx((0.5, 0.8))
-    assert after_more_rows(known_metric("rmse"), 2.0, 3.0, 1.0) == (2.0, 3.0)

@@ -95,11 +95,10 @@ def viewed(folder: Path) -> tuple[Data, View, tuple[int, ...]]:
 
 def change(folder: Path, name: str, **columns: Any) -> None:
     """A table with other columns; None takes one out."""
-    frame = pandas.read_csv(folder / f"{name}.csv", keep_default_na=False)
+    path = folder / f"{name}.csv"
     gone = [column for column, cells in columns.items() if cells is None]
-    frame.drop(columns=gone).assign(**{c: cells for c, cells in columns.items() if c not in gone}).to_csv(
-        folder / f"{name}.csv", index=False
-    )
+    frame = pandas.read_csv(path, keep_default_na=False).drop(columns=gone)
+    frame.assign(**{c: cells for c, cells in columns.items() if c not in gone}).to_csv(path, index=False)
 
 
 def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
@@ -541,9 +540,8 @@ def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str
     assert scorer.score(answers, range(ROWS)) == pytest.approx(-math.log(0.9))
     share = sum(label == likely for (label,) in data.truth) / ROWS
     dummy = scorer.baseline(range(ROWS))
-    assert dummy is not None and dummy.score == pytest.approx(
-        scorer.score(dict.fromkeys(range(ROWS), (str(share),)), range(ROWS))
-    )
+    alike: dict[int, tuple[str, ...]] = dict.fromkeys(range(ROWS), (str(share),))
+    assert dummy is not None and dummy.score == pytest.approx(scorer.score(alike, range(ROWS)))
     assert f"a single probability is that of '{likely}'" in data_brief(folder, "Predict `y`.")
 
 
@@ -562,12 +560,8 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
     known, others = mixed[:150].to_dict("list"), mixed[150:].to_dict("list")
-    tables(
-        folder,
-        train=known,
-        test={"id": others["id"], "x": others["x"]},
-        sample_submission={"id": others["id"], "y": others["x"]},
-    )
+    wanted = {"id": others["id"], "y": others["x"]}
+    tables(folder, train=known, test={"id": others["id"], "x": others["x"]}, sample_submission=wanted)
     assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
 
 
@@ -585,9 +579,8 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, 
     assert sorted(new.values()) == sorted(f"{before}{str(n).zfill(wanted.width)}" for n in (first, first + 1))
     low, high, over = (numbers_of(keys) for keys in (["1", "2", "3"], ["4", "6"], ["3", "9"]))
     assert low and high and over and low.lies_apart(high) and high.lies_apart(low)
-    assert (
-        not low.lies_apart(over) and not over.lies_apart(low) and (low.counts_rows, high.counts_rows) == (True, False)
-    )
+    assert not low.lies_apart(over) and not over.lies_apart(low)
+    assert (low.counts_rows, high.counts_rows) == (True, False)
 
 
 def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:

@@ -22,12 +22,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from mle_star import FinalResult, Measure, load_task
 from mle_star.cli.app import build_app, main
-from mle_star.data.folder import load_task
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.integrations.competitions import kept
 from mle_star.integrations.mlflow import EXPERIMENT, POLL_SECONDS, MlflowMirror
-from mle_star.models import FinalResult, Measure
 from mle_star.run.events import AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, request_finish
 from tests.conftest import Captured, Patch, write_texts

@@ -43,10 +43,8 @@ def solution(content: str, *, score: float | None = None, phase: SolutionPhase =
     return SolutionScript(content=content, phase=phase, score=score)
 
 
-INPUTS = [
-    solution(script(score, note=note), score=score, phase=SolutionPhase.refined)
-    for score, note in ((0.5, "a"), (0.6, "b"))
-]
+NOTES = {"a": 0.5, "b": 0.6}
+INPUTS = [solution(script(NOTES[n], note=n), score=NOTES[n], phase=SolutionPhase.refined) for n in NOTES]
 """What paths hand to Phase 3."""
 
 

@@ -15,8 +15,7 @@ from mle_star.run.context import path_context, scope
 from mle_star.run.events import PLANNER_FAILED, AgentFinished, EnsembleTried, ScriptFinished
 from mle_star.run.prompt_context import MARK
 
-from .conftest import ScriptedRun, quick, settings
-from .loops import account_as_kept, play_attempts, play_rounds, section
+from .conftest import ScriptedRun, account_as_kept, play_attempts, play_rounds, quick, section, settings
 from .replies import BLOCK, BOTH, INPUTS, NO_LEAKAGE, base_solution, block, broken_script, fenced, leaky, script
 
 LONG = "plan 0, " * 30

@@ -28,30 +28,11 @@ from mle_star.prompts import PromptRegistry
 from mle_star.run.context import ScriptRequest, scope
 from mle_star.run.events import AgentFinished, AgentReply, LeakageChecked, ScriptFinished
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
+from tests.conftest import as_kept
 from tests.prompt_samples import NAMES
 
-from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .loops import measured
-from .replies import (
-    BOTH,
-    GARBAGE,
-    INPUTS,
-    NO_LEAKAGE,
-    Reply,
-    ScriptedCall,
-    base_solution,
-    block,
-    broken_script,
-    by_step,
-    fenced,
-    leaky,
-    models,
-    part,
-    phase1_of,
-    plans,
-    script,
-    solution,
-)
+from . import replies as rp
+from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, measured, scripted_run, settings
 
 SKIPPED = "[skipped]"
 Outcome = Any
@@ -60,10 +41,10 @@ Outcome = Any
 
 @dataclass(frozen=True)
 class Play:
-    """A way through a phase, and what it comes to: as it is, without one reply, without one script, without any, and
+    """A way through a phase, and what it comes to: as it is, without one reply, without one rp.script, without any, and
     when a limit ends it at a call whose step begins so."""
 
-    stage: dict[str, Reply]
+    stage: dict[str, rp.Reply]
     run: Callable[[ScriptedRun], Awaitable[Outcome]]
     outcome: Outcome
     calls: dict[str, Outcome]
@@ -77,10 +58,10 @@ def each(outcome: Outcome, names: str, below: str = "") -> dict[str, Outcome]:
     return {f"{below}{name}": outcome for name in names.split()}
 
 
-def leaks_of_phase1(call: ScriptedCall) -> Any:
+def leaks_of_phase1(call: rp.ScriptedCall) -> Any:
     leaks = {"candidate-1": "level = 0.6", "leakage": "level = 0.8"}
     found = [line for place, line in leaks.items() if place in call.step.split("/") and f"{line}\n" in call.prompt]
-    return leaky(*found) if found else NO_LEAKAGE
+    return rp.leaky(*found) if found else rp.NO_LEAKAGE
 
 
 async def play_phase1(run: ScriptedRun) -> Outcome:
@@ -101,13 +82,15 @@ OTHER: Outcome = (0.5, None, [], 0.75)
 UNMERGED = (0.5, 0.55, [None], 0.75)
 PHASE1 = Play(
     {  # one of everything: a repair, a leak, a merge that needs repair, a data revision, a leak in the final script
-        "retriever": models("m0", "m1"),
-        "init": by_step(candidate_0=fenced(broken_script("m0")), candidate_1=fenced(script(0.6))),
-        "debugger": by_step(candidate_0=fenced(script(0.5)), merge_1=fenced(script(0.7)), otherwise=GARBAGE),
+        "retriever": rp.models("m0", "m1"),
+        "init": rp.by_step(candidate_0=rp.fenced(rp.broken_script("m0")), candidate_1=rp.fenced(rp.script(0.6))),
+        "debugger": rp.by_step(
+            candidate_0=rp.fenced(rp.script(0.5)), merge_1=rp.fenced(rp.script(0.7)), otherwise=rp.GARBAGE
+        ),
         "leakage-detection": leaks_of_phase1,
-        "leakage-correction": by_step(candidate_1=fenced("level = 0.55"), leakage=fenced("level = 0.75")),
-        "merger": fenced(broken_script("merge")),
-        "data": fenced(script(0.8)),
+        "leakage-correction": rp.by_step(candidate_1=rp.fenced("level = 0.55"), leakage=rp.fenced("level = 0.75")),
+        "merger": rp.fenced(rp.broken_script("merge")),
+        "data": rp.fenced(rp.script(0.8)),
     },
     play_phase1,
     WHOLE,
@@ -144,17 +127,18 @@ PHASE1 = Play(
 
 
 CRASHES, REPAIRED, LEAKS = (
-    fenced("raise RuntimeError('first')"), fenced(base_solution(0.6, blocks=2).content), fenced("level = 0.9"),
+    rp.fenced("raise RuntimeError('first')"), rp.fenced(rp.base_solution(0.6, blocks=2).content),
+    rp.fenced("level = 0.9"),
 )  # fmt: skip
-CHECKS: dict[str, Reply] = {
-    "leakage-detection": lambda call: leaky("level = 0.9") if "= 0.9" in call.prompt else NO_LEAKAGE,
-    "leakage-correction": fenced("level = 0.8"),
+CHECKS: dict[str, rp.Reply] = {
+    "leakage-detection": lambda call: rp.leaky("level = 0.9") if "= 0.9" in call.prompt else rp.NO_LEAKAGE,
+    "leakage-correction": rp.fenced("level = 0.8"),
 }
 
 
 async def play_inner(run: ScriptedRun) -> Outcome:
-    start = run.given(base_solution(blocks=2))
-    result = await run_phase2_inner_loop(start, block(), f"{run.prefix}plan 0", 0.5, run.task, run.config)
+    start = run.given(rp.base_solution(blocks=2))
+    result = await run_phase2_inner_loop(start, rp.block(), f"{run.prefix}plan 0", 0.5, run.task, run.config)
     assert result.best_solution.score == result.best_score >= 0.5 and all(attempt.plan for attempt in result.attempts)
     assert result.improved == (result.best_score > 0.5) and result.improved == (result.best_solution is not start)
     assert not any(attempt.was_improvement and attempt.score is None for attempt in result.attempts)
@@ -163,8 +147,8 @@ async def play_inner(run: ScriptedRun) -> Outcome:
 
 INNER = Play(
     {  # two attempts that call every agent: the first crashes and is repaired, the second leaks and is corrected
-        "coder": by_step(k_0=CRASHES, k_1=LEAKS),
-        "debugger": by_step(k_0=REPAIRED, otherwise="I cannot."),
+        "coder": rp.by_step(k_0=CRASHES, k_1=LEAKS),
+        "debugger": rp.by_step(k_0=REPAIRED, otherwise="I cannot."),
         **CHECKS,
     },
     play_inner,
@@ -176,13 +160,13 @@ INNER = Play(
     {"raise RuntimeError('first')": [0.6, 0.8], "level = 0.6\n": [None, 0.8], "level = 0.8\n": [0.6, None]},
     [None, None],
     {"k-0": 0.5, "k-1": 0.6},
-    lambda: (best := best_reached("", base_solution(blocks=2))) and best.score,
+    lambda: (best := best_reached("", rp.base_solution(blocks=2))) and best.score,
 )
 
 
 async def play_outer(run: ScriptedRun) -> Outcome:
     config = run.config.model_copy(update={"inner_loop_steps": 1})
-    result = await run_phase2_outer_loop(run.given(base_solution(blocks=2)), 0.5, run.task, config)
+    result = await run_phase2_outer_loop(run.given(rp.base_solution(blocks=2)), 0.5, run.task, config)
     bests = [0.5, *(record["best_score_after_step"] for record in result.step_history)]
     assert result.best_solution.score == result.best_score == bests[-1] and not result.partial
     return outcome_of_path(result)
@@ -199,19 +183,19 @@ def outcome_of_path(result: Phase2Result) -> Outcome:
 
 
 def cut_outer() -> Outcome:
-    path = partial_path("", base_solution(blocks=2))
+    path = partial_path("", rp.base_solution(blocks=2))
     assert path.partial and path.best_score == path.best_solution.score
     return outcome_of_path(path)
 
 
-WRONG, RIGHT, LATER = plans(("not there", "p")), plans((part(0), "p0")), plans((part(1), "p1"))
+WRONG, RIGHT, LATER = rp.plans(("not there", "p")), rp.plans((rp.part(0), "p0")), rp.plans((rp.part(1), "p1"))
 OUTER = Play(
     {  # two steps: a study to repair, a wrong block; then as in the inner loop, an attempt each
-        "ablation": by_step(t_0=fenced("raise RuntimeError('study')"), otherwise=fenced("print('1')")),
-        "debugger-ablation": fenced("print('Ablation baseline: 0.5')"),
-        "extractor": by_step(t_1=LATER, extractor=WRONG, otherwise=RIGHT),
-        "coder": by_step(t_0=CRASHES, t_1=LEAKS),
-        "debugger": by_step(t_0=REPAIRED, otherwise="I cannot."),
+        "ablation": rp.by_step(t_0=rp.fenced("raise RuntimeError('study')"), otherwise=rp.fenced("print('1')")),
+        "debugger-ablation": rp.fenced("print('Ablation baseline: 0.5')"),
+        "extractor": rp.by_step(t_1=LATER, extractor=WRONG, otherwise=RIGHT),
+        "coder": rp.by_step(t_0=CRASHES, t_1=LEAKS),
+        "debugger": rp.by_step(t_0=REPAIRED, otherwise="I cannot."),
         **CHECKS,
     },
     play_outer,
@@ -243,13 +227,13 @@ OUTER = Play(
 
 
 async def play_phase3(run: ScriptedRun) -> Outcome:
-    result = await run_phase3([run.given(one) for one in INPUTS], run.task, run.config)
+    result = await run_phase3([run.given(one) for one in rp.INPUTS], run.task, run.config)
     assert len(result.ensemble_plans) == len(result.ensemble_scores) == len(result.attempts)
     assert all(result.ensemble_plans)
     assert result.best_ensemble.score == result.best_ensemble_score and result.best_ensemble.content
     assert result.best_ensemble_score == max((s for s in result.ensemble_scores if s is not None), default=0.6)
     assert Phase3Result.model_validate_json(result.model_dump_json()) == result
-    cut = partial_phase3("", INPUTS)
+    cut = partial_phase3("", rp.INPUTS)
     assert (cut is not None) == any(result.ensemble_scores)
     if cut is not None:
         begun = [plan for plan in result.ensemble_plans if plan != SKIPPED]
@@ -261,8 +245,8 @@ async def play_phase3(run: ScriptedRun) -> Outcome:
 
 PHASE3 = Play(
     {  # two rounds that call every agent: the first crashes and is repaired, the second leaks and is corrected
-        "ensembler": by_step(r_0=fenced(broken_script()), r_1=fenced(script(0.9))),
-        "debugger": by_step(r_0=fenced(script(0.7)), otherwise="I cannot."),
+        "ensembler": rp.by_step(r_0=rp.fenced(rp.broken_script()), r_1=rp.fenced(rp.script(0.9))),
+        "debugger": rp.by_step(r_0=rp.fenced(rp.script(0.7)), otherwise="I cannot."),
         **CHECKS,
     },
     play_phase3,
@@ -274,19 +258,19 @@ PHASE3 = Play(
     {"raise RuntimeError('broken')": [0.7, 0.8], "level = 0.7\n": [None, 0.8], "level = 0.8\n": [0.7, None]},
     [None, None],
     {"r-0": None, "r-1": [0.7]},
-    lambda: (found := partial_phase3("", INPUTS)) and found.ensemble_scores,
+    lambda: (found := partial_phase3("", rp.INPUTS)) and found.ensemble_scores,
 )
 
 CUT = "rows = list(range(9))\nrows = rows[:5]\nlevel = 0.7\nprint(f'Final Validation Performance: {level}')"
-BEST = solution(CUT, score=0.7, phase=SolutionPhase.refined)
-FIXED = "scale = 2\n" + script(0.9)
+BEST = rp.solution(CUT, score=0.7, phase=SolutionPhase.refined)
+FIXED = "scale = 2\n" + rp.script(0.9)
 
 
 async def play_finalization(run: ScriptedRun) -> Outcome:
     best = run.given(BEST)
     with scope("phase1", "candidate-0"):  # a submission was kept on the way
-        await evaluate_solution(solution(script(0.6)), run.task, run.config)
-    result = await run_finalization(best, run.task, run.config, phase1_of(best), [], None, [f"{run.prefix}a post"])
+        await evaluate_solution(rp.solution(rp.script(0.6)), run.task, run.config)
+    result = await run_finalization(best, run.task, run.config, rp.phase1_of(best), [], None, [f"{run.prefix}a post"])
     verdict = None if result.contamination is None else result.contamination.verdict
     if not result.submission_path:
         assert result.final_solution == best and result.warnings
@@ -294,18 +278,18 @@ async def play_finalization(run: ScriptedRun) -> Outcome:
     assert Path(result.submission_path).read_text() == "id,target\n1,0\n2,1\n"
     made = result.final_solution.phase is SolutionPhase.final
     assert not made or (result.final_solution.content.endswith(FIXED) and result.warnings == [])
-    assert made or result.final_solution.content == script(0.6)
+    assert made or result.final_solution.content == rp.script(0.6)
     return result.final_solution.score, verdict
 
 
 FINALIZATION = Play(
-    {  # one of everything: subsampling, a leak in the test script, a crash of it, a repair, a reference
-        "test-subsampling_extract": fenced("rows = rows[:5]"),
-        "test-subsampling_remove": fenced("rows = rows[:]"),
-        "test": fenced("scale = 1\nlevel = 0.8\nraise ValueError('no such column')"),
-        "leakage-detection": lambda call: leaky("scale = 1") if "scale = 1\n" in call.prompt else NO_LEAKAGE,
-        "leakage-correction": fenced("scale = 3"),
-        "debugger": fenced(FIXED),
+    {  # one of everything: subsampling, a leak in the test rp.script, a crash of it, a repair, a reference
+        "test-subsampling_extract": rp.fenced("rows = rows[:5]"),
+        "test-subsampling_remove": rp.fenced("rows = rows[:]"),
+        "test": rp.fenced("scale = 1\nlevel = 0.8\nraise ValueError('no such column')"),
+        "leakage-detection": lambda call: rp.leaky("scale = 1") if "scale = 1\n" in call.prompt else rp.NO_LEAKAGE,
+        "leakage-correction": rp.fenced("scale = 3"),
+        "debugger": rp.fenced(FIXED),
     },
     play_finalization,
     (0.7, "Novel"),
@@ -385,8 +369,8 @@ def lines(name: str) -> str:
     return "".join(f"# [{name}] line {n} of a text\n" for n in range(100 if name == "error" else 667))
 
 
-def in_many_words(call: ScriptedCall, reply: AgentReply) -> AgentReply:
-    """The same reply with a long script, plan, summary or example; blocks are quoted as they stand."""
+def in_many_words(call: rp.ScriptedCall, reply: AgentReply) -> AgentReply:
+    """The same reply with a long rp.script, plan, summary or example; blocks are quoted as they stand."""
     if call.name == "extractor":
         reply.structured["plans"][0]["plan"] += f"\n{lines(call.step)}"
     elif call.name == "retriever":
@@ -405,21 +389,6 @@ def talkative(request: ScriptRequest, raw: ExecutionRawResult) -> ExecutionRawRe
     return raw.model_copy(update={"stdout": lines("output") + raw.stdout, "stderr": error})
 
 
-SHOWN = {
-    "retriever": "task", "init": "example m0 example m1 task", "merger": "debugger init leakage-correction",
-    "data": "debugger task", "ablation": "debugger given summarize", "debugger_ablation": "ablation error",
-    "summarize": "ablation debugger-ablation output", "extractor": "debugger given summarize",
-    "coder": "extractor given planner", "planner": "given", "ens_planner": "ens_planner given",
-    "ensembler": "ens_planner given", "debugger": "coder ensembler error given init merger",
-    "leakage_detection": "coder data debugger debugger-submission ensembler given init merger test",
-    "leakage_correction": "coder data debugger ensembler given init test", "leakage_rewrite": "ensembler",
-    "test_subsampling_extract": "given", "test_subsampling_remove": "given",
-    "test": "task test-subsampling_remove", "debugger_submission": "error leakage-correction test",
-    "test_contamination": "debugger-submission given",
-}  # fmt: skip
-"""Whose words each agent is shown; `given` is what a phase begins with."""
-
-
 @pytest.mark.req("REQ-SF-003", "REQ-SF-013", "REQ-P1-017", "REQ-P2O-011", "REQ-P2I-010", "REQ-P2I-040", "REQ-P3-009")
 @pytest.mark.req("REQ-FN-028")
 def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_path: Path) -> None:
@@ -432,17 +401,18 @@ def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_pat
             if name == "Phase 3":
                 run.agents.always("leakage-correction", "I cannot.")
             if name == "finalization":
-                run.agents.always("test-subsampling_extract", fenced(run.prefix + CUT.partition("level")[0]))
+                run.agents.always("test-subsampling_extract", rp.fenced(run.prefix + CUT.partition("level")[0]))
             _, waited, worked = measured(play.run(run))
             assert waited == 0 and worked / len(run.agents.log) < 0.5
             for call in run.agents.log:
                 found = set(re.findall(r"\[(.+?)\] line \d", call.prompt))
                 assert all(lines(text).strip() in call.prompt for text in found), f"{call.step}: {found}"
                 shown[call.name.replace("-", "_")] |= {re.sub(r".*/|-\d$", "", text) for text in found}
-    assert {name: " ".join(sorted(texts)) for name, texts in shown.items()} == SHOWN and set(SHOWN) == set(NAMES)
+    assert set(shown) == set(NAMES)  # whose words each agent is shown; `given` is what a phase begins with
+    as_kept("method/shown.txt", "\n".join(f"{name}: {' '.join(sorted(shown[name]))}" for name in sorted(shown)))
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.parametrize("name", PLAYS)
 async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, first):
@@ -453,7 +423,7 @@ async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_
         assert len(list(again.journal.events)) == count, "every event in the same words"
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.req(
     "REQ-P1-021", "REQ-P1-028", "REQ-P1-030", "REQ-P1-031", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036",
     "REQ-P2I-041", "REQ-P3-029", "REQ-P3-030", "REQ-P3-031", "REQ-P3-038", "REQ-FN-006", "REQ-FN-040", "REQ-FN-041",
@@ -483,7 +453,7 @@ async def test_a_failing_script_costs_no_more_than_it_must(name: str, words: str
         assert any(words in text for text in run.executor.scripts)
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.req("REQ-P2O-025", "REQ-P2O-029", "REQ-P2I-041", "REQ-P3-026", "REQ-P3-038", "REQ-FN-025")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize("name", [name for name in PLAYS if name != "Phase 1"])
@@ -515,7 +485,7 @@ async def test_the_end_is_at_once_and_keeps_results(name: str, step: str, end: B
         assert outcome in reached[:1] or chance or (outcome is None and step.startswith("finalization"))
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.req("REQ-OR-034", "REQ-P2I-029", "REQ-P2O-030", "REQ-P3-033")
 @pytest.mark.parametrize(
     ("name", "step", "done", "rest"),

@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 
+from mle_star import finalization as fn
 from mle_star import models as m
 from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.execution import evaluate_solution
-from mle_star.finalization import (
-    LEAKING_SOLUTION,
-    PhaseResults,
-    check_contamination,
-    remove_subsampling,
-    result_of_the_search,
-    run_finalization,
-    use_kept_submission,
-)
 from mle_star.run.context import current_run, enter_run, scope
 from mle_star.run.events import AgentFinished, AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
 from mle_star.safety import FIXED_AT_LAST, UNCHECKED
 from mle_star.search.stages import Stages
-from tests.ledgers import best_score, check
+from tests.conftest import best_score, check
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from tests.pipeline.clock import in_its_own_time
 
@@ -48,7 +40,7 @@ GOOD = writer("id,target\n1,0\n2,1\n", note="good")
 async def finalize(run: ScriptedRun, best: m.SolutionScript = BEST, **more: Any) -> m.FinalResult:
     config = more.pop("config", run.config)
     references = more.pop("references", None)
-    return await run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
+    return await fn.run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
 
 
 @BOTH
@@ -85,7 +77,7 @@ async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
     before, agents = given.model_dump(), quick_run.agents
     agents.reply("test-subsampling_extract", found)
     agents.reply("test-subsampling_remove", rewritten)
-    full = await remove_subsampling(given)
+    full = await fn.remove_subsampling(given)
     assert (full is given) if wanted is None else (full == given.model_copy(update={"content": wanted}))
     names = ["test-subsampling_extract", "test-subsampling_remove"]
     assert agents.names == names[: 0 if found is None else 2 if rewritten else 1] and given.model_dump() == before
@@ -108,7 +100,7 @@ async def test_the_steps_follow_one_another_and_the_result_holds_everything(run:
     phase3 = m.Phase3Result(input_solutions=[BEST], best_ensemble=BEST, best_ensemble_score=0.8, **plans)
     phase1, began = phase1_of(BEST), time.monotonic() - 100
     known: dict[str, Any] = {"started_at": began, "total_cost_usd": 1.25}
-    result = await run_finalization(BEST, run.task, run.config, phase1, phase2, phase3, ["a post"], **known)
+    result = await fn.run_finalization(BEST, run.task, run.config, phase1, phase2, phase3, ["a post"], **known)
     names = ["test-subsampling_extract", "test-subsampling_remove", "test", "leakage-detection", "test-contamination"]
     assert [event.step for event in run.events(AgentFinished)] == [f"finalization/{name}" for name in names]
     _, _, test, checked, compared = (call.prompt for call in run.agents.log)
@@ -298,10 +290,10 @@ async def test_a_run_that_is_cut_off_after_its_submission_keeps_it(quick_run: Sc
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    submitted = await use_kept_submission(BEST, reason="out of time")
+    submitted = await fn.use_kept_submission(BEST, reason="out of time")
     assert submitted.script.content == GOOD and Path(submitted.path).read_text() == "id,target\n1,0\n2,1\n"
-    found: PhaseResults = (phase1_of(BEST), [], None)
-    result = await result_of_the_search(BEST, found, OUT_OF_TIME, None)
+    found: fn.PhaseResults = (phase1_of(BEST), [], None)
+    result = await fn.result_of_the_search(BEST, found, OUT_OF_TIME, None)
     assert result.final_solution.content == GOOD and result.contamination == m.DataContaminationResult(verdict="Same")
 
 
@@ -310,7 +302,7 @@ async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run
     with (run.run_dir / "large.csv").open("wb") as file:
         file.truncate(1 << 26)
     run.record(SubmissionKept(step="s", path="final/best_submission.csv", source="large.csv", rows=1, score=0.7))
-    submitting = asyncio.create_task(use_kept_submission(BEST, reason="out of time"))
+    submitting = asyncio.create_task(fn.use_kept_submission(BEST, reason="out of time"))
     turns = 0
     while not submitting.done():
         await asyncio.sleep(0)
@@ -374,20 +366,21 @@ async def test_one_copy_is_enough_among_as_many_references_as_can_be_paid(
             line = f"contamination result: {len(given)} references, {words}, overall {overall or 'inconclusive'}"
             assert line in caplog.messages
         for blank in ("", " \n"):
-            assert await check_contamination(solution(blank), ["a post"]) is None
+            assert await fn.check_contamination(solution(blank), ["a post"]) is None
         assert len(run.agents.calls("test-contamination")) == len(verdicts)
 
 
-@pytest.mark.parametrize(
-    ("fixed", "remarks"), [("", []), ("", [LEAKING_SOLUTION]), (SAMPLED.replace(BLOCK, "level = 0"), [FIXED_AT_LAST])]
-)
+CLEAN = SAMPLED.replace(BLOCK, "level = 0")
+
+
+@pytest.mark.parametrize(("fixed", "remarks"), [("", []), ("", [fn.LEAKING_SOLUTION]), (CLEAN, [FIXED_AT_LAST])])
 async def test_an_unchecked_solution_is_checked_at_last(quick_run: ScriptedRun, fixed: str, remarks: list[str]) -> None:
     agents, config = quick_run.agents, settings(leakage_checks="promising")
     agents.reply("leakage-detection", leaky("not in it") if remarks else NO_LEAKAGE)
     agents.reply("leakage-rewrite", fenced(fixed) if fixed else "no")
     agents.reply("test", fenced(GOOD))
     result = await finalize(quick_run, config=config)
-    assert [text for text in result.warnings if text in (LEAKING_SOLUTION, FIXED_AT_LAST, UNCHECKED)] == remarks
+    assert [text for text in result.warnings if text in (fn.LEAKING_SOLUTION, FIXED_AT_LAST, UNCHECKED)] == remarks
     assert (fixed or SAMPLED) in agents.calls("test")[0].prompt and agents.names.count("leakage-detection") == 1
     if not remarks:
         again = await finalize(quick_run, config=config)  # what was found clean is not asked about again
@@ -398,15 +391,15 @@ async def test_what_is_submitted_without_finalization_has_all_that_was_said_of_i
     run, config = current_run(), quick_run.config
 
     async def warnings_of(solution: m.SolutionScript) -> list[str]:
-        found: PhaseResults = (phase1_of(BEST), [], None)
+        found: fn.PhaseResults = (phase1_of(BEST), [], None)
         with enter_run(replace(run, config=config)):
-            return (await result_of_the_search(solution, found, OUT_OF_TIME, None)).warnings[:-1]
+            return (await fn.result_of_the_search(solution, found, OUT_OF_TIME, None)).warnings[:-1]
 
     assert await warnings_of(BEST) == []
-    assert await warnings_of(BEST.model_copy(update={"leaking": True})) == [LEAKING_SOLUTION]
+    assert await warnings_of(BEST.model_copy(update={"leaking": True})) == [fn.LEAKING_SOLUTION]
     config = config.model_copy(update={"leakage_checks": "promising"})
     assert await warnings_of(BEST) == [UNCHECKED], "the end came before the last check"
     run.shared.ending.remarks = [FIXED_AT_LAST]
     assert await warnings_of(BEST) == [FIXED_AT_LAST]
     check(run, BEST.content, leaking=True)
-    assert await warnings_of(BEST) == [LEAKING_SOLUTION]
+    assert await warnings_of(BEST) == [fn.LEAKING_SOLUTION]

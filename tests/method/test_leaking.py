@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import BudgetExceeded
-from mle_star.models import InnerLoopResult, MetricDirection, Phase2Result, SolutionScript
+from mle_star import BudgetExceeded, InnerLoopResult, MetricDirection, Phase2Result, SolutionScript
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
@@ -20,10 +19,9 @@ from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
 from mle_star.safety import check_and_fix_leakage, check_at_last, check_changes, evaluate_checked
 from mle_star.search.final_result import best_path, diagnostics_of
 from mle_star.views import RunStory
-from tests.ledgers import best_score, leaks, ran
+from tests.conftest import best_score, leaks, ran
 
-from .conftest import ScriptedRun, quick, settings
-from .loops import account_as_kept
+from .conftest import ScriptedRun, account_as_kept, quick, settings
 from .replies import NO_LEAKAGE, ScriptedCall, block, by_step, fenced, leaky, script, solution
 from .test_phase1 import stage
 

@@ -7,15 +7,13 @@ from typing import Any, get_args
 
 import pytest
 
-from mle_star import phase1
+from mle_star import PipelineConfig, phase1
 from mle_star.errors import AgentError, AgentFailure
-from mle_star.models import PipelineConfig
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import find_models, retrieve_models, run_phase1
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
-from tests.conftest import write_texts
-from tests.ledgers import best_score
+from tests.conftest import Logs, best_score, write_texts
 
 from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
 from .replies import BOTH, GARBAGE, LETTER, ScriptedCall, broken_script, fenced, leaky, models, script
@@ -55,9 +53,7 @@ REASONS = [reason for reason in get_args(AgentFailure) if reason != "auth"]
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_poor_retriever_is_replaced(
-    quick_run: ScriptedRun, reply: Any, message: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_poor_retriever_is_replaced(quick_run: ScriptedRun, reply: Any, message: str, caplog: Logs) -> None:
     quick_run.agents.always("retriever", reply)
     found = await find_models(quick_run.task, settings(M=2))
     assert len(found) == 2 == len(quick_run.agents.log) and all("sklearn" in model.example_code for model in found)

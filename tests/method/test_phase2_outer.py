@@ -7,26 +7,18 @@ from typing import Any
 
 import pytest
 
+from mle_star import phase2_outer as outer
 from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.models import CodeBlock, Phase2Result, PipelineConfig, RefinementAttempt, SolutionPhase, SolutionScript
-from mle_star.phase2_outer import (
-    ABLATION_FAILED,
-    choose_block,
-    execute_ablation,
-    invoke_summarize,
-    run_phase2_outer_loop,
-    validate_code_block,
-)
 from mle_star.prompts import BLOCK_NOT_FOUND
 from mle_star.run import events as ev
 from mle_star.run.context import current_run, path_context, scope
 from mle_star.run.reached import partial_path
 from mle_star.run.timing import ablation_limit
 from mle_star.safety import evaluate_checked
-from tests.ledgers import ran
+from tests.conftest import ran
 
-from .conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
-from .loops import account_as_kept, play_steps, section
+from .conftest import ScriptedExecutor, ScriptedRun, account_as_kept, play_steps, quick, scripted_run, section, settings
 from .replies import BOTH, LETTER, base_solution, fenced, part, plans, solution
 
 
@@ -36,7 +28,7 @@ async def follow(run: ScriptedRun, t: int, k: int = 1, **changes: Any) -> Phase2
         "initial_solution": base_solution(blocks=t), "initial_score": 0.5, "task": run.task,
         "config": settings(T=t, K=k),
     }  # fmt: skip
-    return await run_phase2_outer_loop(**{**given, **changes})
+    return await outer.run_phase2_outer_loop(**{**given, **changes})
 
 
 @BOTH
@@ -108,17 +100,17 @@ async def test_without_a_summary_the_end_of_the_output_stands_in(reply: Any, qui
     quick_run.agents.always("summarize", reply)
     for length in (0, 2000, 5000):
         output = "".join(chr(97 + n % 26) for n in range(length))
-        assert await invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
+        assert await outer.invoke_summarize("print()", output) == "[Auto-summary from raw output] " + output[-2000:]
 
 
 @pytest.mark.req("REQ-P2O-017")
 def test_a_block_is_valid_when_every_character_agrees() -> None:
     script = solution("import x\nscaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)\nprint(1)\n")
     valid = "scaler = StandardScaler()\nX_train = scaler.fit_transform(X_train)"
-    assert all(validate_code_block(block, script) for block in (valid, valid[1:], f"\n{valid}\n"))
+    assert all(outer.validate_code_block(block, script) for block in (valid, valid[1:], f"\n{valid}\n"))
     changed = [("\n", " \n"), (" ", "  "), ("s", "S")]
     wrong = [f" {valid}", f"{valid} ", f"\n\n{valid}", *(valid.replace(old, new) for old, new in changed)]
-    assert not any(validate_code_block(block, script) for block in wrong)
+    assert not any(outer.validate_code_block(block, script) for block in wrong)
 
 
 SCRIPT = "# the level\nlevel = 0.5100\nif level:   \n    b = 2\t\nc = 3\n"
@@ -159,7 +151,7 @@ async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
     for number, answer in enumerate(answers):
         reply = plans(*answer) if answer else {"plans": "oops"}
         quick_run.agents.reply("extractor", json.dumps(reply) if number % 2 else reply)  # by its schema or in a text
-    chosen = await choose_block("summary", solution(SCRIPT), ["old"])
+    chosen = await outer.choose_block("summary", solution(SCRIPT), ["old"])
     assert (chosen and (chosen.code_block.rstrip(), chosen.plan)) == found
     if found:
         given = {plan: block for answer in answers for block, plan in answer}[found[1]]
@@ -218,9 +210,9 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     assert len(prompts) == 2 and ["print(0)" in prompt for prompt in prompts] == [False, True], "repairs are kept"
     assert len([e for e in quick_run.events(ev.ScriptFinished) if e.purpose == "ablation"]) == 1 + 3
     assert result.ablation_summaries == ["summary 0", ""] and result.best_score == 0.6
-    assert agents.names.count("summarize") == 1 and ABLATION_FAILED == "Ablation study failed for this step"
+    assert agents.names.count("summarize") == 1 and outer.ABLATION_FAILED == "Ablation study failed for this step"
     shown = section(agents.calls("extractor")[1].prompt, "Ablation summary")
-    assert f"{ABLATION_FAILED}\n\nsummary 0" in shown
+    assert f"{outer.ABLATION_FAILED}\n\nsummary 0" in shown
     failed = quick_run.events(ev.AblationFinished)[1]
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 
@@ -229,19 +221,19 @@ async def test_with_too_little_time_there_is_no_study(quick_path: Path, caplog: 
     endless, config = (0.5, 1e6), settings(T=1, K=1)  # score and seconds of the solution
     with quick(quick_path) as short:
         ran(short.context, 0.5, 1000.0)
-        await run_phase2_outer_loop(base_solution(), 0.5, short.task, config)
+        await outer.run_phase2_outer_loop(base_solution(), 0.5, short.task, config)
         assert "ablation" not in short.agents.names and short.agents.names[0] == "extractor"
-        assert ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
+        assert outer.ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
         assert "t=0: no ablation study: it would take more time than studies may" in caplog.messages
         ran(short.context, 0.99, 1e6)  # the loop has measured it anew
-        await execute_ablation(solution("raise RuntimeError('x')"), short.task, settings())
+        await outer.execute_ablation(solution("raise RuntimeError('x')"), short.task, settings())
         assert not short.agents.calls("debugger-ablation")
     with quick(quick_path / "long") as long:
-        await run_phase2_outer_loop(base_solution(), 0.5, long.task, config)
+        await outer.run_phase2_outer_loop(base_solution(), 0.5, long.task, config)
         assert long.agents.names[0] == "ablation"
     with quick(quick_path / "long") as again:
         ran(again.context, *endless)
-        await run_phase2_outer_loop(base_solution(), 0.5, again.task, config)
+        await outer.run_phase2_outer_loop(base_solution(), 0.5, again.task, config)
         assert again.agents.names == [], "the study that was made before counts, however little time is left"
 
 
@@ -272,12 +264,12 @@ async def test_a_study_runs_under_its_limit(explicit: int | None, seconds: list[
     config = settings(T=4, time_limit_seconds=86400, script_timeout_seconds=explicit)
     with scripted_run(quick_path, config=config, executor=ScriptedExecutor(), clock=lambda: now) as run:
         ran(run.context, 0.5, 900)
-        await execute_ablation(STUDY, run.task, config)
+        await outer.execute_ablation(STUDY, run.task, config)
         with path_context(0, run.work_dir):
             ran(current_run(), 0.6, 1200)
-            await execute_ablation(solution("print('Ablation baseline: 2')"), run.task, config)
+            await outer.execute_ablation(solution("print('Ablation baseline: 2')"), run.task, config)
         now = 86000.0
-        await execute_ablation(solution("print('Ablation baseline: 3')"), run.task, config)
+        await outer.execute_ablation(solution("print('Ablation baseline: 3')"), run.task, config)
         assert [event.timeout_seconds for event in run.events(ev.ScriptStarted)] == seconds
         assert [request.timeout_seconds for request in run.executor.requests] == seconds
 

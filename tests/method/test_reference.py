@@ -13,31 +13,15 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from mle_star.errors import Phase1Error
-from mle_star.models import MetricDirection, SolutionPhase
+from mle_star import MetricDirection, Phase1Error, SolutionPhase
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.events import PLANNER_FAILED, CandidateEvaluated, MergeTried
 
-from .conftest import ScriptedRun, quick, settings
-from .loops import Outcome, Step, play_attempts, play_rounds, play_steps, section
-from .replies import (
-    BOTH,
-    GARBAGE,
-    NO_LEAKAGE,
-    base_solution,
-    block,
-    broken_script,
-    by_step,
-    fenced,
-    leaky,
-    models,
-    part,
-    script,
-    solution,
-)
+from . import replies as rp
+from .conftest import Outcome, ScriptedRun, Step, play_attempts, play_rounds, play_steps, quick, section, settings
 
 EXAMPLES = 100 if os.environ.get("MLE_STAR_SOAK") else 25
 SCORES = st.sampled_from([0.1, 0.5, 0.5000001, 0.9]) | st.floats(-1e6, 1e6)  # few values, so that ties are common
@@ -113,27 +97,27 @@ def reference_phase3(sign: int, inputs: Scores, outcomes: list[Outcome]) -> tupl
 @pytest.mark.req("REQ-P1-023", "REQ-P1-025", "REQ-P1-026", "REQ-P1-027", "REQ-P1-028", "REQ-P1-041")
 def test_phase_1_agrees_with_its_reference_model(quick_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def text(outcome: float | None, note: str) -> str:
-        return broken_script(note) if outcome is None else script(outcome, note=note)
+        return rp.broken_script(note) if outcome is None else rp.script(outcome, note=note)
 
     def code(outcome: float | None, note: str) -> str:
-        return str(fenced(text(outcome, note)))
+        return str(rp.fenced(text(outcome, note)))
 
     async def compare(
         run: ScriptedRun, sign: int, candidates: Scores, merges: Scores, data: float | None, leak: float | None
     ) -> None:
         expected = reference_phase1(sign, candidates, merges, data, leak)
-        run.agents.always("retriever", models(*(f"m{i}" for i in range(len(candidates)))))
+        run.agents.always("retriever", rp.models(*(f"m{i}" for i in range(len(candidates)))))
         places: dict[str, Any] = {f"candidate_{i}": code(s, f"m{i}") for i, s in enumerate(candidates)}
-        run.agents.always("init", by_step(**places))
+        run.agents.always("init", rp.by_step(**places))
         errors = {f"m{i}": "" if s is not None else f"RuntimeError: m{i}" for i, s in enumerate(candidates)}
         run.agents.reply("merger", *(code(s, f"merge {i}") for i, s in enumerate(merges)))
-        run.agents.always("debugger", GARBAGE)
+        run.agents.always("debugger", rp.GARBAGE)
         if data is not None:
             run.agents.always("data", code(data, "all data"))
         last = "print(f'Final Validation Performance: {level}')"
-        found = NO_LEAKAGE if leak is None else leaky(last)
-        run.agents.always("leakage-detection", by_step(leakage=found, otherwise=NO_LEAKAGE))
-        run.agents.always("leakage-correction", fenced(f"level = {leak}\n{last}"))
+        found = rp.NO_LEAKAGE if leak is None else rp.leaky(last)
+        run.agents.always("leakage-detection", rp.by_step(leakage=found, otherwise=rp.NO_LEAKAGE))
+        run.agents.always("leakage-correction", rp.fenced(f"level = {leak}\n{last}"))
         config = settings(M=5, max_debug_attempts=1)  # those are tried that were found, whatever was wanted
         if expected is None:
             message = f"^Phase 1 failed: all {len(candidates)} candidates produced execution errors$"
@@ -162,7 +146,7 @@ def test_phase_1_agrees_with_its_reference_model(quick_path: Path, caplog: pytes
     agrees(quick_path, compare, failed, ties, {**all_in, "direction": minimize}, **lists, data=TRIALS, leak=TRIALS)
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.req(
     "REQ-P2I-016", "REQ-P2I-024", "REQ-P2I-025", "REQ-P2I-026", "REQ-P2I-027", "REQ-P2I-033", "REQ-P2I-036",
     "REQ-P2I-037", "REQ-P2I-038", "REQ-P2I-047", "REQ-P2I-048",
@@ -170,8 +154,8 @@ def test_phase_1_agrees_with_its_reference_model(quick_path: Path, caplog: pytes
 def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     async def compare(run: ScriptedRun, sign: int, start: float, outcomes: list[Outcome]) -> None:
         play_attempts(run.agents, outcomes)
-        original, config = base_solution(), settings(K=len(outcomes))
-        result = await run_phase2_inner_loop(original, block(), "plan 0", start, run.task, config)
+        original, config = rp.base_solution(), settings(K=len(outcomes))
+        result = await run_phase2_inner_loop(original, rp.block(), "plan 0", start, run.task, config)
         (best, mark), history = reference_inner(sign, (start, None), outcomes)
         assert [(attempt.score, attempt.was_improvement) for attempt in result.attempts] == history
         assert (result.best_score, result.improved) == (best, best != start)
@@ -185,7 +169,7 @@ def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
     agrees(quick_path, compare, start=SCORES, outcomes=ATTEMPTS)
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.req(
     "REQ-P2O-019", "REQ-P2O-024", "REQ-P2O-025", "REQ-P2O-027", "REQ-P2O-028", "REQ-P2O-029", "REQ-P2O-030",
     "REQ-P2O-041", "REQ-P2O-043",
@@ -195,7 +179,7 @@ def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
         k = max((len(step) for step in steps if not isinstance(step, str)), default=1)
         steps = [step if isinstance(step, str) else [*step, *["coder"] * (k - len(step))] for step in steps]
         play_steps(run.agents, steps)
-        original, config = base_solution(blocks=len(steps)), settings(T=len(steps), K=k)
+        original, config = rp.base_solution(blocks=len(steps)), settings(T=len(steps), K=k)
         original.score = None
         before = original.model_copy(deep=True)
         result = await run_phase2_outer_loop(original, start, run.task, config)
@@ -207,7 +191,7 @@ def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
             bests.append(won)
             assert [(a.score, a.was_improvement) for a in record["inner_loop_attempts"]] == history
             assert (record["was_skipped"], record["best_score_after_step"]) == (skipped, won[0])
-            assert result.refined_blocks[t].content == ("" if skipped else part(t))
+            assert result.refined_blocks[t].content == ("" if skipped else rp.part(t))
             assert result.ablation_summaries[t] == ("" if skipped else f"summary {t}")
         best, mark = bests[-1]
         final = result.best_solution.content
@@ -219,7 +203,7 @@ def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
     agrees(quick_path, compare, start=SCORES, steps=STEPS)
 
 
-@BOTH
+@rp.BOTH
 @pytest.mark.req("REQ-P3-018", "REQ-P3-025", "REQ-P3-026", "REQ-P3-029", "REQ-P3-034", "REQ-P3-035", "REQ-P3-038")
 @pytest.mark.req("REQ-P3-042", "REQ-P3-044")
 def test_phase_3_agrees_with_its_reference_model(quick_path: Path) -> None:
@@ -227,7 +211,7 @@ def test_phase_3_agrees_with_its_reference_model(quick_path: Path) -> None:
         play_rounds(run.agents, outcomes)
         notes = [f"input {n}" for n in range(len(inputs))]
         solutions = [
-            solution(script(score or 0.0, note=note), score=score, phase=SolutionPhase.refined)
+            rp.solution(rp.script(score or 0.0, note=note), score=score, phase=SolutionPhase.refined)
             for note, score in zip(notes, inputs, strict=True)
         ]
         result = await run_phase3(solutions, run.task, settings(R=len(outcomes)))

@@ -29,9 +29,8 @@ from mle_star.run.prompt_context import MARK, around
 from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback
 from mle_star.sdk.definitions import EnvironmentFacts, ScriptShare, build_system_prompt
-from tests.conftest import as_kept
-from tests.ledgers import ran as note_run
-from tests.ledgers import script_finished
+from tests.conftest import as_kept, script_finished, write_split
+from tests.conftest import ran as note_run
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, quick, scripted_run, settings
 from tests.prompt_samples import NAMES, parts, sample
 
@@ -86,14 +85,9 @@ def ran(step: str, script: str, score: float | None, *, error: str | None = None
 
 def houses(folder: Path) -> Path:
     """A table with a label to hide, gaps and words."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [f"{n},{50 + n % 120},{'' if n % 9 == 0 else n % 6},{('brick', 'wood')[n % 2]}" for n in range(300)]
-    train = [f"{row},{100 + 3 * (n % 120)}" for n, row in enumerate(rows[:240])]
-    (folder / "train.csv").write_text("id,area,rooms,wall,price\n" + "\n".join(train) + "\n", encoding="utf-8")
-    (folder / "test.csv").write_text("id,area,rooms,wall\n" + "\n".join(rows[240:]) + "\n", encoding="utf-8")
-    answers = "\n".join(f"{n},0" for n in range(240, 300))
-    (folder / "sample_submission.csv").write_text(f"id,price\n{answers}\n", encoding="utf-8")
-    return folder
+    walls = ("brick", "wood")
+    rows = [(n, 50 + n % 120, "" if n % 9 == 0 else n % 6, walls[n % 2], 100 + 3 * (n % 120)) for n in range(300)]
+    return write_split(folder, "id,area,rooms,wall,price", rows, 240)
 
 
 ANALYSIS = "area above 150: 0.7 of the squared error"

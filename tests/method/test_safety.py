@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from mle_star import safety
+from mle_star import AgentType, EvaluationResult, SolutionPhase, safety
 from mle_star.execution import evaluate_with_retry
-from mle_star.models import AgentType, EvaluationResult, SolutionPhase
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
-from tests.ledgers import check
+from tests.conftest import as_kept, check
 
 from .conftest import ScriptedRun, settings
 from .replies import BOTH, GARBAGE, LETTER, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
@@ -56,35 +55,27 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
     assert result.is_error and (failed.score, failed.is_executable) == (None, False) and "still 2" in failed.content
     steps, causes = ["debugger", "debugger-2", "debugger-3"], ["broken", "still 0", "still 1"]
     digests = [digest_of(text) for text in (before.content, *quick_run.executor.scripts)]
-    for event, step, why, parent, digest in zip(
-        quick_run.events(DebugAttempted), steps, causes, digests[:-1], digests[1:], strict=True
-    ):
+    rows = zip(quick_run.events(DebugAttempted), steps, causes, digests[:-1], digests[1:], strict=True)
+    for event, step, why, parent, digest in rows:
         done = {"at": event.at, "step": step, "parent": parent, "digest": digest}
         assert event == DebugAttempted(**done, error=f"RuntimeError: {why}", accepted=True)
 
 
-UNSAID = "'Final Validation Performance'\nn = 1  # Final Validation Performance"
+UNSAID = "'SAID'\nn = 1  # SAID"
+
+
+CODES = (
+    "\nx = 1\n\n\n|x = 1\nif __name__ == 'x':\n    run()\n|def f():\n    if __name__ == 'x':\n        run()\n|"
+    "def f():\n    if __name__:\n        pass\nif __name__ == 'x':\n    f()\n|print('SAID: 1')|n = (  # SAID\n|"
+    f"say = 'SAID'; n = 1; b = b'SAID'|{UNSAID}|n = (\nprint('SAID: 1')"
+)
 
 
 @pytest.mark.req("REQ-SF-010")
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("\nx = 1\n\n\n", f"\nx = 1\n{safety.SCORE_LINE}\n"),
-        ("x = 1\nif __name__ == 'x':\n    run()\n", f"x = 1\n{safety.SCORE_LINE}\n\nif __name__ == 'x':\n    run()\n"),
-        ("def f():\n    if __name__ == 'x':\n        run()\n",
-         f"def f():\n    if __name__ == 'x':\n        run()\n{safety.SCORE_LINE}\n"),
-        ("def f():\n    if __name__:\n        pass\nif __name__ == 'x':\n    f()\n",
-         f"def f():\n    if __name__:\n        pass\n{safety.SCORE_LINE}\n\nif __name__ == 'x':\n    f()\n"),
-        ("print('Final Validation Performance: 1')", None),
-        ("say = 'Final Validation Performance'; n = 1; b = b'Final Validation Performance'", None),
-        (UNSAID, f"{UNSAID}\n{safety.SCORE_LINE}\n"),
-        ("n = (  # Final Validation Performance\n", f"n = (  # Final Validation Performance\n{safety.SCORE_LINE}\n"),
-        ("n = (\nprint('Final Validation Performance: 1')", None),
-    ],
-)  # fmt: skip
-def test_the_score_line_goes_to_the_end_or_before_main(code: str, expected: str | None, quick_run: ScriptedRun) -> None:
-    assert safety.with_score_line(code) == (expected or code)
+def test_the_score_line_goes_to_the_end_or_before_main(quick_run: ScriptedRun) -> None:
+    codes = CODES.replace("SAID", "Final Validation Performance").split("|")
+    lines = [f"--- {code!r}\n{safety.with_score_line(code)}" for code in codes]
+    as_kept("method/score_lines.txt", "\n".join(lines))
 
 
 @BOTH
@@ -210,9 +201,8 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
     agents.reply("leakage-detection", leaky("level = 0.99"), GARBAGE, NO_LEAKAGE)
     agents.reply("leakage-correction", CANNOT)
     leaking = await safety.check_and_fix_leakage(solution(script(0.99)))
-    scored, result = await evaluate_with_retry(
-        leaking, run.task, run.config, safety.make_debug_callback(run.task, run.config)
-    )
+    callback = safety.make_debug_callback(run.task, run.config)
+    scored, result = await evaluate_with_retry(leaking, run.task, run.config, callback)
     assert (scored.leaking, scored.score, result.score, scored.is_executable) == (True, None, 0.99, True)
     assert (ledger.best(), ledger.kept) == (None, None)
     assert (await safety.check_and_fix_leakage(scored)).leaking, "a check that failed clears no script that leaks"
@@ -264,18 +254,8 @@ async def test_the_log_says_why_nothing_was_changed(quick_run: ScriptedRun, capl
         assert safety.fall_back(broken, [first, working, broken], attempts=3) is working
         await safety.check_data_usage(solution(" "), quick_run.task)
         await safety.check_data_usage(solution(LEAKY), quick_run.task)
-    assert [record.getMessage() for record in caplog.records if record.name == "mle_star.safety"] == [
-        f"merge-1: replacement skipped: the leaking block is not in the script: '{'gone' * 20}'",
-        "merge-1: correction end: no other block came back, not replaced",
-        "merge-1: replacement skipped: the script would no longer compile",
-        "merge-1: replacement skipped: block not found in the script: 'nowhere'",
-        "merge-1: the error for the debugger is no traceback",
-        "merge-1: the repaired script prints no score; a line that does is added",
-        "merge-1: debug fallback: 2 attempts used, no script has ever worked",
-        "merge-1: debug fallback: 3 attempts used, back to the last working script, score 0.5",
-        "merge-1: the data-use check needs a script and a task description",
-        "merge-1: the script may hide errors: line 3: a bare `except:` hides every error",
-    ]
+    lines = [record.getMessage() for record in caplog.records if record.name == "mle_star.safety"]
+    as_kept("method/unchanged.txt", "\n".join(lines))
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,10 @@ from mle_star.run.context import RunContext, ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
 from mle_star.run.timing import in_phase_time, plan_time, seconds_for, share_in_run, study_fits
 from mle_star.safety import check_and_evaluate
-from tests.ledgers import ran, script_finished
+from tests.conftest import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
-from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
-from .loops import account_as_kept
+from .conftest import ScriptedExecutor, ScriptedRun, account_as_kept, scripted_run, settings
 from .replies import INPUTS, base_solution, block, broken_script, by_step, fenced, part, plans, script, solution
 from .test_phase1 import TIMES, candidates
 
@@ -82,16 +81,14 @@ async def test_a_loop_ends_where_the_script_of_its_next_iteration_could_not_be_s
             raise PhaseTimeExceeded(limit="time", used=1, allowed=1)
 
 
-@pytest.mark.parametrize(
-    ("left", "attempts", "steps"), [(119, 0, 0), (121, 1, 0), (131, 1, 1), (229, 1, 1), (231, 2, 1)]
-)
-async def test_what_an_iteration_needs_is_left(quick_path: Path, left: int, attempts: int, steps: int) -> None:
+@pytest.mark.parametrize(("left", "tries", "steps"), [(119, 0, 0), (121, 1, 0), (131, 1, 1), (229, 1, 1), (231, 2, 1)])
+async def test_what_an_iteration_needs_is_left(quick_path: Path, left: int, tries: int, steps: int) -> None:
     """A script of 100 s and calls of 10 s: two, three with a plan, and in a step study, summary and choice."""
     with timed(quick_path / "inner", left=left, K=3) as run:
         run.context.record(CALLED)
         run.agents.reply("coder", *[fenced(f"level = 0.7{k}") for k in range(3)])
         await run_phase2_inner_loop(base_solution(), block(), "plan 0", 0.5, run.task, run.config)
-        assert run.agents.names.count("coder") == attempts
+        assert run.agents.names.count("coder") == tries
     with timed(quick_path / "outer", left=left, T=1) as run:
         run.context.record(CALLED)
         result = await run_phase2_outer_loop(base_solution(), 0.5, run.task, run.config)

@@ -5,7 +5,6 @@ import csv
 import logging
 import os
 import time
-from collections.abc import Iterable
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +18,7 @@ from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run.events import AgentFinished, AnyEvent, Event, FinishRequested, PhaseFinished, RunFinished
 from mle_star.run.folder import request_finish
 from mle_star.run.journal import read_journal
-from tests.conftest import small_task, write_small_data
+from tests.conftest import small_task, write_small_data, write_texts
 from tests.method.conftest import settings as method_settings
 from tests.pipeline.mind import LevelExecutor, MindAgents
 
@@ -44,7 +43,7 @@ def events(run_dir: Path, kind: type[E]) -> list[E]:
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
 
 
-def message_of_the_end(result: FinalResult, run_dir: Path) -> str:
+def ending_of(result: FinalResult, run_dir: Path) -> str:
     """How the run says that it was stopped; the journal's last line says the same."""
     last = events(run_dir, RunFinished)[-1]
     assert last.state == "completed" and last.result is not None
@@ -85,22 +84,10 @@ def answers_of(result: FinalResult) -> dict[int, float]:
     return {int(row["id"]): float(row["label"]) for row in csv.DictReader(submitted(result).splitlines())}
 
 
-def write_tables(folder: Path, known: Iterable[tuple[int, int, Any]], unknown: Iterable[tuple[int, int]]) -> Path:
-    """A task of rows with a key, a size and, where it is known, a label."""
-    folder.mkdir()
-    unknown = list(unknown)
-    (folder / "train.csv").write_text("id,size,label\n" + "".join(f"{i},{s},{y}\n" for i, s, y in known))
-    (folder / "test.csv").write_text("id,size\n" + "".join(f"{i},{s}\n" for i, s in unknown))
-    (folder / "sample_submission.csv").write_text("id,label\n" + "".join(f"{i},0\n" for i, _ in unknown))
-    return folder
-
-
 def install(folder: Path, name: str, version: str, entry_points: str = "") -> None:
     """What `pip install` leaves, as far as an interpreter can tell."""
-    info = folder / f"{name}-{version}.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+    files = {"METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "entry_points.txt": entry_points}
+    write_texts(folder / f"{name}-{version}.dist-info", files)
 
 
 def story(result: FinalResult) -> dict[str, Any]:

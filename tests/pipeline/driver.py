@@ -10,9 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mle_star import FinalResult, run_pipeline
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
-from mle_star.models import FinalResult
-from mle_star.orchestrator import run_pipeline
 from tests.conftest import small_task
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents, MindBrain

@@ -17,9 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mle_star.errors import PipelineError
-from mle_star.models import ExecutionRawResult
-from mle_star.orchestrator import run_pipeline
+from mle_star import ExecutionRawResult, PipelineError, run_pipeline
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mle_star import AgentConfig, AgentError, ExecutionRawResult
 from mle_star.engineer.server import BrainReply, BrainRequest
-from mle_star.errors import AgentError
-from mle_star.models import AgentConfig, ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentReply
 from tests.method.replies import NO_LEAKAGE, leaky

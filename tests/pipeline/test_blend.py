@@ -27,8 +27,9 @@ from mle_star.run.context import ScriptRequest, current_run
 from mle_star.run.timing import SHARE
 from mle_star.safety import LEAK_REPLACED
 from mle_star.search.final_result import rescore
+from tests.conftest import write_split
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed, write_tables
+from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, submitted, timed
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, Rule, crash, extracted, fenced, leaking, model_of
 
 LABELLED, TEST = 400, 40
@@ -80,8 +81,8 @@ class Erring(LevelExecutor):
 @pytest.fixture
 def task(task: TaskDescription, tmp_path: Path) -> TaskDescription:
     """Numbers to predict, so that answers can be averaged."""
-    known = [(i, size_of(i), f"{size_of(i)}.5") for i in range(LABELLED)]
-    folder = write_tables(tmp_path / "numbers", known, [(i, size_of(i)) for i in range(LABELLED, LABELLED + TEST)])
+    rows = [(i, size_of(i), f"{size_of(i)}.5") for i in range(LABELLED + TEST)]
+    folder = write_split(tmp_path / "numbers", "id,size,label", rows, LABELLED)
     return task.model_copy(update={"data_dir": str(folder), **LOSS})
 
 

@@ -3,21 +3,19 @@
 import asyncio
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mle_star.errors import BudgetExceeded, ConfigError
-from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription
+from mle_star import AgentType, BudgetExceeded, ConfigError, PhaseTimeBudget, PipelineConfig, TaskDescription
 from mle_star.models.enums import PHASES, PhaseName
 from mle_star.run.budget import LATE_SECONDS, Budget, Call, Price, Spent, price_of, read_prices, usage_cost
 from mle_star.run.events import AgentFailed, AgentFinished, AnyEvent, Notice, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.timing import SHORTEST_LIMIT, ablation_limit, critical_steps, plan_seconds, script_limit
-from tests.conftest import as_kept
-from tests.ledgers import script_finished
+from tests.conftest import as_kept, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
 
@@ -54,46 +52,36 @@ def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> No
     assert budget.deadline == 100, "without a phase it is the run's"
 
 
-@pytest.mark.req("REQ-OR-025")
-def test_phases_get_their_shares_and_what_one_leaves_over_goes_to_the_rest() -> None:
-    budget, clock = ledger(phase="phase1", time_limit_seconds=10_000)
-    for seconds, winding_down in ((0, False), (999, False), (1, True)):
-        clock.now += seconds
-        assert budget.finalize_now == winding_down  # 10 % are used: the loops of Phase 1 wind down
-    assert (budget.deadline - budget.elapsed()) == pytest.approx(
-        8000
-    )  # but finalization's share is all that is kept from it
-    assert budget.open_phase("phase2") == pytest.approx(9000 * 0.65 / 0.90)
-    assert not budget.finalize_now
-    clock.now += 500
-    assert budget.open_phase("phase3") == pytest.approx(8500 - 1000), "all but what finalization needs"
-    clock.now += 7499
-    assert not budget.finalize_now and (budget.deadline - budget.elapsed()) == pytest.approx(1)
-    clock.now -= 7499
-    assert budget.open_phase("finalization") == pytest.approx(8500)
-    shares = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
-    budget, clock = ledger(phase="phase1", time_limit_seconds=1000, phase_time_budget=shares)
-    clock.now += 399
-    assert not budget.finalize_now
-    clock.now += 1
-    assert budget.open_phase("phase2") == pytest.approx(600 * 0.3 / 0.6), "shares can be chosen"
-    budget, clock = ledger(time_limit_seconds=1000)
-    clock.now += 100
-    budget.rerun_seconds = 90.0  # finalization's share is more
-    assert budget.open_phase("phase2") == pytest.approx(900 * 0.65 / 0.9)
-    budget.rerun_seconds = 150.0
-    assert budget.open_phase("phase2") == pytest.approx(750 * 0.65 / 0.8), "time to run the solution again is kept"
-    assert budget.spare_seconds == pytest.approx(750)
-    clock.now += 600
-    assert budget.open_phase("phase3") == pytest.approx(150)
-    clock.now += 150
-    assert budget.open_phase("finalization") == pytest.approx(150)
-    budget.rerun_seconds = 5000.0
-    assert budget.spare_seconds == pytest.approx(1000 * 2 / 3 - 850), "a third of the time at most"
-    budget, _ = ledger(time_limit_seconds=1000)
-    budget.ensemble_limit = 100.0
-    has = [budget.open_phase(phase.name) for phase in PHASES[:3]]
-    assert has == pytest.approx([900, 800, 900]), "Phase 2 has what Phase 3 cannot use"
+CHOSEN = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
+COURSES: list[tuple[dict[str, Any], str]] = [
+    # what finalization needs is kept from Phase 1, whose loops wind down when its share is used
+    ({"time_limit_seconds": 10_000}, "phase1 +999 +1 phase2 +500 phase3 +7499 +-7499 finalization"),
+    ({"time_limit_seconds": 1000, "phase_time_budget": CHOSEN}, "phase1 +399 +1 phase2"),
+    # time to run the solution again is kept, a third of it at most; Phase 2 has what Phase 3 cannot use
+    ({"time_limit_seconds": 1000}, "+100 rerun=90 phase2 rerun=150 phase2 +600 phase3 +150 finalization rerun=5000"),
+    ({"time_limit_seconds": 1000}, "ensemble=100 phase1 phase2 phase3"),
+    # loops wind down before the end of the run
+    ({"time_limit_seconds": 86400}, "+77760 +0.1"), ({"time_limit_seconds": 1800}, "+1500 +0.1"),
+    ({"time_limit_seconds": 60}, "+30 +0.1"), ({"time_limit_seconds": 300}, "phase2 +170 +49.4"),
+    ({"time_limit_seconds": 300, "preset": "letter"}, "phase2 +170"),
+]  # fmt: skip
+
+
+@pytest.mark.req("REQ-OR-025", "REQ-OR-034")
+def test_phases_get_their_shares_what_one_leaves_over_goes_to_the_rest_and_loops_wind_down_before_the_end() -> None:
+    lines = list[str]()
+    for settings, course in COURSES:
+        budget, clock = ledger(**settings)
+        for step in course.split():
+            name, _, value = step.partition("=")
+            if value:
+                setattr(budget, {"rerun": "rerun_seconds", "ensemble": "ensemble_limit"}[name], float(value))
+            elif name.startswith("+"):
+                clock.now += float(name[1:])
+            share = "" if value or name.startswith("+") else f"{budget.open_phase(cast(PhaseName, name)):.2f} s, "
+            left = budget.deadline - budget.elapsed()
+            lines.append(f"{step}: {share}{left:.2f} s left, {budget.spare_seconds:.2f} spare, {budget.finalize_now}")
+    as_kept("pipeline/shares.txt", "\n".join(lines))
 
 
 @given(st.lists(st.floats(0, 2000), min_size=4, max_size=4), st.integers(1, 100_000))
@@ -104,25 +92,6 @@ def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[fl
         assert 0 <= share <= max(limit - budget.elapsed(), 0) + 1e-6
         assert (budget.deadline - budget.elapsed()) <= limit - budget.elapsed() + 1e-6
         clock.now += seconds
-
-
-@pytest.mark.req("REQ-OR-034")
-@pytest.mark.parametrize(("limit", "threshold"), [(86400, 8640), (1800, 300), (60, 30)])
-def test_loops_wind_down_before_the_end(limit: int, threshold: float) -> None:
-    budget, clock = ledger(time_limit_seconds=limit)
-    clock.now += limit - threshold
-    before = budget.finalize_now
-    clock.now += 0.1
-    assert (before, budget.finalize_now) == (False, True)
-    budget, clock = ledger(time_limit_seconds=300)
-    share = budget.open_phase("phase2")
-    clock.now += 170  # less than half of the run is left, more than is kept for later
-    before = budget.finalize_now
-    clock.now += share - 170
-    assert share > 170 and (before, budget.finalize_now) == (False, True)
-    budget, clock = ledger(time_limit_seconds=300, phase="phase2", preset="letter")
-    clock.now += 170
-    assert budget.finalize_now
 
 
 LEFT = st.floats(0.001, 100_000)
@@ -245,10 +214,7 @@ def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_step() -> Non
 
 
 @pytest.mark.req("REQ-OR-029")
-@given(
-    st.lists(st.tuples(st.sampled_from(["open", "settle", "cancel", "phase"]), st.floats(0, 1)), max_size=40),
-    st.floats(0, 0.5),
-)
+@given(st.lists(st.tuples(st.sampled_from(["open", "settle", "cancel", "phase"]), st.floats(0, 1))), st.floats(0, 0.5))
 def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[str, float]], overshoot: float) -> None:
     """Settled at any part of their caps, or beyond by `overshoot`: a client looks at its cap after each reply only."""
     budget, _ = ledger(max_budget_usd=10.0)
@@ -371,14 +337,8 @@ def test_time_counts_by_phase_and_path_and_neither_a_jump_of_the_clock_nor_what_
     """Kept is what has been spent after each event: its second, its step, and how long it took by its own word."""
     path, texts = "phase2/path-", {"digest": "d", "script": "x"}
     steps = [(0, "phase1"), (10, "phase1/candidate-0/init"), (20, f"{path}0/t-0/k-0/coder"), (20, f"{path}1")]
-    steps += [
-        (25, f"{path}1"),
-        (26, f"{path}0/t-0"),
-        (24, f"{path}1"),
-        (30, f"{path}1"),
-        (31, "probes/a"),
-        (631, "phase3"),
-    ]
+    steps += [(25, f"{path}1"), (26, f"{path}0/t-0"), (24, f"{path}1"), (30, f"{path}1")]
+    steps += [(31, "probes/a"), (631, "phase3")]
     back = [(2400, "phase3"), (3001, "phase3"), (3003, "phase3"), (2402, "phase3"), (2412, "phase3")]
     events: list[AnyEvent] = [call(-5, cost=1.0), begun(task), *(call(after, step=step) for after, step in steps)]
     events += [call(1232, step="phase3"), call(2000, 300, step="phase3"), call(3000, 300, step="phase3")]
@@ -391,10 +351,8 @@ def test_time_counts_by_phase_and_path_and_neither_a_jump_of_the_clock_nor_what_
     spent, lines = Spent(), list[str]()
     for event in [*events, events[-1]]:
         spent.hear(event)
-        after = (event.at - START).total_seconds()
-        lines.append(
-            f"{after:g} {event.step} {getattr(event, 'seconds', '')}: {dict(spent.by_stage)}, {spent.usd:g} USD"
-        )
+        after, seconds = (event.at - START).total_seconds(), getattr(event, "seconds", "")
+        lines.append(f"{after:g} {event.step} {seconds}: {dict(spent.by_stage)}, {spent.usd:g} USD")
     as_kept("pipeline/spent.txt", "\n".join(lines))
     assert (spent_by(events).seconds, spent_by(events).usd) == (spent.seconds, spent.usd)
     budget, clock = ledger(spent_seconds=77, time_limit_seconds=100)
@@ -402,18 +360,15 @@ def test_time_counts_by_phase_and_path_and_neither_a_jump_of_the_clock_nor_what_
     assert budget.elapsed() == pytest.approx(87)
 
 
-@pytest.mark.parametrize(
-    ("usage", "usd"),
-    [
-        ({"input_tokens": 1_000_000, "output_tokens": 100_000}, 3 + 1.5),
-        ({"cache_read_input_tokens": 1_000_000}, 0.3),
-        ({"cache_creation_input_tokens": 1_000_000}, 3.75),
-        ({"cache_creation_input_tokens": 10**6, "cache_creation": {"ephemeral_1h_input_tokens": 10**6}}, 6.0),
+def test_every_kind_of_token_has_the_price_that_the_cli_was_seen_to_charge() -> None:
+    longer = {"cache_creation_input_tokens": 10**6, "cache_creation": {"ephemeral_1h_input_tokens": 10**6}}
+    usages: list[tuple[dict[str, Any], float]] = [
+        ({"input_tokens": 1_000_000, "output_tokens": 100_000}, 3 + 1.5), ({"cache_read_input_tokens": 1_000_000}, 0.3),
+        ({"cache_creation_input_tokens": 1_000_000}, 3.75), (longer, 6.0),
         ({"server_tool_use": {"web_search_requests": 3}, "input_tokens": None}, 0.03),
-    ],
-)
-def test_every_kind_of_token_has_the_price_that_the_cli_was_seen_to_charge(usage: dict[str, Any], usd: float) -> None:
-    assert usage_cost(usage, Price(3, 15)) == pytest.approx(usd, rel=1e-9)
+    ]  # fmt: skip
+    for usage, usd in usages:
+        assert usage_cost(usage, Price(3, 15)) == pytest.approx(usd, rel=1e-9)
 
 
 def test_prices_of_a_file_are_two_numbers_for_each_name_or_refused(tmp_path: Path) -> None:

@@ -23,32 +23,10 @@ from mle_star.run.context import ScriptRequest
 from mle_star.run.folder import RunFolder, is_running, last_config, request_finish
 from mle_star.safety import LEAK_REPLACED
 from mle_star.search.control import Stop, stop_of
+from tests.conftest import as_kept
+from tests.pipeline import mind as mi
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import (
-    ALL_PHASES,
-    QuickRun,
-    ask_to_finish,
-    message_of_the_end,
-    settings,
-    story,
-    submitted,
-    timed,
-)
-from tests.pipeline.mind import (
-    Crash,
-    Hook,
-    LevelExecutor,
-    Mind,
-    MindAgents,
-    both,
-    crash,
-    failing,
-    fenced,
-    hang,
-    leaking,
-    no_room,
-    once,
-)
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, ask_to_finish, ending_of, settings, story, submitted, timed
 
 pytestmark = pytest.mark.long
 
@@ -57,29 +35,19 @@ def test_each_stop_says_what_it_was_and_how_the_run_continues() -> None:
     spent = [BudgetExceeded(limit=limit, used=2, allowed=1) for limit in ("time", "money", "turns")]
     full = [OSError(number, "no room") for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)]
     stops = [stop_of(error) for error in (*spent, *full, ValueError())]
-    assert [stop and (stop.reason, stop.detail) for stop in stops] == [
-        ("time", "time spent: 2 of 1"), ("money", "money spent: 2 of 1"), None,
-        *(("disk", f"[Errno {number}] no room") for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)), None, None,
-    ]  # fmt: skip
-    assert [Stop(why, "so").explain(Path("a")) for why in get_args(StopReason)] == [
-        "stopped by the time limit (so); `mle-star resume a --time-limit LIMIT` continues with more time",
-        "stopped by the money limit (so); `mle-star resume a --max-budget USD` continues with more money",
-        "stopped by a full disk (so); free some space, then `mle-star resume a` continues",
-        "stopped by a journal that cannot be written (so); make a writable, then `mle-star resume a` continues",
-        "stopped by an outage (so); when the model can be reached again, `mle-star resume a` continues",
-        "stopped by request (so); `mle-star resume a` continues",
-    ]
-    assert Stop("request").explain(Path("a")) == "stopped by request; `mle-star resume a` continues"
+    lines = [f"{stop and (stop.reason, stop.detail)}" for stop in stops]
+    lines += [Stop(why, "so").explain(Path("a")) for why in get_args(StopReason)]
+    as_kept("pipeline/stops.txt", "\n".join([*lines, Stop("request").explain(Path("a"))]))
 
 
-def full_disk(runs: int) -> LevelExecutor:
+def full_disk(runs: int) -> mi.LevelExecutor:
     left = iter(range(runs))
 
     async def before(request: ScriptRequest) -> None:
         if next(left, None) is None:
-            no_room()
+            mi.no_room()
 
-    return LevelExecutor(before=before)
+    return mi.LevelExecutor(before=before)
 
 
 @pytest.mark.req("REQ-OR-043")
@@ -90,12 +58,12 @@ async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_l
     async def look(label: str, agent: str) -> None:
         sizes.append(reserve.stat().st_size)
 
-    undisturbed = await quick(config, agents=MindAgents(before=look), name="undisturbed")
+    undisturbed = await quick(config, agents=mi.MindAgents(before=look), name="undisturbed")
     assert min(sizes) >= 1 << 20 and not reserve.exists(), "room is reserved while the run goes on"
     for scripts, score in [(2, 0.51), (3, 0.515), (5, 0.525)]:
-        quick.dir, agents = quick.dir.with_name(name := f"room for {scripts}"), MindAgents()
+        quick.dir, agents = quick.dir.with_name(name := f"room for {scripts}"), mi.MindAgents()
         result = await quick(config, agents=agents, executor=full_disk(scripts), name=name)
-        assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("disk", "stopped by a full disk")
+        assert (result.stopped_by, ending_of(result, quick.dir)) == ("disk", "stopped by a full disk")
         assert "No space left on device" in result.warnings[0] and "free some space" in result.warnings[0]
         assert "no submission by a script of its own: [Errno 28] No space left on device" in result.warnings
         assert result.final_solution.score == score and str(score) in submitted(result)
@@ -111,22 +79,22 @@ async def test_a_script_that_fills_a_place_of_its_own_is_a_case_for_the_debugger
     """The disk has plenty of room (the other case: tests/test_crash.py)."""
 
     def fails(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
-        return crash("OSError: [Errno 28] No space left") if len(executor.ran) == 1 else done
+        return mi.crash("OSError: [Errno 28] No space left") if len(executor.ran) == 1 else done
 
-    agents, executor = MindAgents(), LevelExecutor(after=fails)
+    agents, executor = mi.MindAgents(), mi.LevelExecutor(after=fails)
     result = await quick(settings(L=1, M=1), agents=agents, executor=executor)
     assert (agents.count("debugger"), result.stopped_by) == (1, None)
 
 
-def outage(*labels: str, agent: str = "", after: int = 0) -> Hook:
+def outage(*labels: str, agent: str = "", after: int = 0) -> mi.Hook:
     error = AgentError("the CLI died", agent=agent or "any", reason="transport")
-    return failing(agent, *labels, error=error, after=after)
+    return mi.failing(agent, *labels, error=error, after=after)
 
 
 async def test_out_of_reach_of_the_model_the_best_is_submitted_and_the_run_goes_on_later(quick: QuickRun) -> None:
-    config, agents = settings(T=4, K=4, L=1), MindAgents(before=outage("path-0"))
+    config, agents = settings(T=4, K=4, L=1), mi.MindAgents(before=outage("path-0"))
     result = await quick(config, agents=agents)
-    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("outage", "stopped by an outage")
+    assert (result.stopped_by, ending_of(result, quick.dir)) == ("outage", "stopped by an outage")
     assert "the CLI died" in result.warnings[0] and "when the model can be reached again" in result.warnings[0]
     assert result.final_solution.score == result.phase1.initial_score and submitted(result)
     assert 5 <= sum(label != "main" for label, _ in agents.calls) <= 8
@@ -139,7 +107,7 @@ async def test_out_of_reach_of_the_model_the_best_is_submitted_and_the_run_goes_
 @pytest.mark.parametrize(("end", "why"), [("a full disk", "; free some space, then"), ("an outage", ".*the CLI died")])
 async def test_without_a_solution_the_error_says_what_to_do(quick: QuickRun, end: str, why: str) -> None:
     config, room = settings(M=4), 0 if end == "a full disk" else 99
-    agents = MindAgents(before=outage(after=1) if room else None)
+    agents = mi.MindAgents(before=outage(after=1) if room else None)
     with pytest.raises(PipelineError, match=rf"stopped by {end} .*{why}.*`mle-star resume"):
         await quick(config, agents=agents, executor=full_disk(room))
     assert quick.last.state == "failed"
@@ -148,10 +116,10 @@ async def test_without_a_solution_the_error_says_what_to_do(quick: QuickRun, end
 
 
 async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_again_on_resume(quick: QuickRun) -> None:
-    first = await quick(agents=MindAgents(before=both(outage(agent="retriever"), outage(after=12))))
+    first = await quick(agents=mi.MindAgents(before=mi.both(outage(agent="retriever"), outage(after=12))))
     assert first.submission_path and first.stopped_by == "outage"
     assert "the retriever gave nothing usable" in quick.events(ev.Notice)[0].message
-    agents = MindAgents()
+    agents = mi.MindAgents()
     later = await quick(agents=agents, resume=True)
     assert later.stopped_by is None and later.phase1.retrieved_models == first.phase1.retrieved_models
     assert agents.calls and agents.count("retriever") == 0
@@ -162,13 +130,13 @@ async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_ag
 async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: QuickRun, died: bool) -> None:
     """A run that is taken up with its time used up: it had died in Phase 2, or there is more to do than before."""
     config = settings(M=1, L=2 if died else 1)
-    dies, a_second = failing("ablation" if died else "nobody", error=Crash()), hang("retriever", seconds=1.1)
-    with pytest.raises(Crash) if died else nullcontext():
-        await quick(config, agents=MindAgents(before=both(a_second, dies)))
-    agents, late = MindAgents(), config.model_copy(update={"time_limit_seconds": 1, "outer_loop_steps": 2})
+    dies, a_second = mi.failing("ablation" if died else "nobody", error=mi.Crash()), mi.hang("retriever", seconds=1.1)
+    with pytest.raises(mi.Crash) if died else nullcontext():
+        await quick(config, agents=mi.MindAgents(before=mi.both(a_second, dies)))
+    agents, late = mi.MindAgents(), config.model_copy(update={"time_limit_seconds": 1, "outer_loop_steps": 2})
     result = await quick(late, agents=agents, resume=True)
     assert agents.calls == [] and result.submission_path
-    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("time", "stopped by the time limit")
+    assert (result.stopped_by, ending_of(result, quick.dir)) == ("time", "stopped by the time limit")
     assert "--time-limit" in result.warnings[0]
     if died:
         assert result.phases_skipped == ["phase2", "phase3"] and result.phase2_results == []
@@ -188,8 +156,8 @@ async def test_with_no_time_left_loops_stop_and_phases_are_passed_over(quick: Qu
 async def test_a_leak_found_after_a_cut_yields_to_a_clean_script(quick: QuickRun, first: float, clean: float) -> None:
     """Of promising scripts the winner of a loop is checked, and the end comes before: the second attempt leaks."""
     coded = iter((first, 0.99))
-    overrides = {"coder": lambda _: fenced(f"level = {next(coded):.4f}"), **leaking("level = 0.9900")}
-    agents = MindAgents(Mind(overrides=overrides), before=hang("planner", after=1, seconds=6000))
+    overrides = {"coder": lambda _: mi.fenced(f"level = {next(coded):.4f}"), **mi.leaking("level = 0.9900")}
+    agents = mi.MindAgents(mi.Mind(overrides=overrides), before=mi.hang("planner", after=1, seconds=6000))
     result = await quick(settings(L=1, K=3, leakage_checks="promising", time_limit_seconds=300), agents=agents)
     (path,) = result.phase2_results
     assert (path.partial, path.best_score) == (True, 0.99), "nobody has checked it when the path is cut off"
@@ -203,7 +171,7 @@ async def test_a_leak_found_after_a_cut_yields_to_a_clean_script(quick: QuickRun
 async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: QuickRun) -> None:
     config = settings(M=1, K=1, R=4)
     await quick(config)
-    agents = MindAgents(changed="ens_planner", before=once("ens_planner", lambda: ask_to_finish(quick.dir)))
+    agents = mi.MindAgents(changed="ens_planner", before=mi.once("ens_planner", lambda: ask_to_finish(quick.dir)))
     result = await quick(config, agents=agents, resume=True)
     assert agents.count("ens_planner") == 1  # the rounds of the earlier process rest on a plan that is no more
     assert result.stopped_by == "request"
@@ -212,7 +180,7 @@ async def test_a_resumed_run_with_changed_inputs_can_be_asked_to_finish(quick: Q
 @pytest.mark.req("REQ-OR-038")
 async def test_durations_are_those_of_all_processes_and_settings_those_of_the_last(quick: QuickRun) -> None:
     config = settings(L=1)
-    first = (await quick(config, agents=MindAgents(before=hang("ablation", seconds=0.5)))).duration_breakdown
+    first = (await quick(config, agents=mi.MindAgents(before=mi.hang("ablation", seconds=0.5)))).duration_breakdown
     ended = {event.step: event.at for event in quick.events(ev.PhaseFinished)}
     spans = {begun.step: (ended[begun.step] - begun.at).total_seconds() for begun in quick.events(ev.PhaseStarted)}
     for phase in ("phase1", "phase2", "finalization"):  # nothing is invented: the journal's own times say the same
@@ -223,7 +191,7 @@ async def test_durations_are_those_of_all_processes_and_settings_those_of_the_la
     assert sum(seconds for name, seconds in again.items() if "total" not in name) <= again["total_duration_seconds"]
     assert quick.events(ev.RunResumed)[-1].config is None
     for steps, calls in ((2, [0, 0, 0, 1, 2]), (1, [0] * 5)):  # more steps cost only the new ones
-        agents, more = MindAgents(), config.model_copy(update={"outer_loop_steps": steps})
+        agents, more = mi.MindAgents(), config.model_copy(update={"outer_loop_steps": steps})
         result = await quick(more, agents=agents, resume=True)
         assert [agents.count(name) for name in ("retriever", "init", "merger", "ablation", "coder")] == calls
         assert len(result.phase2_results[0].step_history) == steps == last_config(quick.dir).outer_loop_steps
@@ -234,7 +202,7 @@ async def test_durations_are_those_of_all_processes_and_settings_those_of_the_la
 @in_its_own_time
 async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog: pytest.LogCaptureFixture) -> None:
     first, now = await quick(settings(L=1)), asyncio.get_running_loop().time
-    agents = MindAgents(changed="retriever", before=hang("retriever"))
+    agents = mi.MindAgents(changed="retriever", before=mi.hang("retriever"))
     started, late = now(), settings(L=1, time_limit_seconds=1)
     again = await quick(late, agents=agents, resume=True)
     assert now() - started < 300, "new work is cut off at the limit, however much is recorded"
@@ -250,7 +218,7 @@ async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog
     Path(again.submission_path).unlink()
     gone = await quick(late, agents=agents, resume=True)
     assert gone.submission_path == "" and gone.final_solution == first.final_solution
-    later = await quick(settings(L=1), agents=MindAgents(changed="retriever"), resume=True)
+    later = await quick(settings(L=1), agents=mi.MindAgents(changed="retriever"), resume=True)
     assert later.stopped_by is None and later.final_solution.score == first.final_solution.score
 
 
@@ -258,9 +226,9 @@ async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog
 @pytest.mark.parametrize("limit", ["time", "money"])
 @in_its_own_time
 async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: QuickRun, limit: str) -> None:
-    config, before = (timed(2), hang("init")) if limit == "time" else (settings(max_budget_usd=0.03), None)
+    config, before = (timed(2), mi.hang("init")) if limit == "time" else (settings(max_budget_usd=0.03), None)
     with pytest.raises(PipelineTimeoutError) as caught:
-        await quick(config, agents=MindAgents(before=before))
+        await quick(config, agents=mi.MindAgents(before=before))
     found = caught.value.diagnostics
     assert (found["reason"], found["best_candidate"], quick.last.state) == (limit, None, "failed")
     ((_, outcome, detail, score),) = quick.ends()
@@ -276,7 +244,7 @@ async def test_without_a_solution_the_error_says_how_far_the_run_came(quick: Qui
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
 async def test_out_of_money_two_calls_are_left_for_the_submission_and_with_more_it_goes_on(quick: QuickRun) -> None:
-    agents, state, poor = MindAgents(), PipelineState(), settings(max_budget_usd=0.2, T=4)
+    agents, state, poor = mi.MindAgents(), PipelineState(), settings(max_budget_usd=0.2, T=4)
     result = await quick(poor, agents=agents, state=state)  # no path can end
     assert state.phase2_path_statuses == ["cancelled", "cancelled"] and result.phases_skipped == ["phase3"]
     assert result.stopped_by == "money" and "stopped by the money limit" in result.warnings[0]
@@ -285,14 +253,14 @@ async def test_out_of_money_two_calls_are_left_for_the_submission_and_with_more_
     assert agents.count("test") == 1 and agents.caps[-1] == pytest.approx(0.05 * 0.2)
     (warned,) = quick.events(ev.BudgetWarning)
     assert (warned.limit, warned.allowed) == ("money", 0.2) and 0.16 <= warned.used < 0.2
-    again = await quick(poor, agents=(idle := MindAgents()), resume=True)
+    again = await quick(poor, agents=(idle := mi.MindAgents()), resume=True)
     assert idle.calls == [] and submitted(again) and again.final_solution.score == result.final_solution.score
     rich = await quick(settings(max_budget_usd=5), agents=idle, resume=True)
     assert rich.phases_completed == ALL_PHASES and idle.count("init") == 0
     assert rich.total_cost_usd is not None and rich.total_cost_usd > 0.25
 
 
-class Stuck(LevelExecutor):
+class Stuck(mi.LevelExecutor):
     """Scripts in the chosen directories never end."""
 
     def __init__(self, *directories: str) -> None:
@@ -327,10 +295,10 @@ async def test_the_last_of_money_or_disk_ends_the_scripts_under_way(quick: Quick
     async def full(request: ScriptRequest) -> None:
         if trouble == "disk" and Path(request.working_dir).name == "path-0":
             await executor.one_is_stuck()
-            no_room()
+            mi.no_room()
         await executor.stick(request)
 
-    agents, executor.before = MindAgents(before=spend), full
+    agents, executor.before = mi.MindAgents(before=spend), full
     config = settings(max_budget_usd=5.0, use_cache=trouble == "money")  # else one path waits for the other's study
     result = await asyncio.wait_for(quick(config, agents=agents, executor=executor, state=state), 240)
     assert (executor.begun, executor.ended, result.stopped_by) == (1, 1, trouble)
@@ -349,7 +317,7 @@ async def test_the_last_of_the_money_ends_the_script_of_another_candidate(quick:
             await executor.one_is_stuck()
             agents.cost_usd = 10.0
 
-    agents = MindAgents(before=spend)
+    agents = mi.MindAgents(before=spend)
     with pytest.raises(PipelineTimeoutError, match="money spent"):
         await asyncio.wait_for(quick(settings(max_budget_usd=5.0), agents=agents, executor=executor), 240)
     assert (executor.begun, executor.ended) == (1, 1)
@@ -369,20 +337,20 @@ async def test_asked_to_finish_the_run_ends_its_iteration_submits_and_says_so(qu
                 await asyncio.sleep(0.02)
 
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    agents = MindAgents(before=once("coder", ask))
+    agents = mi.MindAgents(before=mi.once("coder", ask))
     result = await quick(settings(T=4, K=4), agents=agents, signals=True)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers, "they are given back"
     assert result.phases_completed == ["phase1", "phase2", "finalization"] and result.phases_skipped == ["phase3"]
     assert agents.count("coder") < 2 * 4 * 4 and submitted(result)
     (request,) = quick.events(ev.FinishRequested)
     assert (request.source, request.now) == (by, False) and not (quick.dir / "control").exists()
-    assert (result.stopped_by, message_of_the_end(result, quick.dir)) == ("request", "stopped by request")
+    assert (result.stopped_by, ending_of(result, quick.dir)) == ("request", "stopped by request")
     assert f"({by})" in result.warnings[0]
 
 
 async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: QuickRun) -> None:
-    def stops(agent: str) -> Hook:
-        return once(agent, lambda: request_finish(quick.dir, now=True), wait=600)
+    def stops(agent: str) -> mi.Hook:
+        return mi.once(agent, lambda: request_finish(quick.dir, now=True), wait=600)
 
     seen, stop = list[bool](), stops("coder")
 
@@ -390,7 +358,7 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
         seen.append(is_running(quick.dir))
         await stop(where, who)
 
-    agents = MindAgents(before=stops("retriever"))
+    agents = mi.MindAgents(before=stops("retriever"))
     with pytest.raises(RunInterrupted) as caught:
         await quick(agents=agents)
     assert str(caught.value) == f"stopped by control file; `mle-star resume {quick.dir}` continues from here"
@@ -407,7 +375,7 @@ async def test_stopped_by_another_process_the_run_can_be_taken_up_again(quick: Q
     request_finish(quick.dir)  # too late: this was asked of a run that is over
     result = await quick(agents=agents, resume=True)
     assert result.phases_completed == ALL_PHASES
-    undisturbed = MindAgents()
+    undisturbed = mi.MindAgents()
     await quick(agents=undisturbed, name="other")
     assert len(agents.calls) - calls == len(undisturbed.calls) - paid
     assert result.total_cost_usd == pytest.approx(len(agents.calls) * agents.cost_usd)
@@ -421,7 +389,7 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(quick: QuickRun, number: si
 
     started = time.monotonic()
     with pytest.raises(RunInterrupted, match=r"the best submission so far is .*best_submission\.csv") as caught:
-        await quick(agents=MindAgents(before=once("extractor", strike, wait=600)), signals=True)
+        await quick(agents=mi.MindAgents(before=mi.once("extractor", strike, wait=600)), signals=True)
     assert time.monotonic() - started < 240
     last, found = quick.last, caught.value.diagnostics
     assert Path(found["submission"]).is_file()
@@ -431,7 +399,7 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(quick: QuickRun, number: si
 
 
 async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> None:
-    running = asyncio.create_task(quick(agents=MindAgents(before=hang("summarize"))))
+    running = asyncio.create_task(quick(agents=mi.MindAgents(before=mi.hang("summarize"))))
     journal = quick.dir / "journal.jsonl"
     while not journal.exists() or b"summarize" not in journal.read_bytes():
         await asyncio.sleep(0.05)

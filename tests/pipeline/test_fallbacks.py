@@ -8,20 +8,16 @@ from typing import Any
 
 import pytest
 
-from mle_star.models import ExecutionRawResult, FinalResult, PipelineConfig
-from mle_star.orchestrator import PipelineState
+from mle_star import ExecutionRawResult, FinalResult, PipelineConfig, PipelineState
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import BudgetWarning, PhaseFinished
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import ALL_PHASES, QuickRun, message_of_the_end, settings, submitted, timed
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, ending_of, settings, submitted, timed
 from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, failing, fenced, hang
 from tests.pipeline.weak import WeakAgents, WeakMind, as_python_would
 
 SAME = "all paths ended with the same script: an ensemble of it has little value"
-FALLBACK = (
-    "no submission by a script of its own: ",
-    "the submission is the best one kept on the way, by a script with ",
-)
+FALLBACK = "no submission by a script of its own: ", "the submission is the best one kept on the way, by a script with "
 UNCHECKED = ("the submitted script was not checked for data leakage: the money was spent",)
 BUG, SPENT = "failed RuntimeError: a bug", "skipped the money is spent"
 NO_GAIN = "skipped no path got beyond the initial solution in its time"
@@ -265,7 +261,7 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
     if row.stopped:
         cut = [event.detail for event in quick.events(PhaseFinished) if event.outcome == "cancelled"]
         assert not cut or f"({cut[0]})" in warnings[0], "what was cut off first is the reason"
-        assert message_of_the_end(result, quick.dir) == f"stopped by the {row.stopped} limit"
+        assert ending_of(result, quick.dir) == f"stopped by the {row.stopped} limit"
         assert {"time": "--time-limit ", "money": "--max-budget "}[row.stopped] in warnings.pop(0)
     expected = [
         *(f"path-{n} failed: RuntimeError: a bug; the run continues with {row.ended[n][1]}" for n in row.broken),
@@ -276,7 +272,7 @@ def check_phases(row: Row, result: FinalResult, quick: QuickRun) -> None:
 
 
 async def test_a_weak_model_gets_its_submission_whatever_it_writes(quick: QuickRun) -> None:
-    """One reply in three can be used; `test_hardship.py` does the same by the real CLI."""
+    """One reply in three can be used; `test_crash.py` does the same by the real CLI."""
     for seed in range(20):
         agents, executor = WeakAgents(weak=WeakMind(seed)), LevelExecutor(before=as_python_would)
         config = settings(M=2, max_debug_attempts=3)

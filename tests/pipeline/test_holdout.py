@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from mle_star.errors import ConfigError
+from mle_star import AgentType, ConfigError, ExecutionRawResult, FinalResult, Measure, TaskDescription, load_model
 from mle_star.holdout.holdout import HoldOut
-from mle_star.models import AgentType, ExecutionRawResult, FinalResult, Measure, TaskDescription
-from mle_star.results import load_model
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest, current_run
 from mle_star.sdk.definitions import build_system_prompt
@@ -18,7 +16,9 @@ from mle_star.search.final_result import rescore
 from mle_star.search.setup import gather_facts
 from mle_star.views import write_report
 from mle_star.views.shelf import leaderboard_rows
-from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted, write_tables
+from tests.conftest import write_split
+from tests.execution.conftest import write_sizes
+from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted
 from tests.pipeline.mind import Answers, LevelExecutor, Mind, MindAgents, Rule, crash, fenced, leaking, levels, model_of
 
 SEARCHED = "the submission is what the scored script answered in the search"
@@ -46,12 +46,7 @@ def answering(answers: Answers = right_but_for_noise, seconds: float = 0.01, **h
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     """400 labelled rows, few enough for folds; the label follows from the size."""
-    return write_task(tmp_path / "data", 400)
-
-
-def write_task(folder: Path, count: int) -> Path:
-    rows = [(i, i * 7 % 50, int(i * 7 % 50 > 25)) for i in range(count + 40)]
-    return write_tables(folder, rows[:count], [(i, s) for i, s, _ in rows[count:]])
+    return write_sizes(tmp_path / "data")
 
 
 def repeat_a_key(data_dir: Path) -> None:
@@ -244,8 +239,8 @@ async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task
         return [(row["id"], 500_000_000 + int(row["id"]) * 7919 % 1000) for row in rows]
 
     labels = [100_000_000 + i * 7_654_321 % 900_000_000 for i in range(400)]
-    known = [(i, i % 7, label) for i, label in enumerate(labels)]
-    folder = write_tables(quick.dir.with_name("numbers"), known, [(i, i % 7) for i in range(400, 440)])
+    rows = [(i, i % 7, label) for i, label in enumerate([*labels, *[0] * 40])]
+    folder = write_split(quick.dir.with_name("numbers"), "id,size,label", rows, 400)
     task = task.model_copy(update={"data_dir": str(folder), **LOSS})
     executor = answering(numbers, after=tell_labels)
     await scored(quick, executor, score_views=1, K=2, R=2, task=task)
@@ -409,7 +404,7 @@ async def test_a_second_run_on_the_data_is_no_change(quick: QuickRun, task: Task
 
 
 async def test_many_rows_have_one_view_and_others_to_pick_by(quick: QuickRun, task: TaskDescription) -> None:
-    folder = str(write_task(quick.dir.with_name("many"), 5000))
+    folder = str(write_sizes(quick.dir.with_name("many"), 5000))
     result = await scored(quick, task=task.model_copy(update={"data_dir": folder}))
     final = quick.events(ev.ShortlistScored)[0]
     assert {one["rows"] for one in final.shortlist} == {500}
@@ -427,7 +422,7 @@ async def test_many_rows_have_one_view_and_others_to_pick_by(quick: QuickRun, ta
 
 
 async def test_the_sample_holds_no_label_that_is_scored(quick: QuickRun, task: TaskDescription, tmp_path: Path) -> None:
-    await scored(quick, task=task.model_copy(update={"data_dir": str(write_task(tmp_path / "many", 70_000))}), **ONE)
+    await scored(quick, task=task.model_copy(update={"data_dir": str(write_sizes(tmp_path / "many", 70_000))}), **ONE)
     assert {run.purpose for run in quick.events(ev.ScriptFinished)} >= {"sample", "solution"}
     (sample,), (view,) = ((quick.dir / "views").glob(f"{name}-*") for name in ("sample", "view"))
     met, shown = (set((folder / "train.csv").read_text().splitlines()) for folder in (sample, view))

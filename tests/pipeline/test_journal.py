@@ -20,11 +20,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from mle_star.errors import BudgetExceeded, JournalError
-from mle_star.models import AgentType, FinalResult, PipelineConfig, TaskDescription
+from mle_star import AgentType, BudgetExceeded, FinalResult, JournalError, PipelineConfig, TaskDescription
 from mle_star.run import events as ev
 from mle_star.run.journal import REDACTED, Journal, read_journal
-from tests.ledgers import script_finished
+from tests.conftest import script_finished
 
 
 def started(task: TaskDescription) -> ev.RunStarted:
@@ -297,10 +296,8 @@ def test_a_failure_is_taken_over_if_what_may_rest_on_it_followed(path: Path) -> 
     ):
         write(path, *written)
         with Journal(path) as journal:
-            found = [
-                one for one in (*owners, early, init, planner, *last) if journal.find_failure(one.step, one.digest)
-            ]
-            assert found == taken_over
+            failed = (*owners, early, init, planner, *last)
+            assert [one for one in failed if journal.find_failure(one.step, one.digest)] == taken_over
     with Journal(path) as journal:
         assert journal.find_failure(init.step, "changed") is None
         journal.record(failure("phase3/d"))

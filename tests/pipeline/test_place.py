@@ -30,7 +30,7 @@ from mle_star.run.journal import Journal
 from mle_star.sdk import AgentClient
 from mle_star.sdk.definitions import build_system_prompt, list_data_files
 from mle_star.search import setup
-from tests.conftest import ConfigFactory
+from tests.conftest import Captured, ConfigFactory
 from tests.execution.conftest import OpenRun, open_run, script
 from tests.pipeline.conftest import QuickRun, install, settings
 from tests.sdk.conftest import FACTS
@@ -220,9 +220,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_no_command_runs_what_is_planted_in_the_current_folder(
-    planted: Path, tmp_path: Path, quick: QuickRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_runs_what_is_planted_here(planted: Path, tmp_path: Path, quick: QuickRun, capsys: Captured) -> None:
     main(["doctor", "--model", "offline"])
     assert main(["init", "."]) == 0
     ex.LocalExecutor().probe()

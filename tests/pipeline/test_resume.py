@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mle_star import ConfigError, ExecutionRawResult, JournalError, PipelineState, TaskDescription
 from mle_star.config import effective_config
-from mle_star.errors import ConfigError, JournalError
-from mle_star.models import ExecutionRawResult, TaskDescription
-from mle_star.orchestrator import PipelineState
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentFailed, AgentFinished, Decided, Notice, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, fork_run, spent_by

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 import mle_star.orchestrator
+from mle_star import ConfigError, CredentialError, PipelineError, PipelineState, run_pipeline, run_pipeline_sync
 from mle_star import models as m
 from mle_star.config import effective_config
-from mle_star.errors import ConfigError, CredentialError, PipelineError
-from mle_star.orchestrator import PipelineState, run_pipeline, run_pipeline_sync
 from mle_star.run import events as ev
 from mle_star.search.final_result import best_path
-from tests.method.loops import measured
+from tests.conftest import as_kept
+from tests.method.conftest import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, CalmRun, QuickRun, settings, story, submitted
 from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
 
@@ -32,10 +32,6 @@ async def test_a_task_alone_is_enough(task: m.TaskDescription, tmp_path: Path, m
     positional = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     assert positional == ["task", "config"] and inspect.iscoroutinefunction(run_pipeline)
     config = m.PipelineConfig()
-    assert (config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps) == (4, 4, 4)
-    assert (config.num_parallel_solutions, config.ensemble_rounds, config.time_limit_seconds) == (2, 5, 86400)
-    assert (config.max_budget_usd, config.max_debug_attempts, config.model) == (None, 3, "sonnet")
-    assert (config.permission_mode, config.log_level) == ("bypassPermissions", "INFO")
     monkeypatch.chdir(tmp_path)
     agents = MindAgents()
     result = await run_pipeline(task, agents=agents, executor=LevelExecutor(), console=False)
@@ -86,9 +82,6 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.Task
     with pytest.raises(ConfigError, match="not empty"):  # an API of one's own may need no key
         await run_pipeline(task, settings(), run_dir=tmp_path / "own", base_url="http://127.0.0.1:9")
     assert (tmp_path / "own" / "thesis.txt").read_text(encoding="utf-8") == "mine"
-    for setting in ({"outer_loop_steps": 0}, {"max_budget_usd": -1}):
-        with pytest.raises(ValueError):
-            m.PipelineConfig(**setting)
 
 
 @pytest.mark.req("REQ-OR-003", "REQ-OR-012", "REQ-OR-013", "REQ-OR-014", "REQ-OR-016", "REQ-OR-017", "REQ-OR-018")
@@ -205,21 +198,10 @@ def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
     written = m.FinalResult.model_validate_json((folder / "result.json").read_text(encoding="utf-8"))
     assert written.model_dump(mode="json") == whole
     assert (folder / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
-    assert (
-        last.message.startswith("nothing left to do after")
-        and last.result is not None
-        and last.result.model_dump(mode="json") == whole
-    )
+    assert last.message.startswith("nothing left to do after")
+    assert last.result is not None and last.result.model_dump(mode="json") == whole
     assert (folder / "input").resolve() == Path(result.task.data_dir).resolve()
-
-    assert origin["phase1"]["retrieved_models"] == ["model 0", "model 1", "model 2"]
-    assert origin["phase1"]["selected_candidate"] == "model 2" and origin["phase1"]["initial_score"] == 0.53
-    assert origin["phase1"]["merged"] == ["model 1", "model 0"]
-    assert origin["phase2"]["best_path"] == 1
-    gains = [{"t": 0, "k": k, "score": 0.542, "plan": f"raise the level, idea {k}"} for k in (0, 2)]
-    assert origin["phase2"]["paths"][1]["improvements"] == gains
-    assert origin["phase3"]["best_round"] == 1 and origin["phase3"]["inputs"] == [0.54, 0.542]
-    assert origin["finalization"]["from_phase"] == "ensemble"
+    as_kept("pipeline/lineage.txt", json.dumps(origin, indent=1))
 
 
 @pytest.mark.req("REQ-OR-039")
@@ -235,20 +217,7 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
     agents = MindAgents(Mind(overrides=overrides), paths_alike=True)
     config, losses = settings(M=3, max_concurrent_paths=1), task.model_copy(update=LOSS)
     origin = (await quick(config, task=losses, agents=agents)).lineage
-    first = {"selected_candidate": "model 0", "candidate_score": 0.5, "merged": [], "initial_score": 0.5}
-    retrieved = ["model 0", "model 1", "model 2"]
-    assert origin["phase1"] == {"retrieved_models": retrieved, "data_usage_changed": False, **first}
-
-    def path(score: float, *gains: tuple[int, float]) -> dict[str, Any]:
-        plans = [{"t": 0, "k": k, "score": gain, "plan": f"raise the level, idea {k}"} for k, gain in gains]
-        return {"score": score, "partial": False, "improvements": plans}
-
-    paths = [path(0.3, (0, 0.3)), path(0.35, (0, 0.45), (1, 0.35))]
-    assert origin["phase2"] == {"best_path": 0, "best_score": 0.3, "paths": paths}
-    inputs = {"plan": "average them, idea 0", "inputs": [0.3, 0.35]}
-    assert origin["phase3"] == {"best_round": 0, "best_score": 0.1, **inputs}
-    last, facts = origin["finalization"], ("from_phase", "from_score", "lines_added", "lines_removed")
-    assert [last[name] for name in facts] == ["ensemble", 0.1, 2, 1] and origin["final_selection"] is None
+    as_kept("pipeline/lineage_of_losses.txt", json.dumps(origin, indent=1))
 
     cut = {"test-subsampling_extract": fenced("from pathlib import Path")}
     cut["test-subsampling_remove"] = fenced("from pathlib import Path  # all rows")

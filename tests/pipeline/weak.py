@@ -10,10 +10,9 @@ from typing import Any
 
 from claude_agent_sdk import ResultMessage
 
+from mle_star import AgentConfig, AgentError, ExecutionRawResult
 from mle_star.engineer.server import BrainReply, BrainRequest, Fault
-from mle_star.errors import AgentError
 from mle_star.method.codeblocks import compiles
-from mle_star.models import AgentConfig, ExecutionRawResult
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentReply
 from mle_star.sdk.replies import Turn, outcome_of

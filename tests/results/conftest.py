@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mle_star.api import Run, fit
-from mle_star.orchestrator import run_pipeline_sync
+from mle_star import Run, fit, run_pipeline_sync
 from mle_star.results.source import make_task
 from tests.conftest import write_split
 from tests.pipeline.conftest import settings

@@ -18,15 +18,13 @@ import pandas
 import pytest
 from nbclient import NotebookClient
 
-from mle_star.api import Run, fit
+from mle_star import ConfigError, PipelineConfig, Run, fit
 from mle_star.cli.app import main
 from mle_star.cli.model import WRITTEN
 from mle_star.cli.options import Shown
 from mle_star.cli.run import _accompanied, _notify
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
-from mle_star.errors import ConfigError
-from mle_star.models import PipelineConfig
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.results.source import Estimate, estimate, in_words, is_data_file, make_task, taken_in
 from mle_star.run.folder import callable_name

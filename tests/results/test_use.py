@@ -17,15 +17,11 @@ import pandas
 import pytest
 
 import mle_star
-from mle_star.api import Run
+from mle_star import ConfigError, ExecutionError, ExecutionRawResult, PipelineConfig, Run, load_model, run_pipeline_sync
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
-from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution.artifacts import save_fitted
 from mle_star.execution.harness import complete
-from mle_star.models import ExecutionRawResult, PipelineConfig
-from mle_star.orchestrator import run_pipeline_sync
-from mle_star.results import load_model
 from mle_star.results.finished import export_run, needs, promote
 from mle_star.results.rows import read_new, write_new
 from mle_star.run.context import ScriptRequest

@@ -9,9 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
+from mle_star import AgentConfig, AgentError, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.engineer.server import Brain, Charge, MessagesServer
-from mle_star.errors import AgentError
-from mle_star.models import AgentConfig, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.context import Agents
 from mle_star.run.events import AgentReply
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts

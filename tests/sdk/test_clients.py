@@ -107,9 +107,6 @@ async def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_
         assert proxy.environment("coder", None)["_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"] == "1"
 
 
-WRITERS = {"init", "merger", "ablation", "coder", "ensembler", "debugger", "test"}
-
-
 @pytest.mark.req("REQ-OR-006", "REQ-OR-008", "REQ-OR-010", "REQ-OR-057")
 def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_the_enum(tmp_path: Path) -> None:
     coder, server = m.agent_config(m.AgentType.coder), definitions.build_tool_server(tmp_path)
@@ -117,57 +114,34 @@ def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_
     assert set(made) == {agent.value for agent in m.AgentType} and len(made) == 14
     assert all(isinstance(one, AgentDefinition) and one.description and one.prompt for one in made.values())
     assert made["coder"].prompt == "the system prompt"
-    tools = {name: definition.tools or [] for name, definition in made.items()}
-    assert {name for name in tools if "StructuredOutput" in tools[name]} == {"retriever", "extractor", "leakage"}
-    having = {agent.value for agent, config in m.build_default_agent_configs("minimal").items() if config.tools}
-    assert {name for name in tools if set(definitions.MCP_TOOLS) <= set(tools[name])} == having
-    assert made["planner"].tools == made["summarize"].tools == []  # a missing list would mean all
     without = build_definitions(coder, "", "minimal")
     assert not any(set(definitions.MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
-    for agent, config in m.build_default_agent_configs("full").items():
-        reads = ["WebSearch", "WebFetch"] if agent is m.AgentType.retriever else ["Read"]
-        expected = ["Bash", "Edit", "Write", "Read"] if agent.value in WRITERS else reads
-        assert effective_tools(config, "full") == expected, agent
-        minimal = m.build_default_agent_configs("minimal")[agent]
-        assert not {"Bash", "Edit", "Write"} & set(effective_tools(minimal, "minimal")), agent
-    assert effective_tools(m.agent_config(m.AgentType.debugger), "minimal") == ["Read"]
+    lines = [f"{name}: {one.tools}" for name, one in made.items()]  # a missing list would mean all
+    for profile in ("full", "minimal"):
+        configs = m.build_default_agent_configs(profile)
+        lines += [f"{profile}, {agent.value}: {effective_tools(configs[agent], profile)}" for agent in configs]
+    as_kept("sdk/tools.txt", "\n".join(lines))
 
 
 @pytest.mark.req("REQ-OR-007")
 def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescription) -> None:
-    task = task.model_copy(update={"description": "Every word counts. " * 2000 + "The end."})
+    long = task.model_copy(update={"description": "Every word counts. " * 2000 + "The end."})
+    assert long.description in build_system_prompt(long, FACTS)
     prompt = build_system_prompt(task, FACTS)
-    assert prompt.startswith(definitions.PERSONA) and " ".join(definitions.PERSONA.split()) == (
-        "You are a Kaggle grandmaster with expert-level skills in machine learning, data science, and competitive data "
-        "analysis. You approach every task methodically, writing clean, efficient, and well-tested code. You always "
-        "validate your solutions against the training data before submission."
-    )
-    assert headings(prompt) == ["# Task", "# Metric", "# Data", "# Hardware", "# Python"]
-    assert "pip==" not in prompt  # nothing that a solution would import
+    assert prompt.startswith(definitions.PERSONA) and "pip==" not in prompt, "nothing that a solution would import"
     other = task.model_copy(update={"metric_direction": m.MetricDirection.minimize, "evaluation_metric": "rmse"})
-    poor = build_system_prompt(other, EnvironmentFacts(gpu={"cuda_available": False, "gpu_count": 0, "gpu_names": []}))
+    none = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
+    poor = build_system_prompt(other, dataclasses.replace(FACTS, gpu=none))
     share = ScriptShare(cores=1, memory_gb=3.5, network=False)
     gpu = {**FACTS.gpu, "gpu_memory": ["143771 MiB", "143771 MiB"]}
     facts = dataclasses.replace(FACTS, brief="- `x`: numbers 1 to 2", knowledge="## Traps", share=share, gpu=gpu)
     rich = build_system_prompt(task, facts)
-    assert headings(rich) == ["# Knowledge", *headings(prompt)[:3], "# Data brief", *headings(prompt)[3:]]
     known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
-    place = f"The data folder is `{Path(task.data_dir).resolve()}`; scripts see it as `./input`."
-    for text, *lines in (
-        (prompt, task.description, "`accuracy`, `maximize`", place, "- `sample_submission.csv` ("),
-        (prompt, "2 (NVIDIA H200, NVIDIA H200), CUDA available", "\nnumpy==1.26.4\nscikit-learn==1.5.0"),
-        (poor, "`rmse`, `minimize`", "- GPUs: none"),
-        (rich, "- One script has 1 core and 3.5 GB of memory", "- GPU memory: 143771 MiB, 143771 MiB"),
-        (rich, "none, so nothing can be downloaded", "weights at hand: none: `pretrained=True` and"),
-        (build_system_prompt(task, dataclasses.replace(FACTS, share=known)), "others: `org/name`, `/models/a.pth`"),
-    ):
-        assert [words for words in lines if words not in text] == []
+    weights = build_system_prompt(task, dataclasses.replace(FACTS, share=known))
+    text = "\n=====\n".join((prompt, poor, rich, weights)).replace(str(Path(task.data_dir).resolve()), "/data")
+    as_kept("sdk/system.txt", text)
     plain = [line for line in prompt.splitlines() if line]
     assert [line for line in rich.splitlines() if line in plain] == plain, "what is added stands in lines of its own"
-
-
-def headings(prompt: str) -> list[str]:
-    return [line for line in prompt.splitlines() if line.startswith("# ")]
 
 
 @pytest.mark.req("REQ-OR-007")

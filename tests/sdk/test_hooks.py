@@ -17,10 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mle_star import AgentType, ConfigError, PipelineConfig, TaskDescription, agent_config
 from mle_star.data.place import MARK
 from mle_star.engineer.server import BrainReply, MessagesServer, ToolCall
-from mle_star.errors import ConfigError
-from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.budget import Budget
 from mle_star.sdk.definitions import list_data_files
 from mle_star.sdk.hooks import HURRY, Guard

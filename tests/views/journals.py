@@ -14,8 +14,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.ledger import best_score
-from tests.conftest import write_texts
-from tests.ledgers import script_finished
+from tests.conftest import script_finished, write_texts
 
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
 PARTS = ["target encoding", "early stopping", "outlier clipping", "feature crosses", "class weights"]
@@ -46,9 +45,8 @@ HOLDOUT = ev.HoldOutPrepared(
     not_shown=["a.zip", "b.pkl", "c.bak", "d.db"],
 )  # fmt: skip
 GOOD = "good-20260131-140500"
-_ENDED = m.EvaluationResult(
-    stdout="", stderr="", exit_code=-1, duration_seconds=7.5, is_error=True, timed_out=True, timeout_seconds=7
-)
+_LATE: dict[str, Any] = {"exit_code": -1, "is_error": True, "timed_out": True, "timeout_seconds": 7}
+_ENDED = m.EvaluationResult(stdout="", stderr="", duration_seconds=7.5, **_LATE)
 _CACHED = _ENDED.model_copy(update={"is_error": False, "timed_out": False, "score": 0.5, "cached": True})
 TRIED: dict[str, Any] = {"path": 0, "t": 1, "k": 2, "plan": "p", "before": "a", "after": "b", "best_score": 0.5}
 HAPPENED: list[AnyEvent] = [

@@ -12,11 +12,9 @@ import yaml
 from playwright.sync_api import expect
 from tools import reference
 
+from mle_star import PipelineConfig, load_config, load_task
 from mle_star.cli.app import COMMANDS, load, main
 from mle_star.cli.options import with_settings
-from mle_star.config import load_config
-from mle_star.data.folder import load_task
-from mle_star.models import PipelineConfig
 from mle_star.run.forecast import planned_steps
 from tests.views.conftest import Watch
 
@@ -89,9 +87,7 @@ def test_settings_files_and_python_in_the_guides_are_valid(tmp_path: Path) -> No
 
 
 @pytest.mark.browser
-def test_the_pages_build_without_a_warning_ask_nothing_of_the_network_and_can_be_searched_from_disk(
-    tmp_path: Path, watch: Watch
-) -> None:
+def test_the_pages_build_without_a_warning_need_no_network_and_can_be_searched(tmp_path: Path, watch: Watch) -> None:
     config = mkdocs.config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path / "site"))
     links = config.validation.links
     assert config.strict and links.not_found == links.anchors == logging.WARNING

@@ -15,9 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Dialog
 
-from mle_star.errors import ConfigError, RunInterrupted
-from mle_star.models import FinalResult, TaskDescription
-from mle_star.orchestrator import run_pipeline
+from mle_star import ConfigError, FinalResult, RunInterrupted, TaskDescription, run_pipeline
 from mle_star.run.events import FinishRequested, RefinementTried, RunFinished
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import Journal
@@ -149,9 +147,7 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
         page, own = f"/?token={server.token}", f"http://127.0.0.1:{server.port}"
         key, control = {"X_MLE_Star_Token": server.token}, RunFolder(run_dir).control
         table: list[tuple[int, str, str, dict[str, str]]] = [
-            (403, "GET", "/", {}),
-            (403, "GET", "/?token=wrong", {}),
-            (403, "GET", "/events?token=", {}),
+            *((403, "GET", path, {}) for path in ("/", "/?token=wrong", "/events?token=")),
             (403, "GET", page, {"Host": "evil.example"}),  # a name that was rebound
             (403, "GET", page, {"Host": "evil.example:80"}),
             (200, "GET", page, {}),
@@ -159,9 +155,7 @@ def test_only_its_own_page_may_look_or_end_the_run(tmp_path: Path) -> None:
             (405, "GET", f"/finish{page[1:]}", {}),
             (403, "POST", "/finish", {}),
             (403, "POST", f"/finish{page[1:]}", {}),  # an address can be sent across sites
-            (403, "POST", "/finish", {**key, "Origin": "https://evil.example"}),
-            (403, "POST", "/finish", {**key, "Origin": "null"}),
-            (403, "POST", "/finish", {**key, "Origin": "http://127.0.0.1:9"}),
+            *((403, "POST", "/finish", {**key, "Origin": one}) for one in ("https://evil.example", "null", f"{own}9")),
             (403, "POST", "/finish", {**key, "Sec_Fetch_Site": "cross-site"}),
         ]
         for status, method, path, headers in table:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from mle_star.errors import ConfigError
 from mle_star.run.journal import Journal
 from mle_star.views import RunStory, text, write_report
 from mle_star.views.live import IndexServer, LiveServer
@@ -168,25 +167,6 @@ def test_a_thousand_attempts_stay_small_and_quick_and_long_texts_are_cut(tmp_pat
     Invented(seed=3, L=2, T=15, K=10, R=1, block_lines=400).write(tmp_path / "long")
     report = write_report(tmp_path / "long")
     assert report.stat().st_size < 5_000_000 and "characters left out" in report.read_text(encoding="utf-8")
-
-
-def test_a_run_that_is_not_over_or_failed_has_a_report_too(tmp_path: Path, watch: Watch) -> None:
-    events = Invented(seed=11, T=1).events()
-    for count in (1, 40, len(events) // 2):
-        write_journal(tmp_path / "run", events[:count])
-        with (tmp_path / "run" / "journal.jsonl").open("a") as journal:
-            journal.write('{"kind": "torn')
-        seen = watch()
-        page = seen.open(write_report(tmp_path / "run"))
-        assert "Stopped before its end" in words(page, ".verdict") and "mle-star resume" in words(page, ".verdict")
-        assert seen.complaints == []
-    best = RunStory.from_events(events[: len(events) // 2])
-    assert text.score(best.score) in words(page, "h1") and "best_submission.csv" in words(page, ".submit")
-    Invented(seed=11, T=1, outcome="failed").write(tmp_path / "failed")
-    verdict = words(watch().open(write_report(tmp_path / "failed")), ".verdict")
-    assert "Failed" in verdict and "PipelineError: no solution" in verdict
-    with pytest.raises(ConfigError, match="holds no run"):
-        write_report(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from mle_star.views.display import screen, summary
 from mle_star.views.headlines import headline
 from mle_star.views.live import IndexServer
 from mle_star.views.page import page_title
-from tests.conftest import Captured, Patch, as_kept
+from tests.conftest import Captured, Patch, as_kept, write_texts
 from tests.views.conftest import served
 from tests.views.journals import EXPECTED, HAPPENED, TRIED, Invented, campaign, scored, write_journal
 
@@ -93,7 +93,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
     events, shelf = Invented(seed=11, T=1).events(), tmp_path / "runs"
     lines = (headline(one) for one in (*events, *HAPPENED, *MORE, *(run[-1] for run in ends().values())))
     as_kept("views/headlines.txt", "\n".join("{1} {4} {2}: {3}".format(*one) for one in lines if one is not None))
-    terminal = list[str]()
+    terminal, called = list[str](), list[str]()
     for name, run in ends().items():
         write_journal(shelf / name, run)
         story = RunStory.of(shelf / name)
@@ -106,14 +106,25 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
     as_kept("views/terminal.txt", "".join(terminal))
     write_journal(shelf / "broken-off", events[:120])
-    commands = ["runs", "runs --json", "show scored", "show scored phase2/path-0/t-0/k-1", "show failed phase1/merge-1",
-                "diff early phase1/candidate-3 final", "leaderboard", "leaderboard runs/early --json"]  # fmt: skip
+    write_texts(shelf, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n', "no-run/note.txt": ""})
+    with (shelf / "broken-off" / "journal.jsonl").open("a") as journal:
+        journal.write('{"torn')
+    commands = """
+        runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco; show no
+        show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
+        diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b
+        show k; leaderboard; leaderboard runs/early --json
+    """.replace("\n", ";").split(";")
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.chdir(tmp_path)
-    for command in commands:
-        print("$", command)
-        assert main(command.split()) == 0
-    as_kept("views/commands.txt", capsys.readouterr().out)
+    for command in filter(str.strip, commands):
+        code = main(command.split())
+        out, err = capsys.readouterr()
+        assert "Traceback (most recent call last)" not in err and (not code or err.count("\n") == 1)
+        called.append(f"$ {command.strip()}: {code}\n{err}{out}")
+    as_kept("views/commands.txt", re.sub(r"(?<=damaged \()[^\n]*", "…", "".join(called)))
+    report = write_report(shelf / "broken-off").read_text(encoding="utf-8")
+    as_kept("views/broken-off.html", bare(report, str(tmp_path)))
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
     with served(IndexServer(shelf)) as server:
         pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted")}
