@@ -24,8 +24,8 @@ from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import Form
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
-from mle_star.holdout.related import Known, moments_in, wanted_columns
-from mle_star.holdout.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
+from mle_star.holdout.related import Known, Rule, moments_in, wanted_columns
+from mle_star.holdout.split import FEWEST_ROWS, Split, find_rule, split_rows
 from mle_star.models import PipelineConfig
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
