@@ -159,7 +159,7 @@ def describe(name: str, cells: list[Any]) -> Column:
         return Column(name, "list", len(cells), distinct=len(cells))
     values = without_gaps(cells)
     counts = Counter(values)
-    numbers = [number for number in map(_finite, values) if number is not None]
+    numbers = [number for number in map(float, filter(is_number, values)) if math.isfinite(number)]
     numeric = bool(values) and (len(numbers) == len(values) or all(is_number(value) for value in counts))
     date_format = _date_format(name, values, numeric)
     known: dict[str, Any] = {
@@ -259,14 +259,6 @@ def _figures(numbers: list[float]) -> dict[str, Any]:
         "skew": float(((away / spread) ** 3).mean()) if spread else 0.0,
         "counts_up": count > 1 and steps > 0.95 * (count - 1),
     }
-
-
-def _finite(value: str) -> float | None:
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and "_" not in value else None
 
 
 def _date_format(name: str, values: list[str], numeric: bool) -> str:

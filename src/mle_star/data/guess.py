@@ -9,7 +9,7 @@ from typing import Any
 
 from mle_star.data.columns import Column, is_number
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Survey, Target, guess_target, survey, with_target
-from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
+from mle_star.data.metrics import Metric, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder, holds_runs
 from mle_star.data.tables import Table, table_form
 from mle_star.errors import ConfigError
@@ -169,10 +169,7 @@ def _named_metric(
 ) -> tuple[Metric, str] | None:
     """The metric that the caller or a text in the folder names."""
     if given is not None and given.strip():
-        metric = known_metric(given, folder=folder, direction=direction)
-        if direction is not None:
-            check_direction(metric, direction)
-        return metric, "Given."
+        return known_metric(given, folder=folder, direction=direction), "Given."
     for file, text in found.prose:
         named = metric_in_prose(text)
         if named is not None and direction in (None, named[0].direction):

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_gap
-from mle_star.data.place import DataFolder, LongCells, create_data, make_room, open_data
+from mle_star.data.place import DataFolder, create_data, long_cells, make_room, open_data
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table
 from mle_star.errors import ConfigError
 from mle_star.models.texts import did_you_mean
@@ -247,7 +247,7 @@ class Separated(TableRows):
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
         """Some columns of some rows, with the blanks around cells that mean something."""
-        with LongCells(LONGEST_CELL):
+        with long_cells(LONGEST_CELL):
             rows = list(self._reader(self._at(places)))
         return [[row[place] for row in rows] for place in map(self.table.columns.index, names)]
 
@@ -296,7 +296,7 @@ class Separated(TableRows):
         reader = self._reader(line.decode(self._held_in, "replace") for line in lines)
         records, cells, first = list[bytes](), list[list[str]](), 0
         try:
-            with LongCells(LONGEST_CELL):
+            with long_cells(LONGEST_CELL):
                 for row in reader:
                     if len(row) != width:
                         what = "rows of another number of fields" if any(map(str.strip, row)) else "blank lines"
@@ -315,7 +315,7 @@ class Separated(TableRows):
         return [self._records[place].decode(self._held_in, KEEP_BYTES) for place in places]
 
     def _columns(self, names: Sequence[str]) -> list[list[str]]:
-        with LongCells(LONGEST_CELL):
+        with long_cells(LONGEST_CELL):
             rows = list(self._reader(record.decode(self._held_in, "replace") for record in self._records))
         return [[row[place].strip() for row in rows] for place in map(self.table.columns.index, names)]
 

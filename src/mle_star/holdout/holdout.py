@@ -19,7 +19,7 @@ import numpy as np
 from mle_star.data.columns import is_gap
 from mle_star.data.formulas import one_against_rest, pair_share, spearman
 from mle_star.data.layout import find_layout, samples_among
-from mle_star.data.metrics import Metric, is_own_metric, known_metric
+from mle_star.data.metrics import Metric, known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.data.tables import Form, with_point
 from mle_star.errors import ConfigError
@@ -213,9 +213,7 @@ def overclaims(measure: Measure, direction: MetricDirection) -> bool:
 
 def metric_of(task: TaskDescription, folder: Path) -> Metric:
     """The metric of a task, a function of the user's beside the data included."""
-    if not is_own_metric(task.evaluation_metric):
-        return known_metric(task.evaluation_metric)
-    file = task.evaluation_metric.rsplit(":", 1)[0]
+    file = task.evaluation_metric.rpartition(":")[0]
     place = folder if (folder / file).is_file() else folder.parent
     return known_metric(task.evaluation_metric, folder=place, direction=task.metric_direction)
 
