@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -15,8 +14,6 @@ Kind = Literal["number", "messy number", "category", "date", "text", "list", "co
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
-_SPELLINGS = frozenset("".join(word) for gap in GAPS for word in itertools.product(*({c, c.upper()} for c in gap)))
-"""The same in large and small letters, mixed in every way."""
 _NOT_A_NUMBER = ("nan", "-nan", "NaN", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 PANDAS_GAPS = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
 """Those that pandas knows by itself."""
@@ -39,12 +36,12 @@ _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|
 
 def is_gap(cell: str) -> bool:
     """Does this stand for a value that is not there?"""
-    return cell in _SPELLINGS
+    return cell.lower() in GAPS
 
 
 def without_gaps(cells: Iterable[str]) -> list[str]:
     """The values that are there."""
-    return [cell for cell in cells if cell not in _SPELLINGS]
+    return [cell for cell in cells if cell.lower() not in GAPS]
 
 
 def is_number(cell: str) -> bool:
@@ -84,7 +81,7 @@ def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = _SPELLINGS.intersection(cells) - PANDAS_GAPS
+        odd = set(filter(is_gap, cells)) - PANDAS_GAPS
         if odd:
             others = without_gaps(cells)[:200]
             numbers = sum(map(is_number, others))

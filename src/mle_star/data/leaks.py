@@ -10,9 +10,8 @@ from typing import Any
 
 from mle_star.data.columns import Column, is_apart
 from mle_star.data.layout import Layout, find_layout, labels_of
-from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
-from mle_star.models.texts import printable, some_of
+from mle_star.models.texts import named, printable
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +20,7 @@ DETERMINED = 0.96
 """From so much of what there is to be known on, a column nearly determines the target."""
 ORDERED = 0.5
 REPEATED = 0.01
+LISTED = 5
 
 
 def leaks_in(folder: Path, description: str = "") -> list[str]:
@@ -40,7 +40,9 @@ def _telling_columns(layout: Layout) -> Iterator[str]:
     train, test = layout.train, layout.test
     names = [c for c in train.columns if c not in (*layout.target.names, layout.key)]
     names = [c for c in names if train.column(c).kind not in ("constant", "list")]
-    names = names if test is None else [c for c in names if _is_known(c, train, test)]
+    if test is not None:  # only what the test has as well, and not with other values throughout
+        names = [c for c in names if c in test.columns]
+        names = [c for c in names if not is_apart(train.column(c), train.sample[c], test.sample[c])]
     if len(names) < FEWEST_FEATURES:
         return
     for target in _targets(layout):
@@ -48,7 +50,7 @@ def _telling_columns(layout: Layout) -> Iterator[str]:
         if found:
             what = "tells" if len(found) == 1 else "each tell"
             yield (
-                f"{_listed(found)} alone {what} {_listed([target.name])} almost exactly: if it is not known when "
+                f"{named(found, LISTED)} alone {what} {named([target.name])} almost exactly: if it is not known when "
                 f"predictions are made, leave it out (`--drop {printable(found[0])}`)"
             )
 
@@ -62,7 +64,7 @@ def _order_of_rows(layout: Layout) -> Iterator[str]:
     about = Column(key, "number", len(numbers), distinct=len(set(numbers)), numeric=all(numbers))
     for target in _targets(layout):
         if about.numeric and _share_known(numbers, about, target) > ORDERED:
-            yield f"{_listed([key])} orders {_listed([target.name])}: rows with near numbers have near answers"
+            yield f"{named([key])} orders {named([target.name])}: rows with near numbers have near answers"
 
 
 def _repeated_rows(layout: Layout) -> Iterator[str]:
@@ -78,21 +80,12 @@ def _repeated_rows(layout: Layout) -> Iterator[str]:
         yield f"{100 * share:.0f} % of the rows of {test.name} are in {train.name}, too"
 
 
-def _is_known(name: str, train: Table, test: Table) -> bool:
-    """Does the test have this column, and not only other values in it?"""
-    return name in test.columns and not is_apart(train.column(name), train.sample[name], test.sample[name])
-
-
 def _known_too_late(layout: Layout) -> Iterator[str]:
     train, test = layout.train, layout.test
     if test is not None and test.form.has_header == train.form.has_header:
         gone = [name for name in train.columns if name not in (*test.columns, *layout.target.names, layout.key)]
         if gone:
-            yield f"{_listed(gone)}: in {train.name} only, of no use for predictions"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return some_of([f"`{printable(name)}`" for name in names], 5)
+            yield f"{named(gone, LISTED)}: in {train.name} only, of no use for predictions"
 
 
 # --- a model of one column --------------------------------------------------------------------------------------------

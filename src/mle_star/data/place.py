@@ -16,11 +16,10 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import yaml
 
@@ -56,8 +55,7 @@ def records_of(run_dir: Path) -> Path:
     return run_dir.parent if run_dir.parent.name == RUNS else run_dir
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A sample of the training table: where it lies, how many training rows it has, and of how many."""
 
     folder: Path

@@ -64,7 +64,7 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRow
 
 def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
     """A table that is still to be made: no rows, under its header; of separated values, whatever `form` it is like."""
-    form = replace(form, has_header=True) if form.kind == "csv" else Form()
+    form = form._replace(has_header=True) if form.kind == "csv" else Form()
     header = io.StringIO()
     csv.writer(header, delimiter=form.separator, lineterminator="\n").writerow(columns)
     content = header.getvalue().encode(_held_in(form.encoding.removesuffix("-sig")), "replace")

@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class HoldOut:
         """Every script runs on the first view: what it hides, and what is kept of that, must be enough for a score."""
         kept, views = {*self.split.select}, self.split.views
         problems = {view: self._problem({*view} - kept, kept.intersection(view)) for view in views}
-        self.split = replace(self.split, views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
+        self.split = self.split._replace(views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
         if problem := problems[self.split.views[0]]:
             raise Unsupported(problem)
 
@@ -321,28 +321,24 @@ def _concordance(a: Any, b: Any) -> float:
 
 _SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
 
-import csv
 import subprocess
 import sys
-from pathlib import Path
+
+import pandas
 
 WEIGHTS = {weights}
 KEY, ANSWERS = {key!r}, {answers!r}
 SEPARATOR, DECIMAL = {separator!r}, {decimal!r}
-SUBMISSION = Path("final/submission.csv")
+SUBMISSION = "final/submission.csv"
 
 
 def read():
     """The rows that a member submitted; it may have written commas where others are asked for."""
-    first = SUBMISSION.read_text(encoding="utf-8-sig").partition("\\n")[0]
-    separator = SEPARATOR if set(ANSWERS) <= set(next(csv.reader([first], delimiter=SEPARATOR))) else ","
-    with SUBMISSION.open(encoding="utf-8-sig", newline="") as stream:
-        return list(csv.DictReader(stream, delimiter=separator))
-
-
-def named(rows, keyed):
-    """The same rows by key, else by place."""
-    return {{row[KEY].strip().removesuffix(".0") if keyed else place: row for place, row in enumerate(rows)}}
+    for separator in (SEPARATOR, ","):
+        rows = pandas.read_csv(SUBMISSION, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        if set(ANSWERS) <= set(rows):
+            break
+    return rows
 
 
 def number(text):
@@ -353,16 +349,13 @@ members = []
 for place in range(1, len(WEIGHTS) + 1):
     subprocess.run([sys.executable, f"solution/member_{{place}}.py"], check=True)
     members.append(read())
-keyed = all(KEY in row for rows in members for row in rows)
-keyed = keyed and all(len({{row[KEY] for row in rows}}) == len(rows) for rows in members)
-members = [named(rows, keyed) for rows in members]
-for key, row in members[0].items():
-    answers = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
-    row.update((name, repr(value).replace(".", DECIMAL)) for name, value in answers.items())
-with SUBMISSION.open("w", encoding="utf-8", newline="") as stream:
-    writer = csv.DictWriter(stream, list(row), delimiter=SEPARATOR, lineterminator="\\n")
-    writer.writeheader()
-    writer.writerows(members[0].values())
+if all(KEY in rows and rows[KEY].is_unique for rows in members):  # else rows are told by their place
+    members = [rows.set_index(rows[KEY].str.strip().str.removesuffix(".0")) for rows in members]
+blend = members[0].copy()
+for name in ANSWERS:
+    values = sum(weight * rows[name].map(number)[blend.index] for weight, rows in zip(WEIGHTS, members))
+    blend[name] = [repr(value).replace(".", DECIMAL) for value in values]
+blend.to_csv(SUBMISSION, sep=SEPARATOR, index=False, lineterminator="\\n")
 '''
 
 

@@ -10,11 +10,9 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout
 from mle_star.data.place import COMPRESSED, DataFolder
@@ -88,17 +86,14 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
         if not all(key.startswith(before) and key.endswith(behind) for key in keys):
             return None
         keys = [key[len(before) : len(key) - len(behind)] for key in keys]
-    digits = "".join(keys)
-    if not all(keys) or not digits.isdecimal():
+    if not all(map(str.isdecimal, keys)):
         return None
-    short = digits.isascii() and max(map(len, keys)) < 19  # reading them at once is three times as fast
-    numbers: Any = np.fromstring(" ".join(keys), np.int64, sep=" ") if short else np.array([*map(int, keys)], object)
-    goes_up = bool((np.diff(numbers) > 0).all())
-    return Numbers((before, behind), int(numbers.min()), int(numbers.max()), len(keys[0]), goes_up, len(keys))
+    numbers = list(map(int, keys))
+    goes_up = all(number < following for number, following in pairwise(numbers))
+    return Numbers((before, behind), min(numbers), max(numbers), len(keys[0]), goes_up, len(keys))
 
 
-@dataclass(frozen=True)
-class KeyFiles:
+class KeyFiles(NamedTuple):
     """The files that are named by the key of a row (`train/17.png`): by key, below the data folder."""
 
     by_key: Mapping[str, tuple[Path, ...]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,7 @@ LOOKED_AHEAD = 8
 _OPTIONS: dict[SplitKind, str] = {"time": "--time-column", "groups": "--group"}
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The hidden rows of each view. The search never looks at those in `select`: they are for the expected score."""
 
     rule: Rule

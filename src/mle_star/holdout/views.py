@@ -11,11 +11,11 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,7 @@ MOST_CLASSES, EACH_CLASS = 200, 10
 """So many rows of each class are in the sample, or all there are: a split by class must work as it does on all rows."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """One view. `order` tells for each row of its test file which one it is: a row of the real test from 0 on, or
 
     a training row as -1 - place. Its first `test_rows` entries in that numbering are the real test's rows.
@@ -52,7 +51,7 @@ class View:
     hidden: tuple[int, ...]
     order: tuple[int, ...]
     test_rows: int
-    names: Mapping[int, str] = field(default_factory=dict)  # the keys of hidden rows, where they have other ones here
+    names: Mapping[int, str] = {}  # the keys of hidden rows, where they have other ones here
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,9 @@ class Data:
         _refuse(layout, folder)
         needed = {layout.key, layout.labels_key, *layout.target.names, *(wanted_columns(layout) if check else ())}
         train, test, sample, labels = (
-            None if table is None else read_rows(table, folder, [name for name in table.columns if name in needed])
+            None
+            if table is None
+            else read_rows(table, folder, [c for c in table.columns if c in needed or table is layout.sample])
             for table in (layout.train, layout.test, layout.sample, layout.labels)
         )
         assert train is not None
