@@ -346,15 +346,14 @@ class Scorer:
             return tuple(map(_median, targets))
         if self.metric.needs != "probabilities":
             return tuple(Counter(column).most_common(1)[0][0] for column in targets)
-        chance, prefix = self._shares, self.data.layout.target.class_prefix
-        if prefix is None:
-            known = list(zip(self._all_classes, targets, strict=True))
-            wanted = [label_of(likely_label(classes)) for classes, _ in known if len(classes) == 2]
-            rows = [
-                sum(label_of(cell) == one for cell in cells) for one, (_, cells) in zip(wanted, known, strict=False)
-            ]
-            return tuple(str(count / len(targets[0])) for count in rows) if len(wanted) == len(known) else ()
-        return tuple(str(chance.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
+        prefix = self.data.layout.target.class_prefix
+        if prefix is not None:
+            return tuple(str(self._shares.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
+        if any(len(classes) != 2 for classes in self._all_classes):
+            return ()
+        likely = (label_of(likely_label(classes)) for classes in self._all_classes)
+        pairs = zip(likely, targets, strict=True)
+        return tuple(str(sum(label_of(cell) == label for cell in cells) / len(cells)) for label, cells in pairs)
 
 
 def _one_column(values: Any) -> Any:

@@ -346,13 +346,11 @@ def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Truth:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
         return Truth(tuple(train.column(name) for name in names))
-    values = zip(*map(labels.column, names), strict=True)
-    by_key = dict(zip(labels.column(layout.labels_key), values, strict=True))
-    if len(by_key) < labels.count:
+    place = {key: number for number, key in enumerate(labels.column(layout.labels_key))}
+    if len(place) < labels.count:
         raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
-    blank = ("",) * len(names)
-    rows = [by_key.get(key, blank) for key in train.column(layout.labels_key)]
-    return Truth(tuple(list(column) for column in zip(*rows, strict=True)) or tuple([] for _ in names))
+    places = [place.get(key) for key in train.column(layout.labels_key)]
+    return Truth(tuple(["" if p is None else cells[p] for p in places] for cells in map(labels.column, names)))
 
 
 def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:
