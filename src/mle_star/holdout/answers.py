@@ -74,7 +74,7 @@ def _cells(data: Data, reader: Iterator[list[str]], count: int) -> tuple[list[st
     for row in islice(reader, most + 1):
         if len(row) != width:
             raise uneven
-        rows.append(row if len(places) == width else [row[place] for place in places])
+        rows.append([row[place] for place in places])
     if len(rows) > most:
         raise Ungradable(f"the submission has more than {most} rows, the test file {count}")
     return [header[place] for place in places], rows

@@ -8,7 +8,7 @@ import re
 import tarfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -117,8 +117,6 @@ def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables
     """The files named by the keys of both kinds of rows; None where most keys have none."""
     others = [Path(place, name).relative_to(root) for place, _, names in os.walk(root) for name in names]
     others = [file for file in others if file.as_posix() not in tables]
-    if len(others) < FILES_SHARE * len(train):
-        return None
     wanted = {*train, *test}
     found: dict[str, list[Path]] = defaultdict(list)
     for file in others:
@@ -154,7 +152,8 @@ def label_files(layout: Layout, folder: Path) -> frozenset[str]:
             found.add(name)
         elif name not in seen and table_form(Path(path)) is not None:
             unseen.append(name)
-    return frozenset(found.union(_with_target(folder, unseen[:MOST_TABLES], layout.target.names)))
+    found.update(name for name in unseen[:MOST_TABLES] if _may_hold_target(folder / name, layout.target.names))
+    return frozenset(found)
 
 
 def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
@@ -207,13 +206,9 @@ def _packed(path: Path) -> list[str]:
     return []
 
 
-def _with_target(folder: Path, names: Iterable[str], targets: Iterable[str]) -> Iterator[str]:
-    """Tables that the survey has not seen and that have a column of the target's name, or cannot be unpacked."""
-    for name in names:
-        table = read_table(folder / name)
-        if isinstance(table, str):
-            shown = Path(name).suffix.lower() not in COMPRESSED or "cannot be read" not in table
-        else:
-            shown = set(targets).isdisjoint(table.columns)
-        if not shown:
-            yield name
+def _may_hold_target(path: Path, targets: Iterable[str]) -> bool:
+    """Has a table that the survey has not seen a column of the target's name, or can it not be unpacked?"""
+    table = read_table(path)
+    if isinstance(table, str):
+        return path.suffix.lower() in COMPRESSED and "cannot be read" in table
+    return not set(targets).isdisjoint(table.columns)

@@ -201,10 +201,7 @@ class Scorer:
     @cached_property
     def targets(self) -> list[Sequence[str]]:
         """The targets of the labelled rows, by column."""
-        columns, labelled = self._truth.columns, self.data.labelled
-        if len(labelled) == len(self._truth):
-            return list(columns)
-        return [[column[row] for row in labelled] for column in columns]
+        return [[column[row] for row in self.data.labelled] for column in self._truth.columns]
 
     @property
     def classes(self) -> list[str]:

@@ -45,7 +45,6 @@ FEWEST_LATER = 200
 """Where the last rows are hidden, at least so many, however short the time that the test spans."""
 FEWEST_MOMENTS = 10
 QUANTILES = 10
-LOOKED_AT = 200
 LOOKED_AHEAD = 8
 """Rows are drawn evenly from the classes among so many times as many, which hold enough of each."""
 
@@ -123,9 +122,7 @@ def _beside_test(layout: Layout, config: PipelineConfig) -> Rule | None:
     """What the test rows show: that they come later, or are of other groups."""
     test = layout.test
     if test is not None:
-        shared = [c for c in layout.train.columns if c in test.columns]
-        shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
-        columns = {name: layout.train.column(name) for name in shared}
+        columns = {name: layout.train.column(name) for name in layout.train.columns if name in test.columns}
         for name, column in columns.items() if config.time_column != "none" else ():
             if comes_later(column, layout.train.sample[name], test.sample[name]):
                 return Rule("time", name, f"{name} of the test rows lies after that of the training rows")
@@ -143,12 +140,6 @@ def _like_the_target(layout: Layout) -> Rule:
     if targets and targets[0].numeric:
         return Rule("quantiles", targets[0].name, "small and large values have their share")
     return Rule("random", "", "at random")
-
-
-def _is_measured(cells: Sequence[Any]) -> bool:
-    """Does a look at some cells show that they hold fractions, which are neither dates nor names of groups?"""
-    some = [str(cell) for cell in cells[:: max(1, len(cells) // LOOKED_AT)] if str(cell)]
-    return all(map(is_number, some)) and any(not float(cell).is_integer() for cell in some)
 
 
 def split_rows(

@@ -115,10 +115,7 @@ class Data:
         """Have the training rows no key that they could bear among the test rows?"""
         if not self.keys:
             return self.layout.key is not None
-        own, others = self.key_numbers, numbers_of(self.test_keys)
-        once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
-        apart = own is not None and others is not None and own.lies_apart(others)
-        return not once or not (apart or set(self.test_keys).isdisjoint(self.keys))
+        return len(set(self.keys)) < len(self.keys) or not set(self.test_keys).isdisjoint(self.keys)
 
     def _why_no_new_names(self) -> str:
         """Why nameless rows cannot go among the test rows under new keys: something may hang on the old ones."""
@@ -183,7 +180,7 @@ class Data:
         whole: Sequence[str] = rule.sets or [""] * len(self.truth)
         if column:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
-        values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
+        values = [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._test_values())
         *views, select = (tuple(self.labelled[i] for i in rows) for rows in (*chosen.views, chosen.select))
         return Split(rule, tuple(views), select)
