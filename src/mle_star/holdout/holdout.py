@@ -319,44 +319,7 @@ def _concordance(a: Any, b: Any) -> float:
 
 # --- the program of a blend --------------------------------------------------------------------------------
 
-_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
-
-import subprocess
-import sys
-
-import pandas
-
-WEIGHTS = {weights}
-KEY, ANSWERS = {key!r}, {answers!r}
-SEPARATOR, DECIMAL = {separator!r}, {decimal!r}
-SUBMISSION = "final/submission.csv"
-
-
-def read():
-    """The rows that a member submitted; it may have written commas where others are asked for."""
-    for separator in (SEPARATOR, ","):
-        rows = pandas.read_csv(SUBMISSION, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        if set(ANSWERS) <= set(rows):
-            break
-    return rows
-
-
-def number(text):
-    return float(text.replace(".", "").replace(",", ".") if "," in text else text)
-
-
-members = []
-for place in range(1, len(WEIGHTS) + 1):
-    subprocess.run([sys.executable, f"solution/member_{{place}}.py"], check=True)
-    members.append(read())
-if all(KEY in rows and rows[KEY].is_unique for rows in members):  # else rows are told by their place
-    members = [rows.set_index(rows[KEY].str.strip().str.removesuffix(".0")) for rows in members]
-blend = members[0].copy()
-for name in ANSWERS:
-    values = sum(weight * rows[name].map(number)[blend.index] for weight, rows in zip(WEIGHTS, members))
-    blend[name] = [repr(value).replace(".", DECIMAL) for value in values]
-blend.to_csv(SUBMISSION, sep=SEPARATOR, index=False, lineterminator="\\n")
-'''
+_SCRIPT = Path(__file__).with_name("blend.py.txt")
 
 
 def blend_script(weights: list[float], scorer: Scorer) -> str:
@@ -364,7 +327,7 @@ def blend_script(weights: list[float], scorer: Scorer) -> str:
     layout = scorer.data.layout
     sample = layout.sample
     form = sample.form if sample is not None and sample.form.kind == "csv" else Form()
-    return _SCRIPT.format(
+    return _SCRIPT.read_text(encoding="utf-8").format(
         weights=[round(weight, 6) for weight in weights],
         key=layout.key if scorer.data.test_keys or not scorer.data.test_rows else None,
         answers=list(scorer.names),
