@@ -176,10 +176,6 @@ class HoldOut:
             return self.scorer.compare(new.hidden, old.hidden, both) if both else None
         return None
 
-    def baseline(self) -> Measure | None:
-        """What a dummy would get."""
-        return self.scorer.baseline(self.hidden_rows)
-
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
         parts = [read_answers(self.scorer.data, path, view) for path, view in zip(paths, views, strict=False)]

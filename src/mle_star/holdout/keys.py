@@ -102,10 +102,6 @@ class KeyFiles(NamedTuple):
     suffixes: frozenset[str] = frozenset()
     """The kinds of files that test rows have: others, such as annotations, may tell the label."""
 
-    def of(self, key: str) -> tuple[Path, ...]:
-        """The files of one row."""
-        return self.by_key.get(key, ())
-
     def moved(self, file: Path, key: str, name: str) -> Path | None:
         """Where the file of a hidden row goes, by the name that the row has in the view; None: no test row has such."""
         if self.suffixes and file.suffix.lower() not in self.suffixes:

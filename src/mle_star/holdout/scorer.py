@@ -360,11 +360,10 @@ def _one_column(values: Any) -> Any:
 def _places(cells: Sequence[str], classes: list[str]) -> Any:
     """Labels as places among the classes."""
     place = {label_of(label): index for index, label in enumerate(classes)}
-    found = {cell: place.get(label_of(cell)) for cell in set(cells)}
-    unknown = [cell for cell in cells if found[cell] is None]
-    if unknown:
-        raise Ungradable(f"{quoted(unknown[0])} is none of the classes {_some(classes)} of the training rows")
-    return np.array([found[cell] for cell in cells])
+    unknown = next((cell for cell in cells if label_of(cell) not in place), None)
+    if unknown is not None:
+        raise Ungradable(f"{quoted(unknown)} is none of the classes {_some(classes)} of the training rows")
+    return np.array([place[label_of(cell)] for cell in cells])
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -374,8 +373,7 @@ def _some(labels: Sequence[str]) -> str:
 
 def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any:
     """Texts as they are compared."""
-    spelt = {cell: spelling(cell) for cell in {cell for row in rows for cell in row}}
-    return _one_column(np.array([[spelt[cell] for cell in row] for row in rows]))
+    return _one_column(np.array([list(map(spelling, row)) for row in rows]))
 
 
 def _median(cells: Sequence[str]) -> str:

@@ -162,7 +162,7 @@ class Data:
         """Do the rows whose files lie in one folder mostly have one label, far more than all rows have it?"""
         labels, folders = self.truth.columns[0], dict[tuple[Path, ...], Counter[str]]()
         for place in self.labelled:
-            where = tuple(sorted({file.parent for file in files.of(self.keys[place])}))
+            where = tuple(sorted({file.parent for file in files.by_key.get(self.keys[place], ())}))
             folders.setdefault(where, Counter())[labels[place]] += 1
         usual = sum(folders.values(), Counter[str]()).most_common(1)[0][1] / len(self.labelled)
         guessed = sum(counts.most_common(1)[0][1] for counts in folders.values()) / len(self.labelled)
@@ -263,7 +263,9 @@ class Data:
     def _link(self, view: View) -> None:
         """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
         files, hidden = self.files, [(place, self.keys[place]) for place in view.hidden if self.keys]
-        own = [] if files is None else [(file, place, key) for place, key in hidden for file in files.of(key)]
+        own = (
+            [] if files is None else [(file, place, key) for place, key in hidden for file in files.by_key.get(key, ())]
+        )
         left_out = {table.name for table in self.layout.roles} | {file.as_posix() for file, _, _ in own}
         link_rest(self.folder, view.folder, left_out | self.label_files)
         for file, place, key in own:

@@ -235,7 +235,7 @@ def _prepared(holdout: HoldOut) -> HoldOutPrepared:
         digest=holdout.digest,
         search_rows=len(holdout.search_rows),
         select_rows=len(split.select),
-        baseline=holdout.baseline(),
+        baseline=holdout.scorer.baseline(holdout.hidden_rows),
         train_rows=holdout.scorer.data.train.count,
         not_shown=sorted(holdout.scorer.data.label_files),
     )
