@@ -149,14 +149,14 @@ class DataFolder:
 
     # --- changes ----------------------------------------------------------------------------------------------
 
-    def stamp(self, most: int = STAMPED_FILES) -> Stamp:
+    def stamp(self) -> Stamp:
         """What is cheap to know of the first files: enough to see that someone changed or replaced one.
 
         A change sets the time of the last change, which no program can set back.
         """
         return [
             ((path, status.st_size, status.st_mtime_ns, status.st_ino), status.st_ctime_ns, status.st_nlink)
-            for path, status in islice(self.files(), most)
+            for path, status in islice(self.files(), STAMPED_FILES)
         ]
 
     def changed_since(self, before: Stamp) -> bool:

@@ -109,8 +109,8 @@ class KeyFiles(NamedTuple):
         return (self.test_folder or file.parent) / f"{name}{file.name[len(key) :]}"
 
 
-def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables: Collection[str]) -> KeyFiles | None:
-    """The files named by the keys of both kinds of rows; None where most keys have none."""
+def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables: Collection[str]) -> KeyFiles:
+    """The files named by the keys of both kinds of rows; none where most training rows have none."""
     others = [Path(place, name).relative_to(root) for place, _, names in os.walk(root) for name in names]
     others = [file for file in others if file.as_posix() not in tables]
     wanted = {*train, *test}
@@ -120,8 +120,8 @@ def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables
         if stem in wanted:
             found[stem].append(file)
     by_key = {key: tuple(files) for key, files in found.items()}
-    if sum(key in by_key for key in train) < FILES_SHARE * len(train):
-        return None
+    if not train or sum(key in by_key for key in train) < FILES_SHARE * len(train):
+        return KeyFiles({}, None)
     ours, theirs = ([file for key in keys for file in by_key.get(key, ())] for keys in (train, test))
     apart = {file.parent for file in theirs} - {file.parent for file in ours}
     is_apart = len(apart) == 1 and apart == {file.parent for file in theirs}

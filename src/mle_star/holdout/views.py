@@ -122,7 +122,7 @@ class Data:
         key, own, others = self.layout.key, self.key_numbers, numbers_of(self.test_keys)
         if self.keys:
             both = own is not None and others is not None and own.counts_rows and others.counts_rows
-            alone = not self._key_elsewhere and self.files is None
+            alone = not self._key_elsewhere and not self.files.by_key
             return "" if both and alone else f"values of {key} occur more than once"
         plain = self.train.table.form.kind == "csv" and others is not None
         return "" if plain and not self._key_elsewhere else f"the training rows have no {key}"
@@ -149,12 +149,12 @@ class Data:
         return self.test.count if self.test is not None else len(self.test_keys)
 
     @cached_property
-    def files(self) -> KeyFiles | None:
+    def files(self) -> KeyFiles:
         """The files that are named by the rows' keys."""
         layout = self.layout
         tables = {table.name for table in (*layout.roles, *layout.others)}
-        files = find_key_files(self.folder, self.keys, self.test_keys, tables) if self.keys else None
-        if files is not None and files.test_folder is None and self._labelled_by_folders(files):
+        files = find_key_files(self.folder, self.keys, self.test_keys, tables)
+        if files.by_key and files.test_folder is None and self._labelled_by_folders(files):
             raise Unsupported("the folders in which files of training rows lie tell their labels")
         return files
 
@@ -263,13 +263,11 @@ class Data:
     def _link(self, view: View) -> None:
         """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
         files, hidden = self.files, [(place, self.keys[place]) for place in view.hidden if self.keys]
-        own = (
-            [] if files is None else [(file, place, key) for place, key in hidden for file in files.by_key.get(key, ())]
-        )
+        own = [(file, place, key) for place, key in hidden for file in files.by_key.get(key, ())]
         left_out = {table.name for table in self.layout.roles} | {file.as_posix() for file, _, _ in own}
         link_rest(self.folder, view.folder, left_out | self.label_files)
         for file, place, key in own:
-            if files is not None and (moved := files.moved(file, key, view.names.get(place, key))):
+            if moved := files.moved(file, key, view.names.get(place, key)):
                 _link_file(self.folder / file, view.folder / moved)
 
     def write_test_files(self, view: View) -> None:
@@ -281,10 +279,8 @@ class Data:
         if self.test is None and self.test_rows:
             return  # the sample submission says which rows are asked for
         key, gone = self.layout.key, self.layout.target.names
-        made = self.test
-        if made is None:
-            columns = tuple(c for c in self.train.table.columns if c not in gone)
-            made = no_rows(TEST_NAME, columns, self.train.table.form)
+        columns = tuple(c for c in self.train.table.columns if c not in gone)
+        made = self.test or no_rows(TEST_NAME, columns, self.train.table.form)
         changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
         rows = self.train.edited(view.hidden, made, gone, changes)
         made.holding(rows, behind_own=True).write(view.folder / made.table.name, _positions(view))
