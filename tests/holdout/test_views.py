@@ -27,8 +27,9 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import blended, find_weights
 from mle_star.holdout.keys import Numbers, fresh_keys, numbers_of
+from mle_star.holdout.related import Rule
 from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.split import Rule, _mixed, split_rows
+from mle_star.holdout.split import _mixed, split_rows
 from mle_star.holdout.views import Data, View
 
 ROWS, TEST = 200, 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -15,8 +14,6 @@ Kind = Literal["number", "messy number", "category", "date", "text", "list", "co
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
-_SPELLINGS = frozenset("".join(word) for gap in GAPS for word in itertools.product(*({c, c.upper()} for c in gap)))
-"""The same in large and small letters, mixed in every way."""
 _NOT_A_NUMBER = ("nan", "-nan", "NaN", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 PANDAS_GAPS = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
 """Those that pandas knows by itself."""
@@ -39,12 +36,12 @@ _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|
 
 def is_gap(cell: str) -> bool:
     """Does this stand for a value that is not there?"""
-    return cell in _SPELLINGS
+    return cell.lower() in GAPS
 
 
 def without_gaps(cells: Iterable[str]) -> list[str]:
     """The values that are there."""
-    return [cell for cell in cells if cell not in _SPELLINGS]
+    return [cell for cell in cells if cell.lower() not in GAPS]
 
 
 def is_number(cell: str) -> bool:
@@ -84,7 +81,7 @@ def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = _SPELLINGS.intersection(cells) - PANDAS_GAPS
+        odd = set(filter(is_gap, cells)) - PANDAS_GAPS
         if odd:
             others = without_gaps(cells)[:200]
             numbers = sum(map(is_number, others))
@@ -159,7 +156,7 @@ def describe(name: str, cells: list[Any]) -> Column:
         return Column(name, "list", len(cells), distinct=len(cells))
     values = without_gaps(cells)
     counts = Counter(values)
-    numbers = [number for number in map(_finite, values) if number is not None]
+    numbers = [number for number in map(float, filter(is_number, values)) if math.isfinite(number)]
     numeric = bool(values) and (len(numbers) == len(values) or all(is_number(value) for value in counts))
     date_format = _date_format(name, values, numeric)
     known: dict[str, Any] = {
@@ -261,14 +258,6 @@ def _figures(numbers: list[float]) -> dict[str, Any]:
     }
 
 
-def _finite(value: str) -> float | None:
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and "_" not in value else None
-
-
 def _date_format(name: str, values: list[str], numeric: bool) -> str:
     """The format that nearly all values follow, or nothing. Bare numbers count only where the name suggests a time."""
     some = values[:: max(1, len(values) // 200)][:200]
@@ -284,12 +273,8 @@ def _date_format(name: str, values: list[str], numeric: bool) -> str:
 
 
 def _fits(values: list[str], date_format: str) -> bool:
-    others = 0
-    for value in values:
-        try:
-            datetime.strptime(value, date_format)
-        except ValueError:
-            others += 1
-        if others > len(values) // 20:  # one in twenty may be of another kind
-            return False
-    return True
+    """Do the values follow a format? One in twenty may be of another kind."""
+    import pandas
+
+    moments = pandas.to_datetime(pandas.Series(values), format=date_format, errors="coerce")
+    return int(moments.isna().sum()) <= len(values) // 20

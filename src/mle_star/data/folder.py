@@ -19,7 +19,7 @@ import yaml
 
 from mle_star.data.guess import TaskGuess
 from mle_star.data.layout import survey, with_target
-from mle_star.data.metrics import METRICS, check_direction, find_metric, known_metric
+from mle_star.data.metrics import METRICS, find_metric, known_metric
 from mle_star.data.place import read_mapping, read_text, refuse_place
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType, is_improvement_or_equal
@@ -61,8 +61,7 @@ def _values(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         if key not in _KNOWN:
             raise ConfigError(f"unknown field {key!r}; {did_you_mean(key, _KNOWN)}")
     values = {name: _required(content, name) for name in _REQUIRED}
-    direction = values["metric_direction"]  # an unknown metric cannot be computed; none must be turned upside down
-    check_direction(known_metric(values["evaluation_metric"], folder=folder, direction=direction), direction)
+    known_metric(values["evaluation_metric"], folder=folder, direction=values["metric_direction"])
     description, data = _description(folder, content), _data_dir(folder, content)
     values.update(description=_with_target(content, description, data), data_dir=str(data))
     if "output_dir" in content:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mle_star.data.columns import Column, is_number
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Survey, Target, guess_target, survey, with_target
-from mle_star.data.metrics import Metric, check_direction, find_metric, known_metric, metric_in_prose
+from mle_star.data.metrics import Metric, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder, holds_runs
 from mle_star.data.tables import Table, table_form
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
-from mle_star.models.texts import did_you_mean, plural, printable, some_of
+from mle_star.models.texts import did_you_mean, named, plural, printable
 
 MAX_NAMES = 40
 
 
-@dataclass(frozen=True)
-class TaskGuess:
+class TaskGuess(NamedTuple):
     """A guessed task. `reasons` has a sentence for every guessed field, `notes` what deserves a look."""
 
     task: TaskDescription
@@ -169,10 +166,7 @@ def _named_metric(
 ) -> tuple[Metric, str] | None:
     """The metric that the caller or a text in the folder names."""
     if given is not None and given.strip():
-        metric = known_metric(given, folder=folder, direction=direction)
-        if direction is not None:
-            check_direction(metric, direction)
-        return metric, "Given."
+        return known_metric(given, folder=folder, direction=direction), "Given."
     for file, text in found.prose:
         named = metric_in_prose(text)
         if named is not None and direction in (None, named[0].direction):
@@ -301,16 +295,16 @@ def _refuse_answers(found: Survey, train: Table, goal: Target) -> None:
 
 def _task_in_words(found: Survey, target: Target, metric: Metric, probabilities: bool) -> str:
     """What to predict, from what, and what to submit."""
-    what = _join(target.names) if target.names else "the target"
+    what = named(target.names, MAX_NAMES) if target.names else "the target"
     where = f"for every row of {_path(found.test)}" if found.test else "for the test data"
     lines = [f"Predict {what} {where}."]
     if found.train is not None:
         rows = f" ({plural(found.train.rows, 'row')})" if found.train.whole else ""
-        lines.append(f"{_path(found.train)}{rows} holds the columns {_join(found.train.columns)}.")
+        lines.append(f"{_path(found.train)}{rows} holds the columns {named(found.train.columns, MAX_NAMES)}.")
         if not found.train.form.has_header:
             lines.append("The file has no header line: column_1 is its first column.")
     if found.labels is not None:
-        lines.append(f"{_path(found.labels)} holds {_join(found.labels.columns)}.")
+        lines.append(f"{_path(found.labels)} holds {named(found.labels.columns, MAX_NAMES)}.")
     if found.images:
         folders = ", ".join(f"./input/{printable(name)}/" for name in sorted(found.images)[:10])
         lines.append(f"Pictures lie in {folders}.")
@@ -323,10 +317,10 @@ def _submission(found: Survey, target: Target, probabilities: bool) -> str:
     if found.sample is not None:
         value = " with probabilities" if probabilities else ""
         value = value if target.class_prefix is None else " with a probability for each class"
-        return f"Submit the columns of {_path(found.sample)}{value}: {_join(found.sample.columns)}."
+        return f"Submit the columns of {_path(found.sample)}{value}: {named(found.sample.columns, MAX_NAMES)}."
     if found.test is not None:
         key = found.test.columns[0]
-        return f"Submit one row per test row, in the same order: {_join((key, *target.names))}."
+        return f"Submit one row per test row, in the same order: {named((key, *target.names), MAX_NAMES)}."
     return (
         "Where ./input/test.csv is there, submit a prediction for each of its rows, in the columns of "
         "./input/sample_submission.csv; else predict the training rows, and validate on rows held out."
@@ -335,7 +329,3 @@ def _submission(found: Survey, target: Target, probabilities: bool) -> str:
 
 def _path(table: Table | None) -> str:
     return f"./input/{printable(table.name)}" if table else ""
-
-
-def _join(names: Sequence[str]) -> str:
-    return some_of([f"`{printable(name)}`" for name in names], MAX_NAMES)

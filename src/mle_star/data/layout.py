@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
 from mle_star.errors import ConfigError
-from mle_star.models.texts import printable
+from mle_star.models.texts import named
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}
@@ -75,8 +75,7 @@ class Survey:
         return [table for table in (self.train, self.labels, self.test, self.sample) if table is not None]
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What is to be predicted: columns of `table`, or the names of folders when there is no table.
 
     `class_prefix`: the submission has a column for each class, named by the class behind this prefix.
@@ -308,16 +307,12 @@ def with_target(found: Survey | None, description: str, names: Collection[str]) 
         in_sample = next((target for table in tables if (target := _target_in_sample(found, table))), None)
         if in_sample is not None and found.sample is not None:
             raise ConfigError(
-                f"the target is to be {_listed(names)}, but {found.sample.name} asks for {_listed(in_sample.names)}: "
+                f"the target is to be {named(names)}, but {found.sample.name} asks for {named(in_sample.names)}: "
                 f"correct the target, or remove {found.sample.name}"
             )
-    elif all(_listed([name]) in description for name in names):
+    elif all(named([name]) in description for name in names):
         return description
-    return f"{description}\n\nThe target is {_listed(names)}."
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{printable(name)}`" for name in names)
+    return f"{description}\n\nThe target is {named(names)}."
 
 
 def guess_target(found: Survey, description: str = "") -> Target:
@@ -337,9 +332,9 @@ def guess_target(found: Survey, description: str = "") -> Target:
 def _target_as_settled(found: Survey, table: Table, description: str) -> Target | None:
     """The columns in the last sentence that says nothing but what the target is."""
     listed = (_SETTLED.findall(description) or [""])[-1]
-    places = {column: listed.find(_listed([column])) for column in table.columns}
+    places = {column: listed.find(named([column])) for column in table.columns}
     names = sorted((column for column in table.columns if places[column] >= 0), key=lambda column: places[column])
-    if not names or _listed(names) != listed:
+    if not names or named(names) != listed:
         return None
     one_for_each_class = _target_as_class_columns(found, table, names) if len(names) == 1 else None
     return one_for_each_class or Target(tuple(names), table, "The description says so.")

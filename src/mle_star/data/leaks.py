@@ -12,7 +12,7 @@ from mle_star.data.columns import Column, is_apart
 from mle_star.data.layout import Layout, find_layout, labels_of
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
-from mle_star.models.texts import printable, some_of
+from mle_star.models.texts import named, printable
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +21,7 @@ DETERMINED = 0.96
 """From so much of what there is to be known on, a column nearly determines the target."""
 ORDERED = 0.5
 REPEATED = 0.01
+LISTED = 5
 
 
 def leaks_in(folder: Path, description: str = "") -> list[str]:
@@ -40,15 +41,17 @@ def _telling_columns(layout: Layout) -> Iterator[str]:
     train, test = layout.train, layout.test
     names = [c for c in train.columns if c not in (*layout.target.names, layout.key)]
     names = [c for c in names if train.column(c).kind not in ("constant", "list")]
-    names = names if test is None else [c for c in names if _is_known(c, train, test)]
+    if test is not None:  # only what the test has as well, and not with other values throughout
+        names = [c for c in names if c in test.columns]
+        names = [c for c in names if not is_apart(train.column(c), train.sample[c], test.sample[c])]
     if len(names) < FEWEST_FEATURES:
         return
     for target in _targets(layout):
-        found = [name for name in names if _share_known(train.sample[name], train.column(name), target) > DETERMINED]
+        found = [n for n in names if _share_known(train, target, train.column(n), train.sample[n]) > DETERMINED]
         if found:
             what = "tells" if len(found) == 1 else "each tell"
             yield (
-                f"{_listed(found)} alone {what} {_listed([target.name])} almost exactly: if it is not known when "
+                f"{named(found, LISTED)} alone {what} {named([target.name])} almost exactly: if it is not known when "
                 f"predictions are made, leave it out (`--drop {printable(found[0])}`)"
             )
 
@@ -61,8 +64,8 @@ def _order_of_rows(layout: Layout) -> Iterator[str]:
     numbers = [(re.findall(r"\d+", str(cell)) or [""])[-1] for cell in train.sample[key]]
     about = Column(key, "number", len(numbers), distinct=len(set(numbers)), numeric=all(numbers))
     for target in _targets(layout):
-        if about.numeric and _share_known(numbers, about, target) > ORDERED:
-            yield f"{_listed([key])} orders {_listed([target.name])}: rows with near numbers have near answers"
+        if about.numeric and _share_known(train, target, about, numbers) > ORDERED:
+            yield f"{named([key])} orders {named([target.name])}: rows with near numbers have near answers"
 
 
 def _repeated_rows(layout: Layout) -> Iterator[str]:
@@ -78,60 +81,40 @@ def _repeated_rows(layout: Layout) -> Iterator[str]:
         yield f"{100 * share:.0f} % of the rows of {test.name} are in {train.name}, too"
 
 
-def _is_known(name: str, train: Table, test: Table) -> bool:
-    """Does the test have this column, and not only other values in it?"""
-    return name in test.columns and not is_apart(train.column(name), train.sample[name], test.sample[name])
-
-
 def _known_too_late(layout: Layout) -> Iterator[str]:
     train, test = layout.train, layout.test
     if test is not None and test.form.has_header == train.form.has_header:
         gone = [name for name in train.columns if name not in (*test.columns, *layout.target.names, layout.key)]
         if gone:
-            yield f"{_listed(gone)}: in {train.name} only, of no use for predictions"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return some_of([f"`{printable(name)}`" for name in names], 5)
+            yield f"{named(gone, LISTED)}: in {train.name} only, of no use for predictions"
 
 
 # --- a model of one column --------------------------------------------------------------------------------------------
 
 
-def _targets(layout: Layout) -> Iterator[_Target]:
-    table = layout.target.table
-    if table is layout.train:
-        for column in layout.target.columns[:5]:
-            target = _Target(column, table.sample[column.name])
-            if len(target.places) >= FEWEST_ROWS and column.kind != "list":
-                yield target
+def _targets(layout: Layout) -> list[Column]:
+    """The first targets, where enough rows of the training table have them."""
+    train = layout.train
+    columns = layout.target.columns[:5] if layout.target.table is train else []
+    return [c for c in columns if c.kind != "list" and len(labels_of(train.sample[c.name])) >= FEWEST_ROWS]
 
 
-class _Target:
-    """A target's values at some places: classes by number, or ranks."""
+def _share_known(train: Table, target: Column, column: Column, cells: Sequence[Any]) -> float:
+    """How much of what there is to know of the target one column tells: of one half of the rows, from the other.
 
-    def __init__(self, column: Column, cells: Sequence[Any]) -> None:
-        import numpy as np
-        import pandas
-
-        self.name, self.classes = column.name, column.holds_classes or not column.numeric
-        known = set(labels_of(list(cells)))
-        there = np.array([place for place, cell in enumerate(cells) if str(cell) in known], np.int64)
-        self.places: Any = np.random.default_rng(0).permutation(there)[:LOOKED_AT]
-        texts = pandas.Series([str(cells[place]) for place in self.places], dtype=object)
-        self.values: Any = (
-            pandas.factorize(texts)[0] if self.classes else pandas.to_numeric(texts, errors="coerce").rank().to_numpy()
-        )
-
-
-def _share_known(cells: Sequence[Any], column: Column, target: _Target) -> float:
-    """How much of what there is to know of the target one column tells: of one half of the rows, from the other."""
+    The target is looked at as classes by number, or as ranks.
+    """
     import numpy as np
     import pandas
 
-    half, truth = len(target.places) // 2, target.values
+    answers, classes = train.sample[target.name], target.holds_classes or not target.numeric
+    labels = set(labels_of(answers))
+    there = [place for place, answer in enumerate(answers) if str(answer) in labels]
+    places = np.random.default_rng(0).permutation(there)[:LOOKED_AT]
+    known = pandas.Series([str(answers[place]) for place in places], dtype=object)
+    truth = pandas.factorize(known)[0] if classes else pandas.to_numeric(known, errors="coerce").rank().to_numpy()
+    texts, half = [str(cells[place]) for place in places], len(places) // 2
     old, new = truth[:half], truth[half:]
-    texts = [str(cells[place]) for place in target.places]
     if column.numeric and column.distinct > 20:
         numbers = pandas.to_numeric(pandas.Series(texts, dtype=object), errors="coerce")
         values = numbers.fillna(numbers.min() - 1).to_numpy(float)
@@ -139,13 +122,13 @@ def _share_known(cells: Sequence[Any], column: Column, target: _Target) -> float
         xs, ys, wanted = values[:half][order], old[order], values[half:]
         right = np.clip(np.searchsorted(xs, wanted), 1, half - 1)
         nearer = np.where(wanted - xs[right - 1] < xs[right] - wanted, right - 1, right)
-        guess = ys[nearer] if target.classes else (ys[right - 1] + ys[right]) / 2
+        guess = ys[nearer] if classes else (ys[right - 1] + ys[right]) / 2
     else:
-        usual = (lambda some: some.mode()[0]) if target.classes else "mean"
+        usual = (lambda some: some.mode()[0]) if classes else "mean"
         by_value = pandas.Series(old).groupby(np.array(texts[:half], dtype=object)).agg(usual)
-        rest = pandas.Series(old).mode()[0] if target.classes else np.nanmean(old)
+        rest = pandas.Series(old).mode()[0] if classes else np.nanmean(old)
         guess = pandas.Series(texts[half:], dtype=object).map(by_value).fillna(rest).to_numpy()
-    if not target.classes:
+    if not classes:
         spread = float(((new - new.mean()) ** 2).mean())
         return 1 - float(((new - guess) ** 2).mean()) / spread if spread else 0.0
     usual_share = float(np.bincount(new).max() / len(new))

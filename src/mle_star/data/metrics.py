@@ -239,20 +239,19 @@ def find_metric(text: str) -> Metric | None:
 
 
 def known_metric(text: str, *, folder: Path | None = None, direction: MetricDirection | None = None) -> Metric:
-    """The metric of this name, or the user's own function; an unknown one is refused with the nearest names."""
+    """The metric of this name, or the user's own function; an unknown one is refused with the nearest names.
+
+    So is one in the wrong `direction`: it would make the whole run search for the worst solution.
+    """
     if is_own_metric(text):
         return own_metric(text, folder or Path(), direction)
     metric = find_metric(text)
     if metric is None:
         nearest = did_you_mean(text, sorted({metric.name for metric in _by_key().values()}))
         raise ConfigError(f"unknown metric {text!r}: {nearest}; or name a function of yours as file.py:function")
-    return metric
-
-
-def check_direction(metric: Metric, direction: MetricDirection) -> None:
-    """A metric turned upside down would make the whole run search for the worst solution."""
-    if metric.direction is not direction:
+    if direction not in (None, metric.direction):
         raise ConfigError(f"metric_direction is {direction.value!r}, but {metric.name} is to {metric.direction.value}")
+    return metric
 
 
 # --- a function of the user's own ------------------------------------------------------------------------------

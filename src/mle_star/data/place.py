@@ -16,11 +16,10 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import yaml
 
@@ -56,8 +55,7 @@ def records_of(run_dir: Path) -> Path:
     return run_dir.parent if run_dir.parent.name == RUNS else run_dir
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A sample of the training table: where it lies, how many training rows it has, and of how many."""
 
     folder: Path
@@ -75,16 +73,14 @@ class DataFolder:
             kept = records_of(place)
             self._ours = str(place if kept == self.root else kept)
 
-    def leaves_out(self, entry: os.DirEntry[str] | Path) -> bool:
+    def leaves_out(self, path: Path) -> bool:
         """Is this folder or file none of the data?"""
-        path = os.fspath(entry)
-        if path == self._ours or (entry.name.startswith(".") and Path(path).parent == self.root):
-            return True
-        return holds_runs(entry)
+        is_hidden = path.name.startswith(".") and path.parent == self.root
+        return is_hidden or str(path) == self._ours or holds_runs(path)
 
     def holds(self, path: Path) -> bool:
         """Does this path, which has no links left in it, lead to the data, and through nothing that is left out?"""
-        if path != self.root and self.root not in path.parents:
+        if not path.is_relative_to(self.root):
             return False
         on_the_way = [place for place in (path, *path.parents) if self.root in place.parents]
         return not any(self.leaves_out(place) for place in on_the_way)
@@ -96,41 +92,32 @@ class DataFolder:
     @property
     def is_whole(self) -> bool:
         """Is all that lies in the folder data, so that it may be shown as it is?"""
-        with os.scandir(self.root) as entries:
-            return not self._ours and not any(self.leaves_out(entry) for entry in entries)
+        return not self._ours and not any(map(self.leaves_out, self.root.iterdir()))
 
     # --- looking ----------------------------------------------------------------------------------------------
 
-    def entries(self) -> Iterator[os.DirEntry[str]]:
+    def entries(self) -> Iterator[Path]:
         """Everything but plain folders, in the order of names; links to folders come and are followed, once each."""
-        seen, waiting = set[str](), [str(self.root)]
-        while waiting:
-            try:
-                with os.scandir(waiting.pop()) as found:
-                    entries = sorted(found, key=lambda entry: entry.name)
-            except OSError:
-                continue
-            below = []
-            for entry in entries:
-                if self.leaves_out(entry):
+        seen = set[str]()
+        for place, folders, files in os.walk(self.root, followlinks=True):
+            inside = set(folders)
+            folders.clear()
+            for path in (Path(place, name) for name in sorted([*inside, *files])):
+                if self.leaves_out(path):
                     continue
-                is_folder = _is_folder(entry)
-                if not is_folder or entry.is_symlink():
-                    yield entry
-                if is_folder and (place := os.path.realpath(entry.path)) not in seen:
-                    seen.add(place)
-                    below.append(entry.path)
-            waiting += reversed(below)
+                if path.name not in inside or path.is_symlink():
+                    yield path
+                if path.name in inside and (real := os.path.realpath(path)) not in seen:
+                    seen.add(real)
+                    folders.append(path.name)
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """The regular files with what the system knows of them, links followed."""
-        for entry in self.entries():
-            try:
-                status = entry.stat()
-            except OSError:
-                continue  # a link to nothing
-            if stat.S_ISREG(status.st_mode):
-                yield entry.path, status
+        for path in self.entries():
+            with suppress(OSError):  # a link to nothing
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode):
+                    yield str(path), status
 
     def name(self, path: str) -> str:
         """How a file is called below the folder."""
@@ -139,43 +126,37 @@ class DataFolder:
     def check(self, *, allow_outside_links: bool = False) -> None:
         """Refuse by name what could hang a reader, fill the memory or show scripts what is not data."""
         refuse_place(self.root)
-        for entry in self.entries():
-            if entry.is_file(follow_symlinks=False):
-                continue
-            name, kind = self.name(entry.path), None
+        for path in self.entries():
+            name, kind = self.name(str(path)), None
             with suppress(OSError):
-                kind = _KINDS.get(stat.S_IFMT(entry.stat().st_mode))
+                kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
             if kind is not None:
                 raise ConfigError(f"data_dir: {name!r} in {self.root} is {kind}, not data: remove it")
-            if not allow_outside_links and (target := self.outside_target(entry)) is not None:
+            if not allow_outside_links and (target := self.outside_target(path)) is not None:
                 raise ConfigError(
                     f"data_dir: {name!r} in {self.root} is a link to {target!r}, outside of that folder: put a copy "
                     "there, set data_dir to where the data really lie, or set allow_outside_links to true"
                 )
 
-    def outside_target(self, entry: os.DirEntry[str]) -> str | None:
+    def outside_target(self, path: Path) -> str | None:
         """Where a link leads that leaves the folder."""
-        if not entry.is_symlink():
-            return None
-        target = os.path.realpath(entry.path)
-        inside = Path(target) == self.root or self.root in Path(target).parents
-        return None if inside or not os.path.lexists(target) else target
+        target = os.path.realpath(path) if path.is_symlink() else ""
+        return target if os.path.lexists(target) and not Path(target).is_relative_to(self.root) else None
 
     def outside_targets(self) -> list[str]:
         """All places outside of the folder that its links lead to."""
-        found = (self.outside_target(entry) for entry in self.entries() if entry.is_symlink())
-        return sorted({target for target in found if target is not None})
+        return sorted({target for path in self.entries() if (target := self.outside_target(path))})
 
     # --- changes ----------------------------------------------------------------------------------------------
 
-    def stamp(self, most: int = STAMPED_FILES) -> Stamp:
+    def stamp(self) -> Stamp:
         """What is cheap to know of the first files: enough to see that someone changed or replaced one.
 
         A change sets the time of the last change, which no program can set back.
         """
         return [
             ((path, status.st_size, status.st_mtime_ns, status.st_ino), status.st_ctime_ns, status.st_nlink)
-            for path, status in islice(self.files(), most)
+            for path, status in islice(self.files(), STAMPED_FILES)
         ]
 
     def changed_since(self, before: Stamp) -> bool:
@@ -221,22 +202,11 @@ def refuse_place(folder: Path) -> None:
             raise ConfigError(f"data_dir: {folder} belongs to the system: nothing in there is data")
 
 
-def holds_runs(folder: os.DirEntry[str] | Path) -> bool:
+def holds_runs(folder: Path) -> bool:
     """Is it a run's folder, or the one that runs are kept in?"""
-    if not _is_folder(folder):
-        return False
-    if os.path.lexists(os.path.join(folder, MARK)):  # noqa: PTH118
-        return True
     with suppress(OSError):
-        if folder.name == RUNS:
-            with os.scandir(folder) as entries:
-                return any(os.path.lexists(os.path.join(entry.path, MARK)) for entry in entries)  # noqa: PTH118
-    return False
-
-
-def _is_folder(entry: os.DirEntry[str] | Path) -> bool:
-    with suppress(OSError):  # a link to itself
-        return entry.is_dir()
+        places = [folder, *folder.iterdir()] if folder.name == RUNS else [folder]
+        return any(os.path.lexists(place / MARK) for place in places)
     return False
 
 
@@ -343,19 +313,15 @@ def count_lines(stream: IO[bytes]) -> int:
     return count + (last != b"\n")
 
 
-class LongCells:
+@contextmanager
+def long_cells(most: int) -> Iterator[None]:
     """Lets `csv` read cells of more than 131,072 characters; its limit is that of the process, so it is put back."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def __enter__(self) -> None:
-        _CELL_LIMIT.acquire()
-        self._before = csv.field_size_limit(self._most)
-
-    def __exit__(self, *_: object) -> None:
-        csv.field_size_limit(self._before)
-        _CELL_LIMIT.release()
+    with _CELL_LIMIT:
+        before = csv.field_size_limit(most)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> Iterator[list[str]]:
@@ -363,9 +329,8 @@ def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> It
     if file.read(3) != codecs.BOM_UTF8:
         file.seek(0)
     reader = csv.reader((line.decode("utf-8", errors) for line in _bounded_lines(file)), delimiter=separator)
-    limit = LongCells(MAX_LINE)
     while True:
-        with limit:  # for one row at a time: whoever reads them may wait in between
+        with long_cells(MAX_LINE):  # for one row at a time: whoever reads them may wait in between
             row = next(reader, None)
         if row is None:
             return

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import dropwhile, islice, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mle_star.data.columns import Column, describe, is_gap, is_number, odd_gaps, without_gaps
 from mle_star.data.place import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
@@ -47,15 +47,23 @@ DELIMITERS = [",", "\t", ";", "|"]
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 """What may as well be a whole number with commas between its thousands."""
-_BROKEN = (OSError, EOFError, ValueError, KeyError, MemoryError, csv.Error)
-_SHUT = (zipfile.BadZipFile, lzma.LZMAError, zlib.error, RuntimeError)  # the last one of those with a password
+_BROKEN = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    MemoryError,
+    csv.Error,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+)
 """What readers raise of files that are no tables, and of archives that do not open."""
 
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """How a file is written: all that another program must be told to read it alike.
 
     JSON comes as `lines` (an object each), `records` (a list of objects, at `key` where it lies inside another object)
@@ -126,7 +134,7 @@ def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
         return f"{name}: not a table"
     try:
         return {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel}[form](path, name)
-    except (*_BROKEN, *_SHUT) as error:
+    except (*_BROKEN, RuntimeError) as error:
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 

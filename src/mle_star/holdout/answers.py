@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from mle_star.data.columns import is_number
 from mle_star.data.place import submitted_rows
@@ -23,8 +23,7 @@ class Ungradable(ValueError):
     """Answers that cannot be scored; the message is what a debugger can act on."""
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """What a script says of rows: for each, the texts in the answer columns. `real` are the rows of the real test."""
 
     hidden: dict[int, tuple[str, ...]]
@@ -75,7 +74,7 @@ def _cells(data: Data, reader: Iterator[list[str]], count: int) -> tuple[list[st
     for row in islice(reader, most + 1):
         if len(row) != width:
             raise uneven
-        rows.append(row if len(places) == width else [row[place] for place in places])
+        rows.append([row[place] for place in places])
     if len(rows) > most:
         raise Ungradable(f"the submission has more than {most} rows, the test file {count}")
     return [header[place] for place in places], rows

@@ -145,8 +145,6 @@ def _confused(classes: list[str], truth: list[str], predicted: list[str]) -> dic
         largest = {name for name, _ in Counter(truth).most_common(MOST_CLASSES - 1)}
         kept = [*(name for name in classes if name in largest), OTHER]
     place = {name: index for index, name in enumerate(kept)}
-    table = [[0] * len(kept) for _ in kept]
-    for one, other in zip(truth, predicted, strict=True):
-        row, column = place.get(one, len(kept) - 1), place.get(other, len(kept) - 1)
-        table[row][column] += 1
-    return {"rows": len(truth), "classes": kept, "confusion": table}
+    table: Any = np.zeros((len(kept), len(kept)), np.int64)
+    np.add.at(table, tuple([place.get(one, len(kept) - 1) for one in labels] for labels in (truth, predicted)), 1)
+    return {"rows": len(truth), "classes": kept, "confusion": table.tolist()}

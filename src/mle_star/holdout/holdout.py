@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from mle_star.data.columns import is_gap
 from mle_star.data.formulas import one_against_rest, pair_share, spearman
 from mle_star.data.layout import find_layout, samples_among
-from mle_star.data.metrics import Metric, is_own_metric, known_metric
+from mle_star.data.metrics import Metric, known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.data.tables import Form, with_point
 from mle_star.errors import ConfigError
@@ -72,7 +72,7 @@ class HoldOut:
         """Every script runs on the first view: what it hides, and what is kept of that, must be enough for a score."""
         kept, views = {*self.split.select}, self.split.views
         problems = {view: self._problem({*view} - kept, kept.intersection(view)) for view in views}
-        self.split = replace(self.split, views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
+        self.split = self.split._replace(views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
         if problem := problems[self.split.views[0]]:
             raise Unsupported(problem)
 
@@ -176,10 +176,6 @@ class HoldOut:
             return self.scorer.compare(new.hidden, old.hidden, both) if both else None
         return None
 
-    def baseline(self) -> Measure | None:
-        """What a dummy would get."""
-        return self.scorer.baseline(self.hidden_rows)
-
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
         parts = [read_answers(self.scorer.data, path, view) for path, view in zip(paths, views, strict=False)]
@@ -213,9 +209,7 @@ def overclaims(measure: Measure, direction: MetricDirection) -> bool:
 
 def metric_of(task: TaskDescription, folder: Path) -> Metric:
     """The metric of a task, a function of the user's beside the data included."""
-    if not is_own_metric(task.evaluation_metric):
-        return known_metric(task.evaluation_metric)
-    file = task.evaluation_metric.rsplit(":", 1)[0]
+    file = task.evaluation_metric.rpartition(":")[0]
     place = folder if (folder / file).is_file() else folder.parent
     return known_metric(task.evaluation_metric, folder=place, direction=task.metric_direction)
 
@@ -321,51 +315,7 @@ def _concordance(a: Any, b: Any) -> float:
 
 # --- the program of a blend --------------------------------------------------------------------------------
 
-_SCRIPT = '''"""Run the scripts of `solution/` in turn and blend their answers by weights found on hidden rows."""
-
-import csv
-import subprocess
-import sys
-from pathlib import Path
-
-WEIGHTS = {weights}
-KEY, ANSWERS = {key!r}, {answers!r}
-SEPARATOR, DECIMAL = {separator!r}, {decimal!r}
-SUBMISSION = Path("final/submission.csv")
-
-
-def read():
-    """The rows that a member submitted; it may have written commas where others are asked for."""
-    first = SUBMISSION.read_text(encoding="utf-8-sig").partition("\\n")[0]
-    separator = SEPARATOR if set(ANSWERS) <= set(next(csv.reader([first], delimiter=SEPARATOR))) else ","
-    with SUBMISSION.open(encoding="utf-8-sig", newline="") as stream:
-        return list(csv.DictReader(stream, delimiter=separator))
-
-
-def named(rows, keyed):
-    """The same rows by key, else by place."""
-    return {{row[KEY].strip().removesuffix(".0") if keyed else place: row for place, row in enumerate(rows)}}
-
-
-def number(text):
-    return float(text.replace(".", "").replace(",", ".") if "," in text else text)
-
-
-members = []
-for place in range(1, len(WEIGHTS) + 1):
-    subprocess.run([sys.executable, f"solution/member_{{place}}.py"], check=True)
-    members.append(read())
-keyed = all(KEY in row for rows in members for row in rows)
-keyed = keyed and all(len({{row[KEY] for row in rows}}) == len(rows) for rows in members)
-members = [named(rows, keyed) for rows in members]
-for key, row in members[0].items():
-    answers = {{name: sum(w * number(rows[key][name]) for w, rows in zip(WEIGHTS, members)) for name in ANSWERS}}
-    row.update((name, repr(value).replace(".", DECIMAL)) for name, value in answers.items())
-with SUBMISSION.open("w", encoding="utf-8", newline="") as stream:
-    writer = csv.DictWriter(stream, list(row), delimiter=SEPARATOR, lineterminator="\\n")
-    writer.writeheader()
-    writer.writerows(members[0].values())
-'''
+_SCRIPT = Path(__file__).with_name("blend.py.txt")
 
 
 def blend_script(weights: list[float], scorer: Scorer) -> str:
@@ -373,7 +323,7 @@ def blend_script(weights: list[float], scorer: Scorer) -> str:
     layout = scorer.data.layout
     sample = layout.sample
     form = sample.form if sample is not None and sample.form.kind == "csv" else Form()
-    return _SCRIPT.format(
+    return _SCRIPT.read_text(encoding="utf-8").format(
         weights=[round(weight, 6) for weight in weights],
         key=layout.key if scorer.data.test_keys or not scorer.data.test_rows else None,
         answers=list(scorer.names),

@@ -8,13 +8,11 @@ import re
 import tarfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout
 from mle_star.data.place import COMPRESSED, DataFolder
@@ -88,17 +86,14 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
         if not all(key.startswith(before) and key.endswith(behind) for key in keys):
             return None
         keys = [key[len(before) : len(key) - len(behind)] for key in keys]
-    digits = "".join(keys)
-    if not all(keys) or not digits.isdecimal():
+    if not all(map(str.isdecimal, keys)):
         return None
-    short = digits.isascii() and max(map(len, keys)) < 19  # reading them at once is three times as fast
-    numbers: Any = np.fromstring(" ".join(keys), np.int64, sep=" ") if short else np.array([*map(int, keys)], object)
-    goes_up = bool((np.diff(numbers) > 0).all())
-    return Numbers((before, behind), int(numbers.min()), int(numbers.max()), len(keys[0]), goes_up, len(keys))
+    numbers = list(map(int, keys))
+    goes_up = all(number < following for number, following in pairwise(numbers))
+    return Numbers((before, behind), min(numbers), max(numbers), len(keys[0]), goes_up, len(keys))
 
 
-@dataclass(frozen=True)
-class KeyFiles:
+class KeyFiles(NamedTuple):
     """The files that are named by the key of a row (`train/17.png`): by key, below the data folder."""
 
     by_key: Mapping[str, tuple[Path, ...]]
@@ -107,10 +102,6 @@ class KeyFiles:
     suffixes: frozenset[str] = frozenset()
     """The kinds of files that test rows have: others, such as annotations, may tell the label."""
 
-    def of(self, key: str) -> tuple[Path, ...]:
-        """The files of one row."""
-        return self.by_key.get(key, ())
-
     def moved(self, file: Path, key: str, name: str) -> Path | None:
         """Where the file of a hidden row goes, by the name that the row has in the view; None: no test row has such."""
         if self.suffixes and file.suffix.lower() not in self.suffixes:
@@ -118,12 +109,10 @@ class KeyFiles:
         return (self.test_folder or file.parent) / f"{name}{file.name[len(key) :]}"
 
 
-def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables: Collection[str]) -> KeyFiles | None:
-    """The files named by the keys of both kinds of rows; None where most keys have none."""
+def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables: Collection[str]) -> KeyFiles:
+    """The files named by the keys of both kinds of rows; none where most training rows have none."""
     others = [Path(place, name).relative_to(root) for place, _, names in os.walk(root) for name in names]
     others = [file for file in others if file.as_posix() not in tables]
-    if len(others) < FILES_SHARE * len(train):
-        return None
     wanted = {*train, *test}
     found: dict[str, list[Path]] = defaultdict(list)
     for file in others:
@@ -131,8 +120,8 @@ def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables
         if stem in wanted:
             found[stem].append(file)
     by_key = {key: tuple(files) for key, files in found.items()}
-    if sum(key in by_key for key in train) < FILES_SHARE * len(train):
-        return None
+    if not train or sum(key in by_key for key in train) < FILES_SHARE * len(train):
+        return KeyFiles({}, None)
     ours, theirs = ([file for key in keys for file in by_key.get(key, ())] for keys in (train, test))
     apart = {file.parent for file in theirs} - {file.parent for file in ours}
     is_apart = len(apart) == 1 and apart == {file.parent for file in theirs}
@@ -159,7 +148,8 @@ def label_files(layout: Layout, folder: Path) -> frozenset[str]:
             found.add(name)
         elif name not in seen and table_form(Path(path)) is not None:
             unseen.append(name)
-    return frozenset(found.union(_with_target(folder, unseen[:MOST_TABLES], layout.target.names)))
+    found.update(name for name in unseen[:MOST_TABLES] if _may_hold_target(folder / name, layout.target.names))
+    return frozenset(found)
 
 
 def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
@@ -212,13 +202,9 @@ def _packed(path: Path) -> list[str]:
     return []
 
 
-def _with_target(folder: Path, names: Iterable[str], targets: Iterable[str]) -> Iterator[str]:
-    """Tables that the survey has not seen and that have a column of the target's name, or cannot be unpacked."""
-    for name in names:
-        table = read_table(folder / name)
-        if isinstance(table, str):
-            shown = Path(name).suffix.lower() not in COMPRESSED or "cannot be read" not in table
-        else:
-            shown = set(targets).isdisjoint(table.columns)
-        if not shown:
-            yield name
+def _may_hold_target(path: Path, targets: Iterable[str]) -> bool:
+    """Has a table that the survey has not seen a column of the target's name, or can it not be unpacked?"""
+    table = read_table(path)
+    if isinstance(table, str):
+        return path.suffix.lower() in COMPRESSED and "cannot be read" in table
+    return not set(targets).isdisjoint(table.columns)

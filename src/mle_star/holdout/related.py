@@ -5,11 +5,11 @@ or are copies of each other. Only what goes beyond chance counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -46,14 +46,28 @@ _KIND_OF_THING = re.compile(
 _CODE = re.compile(r"[A-Za-z]{1,12}[-_ ]?\d{1,9}")
 
 
-@dataclass(frozen=True)
-class Together:
-    """What relates rows: a column, or for each row which others it is a copy of. `sure`: enough to split by it."""
+SplitKind = Literal["time", "groups", "copies", "classes", "quantiles", "random"]
 
+
+@dataclass(frozen=True)
+class Rule:
+    """How rows are chosen. `column` is the one that tells: a date, a group, or the target.
+
+    `sets` tell for each row which others it is a copy of. `hints` are what else may relate the rows. Not `sure`: what
+    relates them is too little to go by.
+    """
+
+    kind: SplitKind
+    column: str
     reason: str
-    column: str = ""
-    sure: bool = True
-    sets: tuple[str, ...] = ()
+    sets: Sequence[str] = field(default=(), repr=False)
+    hints: tuple[str, ...] = field(default=(), repr=False)
+    sure: bool = field(default=True, repr=False)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Do rows belong together, to a moment or a group?"""
+        return self.kind in ("time", "groups", "copies")
 
 
 @dataclass(frozen=True)
@@ -65,19 +79,9 @@ class Known:
     test: TableRows | None = None
 
     @cached_property
-    def small(self) -> bool:
-        """Can all cells be looked at?"""
-        return is_small(self.layout)
-
-    @cached_property
     def features(self) -> list[str]:
-        """The columns beside target and key."""
-        return _features(self.layout)
-
-    @cached_property
-    def candidates(self) -> list[str]:
-        """Those that may be dates or name what rows belong to."""
-        return _candidates(self.layout)
+        """The columns beside target and key, where all cells can be looked at."""
+        return _features(self.layout) if _is_small(self.layout) else []
 
     def about(self, name: str) -> Column:
         """What all cells of a column show."""
@@ -96,14 +100,14 @@ class Known:
         return np.column_stack([_figures(self.train.column(name)) for name in names[:5]]) if names else None
 
 
-def is_small(layout: Layout) -> bool:
+def _is_small(layout: Layout) -> bool:
     """Can all cells of the training table be looked at?"""
     return layout.train.rows * len(layout.train.columns) <= MOST_CELLS
 
 
 def wanted_columns(layout: Layout) -> list[str]:
     """The columns that tell how rows are related."""
-    return _features(layout) if is_small(layout) else _candidates(layout) if layout.test is None else []
+    return _features(layout) if _is_small(layout) else _candidates(layout) if layout.test is None else []
 
 
 def _features(layout: Layout) -> list[str]:
@@ -111,9 +115,9 @@ def _features(layout: Layout) -> list[str]:
 
 
 def _candidates(layout: Layout) -> list[str]:
-    about = map(
-        layout.train.column, (*_features(layout), *([layout.key] if layout.key in layout.train.columns else []))
-    )
+    """Those that may be dates or name what rows belong to."""
+    names = [*_features(layout), *(name for name in layout.train.columns if name == layout.key)]
+    about = map(layout.train.column, names)
     return [column.name for column in about if may_be_time(column) or may_be_entity(column)]
 
 
@@ -130,10 +134,10 @@ def moments_in(name: str, *cells: Sequence[str]) -> dict[str, datetime]:
 # --- time ----------------------------------------------------------------------------------------------------------
 
 
-def order_in_time(rows: Known) -> Together | None:
+def order_in_time(rows: Known) -> Rule | None:
     """A column of dates in whose order the target drifts; sure where the table is a series, or lies in that order."""
     hint = None
-    for name in rows.candidates:
+    for name in _candidates(rows.layout):
         if rows.target is None or not may_be_time(rows.layout.train.column(name)):
             continue
         known = moments_in(name, rows.train.column(name))
@@ -142,38 +146,32 @@ def order_in_time(rows: Known) -> Together | None:
         if there.mean() < 0.95 or len(set(known.values())) < FEWEST_MOMENTS:
             continue
         when = np.array([cell.timestamp() for cell in cells if cell is not None])
-        others = [c for c in rows.features if c != name] if rows.small else []
-        panel: Any = next((codes for codes in _panels(rows, others, when, there)), np.zeros(len(when), np.int64))
+        panel = _panel(rows, [c for c in rows.features if c != name], when, there)
         if not _drifts(rows.target[there], when, panel):
             continue
-        if _in_order(when) or (_is_series(when, panel) and (_in_order(when, panel) or _is_regular(when))):
-            return Together(
-                f"rows follow each other in {name}, so the latest are hidden; `--time-column none` to change", name
-            )
-        hint = hint or Together(f"rows near each other in {name} are alike, and lie in no order", name, False)
+        if _in_order(when, 0 * panel) or (_is_series(when, panel) and (_in_order(when, panel) or _is_regular(when))):
+            words = f"rows follow each other in {name}, so the latest are hidden; `--time-column none` to change"
+            return Rule("time", name, words)
+        hint = hint or Rule("time", name, f"rows near each other in {name} are alike, and lie in no order", sure=False)
     return hint
 
 
-def _panels(rows: Known, names: Sequence[str], when: Any, there: Any) -> Iterator[Any]:
-    """Where moments repeat: the rows of each series, by the column with the fewest values that tells them apart."""
-    moments = len(np.unique(when))
-    if len(when) < 1.5 * moments:
-        return
-    for _, name in sorted((rows.layout.train.column(name).distinct, name) for name in names):
+def _panel(rows: Known, names: Sequence[str], when: Any, there: Any) -> Any:
+    """Where moments repeat: the series of each row, by the column with the fewest values that tells them apart."""
+    repeats = len(when) >= 1.5 * len(np.unique(when))
+    for _, name in sorted((rows.layout.train.column(name).distinct, name) for name in names if repeats):
         codes = rows.codes(name)[there]
         if len(np.unique(codes)) * 5 > len(codes):
-            return
+            break
         if len(np.unique(np.column_stack([codes, when]), axis=0)) > 0.95 * len(when):
-            yield codes
+            return codes
+    return np.zeros(len(when), np.int64)
 
 
-def _in_order(when: Any, panel: Any = None) -> bool:
-    """Do the rows lie in the file as their moments follow each other, those of each series at least?"""
-    if panel is not None:
-        order = np.argsort(panel, kind="stable")
-        steps = np.diff(when[order])[np.diff(panel[order]) == 0]
-    else:
-        steps = np.diff(when)
+def _in_order(when: Any, panel: Any) -> bool:
+    """Do the rows of each series lie in the file as their moments follow each other?"""
+    order = np.argsort(panel, kind="stable")
+    steps = np.diff(when[order])[np.diff(panel[order]) == 0]
     return len(steps) > 0 and max((steps >= 0).mean(), (steps <= 0).mean()) > 0.98
 
 
@@ -210,10 +208,10 @@ def _drifts(target: Any, when: Any, panel: Any) -> bool:
 # --- entities --------------------------------------------------------------------------------------------------------
 
 
-def entities(rows: Known) -> Together | None:
+def entities(rows: Known) -> Rule | None:
     """The column of ids that repeat and whose rows resemble each other; not sure where they do not."""
-    found: list[tuple[float, Together]] = []
-    for name in rows.candidates:
+    found: list[tuple[float, Rule]] = []
+    for name in _candidates(rows.layout):
         about = rows.layout.train.column(name)
         if rows.target is None or not may_be_entity(about):
             continue
@@ -226,21 +224,17 @@ def entities(rows: Known) -> Together | None:
         others = _alike_features(rows, name, codes)
         is_named = _is_entity_name(name)
         if (alike or others > 2 * ALIKE) if is_named else (share > 4 * ALIKE and alike and others > 4 * ALIKE):
-            found.append(
-                (
-                    share + others,
-                    Together(f"rows of one {name} are alike, so they stay together; `--group none` to change", name),
-                )
-            )
+            words = f"rows of one {name} are alike, so they stay together; `--group none` to change"
+            found.append((share + others, Rule("groups", name, words)))
         elif is_named:
-            found.append((-1.0, Together(f"{name} repeats, and its rows are not alike", name, False)))
+            found.append((-1.0, Rule("groups", name, f"{name} repeats, and its rows are not alike", sure=False)))
     return max(found, key=lambda one: one[0])[1] if found else None
 
 
 def _alike_features(rows: Known, name: str, codes: Any) -> float:
     """How much of what rows differ by in other columns is explained by what they belong to: the mean over columns."""
     shares = []
-    for other in [c for c in rows.features if c != name][:60] if rows.small else ():
+    for other in [c for c in rows.features if c != name][:60]:
         share, sure = _explained(_figures(rows.train.column(other)), codes)
         shares.append(share if sure > SURE else 0.0)
     return float(np.mean(shares)) if shares else 0.0
@@ -248,16 +242,10 @@ def _alike_features(rows: Known, name: str, codes: Any) -> float:
 
 def may_be_time(column: Column) -> bool:
     """Does a column hold dates, or by its name the numbers of days, weeks or steps?"""
-    return (
-        column.kind == "date"
-        or bool(moments_of(column, [value for value, _ in column.shares]))
-        or (
-            bool(_PLAIN_TIME.search(column.name))
-            and column.numeric
-            and column.whole
-            and column.distinct >= FEWEST_MOMENTS
-        )
-    )
+    if column.kind == "date" or moments_of(column, [value for value, _ in column.shares]):
+        return True
+    counts = column.numeric and column.whole and column.distinct >= FEWEST_MOMENTS
+    return counts and _PLAIN_TIME.search(column.name) is not None
 
 
 def may_be_entity(column: Column) -> bool:
@@ -277,12 +265,12 @@ def _is_entity_name(name: str) -> bool:
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
-def copies(rows: Known) -> Together | None:
+def copies(rows: Known) -> Rule | None:
     """Rows that are the same in every feature, or nearly so in numbers, more than their values make likely.
 
     None where the test rows are copies of training rows as well: what is hidden at random is like them.
     """
-    names = [n for n in rows.features if not rows.layout.train.column(n).names_rows] if rows.small else []
+    names = [name for name in rows.features if not rows.layout.train.column(name).names_rows]
     if len(names) < 2 or rows.train.count < 2:
         return None
     codes = np.column_stack([rows.codes(name) for name in names])
@@ -298,7 +286,7 @@ def copies(rows: Known) -> Together | None:
         if sum(row in known for row in new) > 0.3 * together * len(new):
             return None
     words = f"{100 * together:.0f} % of the rows are copies, which stay together; `--split random` to change"
-    return Together(words, sets=tuple(map(str, sets)))
+    return Rule("copies", "", words, tuple(map(str, sets)))
 
 
 def _equal(codes: Any) -> Any:

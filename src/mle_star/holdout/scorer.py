@@ -201,10 +201,7 @@ class Scorer:
     @cached_property
     def targets(self) -> list[Sequence[str]]:
         """The targets of the labelled rows, by column."""
-        columns, labelled = self._truth.columns, self.data.labelled
-        if len(labelled) == len(self._truth):
-            return list(columns)
-        return [[column[row] for row in labelled] for column in columns]
+        return [[column[row] for row in self.data.labelled] for column in self._truth.columns]
 
     @property
     def classes(self) -> list[str]:
@@ -346,15 +343,14 @@ class Scorer:
             return tuple(map(_median, targets))
         if self.metric.needs != "probabilities":
             return tuple(Counter(column).most_common(1)[0][0] for column in targets)
-        chance, prefix = self._shares, self.data.layout.target.class_prefix
-        if prefix is None:
-            known = list(zip(self._all_classes, targets, strict=True))
-            wanted = [label_of(likely_label(classes)) for classes, _ in known if len(classes) == 2]
-            rows = [
-                sum(label_of(cell) == one for cell in cells) for one, (_, cells) in zip(wanted, known, strict=False)
-            ]
-            return tuple(str(count / len(targets[0])) for count in rows) if len(wanted) == len(known) else ()
-        return tuple(str(chance.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
+        prefix = self.data.layout.target.class_prefix
+        if prefix is not None:
+            return tuple(str(self._shares.get(label_of(name.removeprefix(prefix)), 0.0)) for name in self.names)
+        if any(len(classes) != 2 for classes in self._all_classes):
+            return ()
+        likely = (label_of(likely_label(classes)) for classes in self._all_classes)
+        pairs = zip(likely, targets, strict=True)
+        return tuple(str(sum(label_of(cell) == label for cell in cells) / len(cells)) for label, cells in pairs)
 
 
 def _one_column(values: Any) -> Any:
@@ -364,11 +360,10 @@ def _one_column(values: Any) -> Any:
 def _places(cells: Sequence[str], classes: list[str]) -> Any:
     """Labels as places among the classes."""
     place = {label_of(label): index for index, label in enumerate(classes)}
-    found = {cell: place.get(label_of(cell)) for cell in set(cells)}
-    unknown = [cell for cell in cells if found[cell] is None]
-    if unknown:
-        raise Ungradable(f"{quoted(unknown[0])} is none of the classes {_some(classes)} of the training rows")
-    return np.array([found[cell] for cell in cells])
+    unknown = next((cell for cell in cells if label_of(cell) not in place), None)
+    if unknown is not None:
+        raise Ungradable(f"{quoted(unknown)} is none of the classes {_some(classes)} of the training rows")
+    return np.array([place[label_of(cell)] for cell in cells])
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -378,8 +373,7 @@ def _some(labels: Sequence[str]) -> str:
 
 def _spelt(rows: Sequence[Sequence[str]], spelling: Callable[[str], str]) -> Any:
     """Texts as they are compared."""
-    spelt = {cell: spelling(cell) for cell in {cell for row in rows for cell in row}}
-    return _one_column(np.array([[spelt[cell] for cell in row] for row in rows]))
+    return _one_column(np.array([list(map(spelling, row)) for row in rows]))
 
 
 def _median(cells: Sequence[str]) -> str:

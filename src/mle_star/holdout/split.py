@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,17 @@ from mle_star.data.columns import comes_later, is_apart, is_number
 from mle_star.data.layout import Layout
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.holdout.related import Known, copies, entities, may_be_entity, may_be_time, moments_in, order_in_time
+from mle_star.holdout.related import (
+    Known,
+    Rule,
+    SplitKind,
+    copies,
+    entities,
+    may_be_entity,
+    may_be_time,
+    moments_in,
+    order_in_time,
+)
 from mle_star.models import PipelineConfig
 from mle_star.models.settings import OPEN
 from mle_star.models.texts import did_you_mean
@@ -35,35 +45,13 @@ FEWEST_LATER = 200
 """Where the last rows are hidden, at least so many, however short the time that the test spans."""
 FEWEST_MOMENTS = 10
 QUANTILES = 10
-LOOKED_AT = 200
 LOOKED_AHEAD = 8
 """Rows are drawn evenly from the classes among so many times as many, which hold enough of each."""
 
-_OPTIONS = {"time": "--time-column", "groups": "--group"}
-SplitKind = Literal["time", "groups", "copies", "classes", "quantiles", "random"]
+_OPTIONS: dict[SplitKind, str] = {"time": "--time-column", "groups": "--group"}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How rows are chosen. `column` is the one that tells: a date, a group, or the target.
-
-    `sets` tell for each row which others it is a copy of. `hints` are what else may relate the rows.
-    """
-
-    kind: SplitKind
-    column: str
-    reason: str
-    sets: Sequence[str] = field(default=(), repr=False)
-    hints: tuple[str, ...] = field(default=(), repr=False)
-
-    @property
-    def is_grouped(self) -> bool:
-        """Do rows belong together, to a moment or a group?"""
-        return self.kind in ("time", "groups", "copies")
-
-
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The hidden rows of each view. The search never looks at those in `select`: they are for the expected score."""
 
     rule: Rule
@@ -80,21 +68,17 @@ def find_rule(layout: Layout, config: PipelineConfig, rows: Known | None = None)
         return rule
     if config.split == "auto" and (rule := _beside_test(layout, config)) is not None:
         return rule
-    hints: list[str] = []
+    found: list[Rule] = []
     if rows is not None and config.split == "auto":
-        found = {
-            "time": order_in_time(rows) if layout.test is None and config.time_column != "none" else None,
-            "groups": entities(rows) if layout.test is None and config.group != "none" else None,
-            "copies": copies(rows),
-        }
-        for kind, one in found.items():
-            if one is not None and one.sure:
-                return Rule(cast("SplitKind", kind), one.column, one.reason, one.sets)
-            hints += (
-                []
-                if one is None
-                else [f"{one.reason}: rows are hidden at random, `{_OPTIONS[kind]} {one.column}` if that is wrong"]
-            )
+        by_time = order_in_time(rows) if layout.test is None and config.time_column != "none" else None
+        by_group = entities(rows) if layout.test is None and config.group != "none" else None
+        found = [rule for rule in (by_time, by_group, copies(rows)) if rule is not None]
+    if sure := [rule for rule in found if rule.sure]:
+        return sure[0]
+    hints = (
+        f"{one.reason}: rows are hidden at random, `{_OPTIONS[one.kind]} {one.column}` if that is wrong"
+        for one in found
+    )
     return replace(_like_the_target(layout), hints=tuple(hints))
 
 
@@ -138,9 +122,7 @@ def _beside_test(layout: Layout, config: PipelineConfig) -> Rule | None:
     """What the test rows show: that they come later, or are of other groups."""
     test = layout.test
     if test is not None:
-        shared = [c for c in layout.train.columns if c in test.columns]
-        shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
-        columns = {name: layout.train.column(name) for name in shared}
+        columns = {name: layout.train.column(name) for name in layout.train.columns if name in test.columns}
         for name, column in columns.items() if config.time_column != "none" else ():
             if comes_later(column, layout.train.sample[name], test.sample[name]):
                 return Rule("time", name, f"{name} of the test rows lies after that of the training rows")
@@ -158,12 +140,6 @@ def _like_the_target(layout: Layout) -> Rule:
     if targets and targets[0].numeric:
         return Rule("quantiles", targets[0].name, "small and large values have their share")
     return Rule("random", "", "at random")
-
-
-def _is_measured(cells: Sequence[Any]) -> bool:
-    """Does a look at some cells show that they hold fractions, which are neither dates nor names of groups?"""
-    some = [str(cell) for cell in cells[:: max(1, len(cells) // LOOKED_AT)] if str(cell)]
-    return all(map(is_number, some)) and any(not float(cell).is_integer() for cell in some)
 
 
 def split_rows(

@@ -11,11 +11,11 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import Form
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
-from mle_star.holdout.related import Known, moments_in, wanted_columns
-from mle_star.holdout.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
+from mle_star.holdout.related import Known, Rule, moments_in, wanted_columns
+from mle_star.holdout.split import FEWEST_ROWS, Split, find_rule, split_rows
 from mle_star.models import PipelineConfig
 
 SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
@@ -40,8 +40,7 @@ MOST_CLASSES, EACH_CLASS = 200, 10
 """So many rows of each class are in the sample, or all there are: a split by class must work as it does on all rows."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """One view. `order` tells for each row of its test file which one it is: a row of the real test from 0 on, or
 
     a training row as -1 - place. Its first `test_rows` entries in that numbering are the real test's rows.
@@ -52,7 +51,7 @@ class View:
     hidden: tuple[int, ...]
     order: tuple[int, ...]
     test_rows: int
-    names: Mapping[int, str] = field(default_factory=dict)  # the keys of hidden rows, where they have other ones here
+    names: Mapping[int, str] = {}  # the keys of hidden rows, where they have other ones here
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,9 @@ class Data:
         _refuse(layout, folder)
         needed = {layout.key, layout.labels_key, *layout.target.names, *(wanted_columns(layout) if check else ())}
         train, test, sample, labels = (
-            None if table is None else read_rows(table, folder, [name for name in table.columns if name in needed])
+            None
+            if table is None
+            else read_rows(table, folder, [c for c in table.columns if c in needed or table is layout.sample])
             for table in (layout.train, layout.test, layout.sample, layout.labels)
         )
         assert train is not None
@@ -114,17 +115,14 @@ class Data:
         """Have the training rows no key that they could bear among the test rows?"""
         if not self.keys:
             return self.layout.key is not None
-        own, others = self.key_numbers, numbers_of(self.test_keys)
-        once = (own is not None and own.goes_up) or len(set(self.keys)) == len(self.keys)
-        apart = own is not None and others is not None and own.lies_apart(others)
-        return not once or not (apart or set(self.test_keys).isdisjoint(self.keys))
+        return len(set(self.keys)) < len(self.keys) or not set(self.test_keys).isdisjoint(self.keys)
 
     def _why_no_new_names(self) -> str:
         """Why nameless rows cannot go among the test rows under new keys: something may hang on the old ones."""
         key, own, others = self.layout.key, self.key_numbers, numbers_of(self.test_keys)
         if self.keys:
             both = own is not None and others is not None and own.counts_rows and others.counts_rows
-            alone = not self._key_elsewhere and self.files is None
+            alone = not self._key_elsewhere and not self.files.by_key
             return "" if both and alone else f"values of {key} occur more than once"
         plain = self.train.table.form.kind == "csv" and others is not None
         return "" if plain and not self._key_elsewhere else f"the training rows have no {key}"
@@ -151,12 +149,12 @@ class Data:
         return self.test.count if self.test is not None else len(self.test_keys)
 
     @cached_property
-    def files(self) -> KeyFiles | None:
+    def files(self) -> KeyFiles:
         """The files that are named by the rows' keys."""
         layout = self.layout
         tables = {table.name for table in (*layout.roles, *layout.others)}
-        files = find_key_files(self.folder, self.keys, self.test_keys, tables) if self.keys else None
-        if files is not None and files.test_folder is None and self._labelled_by_folders(files):
+        files = find_key_files(self.folder, self.keys, self.test_keys, tables)
+        if files.by_key and files.test_folder is None and self._labelled_by_folders(files):
             raise Unsupported("the folders in which files of training rows lie tell their labels")
         return files
 
@@ -164,7 +162,7 @@ class Data:
         """Do the rows whose files lie in one folder mostly have one label, far more than all rows have it?"""
         labels, folders = self.truth.columns[0], dict[tuple[Path, ...], Counter[str]]()
         for place in self.labelled:
-            where = tuple(sorted({file.parent for file in files.of(self.keys[place])}))
+            where = tuple(sorted({file.parent for file in files.by_key.get(self.keys[place], ())}))
             folders.setdefault(where, Counter())[labels[place]] += 1
         usual = sum(folders.values(), Counter[str]()).most_common(1)[0][1] / len(self.labelled)
         guessed = sum(counts.most_common(1)[0][1] for counts in folders.values()) / len(self.labelled)
@@ -182,7 +180,7 @@ class Data:
         whole: Sequence[str] = rule.sets or [""] * len(self.truth)
         if column:
             whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
-        values = whole if len(self.labelled) == len(whole) else [whole[place] for place in self.labelled]
+        values = [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._test_values())
         *views, select = (tuple(self.labelled[i] for i in rows) for rows in (*chosen.views, chosen.select))
         return Split(rule, tuple(views), select)
@@ -265,11 +263,11 @@ class Data:
     def _link(self, view: View) -> None:
         """The files that stay as they are; those of hidden rows go to where the test rows have theirs."""
         files, hidden = self.files, [(place, self.keys[place]) for place in view.hidden if self.keys]
-        own = [] if files is None else [(file, place, key) for place, key in hidden for file in files.of(key)]
+        own = [(file, place, key) for place, key in hidden for file in files.by_key.get(key, ())]
         left_out = {table.name for table in self.layout.roles} | {file.as_posix() for file, _, _ in own}
         link_rest(self.folder, view.folder, left_out | self.label_files)
         for file, place, key in own:
-            if files is not None and (moved := files.moved(file, key, view.names.get(place, key))):
+            if moved := files.moved(file, key, view.names.get(place, key)):
                 _link_file(self.folder / file, view.folder / moved)
 
     def write_test_files(self, view: View) -> None:
@@ -281,10 +279,8 @@ class Data:
         if self.test is None and self.test_rows:
             return  # the sample submission says which rows are asked for
         key, gone = self.layout.key, self.layout.target.names
-        made = self.test
-        if made is None:
-            columns = tuple(c for c in self.train.table.columns if c not in gone)
-            made = no_rows(TEST_NAME, columns, self.train.table.form)
+        columns = tuple(c for c in self.train.table.columns if c not in gone)
+        made = self.test or no_rows(TEST_NAME, columns, self.train.table.form)
         changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
         rows = self.train.edited(view.hidden, made, gone, changes)
         made.holding(rows, behind_own=True).write(view.folder / made.table.name, _positions(view))
@@ -345,13 +341,11 @@ def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Truth:
     names = list(layout.target.names)
     if labels is None or layout.labels_key is None:
         return Truth(tuple(train.column(name) for name in names))
-    values = zip(*map(labels.column, names), strict=True)
-    by_key = dict(zip(labels.column(layout.labels_key), values, strict=True))
-    if len(by_key) < labels.count:
+    place = {key: number for number, key in enumerate(labels.column(layout.labels_key))}
+    if len(place) < labels.count:
         raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
-    blank = ("",) * len(names)
-    rows = [by_key.get(key, blank) for key in train.column(layout.labels_key)]
-    return Truth(tuple(list(column) for column in zip(*rows, strict=True)) or tuple([] for _ in names))
+    places = [place.get(key) for key in train.column(layout.labels_key)]
+    return Truth(tuple(["" if p is None else cells[p] for p in places] for cells in map(labels.column, names)))
 
 
 def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:

@@ -154,7 +154,7 @@ def bench_task(data: Path, home: Path, competition: str) -> TaskGuess:
         with suppress(OSError):
             parts.append(path.read_text(encoding="utf-8", errors="replace").strip())
     text = "\n\n".join(filter(None, [*parts, guess.task.description]))
-    return TaskGuess(guess.task.model_copy(update={"description": text}), guess.targets, guess.reasons, guess.notes)
+    return guess._replace(task=guess.task.model_copy(update={"description": text}))
 
 
 def hand_in(run_dir: Path, home: Path) -> Path | None:

@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +163,7 @@ def make_task(data: Path, run_dir: Path | None, *, maximize: bool | None = None,
     guess = guess_task(data, direction=MetricDirection.of(maximize), **wanted)
     if beside := described_beside(data):
         words = with_target(survey(Path(guess.task.data_dir)), f"{guess.task.description}\n\n{beside}", guess.targets)
-        guess = replace(guess, task=guess.task.model_copy(update={"description": words}))
+        guess = guess._replace(task=guess.task.model_copy(update={"description": words}))
     if run_dir is not None:
         write_task(guess, run_dir / TASK_FILE, force=True)
     return guess

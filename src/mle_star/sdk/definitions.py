@@ -199,9 +199,8 @@ def _answer(value: dict[str, Any]) -> dict[str, Any]:
 def _data(folder: Path, place: Path) -> str:
     first = f"The data folder is `{printable(str(place))}`; scripts see it as `./input`."
     try:
-        with os.scandir(folder) as found:
-            data = DataFolder(folder)
-            names = sorted(entry.name for entry in found if not data.leaves_out(entry))
+        data = DataFolder(folder)
+        names = sorted(path.name for path in folder.iterdir() if not data.leaves_out(path))
     except OSError:
         return first
     lines = [_data_line(folder / name) for name in names[:MAX_LISTED]]

@@ -17,7 +17,7 @@ from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.leaks import leaks_in
-from mle_star.data.metrics import check_direction, is_own_metric, known_metric
+from mle_star.data.metrics import is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.data.tables import table_form
@@ -62,7 +62,7 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     if not task.competition_id.strip():
         raise ConfigError("competition_id: the task needs a name")
     if not is_own_metric(task.evaluation_metric):
-        check_direction(known_metric(task.evaluation_metric), task.metric_direction)
+        known_metric(task.evaluation_metric, direction=task.metric_direction)
     if task.data_modality in config.traits.unknown_data:
         raise ConfigError(
             f"the embedded engineer knows tables and texts, nothing of {task.data_modality.value} data: choose a "
@@ -235,7 +235,7 @@ def _prepared(holdout: HoldOut) -> HoldOutPrepared:
         digest=holdout.digest,
         search_rows=len(holdout.search_rows),
         select_rows=len(split.select),
-        baseline=holdout.baseline(),
+        baseline=holdout.scorer.baseline(holdout.hidden_rows),
         train_rows=holdout.scorer.data.train.count,
         not_shown=sorted(holdout.scorer.data.label_files),
     )

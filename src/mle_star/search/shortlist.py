@@ -230,7 +230,7 @@ def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None
     """What the result is compared with: a dummy and the best model alone, as `FinalResult` names them."""
     holdout = holdout_of(run)
     if holdout is not None:
-        dummy = holdout.baseline()
+        dummy = holdout.scorer.baseline(holdout.hidden_rows)
         ahead, lead = (None, None) if picked is None else picked.chosen.leads
         baseline = None if dummy is None else models.Yardstick(name="dummy", measure=dummy, change=ahead)
         single = None if picked is None else picked.single_model
