@@ -106,7 +106,7 @@ async def pick(found: Found) -> Pick | None:
 async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     """Does a check find a leak in what is chosen? Where only promising scripts are checked, it may have had none."""
     budget, ledger = run.budget, run.ledger
-    if not checks_later(run.config) or budget.money_is_gone or budget.spare_seconds <= 0:
+    if not checks_later() or budget.money_is_gone or budget.spare_seconds <= 0:
         return False
     unchecked = [s for s in chosen.scripts if not ledger.leaks(digest_of(s)) and not ledger.is_checked(digest_of(s))]
 

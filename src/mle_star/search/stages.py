@@ -277,7 +277,7 @@ class Paths:
     async def _checked(self, start: SolutionScript, index: int, label: str, end: float) -> SolutionScript:
         """Where only promising scripts are checked, a candidate was not: one that leaks is nothing to begin with."""
         first, context = self._phase1.initial_solution, self._context
-        if start.content == first.content or not checks_later(context.config):
+        if start.content == first.content or not checks_later():
             return start
         with path_context(index, work_dir(context.run_dir, context.task, label), end) as path:
             checked = await self._stages.within(path.seconds_left, check_and_fix_leakage(start), "phase2", label)
