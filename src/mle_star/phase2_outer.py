@@ -24,6 +24,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.agents import section
 from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
@@ -42,10 +43,6 @@ AUTO_SUMMARY_CHARACTERS = 2000
 MAX_BLOCK_RETRIES = 2  # REQ-P2O-018
 MAX_PARSE_RETRIES = 1  # REQ-P2O-034
 COMPARABLE_WITHIN, ROUNDING = 0.01, 1e-9
-NOT_COMPARABLE = (
-    "The baseline of this study differs by more than 1 % from what the solution itself printed, {:g}: "
-    "the numbers of the study are not comparable with that score. Compare them with each other only, and say so."
-)
 
 
 # --- Algorithm 2 -----------------------------------------------------------------------------------------
@@ -136,7 +133,7 @@ async def _findings(code: str, output: str, solution: SolutionScript, score: flo
     last = run.ledger.latest_run(digest_of(solution.content))
     printed = score if last is None else last.printed_score  # `score` may come from hidden rows instead
     comparable = _is_comparable(scores, printed)
-    note = "" if comparable or run.config.letter else NOT_COMPARABLE.format(printed)
+    note = "" if comparable or run.config.letter else section("not_comparable", printed=f"{printed:g}")
     summary = await invoke_summarize(code, output, note=note)
     return {"scores": scores, "comparable": comparable, "summary": summary, "analysis": parse_analysis(output)}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.models.agents import section
 from mle_star.run.budget import Budget, read_prices
 from mle_star.run.events import AgentReply
 from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials, require_sdk
@@ -35,11 +36,6 @@ _SILENCE = logging.NullHandler()
 
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
-_RETRY_NOTE = """
-
-# Your last reply
-
-It could not be used: {problem}. Reply again, with valid JSON in the form that is asked for and nothing else."""
 _BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
 
 
@@ -222,7 +218,7 @@ class AgentClient:
             if left is not None and left <= 0:
                 raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
             expected = self.replies
-            turn, outcome = await self._attempt(config, prompt + note if note else prompt, left, bill)
+            turn, outcome = await self._attempt(config, f"{prompt}\n\n{note}" if note else prompt, left, bill)
             self._learn_of_tools(config, turn, outcome)
             if isinstance(outcome, AgentReply):  # its price is that of all attempts
                 return outcome.model_copy(update={"cost_usd": bill.usd, "seconds": time.monotonic() - started})
@@ -232,7 +228,7 @@ class AgentClient:
                 level = logging.WARNING if self.config.letter else logging.DEBUG
                 logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
             if outcome.reason == "unparseable" and not note and not self.config.letter:
-                note = _RETRY_NOTE.format(problem=outcome.message)
+                note = section("unreadable_reply", problem=outcome.message)
                 continue
             waits = delays.get(outcome.reason)
             if not waits or self._pool.closed:

@@ -19,6 +19,7 @@ from rich.filesize import decimal
 from mle_star.data.place import DataFolder
 from mle_star.method.scores import parse_score
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
+from mle_star.models.agents import section
 from mle_star.models.texts import plural, printable, some_of
 
 if TYPE_CHECKING:
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PERSONA = """\
-You are a Kaggle grandmaster with expert-level skills in machine learning,
-data science, and competitive data analysis. You approach every task
-methodically, writing clean, efficient, and well-tested code. You always
-validate your solutions against the training data before submission."""
-
+PERSONA = section("grandmaster")
 STRUCTURED_TOOL = "StructuredOutput"
 MCP_SERVER = "mle_star"
 MCP_TOOLS = (f"mcp__{MCP_SERVER}__parse_score", f"mcp__{MCP_SERVER}__list_data_files")
@@ -95,12 +91,6 @@ def plain_name(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-SCORING = """\
-Solutions are scored by the answers that they write to `./final/submission.csv`, not by the score that they print: the
-test file holds rows whose labels are kept apart. Print the score line all the same. Where a request asks for one
-hold-out, folds may take its place, and should with fewer than 10,000 labelled rows as far as the time allows."""
-
-
 def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
     """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
     return _joined(_sections(task, facts, place=Path(task.data_dir).resolve()))
@@ -118,7 +108,7 @@ def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str
 def _sections(task: TaskDescription, facts: EnvironmentFacts, *, place: Path) -> dict[str, str]:
     """By title; those without a text are left out."""
     sections = {
-        "Scoring": SCORING if facts.scored_by_answers else "",
+        "Scoring": section("scoring") if facts.scored_by_answers else "",
         "Knowledge": facts.knowledge,
         "Task": task.description,
         "Metric": f"`{task.evaluation_metric}`, `{task.metric_direction.value}`",
