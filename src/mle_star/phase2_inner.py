@@ -108,24 +108,18 @@ async def _finish_attempt(
     loop: _Loop, plan: str | None, new_block: str | None, evaluated: models.SolutionScript | None
 ) -> None:
     """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
-    run, k, accepted, change = current_run(), len(loop.attempts), False, await against(evaluated, loop.best)
+    run, k = current_run(), len(loop.attempts)
+    tried: dict[str, Any] = {"plan": PLANNER_FAILED if plan is None else plan, "after": new_block or ""}
+    if evaluated is not None:
+        outcome = {"score": evaluated.score, "digest": digest_of(evaluated.content)}
+        tried |= {**outcome, "change": await against(evaluated, loop.best)}
     if evaluated is not None and evaluated.score is not None:
         loop.scripts[k] = evaluated
         better = models.is_improvement_or_equal(evaluated.score, loop.score, run.task.metric_direction)
-        accepted = better or loop.best.leaking  # a score that leaks is none to compare with
-        if accepted:
+        if better or loop.best.leaking:  # a score that leaks is none to compare with
             logger.info("%s: best score updated: %s, before %s", run.place, evaluated.score, loop.score)
-            loop.best, loop.score = evaluated, evaluated.score
-    _record(
-        loop,
-        k,
-        plan=PLANNER_FAILED if plan is None else plan,
-        after=new_block or "",
-        score=None if evaluated is None else evaluated.score,
-        accepted=accepted,
-        change=change,
-        digest="" if evaluated is None else digest_of(evaluated.content),
-    )
+            loop.best, loop.score, tried["accepted"] = evaluated, evaluated.score, True
+    _record(loop, k, **tried)
 
 
 def _accept_late(loop: _Loop, k: int) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -304,27 +305,19 @@ async def check_at_last(
     solution: SolutionScript, members: Iterable[str] | None = None
 ) -> tuple[SolutionScript, list[str]]:
     """What is submitted, checked where the end came before its check; and what is to be said of it."""
-    run, contents = current_run(), [solution.content] if members is None else list(members)
-
-    def as_known(remarks: list[str]) -> tuple[SolutionScript, list[str]]:
-        """The solution as the checks have found it so far; of one that leaks there is nothing more to say."""
-        leaking = solution.leaking or run.ledger.leaks(digest_of(solution.content))
-        return solution.model_copy(update={"leaking": leaking}), [] if leaking else remarks
-
-    if not checks_later():
-        return as_known(remarks_of(contents))
-    if solution.leaking or not remarks_of(contents):
-        return solution, []
-    if run.budget.money_is_gone or members is not None:
-        return as_known([UNCHECKED])
-    try:
-        checked = await check_and_fix_leakage(solution)
-    except BudgetExceeded:
-        return as_known([UNCHECKED])
-    if checked.leaking or run.ledger.is_unanswered(digest_of(solution.content)):
-        return as_known([UNANSWERED])
-    fixed = checked.content != solution.content
-    return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
+    run, digest = current_run(), digest_of(solution.content)
+    remarks = remarks_of([solution.content] if members is None else members)
+    if checks_later() and remarks and not solution.leaking:
+        remarks = [UNCHECKED]
+        with suppress(BudgetExceeded):
+            if not run.budget.money_is_gone and members is None:
+                checked = await check_and_fix_leakage(solution)
+                if not checked.leaking and not run.ledger.is_unanswered(digest):
+                    fixed = checked.content != solution.content
+                    return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
+                remarks = [UNANSWERED]
+    leaking = solution.leaking or run.ledger.leaks(digest)  # then there is nothing more to say
+    return solution.model_copy(update={"leaking": leaking}), [] if leaking else remarks
 
 
 def remarks_of(contents: Iterable[str]) -> list[str]:
@@ -360,30 +353,28 @@ async def clean_at_last(
 
 async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
     """The script with one leaking block rewritten, or None when that cannot be done."""
-    place, letter = current_run().place, current_run().config.letter
-    block = answer.code_block if letter else locate_block(answer.code_block, solution.content)
+    run = current_run()
+    block = answer.code_block if run.config.letter else locate_block(answer.code_block, solution.content)
     if block is None:
-        about = place, answer.code_block[:80]
+        about = run.place, answer.code_block[:80]
         logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", *about)
         return None
     new = await ask_for_code(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
     if not new or new.strip() == block.strip():
-        logger.warning("%s: correction end: no other block came back, not replaced", place)
+        logger.warning("%s: correction end: no other block came back, not replaced", run.place)
         return None
     return with_block(solution, block, new)
 
 
 def with_block(solution: SolutionScript, block: str, new: str) -> SolutionScript | None:
     """The script with a block rewritten; None when the block is not in it, or it would no longer compile."""
-    place = current_run().place
+    run = current_run()
     try:
-        texts = replacement(solution.content, block, new, first=current_run().config.letter)
+        replaced = solution.replace_block(*replacement(solution.content, block, new, first=run.config.letter))
+        if compiles(solution.content) and not compiles(replaced.content):
+            raise ValueError("the script would no longer compile")
     except ValueError as error:
-        logger.warning("%s: replacement skipped: %s", place, error)
-        return None
-    replaced = solution.replace_block(*texts)
-    if compiles(solution.content) and not compiles(replaced.content):
-        logger.warning("%s: replacement skipped: the script would no longer compile", place)
+        logger.warning("%s: replacement skipped: %s", run.place, error)
         return None
     return replaced
 

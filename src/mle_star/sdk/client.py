@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from mle_star.sdk.connection import Worker
 
 logger = logging.getLogger(__name__)
-_SILENCE = logging.NullHandler()
+# The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
+logging.getLogger("claude_agent_sdk").addHandler(logging.NullHandler())
 
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
@@ -126,8 +127,6 @@ class AgentClient:
     async def __aenter__(self) -> AgentClient:
         from mle_star.sdk.proxy import CredentialProxy
 
-        # The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
-        logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
         if self._base_url is None:
             require_credentials(self.config)
         self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
@@ -257,7 +256,7 @@ class AgentClient:
         """One call on one client; one that may spend `cap` and no more serves no other call."""
         key = self._launcher.key(config, bill.label) if self._launcher.reuse and cap is None else ""
         try:
-            worker = await self._pool.acquire(key, lambda key: self._make_worker(key, config, bill.label, cap))
+            worker = await self._pool.acquire(key, lambda: self._make_worker(key, config, bill.label, cap))
         except Exception as error:
             return Turn(error=error), outcome_of(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, bill)
