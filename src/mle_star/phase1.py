@@ -203,28 +203,22 @@ async def find_models(task: TaskDescription, config: PipelineConfig) -> list[Ret
 
 async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:
     """Between one and M models from the web; a reply that cannot be used is asked for once more."""
+    wanted = config.num_retrieved_models
     for tries_left in reversed(range(1 if config.letter else RETRIEVAL_TRIES)):
         try:
-            models, notes = await _retrieve_once(task, config)
-            break
+            reply = await ask_agent(AgentType.retriever, task_description=task.description, M=wanted)
+            answer = parse_retriever_output(reply.json_text)
+            if models := _usable(answer.models)[:wanted]:
+                break
+            raise ValueError("A_retriever returned zero models")
         except (AgentError, ValueError) as error:
             logger.warning("retrieval failed: %s", error)
             if not tries_left:
                 raise
-    current_run().record(ModelsRetrieved(models=models, notes=notes))
-    return models
-
-
-async def _retrieve_once(task: TaskDescription, config: PipelineConfig) -> tuple[list[RetrievedModel], str]:
-    wanted = config.num_retrieved_models
-    reply = await ask_agent(AgentType.retriever, task_description=task.description, M=wanted)
-    answer = parse_retriever_output(reply.json_text)
-    models = _usable(answer.models)[:wanted]
-    if not models:
-        raise ValueError("A_retriever returned zero models")
     if len(models) < wanted:
         logger.warning("retrieval: %d models instead of %d", len(models), wanted)
-    return models, answer.notes.strip()
+    current_run().record(ModelsRetrieved(models=models, notes=answer.notes.strip()))
+    return models
 
 
 def parse_retriever_output(response: str) -> RetrieverNotes:

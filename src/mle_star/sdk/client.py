@@ -20,7 +20,7 @@ from mle_star.models.agents import section
 from mle_star.run.budget import Budget, read_prices
 from mle_star.run.events import AgentReply
 from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials, require_sdk
-from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server, system_prompt_essence
+from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server
 from mle_star.sdk.hooks import CallSite, HookState
 from mle_star.sdk.meter import Tariff
 from mle_star.sdk.options import Launcher, Replies, prepare_shell
@@ -103,7 +103,7 @@ class AgentClient:
             task=task,
             config=config,
             system_prompt=self.system_prompt,
-            essence=system_prompt_essence(task, facts),
+            essence=build_system_prompt(task, facts, essence=True),
             work_dir=(work_dir or Path(config.work_dir)).resolve(),
             home=self._keeper.home,
             marker=self.marker,

@@ -91,37 +91,23 @@ def plain_name(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
-    """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
-    return _joined(_sections(task, facts, place=Path(task.data_dir).resolve()))
+def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts, *, essence: bool = False) -> str:
+    """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages.
 
-
-def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str:
-    """What of it a reply is held to: neither where the data lie nor what the machine has.
-
-    So a run may be moved, resumed elsewhere, get more memory or be forked, and pays for nothing again.
+    Its `essence` is what a reply is held to: neither where the data lie nor what the machine has. So a run may be
+    moved, resumed elsewhere, get more memory or be forked, and pays for nothing again.
     """
-    sections = _sections(task, facts, place=Path("data"))
-    return _joined({title: text for title, text in sections.items() if title != "Hardware"})
-
-
-def _sections(task: TaskDescription, facts: EnvironmentFacts, *, place: Path) -> dict[str, str]:
-    """By title; those without a text are left out."""
     sections = {
         "Scoring": section("scoring") if facts.scored_by_answers else "",
         "Knowledge": facts.knowledge,
         "Task": task.description,
         "Metric": f"`{task.evaluation_metric}`, `{task.metric_direction.value}`",
-        "Data": _data(Path(task.data_dir), place),
+        "Data": _data(Path(task.data_dir), Path("data") if essence else Path(task.data_dir).resolve()),
         "Data brief": facts.brief,
-        "Hardware": _hardware(facts),
+        "Hardware": "" if essence else _hardware(facts),
         "Python": _python(facts),
     }
-    return {title: text for title, text in sections.items() if text}
-
-
-def _joined(sections: Mapping[str, str]) -> str:
-    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections.items())])
+    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections.items() if text)])
 
 
 def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:

@@ -170,21 +170,23 @@ class _Selection:
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
         if weights := self._blend(field):
             scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
-        chosen, measures = field.choose(holdout.select_rows), field.measures()
+        chosen, new = field.choose(holdout.select_rows), holdout.select_rows  # that the search never used
+        measures = {name: holdout.measure(answers, new, ahead=True) for name, answers in field.answers.items()}
         measures[chosen] = field.expected(chosen, measures[chosen])
         single, shortlist, table = self._single_model(phase1), dict[str, Shortlisted](), list[dict[str, Any]]()
         dummy = Answers({}, ())
         with suppress(Ungradable):
-            dummy = Answers(dict.fromkeys(holdout.select_rows, holdout.scorer.usual_answer()), ())
+            dummy = Answers(dict.fromkeys(new, holdout.scorer.usual_answer()), ())
         for name, solution in entries.items():
             known, measure = solution.model_copy(update={"score": measures[name].score}), measures[name]
             change, lead = field.against(name, chosen), None
-            ahead = holdout.compare(field.answers[name], dummy, holdout.select_rows)
+            ahead = holdout.compare(field.answers[name], dummy, new)
             if single is not None and solution.content != single[0].content:
-                lead = holdout.compare(field.answers[name], self._clean[single[0].content], holdout.select_rows)
+                lead = holdout.compare(field.answers[name], self._clean[single[0].content], new)
             members = self._members(scripts[name])
             shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, (ahead, lead))
-            more = {"compared": field.compared(name), "change": change and change.model_dump()}
+            compared = holdout.figure(field.answers[name], holdout.hidden_rows)
+            more = {"compared": compared, "change": change and change.model_dump()}
             table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
         self.picked = Pick(best, list(shortlist.values()), None if single is None else _single(*single))
@@ -294,13 +296,6 @@ class Field:
         change = self.holdout.compare(first, second, both)
         return change is not None and change.wins >= models.SURE
 
-    def measures(self) -> dict[str, models.Measure]:
-        """Each solution of the shortlist on rows that the search never used, with an interval for the test."""
-        return {
-            name: self.holdout.measure(answers, self.holdout.select_rows, ahead=True)
-            for name, answers in self.answers.items()
-        }
-
     def expected(self, chosen: str, measure: models.Measure) -> models.Measure:
         """The measure without what the choice itself adds: each half of the rows scores what the other half chooses."""
         shifts = list[float]()
@@ -319,10 +314,6 @@ class Field:
             return measure
         score, low, high = shifted(self.holdout.scorer.metric, measure.score, measure.low, measure.high, shift)
         return measure.model_copy(update={"score": score, "low": low, "high": high})
-
-    def compared(self, name: str) -> float:
-        """The score on all hidden rows, by which scripts are chosen."""
-        return self.holdout.figure(self.answers[name], self.holdout.hidden_rows)
 
     def against(self, name: str, chosen: str) -> models.ScoreChange | None:
         """One solution against the chosen one, on the rows by which the choice between them was made."""
