@@ -78,12 +78,12 @@ async def run_finalization(
     these are all solutions of the search, best first.
     """
     started = time.monotonic() if started_at is None else started_at
-    with scope("finalization") as run:
+    with scope("finalization", task=task, config=config) as run:
         run.shared.ending = ending = Ending()
         about = solution.phase.value, len(solution.content), task.competition_id
         logger.info("finalization start: phase %s, %d characters, %s", *about)
         others = _solutions_of_the_search(run) if others is None else others
-        solution, remarks = await safety.clean_at_last(solution, config, members, others)
+        solution, remarks = await safety.clean_at_last(solution, members, others)
         ending.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
@@ -94,20 +94,20 @@ async def run_finalization(
         elif late := _too_late_for(solution):
             submission = await use_kept_submission(solution, reason=late)
         else:
-            submission = await _best_submission(solution, task, config)
+            submission = await _best_submission(solution)
         if not run.budget.degraded:  # else the money is gone
             await check_contamination(submission.script, reference_discussions or [])
-    found, seconds = (phase1_result, phase2_results, phase3_result), time.monotonic() - started
+        result = _result(submission, remarks, (phase1_result, phase2_results, phase3_result))
+    seconds = time.monotonic() - started
     built = submission.script.phase.value, submission.path, seconds
     logger.info("result built: phase %s, path %r, %.1f s in total", *built)
-    result = _result(submission, remarks, task, config, found)
     return result.model_copy(update={"total_duration_seconds": seconds, "total_cost_usd": total_cost_usd})
 
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     """All solutions with a score, best first."""
-    latest = {one.script: one for one in run.ledger.ran() if one.score is not None}
-    return list(map(_script_of, best_first(latest.values(), lambda one: one.score, run.task.metric_direction)))
+    latest = {one.script: _script_of(one) for one in run.ledger.ran() if one.score is not None}
+    return best_first(latest.values(), lambda script: script.score, run.task.metric_direction)
 
 
 def _script_of(run: ScriptRun) -> SolutionScript:
@@ -132,17 +132,16 @@ async def result_of_the_search(
     elif script.phase is not SolutionPhase.final and script.content != solution.content:
         remarks = []  # another one stands in
     elif remarks is None:
-        remarks = safety.remarks_of(members or [solution.content], run.config)
-    return _result(submission, remarks, run.task, run.config, found)
+        remarks = safety.remarks_of(members or [solution.content])
+    return _result(submission, remarks, found)
 
 
-def _result(
-    submission: Submission, remarks: list[str], task: TaskDescription, config: PipelineConfig, found: PhaseResults
-) -> FinalResult:
+def _result(submission: Submission, remarks: list[str], found: PhaseResults) -> FinalResult:
     """What is submitted, as far as it is known here."""
+    run = current_run()
     return FinalResult(
-        task=task,
-        config=config,
+        task=run.task,
+        config=run.config,
         phase1=found[0],
         phase2_results=found[1],
         phase3=found[2],
@@ -151,8 +150,8 @@ def _result(
         total_duration_seconds=0.0,
         total_cost_usd=None,
         lineage={"finalization": {"subsampling_removed": submission.subsampling_removed, **submission.facts}},
-        has_test=current_run().shared.has_test,
-        contamination=current_run().shared.ending.contamination,
+        has_test=run.shared.has_test,
+        contamination=run.shared.ending.contamination,
         warnings=[*remarks, *submission.warnings],
     )
 
@@ -172,14 +171,14 @@ class _Draft:
     test_script: SolutionScript | None = None
 
 
-async def _best_submission(solution: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Submission:
+async def _best_submission(solution: SolutionScript) -> Submission:
     """All steps; with the money gone only the cheapest ones; with the time gone only what was kept."""
     budget, draft = current_run().budget, _Draft(solution, solution)
     if budget.money_is_gone and not budget.degraded:
         budget.open_finalization()
     while True:
         try:
-            return await _submit(draft, task, config)
+            return await _submit(draft)
         except BudgetExceeded as stop:
             logger.warning("finalization was cut short: %s", stop)
             if budget.degraded or not budget.money_is_gone:
@@ -187,21 +186,21 @@ async def _best_submission(solution: SolutionScript, task: TaskDescription, conf
             budget.open_finalization()
 
 
-async def _submit(draft: _Draft, task: TaskDescription, config: PipelineConfig) -> Submission:
+async def _submit(draft: _Draft) -> Submission:
     """Steps 1 to 6. With the money gone: one call for the test script, unless it is there, and one for a repair."""
     run = current_run()
     poor = run.budget.degraded
     if not poor:
         draft.full = await remove_subsampling(draft.solution)
     if draft.test_script is None or not draft.test_script.content:
-        draft.test_script = await generate_test_submission(task, draft.full)
+        draft.test_script = await generate_test_submission(run.task, draft.full)
     if not poor:
-        draft.test_script = await safety.check_before_running(draft.test_script, config)
-    callback = safety.make_debug_callback(task, config, leakage_check=not poor)
-    repair = _Repairs(callback, 1 if poor else config.max_debug_attempts, draft.solution)
-    submission = await _run_and_verify(draft.test_script, draft, repair, task, config)
+        draft.test_script = await safety.check_before_running(draft.test_script)
+    callback = safety.make_debug_callback(run.task, run.config, leakage_check=not poor)
+    repair = _Repairs(callback, 1 if poor else run.config.max_debug_attempts, draft.solution)
+    submission = await _run_and_verify(draft.test_script, draft, repair)
     made = submission.script.phase is SolutionPhase.final
-    checked = safety.checks_later(config) or run.ledger.is_checked(digest_of(submission.script.content))
+    checked = safety.checks_later() or run.ledger.is_checked(digest_of(submission.script.content))
     if poor and made and not checked:
         submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
     return submission
@@ -228,25 +227,23 @@ class _Repairs:
         return repaired
 
 
-async def _run_and_verify(
-    script: SolutionScript, draft: _Draft, repair: _Repairs, task: TaskDescription, config: PipelineConfig
-) -> Submission:
+async def _run_and_verify(script: SolutionScript, draft: _Draft, repair: _Repairs) -> Submission:
     """Steps 4 to 6: run the test script, repaired as often as allowed, until its file is there; else fall back."""
-    validated, seconds = draft.solution, config.time_limit_seconds
+    run, validated = current_run(), draft.solution
     safety.warn_of_masking(script)
     if not script.content:  # the debugger gets the script that was to be turned into one
         script = await repair(draft.full.model_copy(update={"phase": SolutionPhase.final}), NO_SUBMISSION)
     while True:
-        known = (task, config, repair, repair.left)
+        known = run.task, run.config, repair, repair.left
+        seconds = run.config.time_limit_seconds
         script, result = await execution.evaluate_with_retry(script, *known, timeout_override=seconds)
-        if not result.is_error and execution.verify_submission(str(current_run().work_dir)):
+        if not result.is_error and execution.verify_submission(str(run.work_dir)):
             break
         if repair.left <= 0:
             error = execution.exception_line(execution.debug_text(result))
             reason = error if result.is_error else "no submission was written"
             return await use_kept_submission(validated, reason=reason, failed=True)
         script = await repair(script, NO_SUBMISSION)
-    run = current_run()
     digest = await asyncio.to_thread(fitted_digest, script.content, whole_data(run))
     await asyncio.to_thread(save_fitted, run.run_dir, run.work_dir / STATE, digest)
     return await _submit_file(script, validated, subsampling_removed=draft.full.content != validated.content)

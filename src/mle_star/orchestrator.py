@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.config import effective_config
+from mle_star.config import effective_config, setup_logging
 from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.executors import announced, find_opener, opened_executor, surroundings_of
 from mle_star.execution.kept_work import CACHE
@@ -45,8 +45,7 @@ from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
-from mle_star.search.more_views import answer_more_views
-from mle_star.search.probes import examine_columns, probe
+from mle_star.search.probes import answer_more_views, examine_columns, probe
 from mle_star.search.shortlist import Found, Pick, known_measure, pick, yardsticks
 from mle_star.search.stages import Outcome, Paths, Stage, Stages
 
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["PhaseTimeBudget", "PipelineState", "run_pipeline", "run_pipeline_sync"]
 
 logger = logging.getLogger(__name__)
+logging.getLogger("mle_star").addHandler(logging.NullHandler())  # without any, Python would print into a display
 TELLING = ("agent_failed", "script_finished", "phase_finished")
 """Events after which the rest of a run may take longer or less long than was said; one of them follows each call."""
 
@@ -96,7 +96,7 @@ async def run_pipeline(
         await asyncio.to_thread(setup.check_model, task, config, base_url)
     folder = setup.choose_folder(task, config, run_dir)
     folder = folder.open() if resume else folder.create()
-    setup.open_log(config, console=console)
+    setup_logging(config, console=console)
     async with opened_executor(config, executor) as used:
         isolation, hardware = await surroundings_of(used)
         first = await asyncio.to_thread(setup.first_event, task, config, hardware, isolation)
@@ -245,12 +245,12 @@ class _Pipeline:
         stage.ended_by(why, score=None if result is None else result.initial_score)
         if result is not None:
             return result
-        if isinstance(why, BudgetExceeded):
-            diagnostics = final_result.diagnostics_of(self.context, why, reason=why.limit)
+        limit = why.limit if isinstance(why, BudgetExceeded) else None
+        diagnostics = final_result.diagnostics_of(self.context, why, reason=limit or "phase1")
+        if limit is not None:
             raise PipelineTimeoutError(self._without_solution(), diagnostics=diagnostics) from why
         causes = "; ".join(f"{name}: {line}" for name, line in getattr(why, "errors", {}).items())
         reason = f"{why} ({causes[:400]})" if causes else str(why)
-        diagnostics = final_result.diagnostics_of(self.context, why, reason="phase1")
         raise PipelineError(self._without_solution(reason), diagnostics=diagnostics) from why
 
     async def _phase2(self, phase1: Phase1Result) -> list[Phase2Result]:

@@ -41,40 +41,41 @@ async def run_phase2_inner_loop(
     There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
     begun, and no more. To the letter the rest is in the history as skipped.
     """
-    run, loop = current_run(), _Loop(code_block, solution, tried, solution, best_score)
-    words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
-    logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
-    try:
-        for k in range(config.inner_loop_steps):
-            if stops_before(run, calls=2 if k == 0 else 3):
-                break
-            with scope(f"k-{k}"), in_phase_time(run):
-                plan = initial_plan if k == 0 else await (loop.ahead or _plan(loop))  # p_k
-                loop.ahead = _plan_ahead(run, loop, plan, k + 1)
-                new_block, candidate = await _write(loop, plan)
-                checked = candidate and await check_and_evaluate(candidate, task, config, solution)  # h(s_t^k)
-                await _finish_attempt(loop, plan, new_block, checked and checked.script, task)  # h_best, history
-            if len(loop.attempts) <= k:
-                break
-    finally:
-        await cancel_all([loop.ahead] if loop.ahead else [])
-    if checks_later(config):
-        floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
-        with scope("check"):
-            winner = await check_winner(loop.scripts, task, config, floor, solution)
-        loop.best, loop.score = solution, best_score
-        if winner is not None:
-            loop.best, loop.score = loop.scripts[winner], score_of(loop.scripts[winner])
-            with scope(f"k-{winner}"):
-                _accept_late(loop, winner)
-    fixed = solution.leaking and not loop.best.leaking
-    improved = fixed or models.is_improvement(loop.score, best_score, task.metric_direction)
-    scored = [attempt for attempt in loop.attempts.values() if attempt.score is not None]
-    ended = len(loop.attempts), len(scored), loop.score, yes_no(improved)
-    logger.info("%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s", run.place, *ended)
-    for k in range(len(loop.attempts), config.inner_loop_steps if config.letter else 0):
-        with scope(f"k-{k}"):
-            _record(loop, k, plan=SKIPPED if k else initial_plan)
+    with scope(task=task, config=config) as run:
+        loop = _Loop(code_block, solution, tried, solution, best_score)
+        words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
+        logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
+        try:
+            for k in range(config.inner_loop_steps):
+                if stops_before(run, calls=2 if k == 0 else 3):
+                    break
+                with scope(f"k-{k}"), in_phase_time(run):
+                    plan = initial_plan if k == 0 else await (loop.ahead or _plan(loop))  # p_k
+                    loop.ahead = _plan_ahead(run, loop, plan, k + 1)
+                    new_block, candidate = await _write(loop, plan)
+                    checked = candidate and await check_and_evaluate(candidate, solution)  # h(s_t^k)
+                    await _finish_attempt(loop, plan, new_block, checked and checked.script)  # h_best, history
+                if len(loop.attempts) <= k:
+                    break
+        finally:
+            await cancel_all([loop.ahead] if loop.ahead else [])
+        if checks_later():
+            floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
+            with scope("check"):
+                winner = await check_winner(loop.scripts, floor, solution)
+            loop.best, loop.score = solution, best_score
+            if winner is not None:
+                loop.best, loop.score = loop.scripts[winner], score_of(loop.scripts[winner])
+                with scope(f"k-{winner}"):
+                    _accept_late(loop, winner)
+        fixed = solution.leaking and not loop.best.leaking
+        improved = fixed or models.is_improvement(loop.score, best_score, task.metric_direction)
+        scored = [attempt for attempt in loop.attempts.values() if attempt.score is not None]
+        ended = run.place, len(loop.attempts), len(scored), loop.score, yes_no(improved)
+        logger.info("%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s", *ended)
+        for k in range(len(loop.attempts), config.inner_loop_steps if config.letter else 0):
+            with scope(f"k-{k}"):
+                _record(loop, k, plan=SKIPPED if k else initial_plan)
     attempts = [attempt_of(attempt) for attempt in loop.attempts.values()]
     return models.InnerLoopResult(best_solution=loop.best, best_score=loop.score, attempts=attempts, improved=improved)
 
@@ -104,31 +105,21 @@ class _Loop:
 
 
 async def _finish_attempt(
-    loop: _Loop,
-    plan: str | None,
-    new_block: str | None,
-    evaluated: models.SolutionScript | None,
-    task: models.TaskDescription,
+    loop: _Loop, plan: str | None, new_block: str | None, evaluated: models.SolutionScript | None
 ) -> None:
     """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
-    k, accepted, change = len(loop.attempts), False, await against(evaluated, loop.best)
+    run, k = current_run(), len(loop.attempts)
+    tried: dict[str, Any] = {"plan": PLANNER_FAILED if plan is None else plan, "after": new_block or ""}
+    if evaluated is not None:
+        outcome = {"score": evaluated.score, "digest": digest_of(evaluated.content)}
+        tried |= {**outcome, "change": await against(evaluated, loop.best)}
     if evaluated is not None and evaluated.score is not None:
         loop.scripts[k] = evaluated
-        better = models.is_improvement_or_equal(evaluated.score, loop.score, task.metric_direction)
-        accepted = better or loop.best.leaking  # a score that leaks is none to compare with
-        if accepted:
-            logger.info("%s: best score updated: %s, before %s", current_run().place, evaluated.score, loop.score)
-            loop.best, loop.score = evaluated, evaluated.score
-    _record(
-        loop,
-        k,
-        plan=PLANNER_FAILED if plan is None else plan,
-        after=new_block or "",
-        score=None if evaluated is None else evaluated.score,
-        accepted=accepted,
-        change=change,
-        digest="" if evaluated is None else digest_of(evaluated.content),
-    )
+        better = models.is_improvement_or_equal(evaluated.score, loop.score, run.task.metric_direction)
+        if better or loop.best.leaking:  # a score that leaks is none to compare with
+            logger.info("%s: best score updated: %s, before %s", run.place, evaluated.score, loop.score)
+            loop.best, loop.score, tried["accepted"] = evaluated, evaluated.score, True
+    _record(loop, k, **tried)
 
 
 def _accept_late(loop: _Loop, k: int) -> None:

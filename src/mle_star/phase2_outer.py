@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from typing import Any
 
 from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import locate_block
@@ -24,6 +24,7 @@ from mle_star.models import (
     SolutionScript,
     TaskDescription,
 )
+from mle_star.models.agents import section
 from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import run_phase2_inner_loop
 from mle_star.prompts import BLOCK_NOT_FOUND
@@ -56,18 +57,20 @@ async def run_phase2_outer_loop(
     and no more. To the letter the rest is in the history as skipped. With `more_steps` others follow while the time
     lasts, as long as they bring scripts that are new.
     """
-    run, started = current_run(), time.monotonic()
-    place = "".join(f"{part}/" for part in run.parts)
-    best = initial_solution.model_copy(update={"score": initial_score})
-    for t in count() if config.more_steps else range(config.outer_loop_steps):
-        if stops_before(run, calls=3):
-            break
-        new = [one for one in run.reached.ran(f"{place}t-{t - 1}/") if one.score is not None and not one.result.cached]
-        if t >= config.outer_loop_steps and not new:
-            break
-        with scope(f"t-{t}"):
-            best = await _outer_step(t, best, path_history(place), task, config)
-    history = path_history(place)
+    started = time.monotonic()
+    with scope(task=task, config=config) as run:
+        place = "".join(f"{part}/" for part in run.parts)
+        best = initial_solution.model_copy(update={"score": initial_score})
+        for t in count() if config.more_steps else range(config.outer_loop_steps):
+            if stops_before(run, calls=3):
+                break
+            before = run.reached.ran(f"{place}t-{t - 1}/")
+            is_new = any(one.score is not None and not one.result.cached for one in before)
+            if t >= config.outer_loop_steps and not is_new:
+                break
+            with scope(f"t-{t}"):
+                best = await _outer_step(t, best, path_history(place))
+        history = path_history(place)
     for t in range(len(history), config.outer_loop_steps if config.letter else 0):
         history.append(OuterStepRecord(outer_step=t, best_score_after_step=score_of(best), was_skipped=True))
     words = run.place, len(history), best.score, time.monotonic() - started
@@ -75,23 +78,20 @@ async def run_phase2_outer_loop(
     return path_result(best, history)
 
 
-async def _outer_step(
-    t: int, best: SolutionScript, history: list[OuterStepRecord], task: TaskDescription, config: PipelineConfig
-) -> SolutionScript:
+async def _outer_step(t: int, best: SolutionScript, history: list[OuterStepRecord]) -> SolutionScript:
     """One step of the path, after those of `history`; the solution that the next one begins with."""
     run, h_best, started = current_run(), score_of(best), time.monotonic()
     summaries = [record.ablation_summary for record in history if record.ablation_summary and not record.was_skipped]
     blocks = [record.code_block for record in history if record.code_block]
     tried = [attempt.plan for record in history for attempt in record.inner_loop_attempts]
     logger.info("%s: outer step %d starts: h_best %s, %d summaries", run.place, t, h_best, len(summaries))
-    study = await study_components(best, h_best, summaries, task, config)  # a_t, r_t
-    summary = await _summarize(study, t, h_best)  # T_abl^t
+    summary = await study_components(t, best, h_best, summaries)  # T_abl^t
     chosen = await choose_block(summary or "\n\n".join([ABLATION_FAILED, *summaries]), best, blocks, tried)  # c_t, p_0
     found = {} if chosen is None else {"block": chosen.code_block, "plan": chosen.plan}
     run.record(BlockChosen(path=run.path or 0, t=t, **{"block": "", **found}))
     if chosen is not None:
         block = CodeBlock(content=chosen.code_block, outer_step=t)
-        inner = await run_phase2_inner_loop(best, block, chosen.plan, h_best, task, config, tried=tried)
+        inner = await run_phase2_inner_loop(best, block, chosen.plan, h_best, run.task, run.config, tried=tried)
         best = inner.best_solution.model_copy(update={"score": inner.best_score})  # at least as good as h_best
     seconds = time.monotonic() - started
     logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, best.score, seconds)
@@ -101,88 +101,49 @@ async def _outer_step(
 # --- the ablation study ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AblationStudy:
-    """a_t and r_t: the script as it ran and what it printed. `scores` are its numbers by component, where it printed
-    them as lines `Ablation <name>: <score>`; `printed` is what the solution itself says of its score, where known."""
+async def study_components(t: int, solution: SolutionScript, score: float, previous_summaries: list[str]) -> str:
+    """a_t, r_t and T_abl^t: have a study of `solution` written, run, repaired when it crashes, and summarized.
 
-    code: str = ""
-    output: str = ""
-    failed: bool = True
-    skipped: bool = False
-    scores: dict[str, float] = field(default_factory=dict)
-    printed: float | None = None
-
-    @property
-    def comparable(self) -> bool:
-        """Does the baseline of the study repeat what the solution itself printed, as far as both are known?"""
-        baseline = next((value for name, value in self.scores.items() if name.lower() == BASELINE), None)
-        if baseline is None or self.printed is None:
-            return True
-        return abs(baseline - self.printed) <= COMPARABLE_WITHIN * abs(self.printed) + ROUNDING
-
-
-async def study_components(
-    solution: SolutionScript, score: float, previous_summaries: list[str], task: TaskDescription, config: PipelineConfig
-) -> AblationStudy:
-    """Have an ablation study of `solution` written, run and repaired when it crashes; none where time is too short."""
+    Empty where there is none: it failed, or time was too short. The journal keeps its numbers.
+    """
     run = current_run()
-    if not run.decide("study", partial(study_fits, run)):
+    fits = run.decide("study", partial(study_fits, run))
+    found: dict[str, Any] = {"failed": True, "skipped": not fits}
+    if not fits:
         logger.warning("%s: no ablation study: it would take more time than studies may", run.place)
-        return AblationStudy(skipped=True)
-    script = await invoke_ablation(solution, previous_summaries)
-    if script is None:
-        return AblationStudy()
-    script, result = await execute_ablation(script, task, config)
-    if result.is_error:
-        return AblationStudy()
-    scores = parse_ablation_lines(result.stdout)
-    return AblationStudy(
-        script.content, result.stdout, failed=False, scores=scores, printed=_printed_score(solution, score)
-    )
+    elif (script := await invoke_ablation(solution, previous_summaries)) is not None:
+        script, result = await execute_ablation(script)
+        if not result.is_error:
+            found = await _findings(script.content, result.stdout, solution, score)
+    run.record(study := AblationFinished(path=run.path or 0, t=t, solution_score=score, **found))
+    return study.summary
 
 
-def _printed_score(solution: SolutionScript, score: float) -> float | None:
-    """What the solution printed as its score when it ran last; `score` may come from hidden rows instead."""
-    last = current_run().ledger.latest_run(digest_of(solution.content))
-    return score if last is None else last.printed_score
-
-
-async def execute_ablation(
-    script: SolutionScript, task: TaskDescription, config: PipelineConfig
-) -> tuple[SolutionScript, EvaluationResult]:
+async def execute_ablation(script: SolutionScript) -> tuple[SolutionScript, EvaluationResult]:
     """Run an ablation script, repaired up to `max_debug_attempts` times; the last version and its result."""
-    repair = make_debug_callback(task, config, purpose="ablation")
-    return await evaluate_with_retry(script, task, config, repair, purpose="ablation")
+    known = current_run().task, current_run().config
+    repair = make_debug_callback(*known, purpose="ablation")
+    return await evaluate_with_retry(script, *known, repair, purpose="ablation")
 
 
-async def _summarize(study: AblationStudy, t: int, solution_score: float) -> str:
-    """The summary of a study, empty for one that failed; the journal keeps its numbers."""
-    run, summary = current_run(), ""
-    if not study.failed:
-        note = "" if study.comparable or study.printed is None or run.config.letter else _not_comparable(study.printed)
-        summary = await invoke_summarize(study.code, study.output, note=note)
-    run.record(
-        AblationFinished(
-            path=run.path or 0,
-            t=t,
-            scores=study.scores,
-            solution_score=solution_score,
-            comparable=study.comparable,
-            failed=study.failed,
-            skipped=study.skipped,
-            summary=summary,
-            analysis=parse_analysis(study.output),
-        )
-    )
-    return summary
+async def _findings(code: str, output: str, solution: SolutionScript, score: float) -> dict[str, Any]:
+    """What a study has found: its numbers by component, where it printed them as lines `Ablation <name>: <score>`, and
+    its summary."""
+    run, scores = current_run(), parse_ablation_lines(output)
+    last = run.ledger.latest_run(digest_of(solution.content))
+    printed = score if last is None else last.printed_score  # `score` may come from hidden rows instead
+    comparable = _is_comparable(scores, printed)
+    note = "" if comparable or run.config.letter else section("not_comparable", printed=f"{printed:g}")
+    summary = await invoke_summarize(code, output, note=note)
+    return {"scores": scores, "comparable": comparable, "summary": summary, "analysis": parse_analysis(output)}
 
 
-def _not_comparable(printed: float) -> str:
-    return (
-        f"The baseline of this study differs by more than 1 % from what the solution itself printed, {printed:g}: "
-        "the numbers of the study are not comparable with that score. Compare them with each other only, and say so."
-    )
+def _is_comparable(scores: dict[str, float], printed: float | None) -> bool:
+    """Does the baseline of a study repeat what the solution itself printed, as far as both are known?"""
+    baseline = next((value for name, value in scores.items() if name.lower() == BASELINE), None)
+    if baseline is None or printed is None:
+        return True
+    return abs(baseline - printed) <= COMPARABLE_WITHIN * abs(printed) + ROUNDING
 
 
 # --- the block to refine ---------------------------------------------------------------------------------

@@ -49,28 +49,28 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     if len(solutions) == 1:
         logger.info("Phase 3 skipped: a single solution, score %s, %s", solutions[0].score, task.competition_id)
         return _result(solutions, [], None, task)
-    run, started = current_run(), time.monotonic()
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
-    attempts = list[EnsembleAttempt]()
-    for r in range(config.ensemble_rounds):
-        if stops_before(run, calls=3):
-            break
-        with scope(f"r-{r}"), in_phase_time(run):
-            plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
-            first = _best_round(attempts, task.metric_direction)
-            best = None if first is None else (attempts[first].solution.content, attempts[first].score)
-            plan = await invoke_ens_planner(solutions, plans, scores, best=best)  # e_r
-            ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
-            evaluated = await _evaluate(plan, ensemble, task, config) if plan and ensemble else _missing()  # h(s_ens^r)
-            await _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions, task)
-        if len(attempts) <= r:
-            break
-    if checks_later(config):
-        scripts = {r: attempt.solution for r, attempt in enumerate(attempts) if attempt.score is not None}
-        with scope("check"):
-            await check_winner(scripts, task, config)
-        for r, script in scripts.items():
-            _take_over(attempts, r, script)
+    started, attempts = time.monotonic(), list[EnsembleAttempt]()
+    with scope(task=task, config=config) as run:
+        for r in range(config.ensemble_rounds):
+            if stops_before(run, calls=3):
+                break
+            with scope(f"r-{r}"), in_phase_time(run):
+                plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
+                first = _best_round(attempts, task.metric_direction)
+                best = None if first is None else (attempts[first].solution.content, attempts[first].score)
+                plan = await invoke_ens_planner(solutions, plans, scores, best=best)  # e_r
+                ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
+                evaluated = await _evaluate(plan, ensemble) if plan and ensemble else _missing()  # h(s_ens^r)
+                await _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions)
+            if len(attempts) <= r:
+                break
+        if checks_later():
+            scripts = {r: attempt.solution for r, attempt in enumerate(attempts) if attempt.score is not None}
+            with scope("check"):
+                await check_winner(scripts)
+            for r, script in scripts.items():
+                _take_over(attempts, r, script)
     if config.letter:
         rest = config.ensemble_rounds - len(attempts)
         attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
@@ -87,25 +87,21 @@ def _missing() -> SolutionScript:
 
 
 async def _finish_attempt(
-    attempts: list[EnsembleAttempt],
-    plan: str,
-    ensemble: SolutionScript,
-    solutions: list[SolutionScript],
-    task: TaskDescription,
+    attempts: list[EnsembleAttempt], plan: str, ensemble: SolutionScript, solutions: list[SolutionScript]
 ) -> None:
     """Record the round, however it ended. It was to beat the best round before it, or the best of the inputs."""
-    first = _best_round(attempts, task.metric_direction)
+    run, r = current_run(), len(attempts)
+    first = _best_round(attempts, run.task.metric_direction)
     before = [attempts[first].solution] if first is not None else solutions
-    change = await against(ensemble, best_of(before, lambda solution: solution.score, task.metric_direction))
+    change = await against(ensemble, best_of(before, lambda solution: solution.score, run.task.metric_direction))
     attempts.append(EnsembleAttempt(plan=plan, score=ensemble.score, solution=ensemble))
-    r = len(attempts) - 1
-    current_run().record(
+    run.record(
         EnsembleTried(
             r=r,
             plan=plan,
             score=ensemble.score,
             change=change,
-            best=_best_round(attempts, task.metric_direction) == r,
+            best=_best_round(attempts, run.task.metric_direction) == r,
             parents=[digest_of(s.content) for s in solutions],
             digest=digest_of(ensemble.content) if ensemble.content else "",
         )
@@ -141,10 +137,10 @@ def _result(
     return phase3_result(solutions, attempts, chosen)
 
 
-async def _evaluate(plan: str, script: SolutionScript, task: TaskDescription, config: PipelineConfig) -> SolutionScript:
+async def _evaluate(plan: str, script: SolutionScript) -> SolutionScript:
     """The script that was really run, with its score; a missing submission is worth a warning, not the round."""
     run = current_run()
-    trial = await check_and_evaluate(script, task, config)
+    trial = await check_and_evaluate(script)
     if trial.result.is_error:
         logger.warning("%s: round failed: %s; plan %r", run.place, trial.summary, plan[:200])
     elif not verify_submission(str(run.work_dir)):

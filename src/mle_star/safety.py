@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -70,19 +71,18 @@ class Trial(NamedTuple):
         return f"{TRACEBACK_HEADER} {self.error}" if self.result.is_error and self.script.content else self.error
 
 
-async def check_and_evaluate(
-    candidate: SolutionScript, task: TaskDescription, config: PipelineConfig, origin: SolutionScript | None = None
-) -> Trial:
+async def check_and_evaluate(candidate: SolutionScript, origin: SolutionScript | None = None) -> Trial:
     """Check for leakage, run, repair, scorer: how every phase evaluates; one that never came counts as failed."""
     if not candidate.content:
         nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
         return Trial(candidate, nothing, NO_CODE)
-    return await evaluate_checked(await check_before_running(candidate, config, origin), task, config)
+    return await evaluate_checked(await check_before_running(candidate, origin))
 
 
-async def evaluate_checked(script: SolutionScript, task: TaskDescription, config: PipelineConfig) -> Trial:
+async def evaluate_checked(script: SolutionScript) -> Trial:
     """Run a checked script, repairs included; it comes back as it was really run."""
-    script, result = await evaluate_with_retry(script, task, config, make_debug_callback(task, config))
+    known = current_run().task, current_run().config
+    script, result = await evaluate_with_retry(script, *known, make_debug_callback(*known))
     error = ""
     if result.is_error:
         error = exception_line(debug_text(result))
@@ -121,10 +121,10 @@ def make_debug_callback(
         in_time = in_time and run.decide("repair", partial(repair_fits, run, kind), reopen=True)
         if not in_time:
             return solution
-        repaired = await _repair(solution, traceback, config, kind)
+        repaired = await _repair(solution, traceback, kind)
         if repaired is solution or not leakage_check or kind == "ablation":
             return repaired
-        if checks_later(config) and not current_run().ledger.is_checked(digest_of(solution.content)):
+        if checks_later() and not run.ledger.is_checked(digest_of(solution.content)):
             return repaired
         return await check_changes(repaired, solution)
 
@@ -139,17 +139,17 @@ def fall_back(failed: SolutionScript, history: Sequence[SolutionScript], *, atte
     return worked[-1] if worked else failed.model_copy(update={"is_executable": False, "score": None})
 
 
-async def _repair(solution: SolutionScript, error: str, config: PipelineConfig, kind: ScriptPurpose) -> SolutionScript:
+async def _repair(solution: SolutionScript, error: str, kind: ScriptPurpose) -> SolutionScript:
     """Ask once for a fix; without a usable one the script itself comes back. To the letter there is one prompt."""
     if not error:
         raise ValueError("No traceback provided for debugging")
+    run = current_run()
     if TRACEBACK_HEADER not in error:
-        logger.warning("%s: the error for the debugger is no traceback", current_run().place)
-    variant = None if kind == "solution" or config.letter else kind
+        logger.warning("%s: the error for the debugger is no traceback", run.place)
+    variant = None if kind == "solution" or run.config.letter else kind
     code = await ask_for_code(AgentType.debugger, variant, code=solution.content, bug=error)
     if code and kind == "solution":
         code = with_score_line(code)
-    run = current_run()
     run.record(
         DebugAttempted(
             step=run.latest_step("debugger" if variant is None else f"debugger-{variant}"),
@@ -180,16 +180,14 @@ def with_score_line(code: str) -> str:
 # --- A_leakage -------------------------------------------------------------------------------------------
 
 
-def checks_later(config: PipelineConfig) -> bool:
+def checks_later() -> bool:
     """Are scripts run first, and only those checked that would be accepted?"""
-    return config.leakage_checks == "promising"
+    return current_run().config.leakage_checks == "promising"
 
 
-async def check_before_running(
-    solution: SolutionScript, config: PipelineConfig, origin: SolutionScript | None = None
-) -> SolutionScript:
+async def check_before_running(solution: SolutionScript, origin: SolutionScript | None = None) -> SolutionScript:
     """The leakage check of a script that is still to run; none where only promising ones are checked."""
-    return solution if checks_later(config) else await check_changes(solution, origin)
+    return solution if checks_later() else await check_changes(solution, origin)
 
 
 async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
@@ -277,18 +275,14 @@ def record_fixed(before: SolutionScript, after: SolutionScript) -> None:
 
 
 async def check_winner(
-    scripts: dict[int, SolutionScript],
-    task: TaskDescription,
-    config: PipelineConfig,
-    floor: float | None = None,
-    origin: SolutionScript | None = None,
+    scripts: dict[int, SolutionScript], floor: float | None = None, origin: SolutionScript | None = None
 ) -> int | None:
     """Check what would be accepted, and that alone: the best script, a later one on ties, and where it leaks the next.
 
     A script that was fixed takes the place of its own in `scripts`, and competes with its new score. Gives the number
     of the winner; None where none is clean and reaches the `floor`.
     """
-    checked, direction = set[int](), task.metric_direction
+    checked, direction = set[int](), current_run().task.metric_direction
     while counted := [k for k in sorted(scripts, reverse=True) if _counts(scripts[k], floor, direction)]:
         k = best_first(counted, lambda k: scripts[k].score, direction)[0]
         if k in checked:
@@ -296,7 +290,7 @@ async def check_winner(
         checked.add(k)
         found = await check_changes(scripts[k], origin)
         if not found.leaking and found.content != scripts[k].content:
-            found = (await evaluate_checked(found, task, config)).script
+            found = (await evaluate_checked(found)).script
         scripts[k] = found
     return None
 
@@ -308,55 +302,47 @@ def _counts(script: SolutionScript, floor: float | None, direction: MetricDirect
 
 
 async def check_at_last(
-    solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None = None
+    solution: SolutionScript, members: Iterable[str] | None = None
 ) -> tuple[SolutionScript, list[str]]:
     """What is submitted, checked where the end came before its check; and what is to be said of it."""
-    run, contents = current_run(), [solution.content] if members is None else list(members)
-
-    def as_known(remarks: list[str]) -> tuple[SolutionScript, list[str]]:
-        """The solution as the checks have found it so far; of one that leaks there is nothing more to say."""
-        leaking = solution.leaking or run.ledger.leaks(digest_of(solution.content))
-        return solution.model_copy(update={"leaking": leaking}), [] if leaking else remarks
-
-    if not checks_later(config):
-        return as_known(remarks_of(contents, config))
-    if solution.leaking or not remarks_of(contents, config):
-        return solution, []
-    if run.budget.money_is_gone or members is not None:
-        return as_known([UNCHECKED])
-    try:
-        checked = await check_and_fix_leakage(solution)
-    except BudgetExceeded:
-        return as_known([UNCHECKED])
-    if checked.leaking or run.ledger.is_unanswered(digest_of(solution.content)):
-        return as_known([UNANSWERED])
-    fixed = checked.content != solution.content
-    return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
+    run, digest = current_run(), digest_of(solution.content)
+    remarks = remarks_of([solution.content] if members is None else members)
+    if checks_later() and remarks and not solution.leaking:
+        remarks = [UNCHECKED]
+        with suppress(BudgetExceeded):
+            if not run.budget.money_is_gone and members is None:
+                checked = await check_and_fix_leakage(solution)
+                if not checked.leaking and not run.ledger.is_unanswered(digest):
+                    fixed = checked.content != solution.content
+                    return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
+                remarks = [UNANSWERED]
+    leaking = solution.leaking or run.ledger.leaks(digest)  # then there is nothing more to say
+    return solution.model_copy(update={"leaking": leaking}), [] if leaking else remarks
 
 
-def remarks_of(contents: Iterable[str], config: PipelineConfig) -> list[str]:
+def remarks_of(contents: Iterable[str]) -> list[str]:
     """What is to be said of scripts whose last check had no answer, or never came although one was due."""
     ledger, scripts = current_run().ledger, {digest_of(content) for content in contents}
     if any(map(ledger.is_unanswered, scripts)):
         return [UNANSWERED]
-    return [UNCHECKED] if checks_later(config) and not all(map(ledger.is_checked, scripts)) else []
+    return [UNCHECKED] if checks_later() and not all(map(ledger.is_checked, scripts)) else []
 
 
 async def clean_at_last(
-    solution: SolutionScript, config: PipelineConfig, members: Iterable[str] | None, others: Sequence[SolutionScript]
+    solution: SolutionScript, members: Iterable[str] | None, others: Sequence[SolutionScript]
 ) -> tuple[SolutionScript, list[str]]:
     """As `check_at_last`; where the solution leaks, the first of `others` that does not takes its place."""
     run, checks = current_run(), 0
-    checked, remarks = await check_at_last(solution, config, members)
+    checked, remarks = await check_at_last(solution, members)
     for other in others if checked.leaking else ():
         digest = digest_of(other.content)
         if other.leaking or run.ledger.leaks(digest):
             continue
-        checks += checks_later(config) and not run.ledger.is_checked(digest)
+        checks += checks_later() and not run.ledger.is_checked(digest)
         if checks > MOST_CHECKS:
             continue
         run.shared.ending.stand_in = other  # should the end come now
-        found, warnings = await check_at_last(other, config)
+        found, warnings = await check_at_last(other)
         if not found.leaking:
             run.shared.ending.stand_in = found
             logger.warning("%s, score %s", LEAK_REPLACED, found.score)
@@ -367,30 +353,28 @@ async def clean_at_last(
 
 async def _correct_leakage(solution: SolutionScript, answer: LeakageAnswer) -> SolutionScript | None:
     """The script with one leaking block rewritten, or None when that cannot be done."""
-    place, letter = current_run().place, current_run().config.letter
-    block = answer.code_block if letter else locate_block(answer.code_block, solution.content)
+    run = current_run()
+    block = answer.code_block if run.config.letter else locate_block(answer.code_block, solution.content)
     if block is None:
-        about = place, answer.code_block[:80]
+        about = run.place, answer.code_block[:80]
         logger.warning("%s: replacement skipped: the leaking block is not in the script: %r", *about)
         return None
     new = await ask_for_code(AgentType.leakage, "correction", code=solution.content, flagged_block=block)
     if not new or new.strip() == block.strip():
-        logger.warning("%s: correction end: no other block came back, not replaced", place)
+        logger.warning("%s: correction end: no other block came back, not replaced", run.place)
         return None
     return with_block(solution, block, new)
 
 
 def with_block(solution: SolutionScript, block: str, new: str) -> SolutionScript | None:
     """The script with a block rewritten; None when the block is not in it, or it would no longer compile."""
-    place = current_run().place
+    run = current_run()
     try:
-        texts = replacement(solution.content, block, new, first=current_run().config.letter)
+        replaced = solution.replace_block(*replacement(solution.content, block, new, first=run.config.letter))
+        if compiles(solution.content) and not compiles(replaced.content):
+            raise ValueError("the script would no longer compile")
     except ValueError as error:
-        logger.warning("%s: replacement skipped: %s", place, error)
-        return None
-    replaced = solution.replace_block(*texts)
-    if compiles(solution.content) and not compiles(replaced.content):
-        logger.warning("%s: replacement skipped: the script would no longer compile", place)
+        logger.warning("%s: replacement skipped: %s", run.place, error)
         return None
     return replaced
 

@@ -231,7 +231,7 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
     with quick(quick_path, leakage_checks="promising") as run:
         leaking(run, {0.99: fenced(f"level = {fix}") if fix else CANNOT})
         with scope("phase1", "candidate-0"):
-            start = (await evaluate_checked(solution(script(0.5)), run.task, run.config)).script
+            start = (await evaluate_checked(solution(script(0.5)))).script
         with scope("phase2", "path-0"):
             await refined(run, start, 0.99, 0.7)
         ledger, folder = run.context.ledger, RunFolder(run.run_dir)
@@ -255,13 +255,13 @@ async def test_a_path_that_scores_its_first_script_while_a_leak_is_cleaned_away_
 
         with scope("phase2", "path-0"):
             for level in (0.7, 0.99):
-                await evaluate_checked(solution(script(level)), run.task, run.config)
+                await evaluate_checked(solution(script(level)))
         async with shared.scripts.locks["keeping"]:  # what is kept waits to be put in order after the leak
             with scope("phase2", "path-0"):
                 tasks.append(asyncio.create_task(check_and_fix_leakage(solution(script(0.99)))))
             await asyncio.wait_for(until(lambda: best_score(run.context) == 0.7), 120)
             with scope("phase2", "path-1"):
-                tasks.append(asyncio.create_task(evaluate_checked(solution(script(0.6)), run.task, run.config)))
+                tasks.append(asyncio.create_task(evaluate_checked(solution(script(0.6)))))
             await asyncio.wait_for(until(lambda: ledger.best("phase2/path-1/") is not None), 120)
         await asyncio.gather(*tasks)
         bests = [ledger.best(f"phase2/path-{index}/") for index in (0, 1)]
@@ -283,7 +283,8 @@ async def test_a_leak_is_one_although_the_end_comes_before_it_is_fixed(cut: str,
     assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
     (event,) = (event for event in run.events(ev.LeakageChecked) if event.found)
     assert event.leaking == [digest_of(script(0.9, note="m0"))]
-    at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}), config)
+    with scope(config=config):
+        at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}))
     assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"
 
 

@@ -74,7 +74,7 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
 async def test_an_unchanged_script_runs_again_to_the_letter(quick_run: ScriptedRun) -> None:
     broken, config = broken_script(), quick_run.config
     quick_run.agents.always("debugger", fenced(broken))
-    await check_and_evaluate(solution(broken), quick_run.task, config)
+    await check_and_evaluate(solution(broken))
     assert quick_run.executor.scripts.count(broken) == (1 + config.max_debug_attempts if config.letter else 1)
 
 

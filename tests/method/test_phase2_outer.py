@@ -226,7 +226,7 @@ async def test_with_too_little_time_there_is_no_study(quick_path: Path, caplog: 
         assert outer.ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
         assert "t=0: no ablation study: it would take more time than studies may" in caplog.messages
         ran(short.context, 0.99, 1e6)  # the loop has measured it anew
-        await outer.execute_ablation(solution("raise RuntimeError('x')"), short.task, settings())
+        await outer.execute_ablation(solution("raise RuntimeError('x')"))
         assert not short.agents.calls("debugger-ablation")
     with quick(quick_path / "long") as long:
         await outer.run_phase2_outer_loop(base_solution(), 0.5, long.task, config)
@@ -264,12 +264,12 @@ async def test_a_study_runs_under_its_limit(explicit: int | None, seconds: list[
     config = settings(T=4, time_limit_seconds=86400, script_timeout_seconds=explicit)
     with scripted_run(quick_path, config=config, executor=ScriptedExecutor(), clock=lambda: now) as run:
         ran(run.context, 0.5, 900)
-        await outer.execute_ablation(STUDY, run.task, config)
+        await outer.execute_ablation(STUDY)
         with path_context(0, run.work_dir):
             ran(current_run(), 0.6, 1200)
-            await outer.execute_ablation(solution("print('Ablation baseline: 2')"), run.task, config)
+            await outer.execute_ablation(solution("print('Ablation baseline: 2')"))
         now = 86000.0
-        await outer.execute_ablation(solution("print('Ablation baseline: 3')"), run.task, config)
+        await outer.execute_ablation(solution("print('Ablation baseline: 3')"))
         assert [event.timeout_seconds for event in run.events(ev.ScriptStarted)] == seconds
         assert [request.timeout_seconds for request in run.executor.requests] == seconds
 
@@ -290,7 +290,7 @@ async def test_a_baseline_off_by_more_than_one_percent_of_what_the_solution_prin
 ) -> None:
     score = printed if hidden is None else hidden
     if hidden is not None:
-        await evaluate_checked(base_solution(printed, blocks=1), quick_run.task, settings())
+        await evaluate_checked(base_solution(printed, blocks=1))
     lines = ["print('Ablation no level: 0.1')", *([f"print('Ablation Baseline: {baseline}')"] if baseline else [])]
     quick_run.agents.reply("ablation", fenced("\n".join(lines)))
     quick_run.agents.always("extractor", "no JSON")

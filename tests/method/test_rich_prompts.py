@@ -17,10 +17,11 @@ from mle_star.data.brief import data_brief
 from mle_star.data.place import Sample
 from mle_star.finalization import check_contamination, generate_test_submission, remove_subsampling
 from mle_star.holdout.holdout import HoldOut
+from mle_star.models.agents import section
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.phase1 import generate_candidate, merge_solutions, retrieve_models
 from mle_star.phase2_inner import invoke_coder, invoke_planner
-from mle_star.phase2_outer import _not_comparable, invoke_ablation, invoke_extractor, invoke_summarize
+from mle_star.phase2_outer import invoke_ablation, invoke_extractor, invoke_summarize
 from mle_star.phase3 import invoke_ens_planner, invoke_ensembler
 from mle_star.prompts import Prompt
 from mle_star.run import events as ev
@@ -193,7 +194,7 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
     "merger": (PHASE1, lambda run: merge_solutions(MINE, THEIRS, run.config)),
     "data": (PHASE1, lambda run: check_data_usage(solution(SCRIPT), run.task)),
     "ablation": (PHASE2, lambda run: invoke_ablation(solution(SCRIPT), [SUMMARY])),
-    "summarize": (PHASE2, lambda run: invoke_summarize(STUDY, PRINTED, note=_not_comparable(20.0))),
+    "summarize": (PHASE2, lambda run: invoke_summarize(STUDY, PRINTED, note=section("not_comparable", printed="20"))),
     "extractor": (PHASE2, lambda run: invoke_extractor(SUMMARY, solution(SCRIPT), ['FEATURES = ["area"]'], retry=True)),
     "coder": (INNER, lambda run: invoke_coder(BLOCK, PLANS[0], **LOOP)),
     "planner": (INNER, lambda run: invoke_planner(BLOCK, PLANS, [20.9, None], **LOOP)),

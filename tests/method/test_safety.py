@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mle_star import AgentType, EvaluationResult, SolutionPhase, safety
+from mle_star import AgentType, EvaluationResult, SolutionPhase, SolutionScript, safety
 from mle_star.execution import evaluate_with_retry
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
@@ -271,7 +271,7 @@ async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_subm
     checks: str, others: list[float], leaks: list[float], known: list[float], chosen: float | None, calls: int,
     quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    agents, run, config = quick_run.agents, quick_run.context, settings(leakage_checks=checks)
+    agents, run = quick_run.agents, quick_run.context
     replies = [leaky(f"level = {level}") if level in leaks else NO_LEAKAGE for level in others]
     agents.reply("leakage-detection", *replies)
     agents.always("leakage-correction", CANNOT)
@@ -280,48 +280,56 @@ async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_subm
     check(run, script(0.95), leaking=True)
     check(run, *(script(level) for level in known))
     leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
-    instead = await safety.clean_at_last(leaking, config, None, [leaking, *scripts.values()])
+    with scope(config=settings(leakage_checks=checks)):
+        instead = await safety.clean_at_last(leaking, None, [leaking, *scripts.values()])
     assert instead == ((leaking, []) if chosen is None else (scripts[chosen], [safety.LEAK_REPLACED]))
     assert run.shared.ending.stand_in == (None if chosen is None else instead[0])
     assert agents.names.count("leakage-detection") == calls
     assert (caplog.messages[-1] == f"{safety.LEAK_REPLACED}, score {chosen}") == (chosen is not None)
 
 
+async def at_last(
+    best: SolutionScript, members: dict[str, float] | None = None, *, later: bool = False
+) -> tuple[SolutionScript, list[str]]:
+    with scope(config=settings(leakage_checks="promising" if later else "all")):
+        return await safety.check_at_last(best, members)
+
+
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
     agents, run = quick_run.agents, quick_run.context
-    later, best = settings(leakage_checks="promising"), solution(script(0.9), score=0.9)
+    best = solution(script(0.9), score=0.9)
     leaking = best.model_copy(update={"leaking": True})
-    assert await safety.check_at_last(best, settings()) == (best, [])
-    assert await safety.check_at_last(leaking, later) == (leaking, [])
-    assert await safety.check_at_last(best, later, {script(0.9): 0.5}) == (best, [safety.UNCHECKED])
+    assert await at_last(best) == (best, [])
+    assert await at_last(leaking, later=True) == (leaking, [])
+    assert await at_last(best, {script(0.9): 0.5}, later=True) == (best, [safety.UNCHECKED])
     check(run, script(0.9), script(0.8))
-    assert await safety.check_at_last(best, later, {script(0.8): 0.5, script(0.9): 0.5}) == (best, [])
-    assert await safety.check_at_last(best, later, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [safety.UNCHECKED])
-    assert await safety.check_at_last(best, later) == (best, []) and agents.log == []
+    assert await at_last(best, {script(0.8): 0.5, script(0.9): 0.5}, later=True) == (best, [])
+    assert await at_last(best, {script(0.8): 0.5, script(0.7): 0.5}, later=True) == (best, [safety.UNCHECKED])
+    assert await at_last(best, later=True) == (best, []) and agents.log == []
     best, leaking = (one.model_copy(update={"content": script(0.95)}) for one in (best, leaking))
     agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.96"), leaky("level = 0.97"))
     agents.always("leakage-correction", CANNOT)
     agents.reply("leakage-rewrite", "Nor can I.", fenced(script(0.7)))
-    assert await safety.check_at_last(best, later) == (best, [])
+    assert await at_last(best, later=True) == (best, [])
     assert run.ledger.is_checked(digest_of(best.content)) and len(agents.log) == 1
     best, leaking = (one.model_copy(update={"content": script(0.96)}) for one in (best, leaking))
-    assert await safety.check_at_last(best, later) == (leaking, [])
+    assert await at_last(best, later=True) == (leaking, [])
     best, leaking = (one.model_copy(update={"content": script(0.97)}) for one in (best, leaking))
     fixed = best.model_copy(update={"content": script(0.7)})
-    assert await safety.check_at_last(best, later) == (fixed, [safety.FIXED_AT_LAST])
-    assert await safety.check_at_last(best, settings()) == (leaking, []), "what was found once is known"
+    assert await at_last(best, later=True) == (fixed, [safety.FIXED_AT_LAST])
+    assert await at_last(best) == (leaking, []), "what was found once is known"
     best = best.model_copy(update={"content": script(0.98)})
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
-    assert await safety.check_at_last(best, later) == (best, [safety.UNANSWERED])
+    assert await at_last(best, later=True) == (best, [safety.UNANSWERED])
     await safety.check_and_fix_leakage(best)
-    assert await safety.check_at_last(best, settings()) == (best, [safety.UNANSWERED])
-    assert await safety.check_at_last(best, settings(), {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
+    assert await at_last(best) == (best, [safety.UNANSWERED])
+    assert await at_last(best, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
     await safety.check_and_fix_leakage(best)
-    assert await safety.check_at_last(best, settings()) == (best, [])
+    assert await at_last(best) == (best, [])
     best = best.model_copy(update={"content": script(0.99)})
     calls = len(agents.log)
     quick_run.context.budget.time_limit = 0.0
-    assert await safety.check_at_last(best, later) == (best, [safety.UNCHECKED])
+    assert await at_last(best, later=True) == (best, [safety.UNCHECKED])
     assert len(agents.log) == calls
 
 
@@ -339,17 +347,18 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
 async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     content: str, becomes: str | None, score: float | None, error: str, quick_run: ScriptedRun
 ) -> None:
-    agents, config = quick_run.agents, settings(max_debug_attempts=1)
+    agents = quick_run.agents
     agents.always("debugger", "No.")
     agents.always("leakage-detection", lambda call: leaky("level = 0.9") if "= 0.9" in call.prompt else NO_LEAKAGE)
     agents.always("leakage-correction", lambda call: fenced("level = 0.65") if "= 0.95" in call.prompt else CANNOT)
     agents.always("leakage-rewrite", fenced(becomes) if becomes else CANNOT)
-    trial = await safety.check_and_evaluate(solution(content, score=0.1), quick_run.task, config)
+    with scope(config=settings(max_debug_attempts=1)):
+        trial = await safety.check_and_evaluate(solution(content, score=0.1))
     found = (trial.script.content, trial.script.score, trial.script.is_executable, trial.error, trial.script.leaking)
     assert found == (becomes or content, score, score is not None, error, error == LEAKS)
     nothing = solution("")
     never_ran = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
-    trial = await safety.check_and_evaluate(nothing, quick_run.task, config)
+    trial = await safety.check_and_evaluate(nothing)
     assert trial == safety.Trial(nothing, never_ran, "no code in the reply")
 
 

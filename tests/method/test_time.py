@@ -149,21 +149,21 @@ def decisions(run: ScriptedRun) -> list[tuple[str, str, bool, bool]]:
 async def test_a_script_begins_where_what_the_solution_takes_is_left(quick_path: Path, left: float, runs: int) -> None:
     with timed(quick_path, left=left) as run:
         if runs:
-            await check_and_evaluate(solution(script(0.7)), run.task, run.config)
+            await check_and_evaluate(solution(script(0.7)))
         else:
             with pytest.raises(PhaseTimeExceeded, match=r"time spent: 0 of 10000 s; .* had until 99 s"):
-                await check_and_evaluate(solution(script(0.7)), run.task, run.config)
+                await check_and_evaluate(solution(script(0.7)))
         assert len(run.executor.scripts) == runs
 
 
 @pytest.mark.parametrize(("left", "repairs"), [(100.0, 0), (300.0, 1)])
 async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path, left: float, repairs: int) -> None:
     with timed(quick_path, left=left) as run:
-        trial = await check_and_evaluate(solution(broken_script()), run.task, run.config)
+        trial = await check_and_evaluate(solution(broken_script()))
         assert run.agents.names.count("debugger") == repairs == (trial.script.score is not None)
         assert decisions(run) == [("repair", "repair", bool(repairs), True)], "it is decided once"
     with timed(quick_path, left=left) as again:
-        await check_and_evaluate(solution(broken_script()), again.task, again.config)
+        await check_and_evaluate(solution(broken_script()))
         assert again.agents.log == [], "what was decided is decided, however much time is left"
 
 

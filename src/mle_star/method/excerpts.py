@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -18,21 +19,23 @@ SHORT = 200
 """A gap of fewer characters stays: it would cost a reader more than it spares."""
 _ALWAYS = re.compile(r"split|fold|final validation performance", re.IGNORECASE)
 """Statements that are always shown: what is trained on, what is held out, and what is printed of it."""
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BLOCKS = ("body", "handlers", "orelse", "finalbody")
 _MODULE = -1
+_Name = tuple[int, str]
+"""A name with the head of the function that it is set in."""
 
 
 @dataclass
 class _Unit:
     """A statement, or the head of one that holds others: its lines, the names that it reads and those that it sets."""
 
-    first: int
-    last: int
+    lines: range
     above: tuple[int, ...]  # the heads that it stands under
     scope: int  # the head of the function that it is in
+    is_function: bool = False
     reads: set[str] = field(default_factory=set)
     sets: set[str] = field(default_factory=set)
-    parameters: frozenset[str] | None = None  # of a function's head
+    parameters: set[str] = field(default_factory=set)
 
 
 def changed_lines(before: str, after: str) -> set[int]:
@@ -54,10 +57,7 @@ def excerpt(script: str, wanted: Collection[int]) -> str:
     if tree is None or not wanted:
         return script
     units = _Units(tree, lines)
-    shown = {
-        *wanted,
-        *(line for n in units.around(wanted) for line in range(units.all[n].first, units.all[n].last + 1)),
-    }
+    shown = {*wanted, *(line for n in units.around(wanted) for line in units.all[n].lines)}
     text = "\n".join(_with_gaps(lines, shown))
     return text if len(text) <= MOST_SHOWN * len(script) else script
 
@@ -74,102 +74,66 @@ class _Units:
 
     def __init__(self, tree: ast.Module, lines: Sequence[str]) -> None:
         self.all = list[_Unit]()
-        self._lines = lines
-        self._always = set[int]()
         self._collect(tree.body, (), _MODULE)
-        self._setters: dict[tuple[int, str], list[int]] = {}
+        place = {line: number for number, unit in enumerate(self.all) for line in unit.lines}
+        self._always = {place[n] for n, line in enumerate(lines, 1) if n in place and _ALWAYS.search(line)}
+        for node in ast.walk(tree):
+            if (number := place.get(getattr(node, "lineno", 0))) is not None:
+                _note(self.all[number], node)
+                self._always |= {number} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.comprehension):  # what it sets nobody else sees
+                unit = self.all[place[node.target.lineno]]
+                names = {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}
+                unit.reads, unit.sets = unit.reads - names, unit.sets - names
+        self._setters = defaultdict[_Name, list[int]](list)
         for number, unit in enumerate(self.all):
             for name in unit.sets:
-                self._setters.setdefault((unit.scope, name), []).append(number)
+                self._setters[unit.scope, name].append(number)
+
+    def _collect(self, body: Iterable[ast.stmt | ast.ExceptHandler], above: tuple[int, ...], scope: int) -> None:
+        for node in body:
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+            blocks = [block for name in _BLOCKS if (block := getattr(node, name, None))]
+            if not blocks or blocks[0][0].lineno == node.lineno:
+                self.all.append(_Unit(range(first, (node.end_lineno or first) + 1), above, scope))
+                continue
+            is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for block in blocks:
+                head = len(self.all)
+                self.all.append(_Unit(range(first, block[0].lineno), above, scope, is_function))
+                self._collect(block, (*above, head), head if is_function else scope)
+                first = (block[-1].end_lineno or 0) + 1
 
     def around(self, wanted: Collection[int]) -> set[int]:
         """The numbers of the statements to show for the wanted lines."""
-        start = {n for n, unit in enumerate(self.all) if any(unit.first <= line <= unit.last for line in wanted)}
-        own = {one for n in start for one in self._of_setters(n)}
-        users = {n for n, unit in enumerate(self.all) if any((place, name) in own for name, place in self._read(unit))}
+        start = {n for n, unit in enumerate(self.all) if any(line in unit.lines for line in wanted)}
+        users = self._readers({(self.all[n].scope, name) for n in start for name in self.all[n].sets})
         reached, border = start | users | self._always, start | users
         for _ in range(DEPTH):
             border = {found for n in border for found in self._rests_on(n)} - reached
             reached |= border
         return reached | {head for n in reached for head in self.all[n].above}
 
-    def _of_setters(self, number: int) -> Iterator[tuple[int, str]]:
-        unit = self.all[number]
-        return ((unit.scope, name) for name in unit.sets)
+    def _readers(self, names: set[_Name]) -> set[int]:
+        return {n for n, unit in enumerate(self.all) if not names.isdisjoint(self._read(unit))}
 
-    def _read(self, unit: _Unit) -> Iterator[tuple[str, int]]:
+    def _read(self, unit: _Unit) -> Iterator[_Name]:
         """The names that a statement reads, each with the function whose name it is, or the module."""
         for name in unit.reads:
             place = unit.scope
-            while place != _MODULE and (place, name) not in self._setters:
-                if name in (self.all[place].parameters or ()):
-                    break
+            while place != _MODULE and (place, name) not in self._setters and name not in self.all[place].parameters:
                 place = self.all[place].scope
-            yield name, place
+            yield place, name
 
     def _rests_on(self, number: int) -> Iterator[int]:
-        for name, place in self._read(self.all[number]):
-            if place != _MODULE and name in (self.all[place].parameters or ()):
-                called = {(self.all[place].scope, one) for one in self.all[place].sets}
-                yield from (n for n, one in enumerate(self.all) if any((p, w) in called for w, p in self._read(one)))
+        for place, name in self._read(self.all[number]):
+            if place != _MODULE and name in self.all[place].parameters:
+                yield from self._readers({(self.all[place].scope, one) for one in self.all[place].sets})
             for found in self._setters.get((place, name), ()):
                 yield found
-                if self.all[found].parameters is not None:  # a function is shown whole
+                if self.all[found].is_function:  # shown whole
                     yield from (n for n, one in enumerate(self.all) if found in one.above)
-
-    # --- reading ---
-
-    def _collect(self, body: Iterable[ast.stmt | ast.ExceptHandler], above: tuple[int, ...], scope: int) -> None:
-        for node in body:
-            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-            blocks = [block for block in _blocks(node) if block]
-            if not blocks or blocks[0][0].lineno == node.lineno:
-                self._add(_Unit(first, node.end_lineno or first, above, scope), ast.walk(node))
-                continue
-            for block in blocks:
-                head = _Unit(first, block[0].lineno - 1, above, scope)
-                number = self._add(head, _head_of(node) if block is blocks[0] else ())
-                inside = scope
-                if isinstance(node, _FUNCTIONS):
-                    inside = number
-                    head.parameters = frozenset(one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg))
-                self._collect(block, (*above, number), inside)
-                first = (block[-1].end_lineno or 0) + 1
-
-    def _add(self, unit: _Unit, nodes: Iterable[ast.AST]) -> int:
-        nodes = list(nodes)
-        comprehended = {
-            name.id
-            for node in nodes
-            if isinstance(node, ast.comprehension)
-            for name in ast.walk(node.target)
-            if isinstance(name, ast.Name)
-        }
-        for node in nodes:
-            _note(unit, node)
-        unit.reads -= comprehended
-        unit.sets -= comprehended
-        text = "\n".join(self._lines[unit.first - 1 : unit.last])
-        if _ALWAYS.search(text) or any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in nodes):
-            self._always.add(len(self.all))
-        self.all.append(unit)
-        return len(self.all) - 1
-
-
-def _blocks(node: ast.AST) -> Iterator[Sequence[ast.stmt | ast.ExceptHandler]]:
-    for name in ("body", "handlers", "orelse", "finalbody"):
-        block = getattr(node, name, None)
-        if isinstance(block, list):
-            yield block
-
-
-def _head_of(node: ast.AST) -> Iterator[ast.AST]:
-    """All of a statement but the statements that it holds."""
-    yield node
-    held = {id(one) for block in _blocks(node) for one in block}
-    for child in ast.iter_child_nodes(node):
-        if id(child) not in held:
-            yield from ast.walk(child)
 
 
 def _note(unit: _Unit, node: ast.AST) -> None:
@@ -179,6 +143,8 @@ def _note(unit: _Unit, node: ast.AST) -> None:
             unit.reads.add(name)
         case ast.Name(id=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             unit.sets.add(name)
+        case ast.arg(arg=name):
+            unit.parameters.add(name)
         case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
             unit.sets |= _base(node)
         case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):

@@ -29,7 +29,7 @@ from functools import cache
 from typing import Any
 
 from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
-from mle_star.models.agents import AGENTS, piece, template_text
+from mle_star.models.agents import AGENTS, piece, section, template_text
 
 SUBSAMPLING = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
 _STEADY_END = "{steady_end}\n\n"
@@ -217,11 +217,7 @@ def format_metric(metric: str | None, direction: MetricDirection | str | None) -
     if direction:
         direction = MetricDirection(direction)
         lines.append(f"- direction: `{direction.value}` ({direction.better_word} is better)")
-    rule = (
-        "Use exactly this metric, so that the scores of different scripts can be compared. "
-        "Propose a sensible evaluation metric of your own only for what it leaves open."
-    )
-    return "\n".join([*lines, "", rule])
+    return "\n".join([*lines, "", section("metric_rule")])
 
 
 def _numbered(title: str, label: str, texts: Sequence[str], language: str = "python") -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -349,30 +350,19 @@ class Price(NamedTuple):
 
 UNKNOWN = Price(4, 20)
 """What the CLI charges for a name that it does not know."""
-PRICES: tuple[tuple[str, Price], ...] = (
-    ("3-5-haiku", Price(0.8, 4)),
-    ("haiku-4", Price(1, 5)),
-    ("haiku", Price(0.1, 0.5)),
-    ("opus-4-5", Price(5, 25)),
-    ("opus-4-6", Price(5, 25)),
-    ("opusplan", Price(2, 10)),
-    ("opus", Price(4, 20)),
-    ("sonnet-4", Price(3, 15)),
-    ("7-sonnet", Price(3, 15)),
-    ("5-sonnet", Price(3, 15)),
-    ("sonnet", Price(2, 10)),
-)
-"""Prices by a part of the model's name, the first that fits.
-
-They serve the forecast, and calls that end without saying what they have cost.
-"""
 
 
 def price_of(model: str) -> Price | None:
     """The list price of a model, or None when the name says nothing."""
     if traits_of(model).is_free:
         return Price(0, 0)
-    return next((price for part, price in PRICES if part in model.lower()), None)
+    return next((price for part, price in _list_prices().items() if part in model.lower()), None)
+
+
+@cache
+def _list_prices() -> dict[str, Price]:
+    """By a part of the model's name. They serve the forecast, and calls that end without saying what they have cost."""
+    return read_prices(Path(__file__).with_name("prices.yaml"))
 
 
 def read_prices(path: Path) -> dict[str, Price]:

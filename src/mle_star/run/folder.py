@@ -245,8 +245,8 @@ def fork_run(parent: Path, folder: RunFolder, started: events.RunStarted) -> Tas
         task = task.model_copy(update={"data_dir": str(place)})
     paid = spent_by(read_journal(source.journal)).usd
     first = started.model_copy(update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid})
-    for file in source.artifacts.glob("*") if source.artifacts.is_dir() else ():
-        _share(file, folder.artifacts / file.name)
+    if source.artifacts.is_dir():
+        shutil.copytree(source.artifacts, folder.artifacts, copy_function=_share, dirs_exist_ok=True)
     if (answers := source.root / "answers").is_dir():  # what its scripts said on views
         shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
     paid_for = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
@@ -255,11 +255,8 @@ def fork_run(parent: Path, folder: RunFolder, started: events.RunStarted) -> Tas
     return task
 
 
-def _share(source: Path | str, target: Path | str) -> None:
+def _share(source: str, target: str) -> None:
     """The same content under a second name: data and content-addressed files are never changed."""
-    if Path(source).is_dir():
-        shutil.copytree(source, target, dirs_exist_ok=True)
-        return
     try:
         os.link(source, target)
     except OSError:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from mle_star.method.excerpts import excerpt, new_lines
 from mle_star.method.scores import ANALYSIS, parse_analysis
-from mle_star.models import AgentType, Measure, MetricDirection, PipelineConfig, ScoreChange
+from mle_star.models import AgentType, MetricDirection, PipelineConfig
 from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of, duration, figure, plural, shorten
@@ -301,25 +301,26 @@ class Tried(NamedTuple):
     change: float | None
     seconds: float | None
     error: str
-    measure: Measure | None
+    basis: str
+    """What an estimated score rests on."""
     step: tuple[int, int] | None
     """The path and its outer step."""
-    paired: ScoreChange | None = None
-    """The same change, row by row."""
+    paired: str = ""
+    """The same change, row by row, in words."""
 
     def line(self, above: Sequence[str] = ()) -> str:
         """The entry as prompts show it: one line, whatever a plan or an error holds; no plan that stands `above`."""
-        plan, error, sure = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR), self.measure
+        plan, error = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR)
         plan = f"plan {above.index(self.plan) + 1} above" if self.plan in above else plan
         if self.outcome == "cut":
             result = f"not scored: {error}, which says nothing of the idea"
         elif self.score is None:
             result = "failed" + (f": {error}" if error else "")
         else:
-            basis = f", {sure.basis}" if sure is not None and sure.basis else ""
-            outcome = "" if self.where == "candidate" else f", {self.outcome}"
-            change = f", {self.paired.words}" if self.paired is not None else _change(self.change)
-            result = f"{figure(self.score)}{basis}{change}{outcome}"
+            outcome = "" if self.where == "candidate" else self.outcome
+            result = ", ".join(
+                filter(None, [figure(self.score), self.basis, self.paired or _change(self.change), outcome])
+            )
         seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
         return f"- {self.where}: {plan} -> {result}{seconds}"
 
@@ -333,6 +334,7 @@ def tried(ledger: Ledger) -> list[Tried]:
 def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
     event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
     measure = None if run is None or score is None or run.score != score else run.result.measure
+    basis = "" if measure is None else measure.basis
     change = None
     if score is not None and (before := _before(ledger, node, nodes)) is not None:
         change = score - before if ledger.direction is MetricDirection.maximize else before - score
@@ -349,8 +351,8 @@ def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
     elif error == events.OUT_OF_TIME:
         outcome = "cut"
     seconds = None if run is None else run.seconds
-    paired = None if score is None else event.change
-    return Tried(*_words(event), outcome, score, change, seconds, error, measure, step, paired)
+    paired = event.change.words if score is not None and event.change is not None else ""
+    return Tried(*_words(event), outcome, score, change, seconds, error, basis, step, paired)
 
 
 def _before(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> float | None:
@@ -433,11 +435,9 @@ def _rank(entry: Tried, path: int | None, t: int | None) -> tuple[int, float]:
 
 
 def _change(change: float | None) -> str:
-    if change is None:
-        return ""
-    if change == 0:
-        return ", no change"
-    return f", {'better' if change > 0 else 'worse'} by {abs(change):.3g}"
+    if not change:
+        return "" if change is None else "no change"
+    return f"{'better' if change > 0 else 'worse'} by {abs(change):.3g}"
 
 
 def _one_line(text: str, most: int) -> str:

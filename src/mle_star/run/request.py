@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from mle_star.errors import AgentError, AgentFailure
 from mle_star.method.codeblocks import extract_code_block, has_extractable_code
 from mle_star.models import AgentConfig, AgentType, agent_config
-from mle_star.models.agents import AGENTS
+from mle_star.models.agents import AGENTS, section
 from mle_star.models.texts import digest_of, figure
 from mle_star.prompts import Prompt, PromptRegistry, facts_section
 from mle_star.run.context import RunContext, current_run
@@ -122,22 +122,15 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     views = f", in {first.views} runs of each script" if first.views and first.views > 1 else ""
     errors = [one.change.error for one in attempts if one.change is not None and one.change.error]
     usual = f" The median of these errors is {statistics.median(errors):.2g} so far." if errors else ""
-    lines = [
-        "# How sure the scores are",
-        f"Scores are measured on {first.rows} rows whose labels no script sees{views}. Scripts are compared row by "
-        "row, on the rows that both answer: 0.004 ± 0.002 is a difference and its standard error. Less than twice that "
-        f"error may be chance.{usual}",
-    ]
     changes = {one.score: one.change for one in attempts if one.change is not None}
     bases = {measure.score: measure.basis for measure in measured if measure.basis}
     found = [
         ", ".join(filter(None, (changes[s].words, bases.get(s, "")))) if s is not None and s in changes else ""
         for s in scores or ()
     ]
-    if any(found):
-        against = "; ".join(one or "none" for one in found)
-        lines.append(f"The plans above, each against what it was to beat, in their order: {against}.")
-    return "\n\n".join(lines)
+    against = "; ".join(one or "none" for one in found)
+    plans = f"\n\nThe plans above, each against what it was to beat, in their order: {against}." if any(found) else ""
+    return section("noise", rows=str(first.rows), views=views, usual=usual, plans=plans)
 
 
 # --- the call, as a step of the run ----------------------------------------------------------------------

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from mle_star.errors import AgentError, ConfigError
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.models.agents import section
 from mle_star.run.budget import Budget, read_prices
 from mle_star.run.events import AgentReply
 from mle_star.sdk.credentials import Upstream, find_upstream, require_credentials, require_sdk
-from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server, system_prompt_essence
+from mle_star.sdk.definitions import EnvironmentFacts, build_system_prompt, build_tool_server
 from mle_star.sdk.hooks import CallSite, HookState
 from mle_star.sdk.meter import Tariff
 from mle_star.sdk.options import Launcher, Replies, prepare_shell
@@ -31,15 +32,11 @@ if TYPE_CHECKING:
     from mle_star.sdk.connection import Worker
 
 logger = logging.getLogger(__name__)
-_SILENCE = logging.NullHandler()
+# The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
+logging.getLogger("claude_agent_sdk").addHandler(logging.NullHandler())
 
 CLOSE_SECONDS = 5.0
 """How long calls may take to end once their clients are gone."""
-_RETRY_NOTE = """
-
-# Your last reply
-
-It could not be used: {problem}. Reply again, with valid JSON in the form that is asked for and nothing else."""
 _BUSY_WORDS = {429: "rate limited", 529: "overloaded"}
 
 
@@ -106,7 +103,7 @@ class AgentClient:
             task=task,
             config=config,
             system_prompt=self.system_prompt,
-            essence=system_prompt_essence(task, facts),
+            essence=build_system_prompt(task, facts, essence=True),
             work_dir=(work_dir or Path(config.work_dir)).resolve(),
             home=self._keeper.home,
             marker=self.marker,
@@ -130,8 +127,6 @@ class AgentClient:
     async def __aenter__(self) -> AgentClient:
         from mle_star.sdk.proxy import CredentialProxy
 
-        # The SDK calls each client that we end an error. Who wants to read that can still add a handler of their own.
-        logging.getLogger("claude_agent_sdk").addHandler(_SILENCE)
         if self._base_url is None:
             require_credentials(self.config)
         self._launcher.work_dir.mkdir(parents=True, exist_ok=True)
@@ -222,7 +217,7 @@ class AgentClient:
             if left is not None and left <= 0:
                 raise AgentError("no money is left for it", agent=agent, reason="budget", cost_usd=bill.usd)
             expected = self.replies
-            turn, outcome = await self._attempt(config, prompt + note if note else prompt, left, bill)
+            turn, outcome = await self._attempt(config, f"{prompt}\n\n{note}" if note else prompt, left, bill)
             self._learn_of_tools(config, turn, outcome)
             if isinstance(outcome, AgentReply):  # its price is that of all attempts
                 return outcome.model_copy(update={"cost_usd": bill.usd, "seconds": time.monotonic() - started})
@@ -232,7 +227,7 @@ class AgentClient:
                 level = logging.WARNING if self.config.letter else logging.DEBUG
                 logger.log(level, "%s: the whole reply, which cannot be read: %r", agent, outcome.reply)
             if outcome.reason == "unparseable" and not note and not self.config.letter:
-                note = _RETRY_NOTE.format(problem=outcome.message)
+                note = section("unreadable_reply", problem=outcome.message)
                 continue
             waits = delays.get(outcome.reason)
             if not waits or self._pool.closed:
@@ -261,7 +256,7 @@ class AgentClient:
         """One call on one client; one that may spend `cap` and no more serves no other call."""
         key = self._launcher.key(config, bill.label) if self._launcher.reuse and cap is None else ""
         try:
-            worker = await self._pool.acquire(key, lambda key: self._make_worker(key, config, bill.label, cap))
+            worker = await self._pool.acquire(key, lambda: self._make_worker(key, config, bill.label, cap))
         except Exception as error:
             return Turn(error=error), outcome_of(config, Turn(error=error))
         turn = await self._await_turn(worker, config, prompt, bill)

@@ -238,13 +238,13 @@ class Pool:
         self._busy: set[Worker] = set()
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, key: str, make: Callable[[str], Worker]) -> Worker:
+    async def acquire(self, key: str, make: Callable[[], Worker]) -> Worker:
         """A connected client, which must come back by `release`, `distrust` or `discard`."""
         if self.closed:
             raise RuntimeError("the clients are closed")
         worker = next((one for one in self._idle if one.key == key and one.usable), None)
         if worker is None:
-            worker = make(key)
+            worker = make()
         else:
             self._idle.remove(worker)
         self._busy.add(worker)

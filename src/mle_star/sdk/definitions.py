@@ -19,6 +19,7 @@ from rich.filesize import decimal
 from mle_star.data.place import DataFolder
 from mle_star.method.scores import parse_score
 from mle_star.models import AgentConfig, TaskDescription, ToolProfile, build_default_agent_configs
+from mle_star.models.agents import section
 from mle_star.models.texts import plural, printable, some_of
 
 if TYPE_CHECKING:
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PERSONA = """\
-You are a Kaggle grandmaster with expert-level skills in machine learning,
-data science, and competitive data analysis. You approach every task
-methodically, writing clean, efficient, and well-tested code. You always
-validate your solutions against the training data before submission."""
-
+PERSONA = section("grandmaster")
 STRUCTURED_TOOL = "StructuredOutput"
 MCP_SERVER = "mle_star"
 MCP_TOOLS = (f"mcp__{MCP_SERVER}__parse_score", f"mcp__{MCP_SERVER}__list_data_files")
@@ -95,43 +91,23 @@ def plain_name(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-SCORING = """\
-Solutions are scored by the answers that they write to `./final/submission.csv`, not by the score that they print: the
-test file holds rows whose labels are kept apart. Print the score line all the same. Where a request asks for one
-hold-out, folds may take its place, and should with fewer than 10,000 labelled rows as far as the time allows."""
+def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts, *, essence: bool = False) -> str:
+    """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages.
 
-
-def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts) -> str:
-    """What every agent knows before it is asked: who it is, the task, its data, the machine, the packages."""
-    return _joined(_sections(task, facts, place=Path(task.data_dir).resolve()))
-
-
-def system_prompt_essence(task: TaskDescription, facts: EnvironmentFacts) -> str:
-    """What of it a reply is held to: neither where the data lie nor what the machine has.
-
-    So a run may be moved, resumed elsewhere, get more memory or be forked, and pays for nothing again.
+    Its `essence` is what a reply is held to: neither where the data lie nor what the machine has. So a run may be
+    moved, resumed elsewhere, get more memory or be forked, and pays for nothing again.
     """
-    sections = _sections(task, facts, place=Path("data"))
-    return _joined({title: text for title, text in sections.items() if title != "Hardware"})
-
-
-def _sections(task: TaskDescription, facts: EnvironmentFacts, *, place: Path) -> dict[str, str]:
-    """By title; those without a text are left out."""
     sections = {
-        "Scoring": SCORING if facts.scored_by_answers else "",
+        "Scoring": section("scoring") if facts.scored_by_answers else "",
         "Knowledge": facts.knowledge,
         "Task": task.description,
         "Metric": f"`{task.evaluation_metric}`, `{task.metric_direction.value}`",
-        "Data": _data(Path(task.data_dir), place),
+        "Data": _data(Path(task.data_dir), Path("data") if essence else Path(task.data_dir).resolve()),
         "Data brief": facts.brief,
-        "Hardware": _hardware(facts),
+        "Hardware": "" if essence else _hardware(facts),
         "Python": _python(facts),
     }
-    return {title: text for title, text in sections.items() if text}
-
-
-def _joined(sections: Mapping[str, str]) -> str:
-    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections.items())])
+    return "\n\n".join([PERSONA, *(f"# {title}\n\n{text}" for title, text in sections.items() if text)])
 
 
 def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mle_star.models import AgentConfig, PipelineConfig, TaskDescription
+from mle_star.models.agents import section
 from mle_star.models.texts import digest_of
 from mle_star.sdk.credentials import MARKER, agent_headers, bundled_cli, client_environment, secret_names
 from mle_star.sdk.definitions import MCP_SERVER, MCP_TOOLS, WRITING_TOOLS, build_definitions, effective_tools
@@ -34,26 +35,6 @@ MAX_REPLY_BYTES = 64 * 2**20
 _SANDBOX_PROGRAMS = {"bwrap": "bubblewrap", "socat": "socat"}
 _SANDBOX_TRIAL = "--new-session --die-with-parent --unshare-user --unshare-pid --unshare-net --ro-bind / /"
 _SANDBOX_TRIAL += " --dev /dev --proc /proc true"  # as the CLI starts bubblewrap for a shell
-_SHIM = """\
-#!/bin/sh
-# bubblewrap as the CLI calls it, without what it leaves open to root: the kernel's settings, and set-uid programs.
-for word; do
-    shift
-    set -- "$@" "$word"
-    [ "$before $word" = "--proc /proc" ] && set -- "$@" --ro-bind /proc/sys /proc/sys \\
-        --ro-bind-try /proc/sysrq-trigger /proc/sysrq-trigger
-    before=$word
-done
-exec {bwrap} --seccomp 9 "$@" 9<{filter}
-"""
-_JSON_REQUEST = """\
-# Form of the reply
-
-Reply with one JSON value and nothing else. It must fit this schema:
-
-```json
-{schema}
-```"""
 _READING_TOOLS = frozenset({"Read", "WebSearch", "WebFetch", *MCP_TOOLS})
 
 
@@ -72,8 +53,9 @@ async def prepare_shell(folder: Path) -> str:
         program.write_bytes(shell_filter())
     except OSError as error:
         return f"set-uid programs cannot be forbidden ({error})"
-    words = {"bwrap": str(shutil.which("bwrap")), "filter": str(program)}
-    shim.write_text(_SHIM.format(**{name: shlex.quote(word) for name, word in words.items()}), encoding="utf-8")
+    script = Path(__file__).with_name("bwrap.sh").read_text(encoding="utf-8")
+    words = [shlex.quote(word) for word in (str(shutil.which("bwrap")), str(program))]
+    shim.write_text(script.format(*words), encoding="utf-8")
     shim.chmod(0o700)
     for package, command in (("bubblewrap", f"{shlex.quote(str(shim))} {_SANDBOX_TRIAL}"), ("socat", "socat -V")):
         nothing, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
@@ -163,7 +145,8 @@ class Launcher:
             prompt = str(prompt)
         if config.output_schema is None or self.sends_schema(config):
             return prompt
-        return f"{prompt}\n\n{_JSON_REQUEST.format(schema=json.dumps(config.output_schema.model_json_schema()))}"
+        form = section("json_reply", schema=json.dumps(config.output_schema.model_json_schema()))
+        return f"{prompt}\n\n{form}"
 
     def fingerprint(self, config: AgentConfig) -> str:
         """A digest of all that shapes a reply besides the prompt."""

@@ -1,30 +1,39 @@
-"""What more runs of the chosen solution tell of it: does its own score hold, and which columns does it need?"""
+"""What more runs of the best solutions tell: more answers to hidden rows, whether a score of its own holds, and which
+columns are needed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.rows import Unsupported
 from mle_star.errors import BudgetExceeded, ConfigError
+from mle_star.execution.executors import announced, script_slots
+from mle_star.execution.outcome import debug_text, exception_line
 from mle_star.execution.recorded import execute_in_run
-from mle_star.execution.scoring import data_of, holdout_of
+from mle_star.execution.scoring import answered_here, data_of, holdout_of
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Ungradable
 from mle_star.holdout.explain import permuted_view
 from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
-from mle_star.models import SolutionScript
+from mle_star.method.scores import best_first
+from mle_star.models import Measure, SolutionScript
+from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import Notice, SolutionExamined
+from mle_star.run.ledger import ScriptRun
+from mle_star.run.timing import ALWAYS_ENOUGH, LEAST_CALLS, LEAST_SECONDS, RERUN, seconds_for
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +45,9 @@ SAME = 1e-6
 ENOUGH = 2.0
 """The importance of columns is measured where so many times what the solution took is left before finalization."""
 STEP = "importance"
+MOST_RIVALS = 11
+SHARE_OF_SEARCH = 0.25
+"""Without a time limit of the user's, answering more views takes no longer than such a part of what the search took."""
 
 
 @contextmanager
@@ -53,6 +65,76 @@ def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
         run.budget.set_phase_deadline()
 
 
+# --- more views of the rows ---------------------------------------------------------------------------------------
+
+
+async def answer_more_views() -> None:
+    """The best solution runs on the views that it lacks, then its closest rivals, each as far as there is time for it.
+
+    The expected score then rests on more rows, and what comes close to the best is compared with it on more of them. To
+    the letter, and where the run was asked to finish, nothing runs.
+    """
+    run = current_run()
+    holdout, budget = holdout_of(run), run.budget
+    if holdout is None or run.config.letter or budget.finish_requested or budget.money_is_gone:
+        return
+    most = math.inf if run.config.has_own_limit else SHARE_OF_SEARCH * budget.elapsed()
+    spare = budget.spare_seconds - seconds_for(run, calls=LEAST_CALLS)  # the chosen one may have to be checked
+    with within(run, min(spare, most), "views"):
+        for place, one in enumerate(_in_turn(run)):
+            script = run.ledger.text(one.script)
+            with scope(one.script[:8]) as here:  # by what it is: another process may come to it first
+                await _complete(here, holdout, one, script, is_best=place == 0)
+
+
+def _in_turn(run: RunContext) -> list[ScriptRun]:
+    """The best by the rows of the search, then its rivals: those whose interval overlaps with its own.
+
+    What was behind on the first views, and ran on no others for that, is no rival.
+    """
+    clean = {one.script: one for one in answered_here(run) if not run.ledger.ever_leaked(one.script)}
+    measured = [(one, one.result.measure) for one in clean.values() if one.result.measure is not None]
+    measured.sort(key=lambda pair: pair[1].estimated)
+    ranked = best_first(measured, lambda pair: pair[1].score, run.task.metric_direction)
+    return [one for one, measure in ranked if _is_close(measure, ranked[0][1])][: 1 + MOST_RIVALS]
+
+
+def _is_close(measure: Measure, best: Measure) -> bool:
+    """Could it be worth as much as the best?"""
+    bounds = (measure.low, measure.high, best.low, best.high)
+    if measure.estimated or None in bounds:
+        return measure.score == best.score
+    low, high, best_low, best_high = (bound or 0.0 for bound in bounds)
+    return low <= best_high and best_low <= high
+
+
+async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, script: str, *, is_best: bool) -> None:
+    """Run a script on the views that it lacks: a rival on all of them or on none, the best on as many as there is time.
+
+    Rivals leave the time in which the columns of the best are measured.
+    """
+    takes, answered = RERUN * run.ledger.took(script), len(one.result.answers)
+    side_by_side = script_slots(run.shared.scripts.gpus or [], run.config) if announced(run.executor).is_here else 99
+    kept = 0.0 if is_best else ENOUGH * run.ledger.took(script)
+    while missing := range(answered, len(holdout.views)):
+        numbers = missing[:side_by_side] if is_best else missing
+        needed = takes * math.ceil(len(numbers) / side_by_side)
+        if not run.decide("fits", partial(_fits, run, needed + kept), reopen=True):
+            return
+        solution = SolutionScript(content=script, phase=kind_of_script(one.step))
+        result = await execute_in_run(
+            solution, purpose="views", timeout_seconds=ALWAYS_ENOUGH * needed + LEAST_SECONDS, views=numbers
+        )
+        if result.is_error:
+            logger.info("%s: no answers to further rows: %s", one.step, exception_line(debug_text(result)))
+            return
+        answered = numbers.stop
+
+
+def _fits(run: RunContext, seconds: float) -> bool:
+    return seconds <= run.seconds_left
+
+
 # --- scores that are self-reported ------------------------------------------------------------------------------
 
 
@@ -65,33 +147,25 @@ async def probe(solution: SolutionScript) -> list[str]:
     if run.budget.finish_requested or 2 * run.ledger.took(solution.content) > left:
         return found
     with within(run, left, "probes"):
-        found += await _repeated(run, solution.score, solution)
-        found += await _shuffled(run, solution.score, solution)
+        known, folder = solution.score, run.run_dir / "views" / "shuffled"
+        new = (await execute_in_run(solution, purpose="probe", data=data_of(run))).score
+        if new is None:
+            found.append("a second run of the same script prints no score")
+        elif abs(new - known) > SAME * max(abs(known), 1.0):
+            found.append(f"the same script with the same seed prints {known:g} and {new:g}")
+        dummy = await asyncio.to_thread(_shuffle, run, folder)
+        new = (await execute_in_run(solution, purpose="probe", data=DataFolder(folder))).score
+        if new is not None and dummy is not None and _keeps_lead(known - dummy, new - dummy):
+            words = f"on shuffled labels it prints {new:g}, where a dummy gets {dummy:g}"
+            found.append(f"{words}: labels leak into its own validation")
     for message in found:
         run.record(Notice(step="probes", level="warning", message=message))
     return found
 
 
-async def _repeated(run: RunContext, known: float, solution: SolutionScript) -> list[str]:
-    """The same script with the same seed prints the same."""
-    new = (await execute_in_run(solution, purpose="probe", data=data_of(run))).score
-    if new is None:
-        return ["a second run of the same script prints no score"]
-    is_same = abs(new - known) <= SAME * max(abs(known), 1.0)
-    return [] if is_same else [f"the same script with the same seed prints {known:g} and {new:g}"]
-
-
-async def _shuffled(run: RunContext, known: float, solution: SolutionScript) -> list[str]:
-    """Where labels say nothing any more, a script must be no better than a dummy."""
-    folder = run.run_dir / "views" / "shuffled"
-    dummy = await asyncio.to_thread(_shuffle, run, folder)
-    new = (await execute_in_run(solution, purpose="probe", data=DataFolder(folder))).score
-    if new is None or dummy is None:
-        return []
-    lead, kept = known - dummy, new - dummy
-    if lead * kept <= 0 or abs(kept) < KEPT_SKILL * abs(lead):
-        return []
-    return [f"on shuffled labels it prints {new:g}, where a dummy gets {dummy:g}: labels leak into its own validation"]
+def _keeps_lead(lead: float, kept: float) -> bool:
+    """Where labels say nothing any more, a script must be no better than a dummy: does it keep its lead?"""
+    return lead * kept > 0 and abs(kept) >= KEPT_SKILL * abs(lead)
 
 
 def _shuffle(run: RunContext, folder: Path) -> float | None:

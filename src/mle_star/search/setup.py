@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mle_star.config import setup_logging
 from mle_star.data.brief import data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.leaks import leaks_in
@@ -49,7 +48,6 @@ logger = logging.getLogger(__name__)
 MODEL_GROUP = "mle_star.models"
 """Entry points that bring their own API: name = model, value = a function that gives an async context manager."""
 _SHORTEST_SECRET = 12
-_NOWHERE = logging.NullHandler()  # without any handler, Python would print warnings into a display
 _TEXTS = (".md", ".txt", ".yaml", ".yml")
 """Files beside the tables of a task that hold no rows."""
 
@@ -96,13 +94,6 @@ def read_references(config: PipelineConfig) -> list[str]:
 def secret_values(environ: Mapping[str, str]) -> list[str]:
     """The values of credentials in the environment; short ones could be ordinary words."""
     return [value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET]
-
-
-def open_log(config: PipelineConfig, *, console: bool) -> None:
-    """Log as the settings say."""
-    setup_logging(config, console=console)
-    for name in ("mle_star", "claude_agent_sdk"):
-        logging.getLogger(name).addHandler(_NOWHERE)
 
 
 # --- folder and ledger -------------------------------------------------------------------------------------
@@ -178,10 +169,13 @@ def _changes(before: Interpreter | None, now: Interpreter | None) -> list[str]:
     if before is None or now is None:
         return []
     old, new = ({"Python": one.version, **one.packages} for one in (before, now))
-    words = {name: f"{name} {new[name]} instead of {old[name]}" for name in old.keys() & new if old[name] != new[name]}
-    words |= {name: f"{name} {new[name]} is new" for name in new.keys() - old}
-    words |= {name: f"{name} is gone" for name in old.keys() - new}
-    return [words[name] for name in sorted(words, key=lambda name: (name != "Python", name.lower()))]
+    changed = (name for name in {*old, *new} if old.get(name) != new.get(name))
+    return [
+        f"{name} is gone"
+        if name not in new
+        else f"{name} {new[name]} " + (f"instead of {old[name]}" if name in old else "is new")
+        for name in sorted(changed, key=lambda name: (name != "Python", name.lower()))
+    ]
 
 
 def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path, journal: Journal) -> HoldOut | None:

@@ -106,18 +106,16 @@ async def pick(found: Found) -> Pick | None:
 async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     """Does a check find a leak in what is chosen? Where only promising scripts are checked, it may have had none."""
     budget, ledger = run.budget, run.ledger
-    if not checks_later(run.config) or budget.money_is_gone or budget.spare_seconds <= 0:
+    if not checks_later() or budget.money_is_gone or budget.spare_seconds <= 0:
         return False
-    unchecked = [s for s in chosen.scripts if not ledger.leaks(digest_of(s)) and not ledger.is_checked(digest_of(s))]
-
-    async def check() -> None:
-        for script in unchecked:
-            with scope(digest_of(script)[:8]):  # by what it is: another process may come to it first
-                await check_and_fix_leakage(models.SolutionScript(content=script, phase=chosen.solution.phase))
-
+    digests = {script: digest_of(script) for script in chosen.scripts}
+    unchecked = {script: one for script, one in digests.items() if not ledger.leaks(one) and not ledger.is_checked(one)}
     with within(run, budget.spare_seconds, "shortlist"):
-        await asyncio.wait_for(check(), budget.spare_seconds)
-    return any(ledger.leaks(digest_of(script)) for script in unchecked)
+        for script, digest in unchecked.items():
+            check = check_and_fix_leakage(models.SolutionScript(content=script, phase=chosen.solution.phase))
+            with scope(digest[:8]):  # by what it is: another process may come to it first
+                await asyncio.wait_for(check, budget.spare_seconds)
+    return any(map(ledger.leaks, unchecked.values()))
 
 
 class _Selection:
@@ -130,7 +128,9 @@ class _Selection:
         self.picked: Pick | None = None
         self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
-        self._predictions, self._scores = read_predictions(run, holdout), _search_scores(run)
+        self._predictions = read_predictions(run, holdout)
+        scored = (one for one in scored_here(run) if one.score is not None)
+        self._scores = {run.ledger.text(one.script): one.score for one in scored}
         leaked = run.ledger.ever_leaked
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
         solutions = run.ledger.ran()
@@ -170,21 +170,23 @@ class _Selection:
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
         if weights := self._blend(field):
             scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
-        chosen, measures = field.choose(holdout.select_rows), field.measures()
+        chosen, new = field.choose(holdout.select_rows), holdout.select_rows  # that the search never used
+        measures = {name: holdout.measure(answers, new, ahead=True) for name, answers in field.answers.items()}
         measures[chosen] = field.expected(chosen, measures[chosen])
         single, shortlist, table = self._single_model(phase1), dict[str, Shortlisted](), list[dict[str, Any]]()
         dummy = Answers({}, ())
         with suppress(Ungradable):
-            dummy = Answers(dict.fromkeys(holdout.select_rows, holdout.scorer.usual_answer()), ())
+            dummy = Answers(dict.fromkeys(new, holdout.scorer.usual_answer()), ())
         for name, solution in entries.items():
             known, measure = solution.model_copy(update={"score": measures[name].score}), measures[name]
             change, lead = field.against(name, chosen), None
-            ahead = holdout.compare(field.answers[name], dummy, holdout.select_rows)
+            ahead = holdout.compare(field.answers[name], dummy, new)
             if single is not None and solution.content != single[0].content:
-                lead = holdout.compare(field.answers[name], self._clean[single[0].content], holdout.select_rows)
+                lead = holdout.compare(field.answers[name], self._clean[single[0].content], new)
             members = self._members(scripts[name])
             shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, (ahead, lead))
-            more = {"compared": field.compared(name), "change": change and change.model_dump()}
+            compared = holdout.figure(field.answers[name], holdout.hidden_rows)
+            more = {"compared": compared, "change": change and change.model_dump()}
             table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
         self.picked = Pick(best, list(shortlist.values()), None if single is None else _single(*single))
@@ -193,19 +195,30 @@ class _Selection:
             self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **facts))
 
     def _blend(self, field: Field) -> dict[str, float]:
-        """The weights of the blend, which then takes part in the comparison; empty where one alone is as good."""
-        holdout = self._holdout
+        """The weights of the blend, by the rows of the search that all answer; empty where one alone is as good.
+
+        It then takes part in the comparison.
+        """
+        holdout, known = self._holdout, self._clean
+        if not can_blend(holdout.scorer) or len(known) < 2:
+            return {}
         try:
-            if weights := _blend_weights(holdout, self._clean):
-                answers = blended(self._predictions, weights)
-                if holdout.scorer.data.test_rows:
-                    script = _blend_solution(holdout, weights).content
-                    write_answers(holdout.scorer.data, answers, blend_answers(self._run, script))
-                field.answers[BLEND] = answers
-            return weights
+            common = set.intersection(*(set(answers.hidden) for answers in known.values()))
+            rows = [row for row in holdout.search_rows if row in common]
+            scores = {script: holdout.figure(answers, rows) for script, answers in known.items()}
+            members = best_first(known, scores.__getitem__, self._direction)[:MOST_MEMBERS]
+            weights = find_weights(holdout.scorer, {script: known[script] for script in members}, rows)
+            if len(weights) < 2:
+                return {}
+            answers = blended(known, weights)
+            if holdout.scorer.data.test_rows:
+                script = _blend_solution(holdout, weights).content
+                write_answers(holdout.scorer.data, answers, blend_answers(self._run, script))
         except (Ungradable, ValueError) as error:
             logger.info("no blend: %s", error)
             return {}
+        field.answers[BLEND] = answers
+        return weights
 
     def _members(self, weights: dict[str, float]) -> list[dict[str, Any]]:
         return [
@@ -283,13 +296,6 @@ class Field:
         change = self.holdout.compare(first, second, both)
         return change is not None and change.wins >= models.SURE
 
-    def measures(self) -> dict[str, models.Measure]:
-        """Each solution of the shortlist on rows that the search never used, with an interval for the test."""
-        return {
-            name: self.holdout.measure(answers, self.holdout.select_rows, ahead=True)
-            for name, answers in self.answers.items()
-        }
-
     def expected(self, chosen: str, measure: models.Measure) -> models.Measure:
         """The measure without what the choice itself adds: each half of the rows scores what the other half chooses."""
         shifts = list[float]()
@@ -309,31 +315,10 @@ class Field:
         score, low, high = shifted(self.holdout.scorer.metric, measure.score, measure.low, measure.high, shift)
         return measure.model_copy(update={"score": score, "low": low, "high": high})
 
-    def compared(self, name: str) -> float:
-        """The score on all hidden rows, by which scripts are chosen."""
-        return self.holdout.figure(self.answers[name], self.holdout.hidden_rows)
-
     def against(self, name: str, chosen: str) -> models.ScoreChange | None:
         """One solution against the chosen one, on the rows by which the choice between them was made."""
         rows = self.holdout.select_rows if BLEND in (name, chosen) else self.holdout.hidden_rows
         return None if name == chosen else self.holdout.compare(self.answers[name], self.answers[chosen], rows)
-
-
-def _search_scores(run: RunContext) -> dict[str, float]:
-    """What the search made of each script."""
-    return {run.ledger.text(one.script): one.score for one in scored_here(run) if one.score is not None}
-
-
-def _blend_weights(holdout: HoldOut, predictions: dict[str, Answers]) -> dict[str, float]:
-    """How the best scripts are blended, by the rows of the search that all answer; empty where one alone is as good."""
-    if not can_blend(holdout.scorer) or len(predictions) < 2:
-        return {}
-    common = set.intersection(*(set(answers.hidden) for answers in predictions.values()))
-    rows = [row for row in holdout.search_rows if row in common]
-    scores = {script: holdout.figure(answers, rows) for script, answers in predictions.items()}
-    members = best_first(predictions, scores.__getitem__, holdout.scorer.metric.direction)[:MOST_MEMBERS]
-    weights = find_weights(holdout.scorer, {script: predictions[script] for script in members}, rows)
-    return weights if len(weights) > 1 else {}
 
 
 def _blend_solution(holdout: HoldOut, weights: dict[str, float]) -> models.SolutionScript:

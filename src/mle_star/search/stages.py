@@ -176,10 +176,7 @@ class Stages:
                 if not task.done() and not spent.done() and not journal.in_progress(parts):
                     last = SUBMIT_SECONDS if parts[0] == "finalization" else 0.0
                     await wait(REPLAY_SECONDS if journal.takes_over(parts) else last)
-        except asyncio.CancelledError:
-            await cancel_all([task])
-            raise
-        if not task.done():
+        finally:
             await cancel_all([task])
         try:
             if task.cancelled() or not task.done():
@@ -203,7 +200,7 @@ class Paths:
     """The paths of one run. `states` belongs to the caller, who may look at it while they run."""
 
     def __init__(self, stages: Stages, phase1: Phase1Result, states: list[str], *, slots: int, refine: Refine) -> None:
-        self._stages, self._phase1, self._statuses, self._refine_solution = stages, phase1, states, refine
+        self._stages, self._phase1, self._statuses, self._refine = stages, phase1, states, refine
         self._context = stages.context
         self._count = self._context.config.num_parallel_solutions
         self._at_once = max(1, min(slots, self._count))
@@ -227,17 +224,20 @@ class Paths:
 
     async def _path(self, index: int, last: float, turns: int) -> Phase2Result:
         """One path, with its share of the time until `last`, for so many turns; whatever ends it, there is a result."""
-        label, place = f"path-{index}", f"phase2/path-{index}/"
+        label, place, context = f"path-{index}", f"phase2/path-{index}/", self._context
         outcome: Outcome = "completed"
         detail, stage, initial = "", None, self._phase1.initial_solution.model_copy(deep=True)
         try:
             async with self._slots:
                 end = (now := self._stages.budget.elapsed()) + (last - now) / turns
-                initial = await self._checked(self._start(index), index, label, end)
-                other = initial.content != self._phase1.initial_solution.content
-                model = (initial.source_model or "") if other else ""
-                stage = self._stages.begin("phase2", index, model, digest_of(initial.content))
-                result = await self._refine(initial, index, label, end)
+                with path_context(index, work_dir(context.run_dir, context.task, label), end) as path:
+                    start = self._start(index)
+                    initial = await self._stages.within(path.seconds_left, start, "phase2", label)
+                    other = initial.content != self._phase1.initial_solution.content
+                    model = (initial.source_model or "") if other else ""
+                    stage = self._stages.begin("phase2", index, model, digest_of(initial.content))
+                    work = self._refine(initial, score_of(initial), context.task, context.config)
+                    result = await self._stages.within(path.seconds_left, work, "phase2", label)
         except BudgetExceeded as stop:
             outcome, detail = self._stages.end_by(stop)
             result = partial_path(place, initial)
@@ -257,32 +257,22 @@ class Paths:
         (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
         return result
 
-    async def _refine(self, initial: SolutionScript, index: int, label: str, end: float) -> Phase2Result:
-        context = self._context
-        directory = work_dir(context.run_dir, context.task, label)
-        with path_context(index, directory, end) as path:
-            work = self._refine_solution(initial, score_of(initial), context.task, context.config)
-            return await self._stages.within(path.seconds_left, work, "phase2", label)
+    async def _start(self, index: int) -> SolutionScript:
+        """Where a path begins: the first with the initial solution, the others with the next best candidates.
 
-    def _start(self, index: int) -> SolutionScript:
-        """Where a path begins: the first with the initial solution, the others with the next best candidates."""
+        Where only promising scripts are checked, a candidate was not: one that leaks is nothing to begin with.
+        """
         first, direction = self._phase1.initial_solution, self._context.task.metric_direction
-        if index == 0 or "starts" not in self._context.config.diversity:
-            return first.model_copy(deep=True)
-        others = {s.content: s for s in self._phase1.candidate_solutions if s.score is not None and not s.leaking}
-        others.pop(first.content, None)
-        ranked = best_first(others.values(), lambda script: script.score, direction)
-        return (ranked[index - 1] if index <= len(ranked) else first).model_copy(deep=True)
-
-    async def _checked(self, start: SolutionScript, index: int, label: str, end: float) -> SolutionScript:
-        """Where only promising scripts are checked, a candidate was not: one that leaks is nothing to begin with."""
-        first, context = self._phase1.initial_solution, self._context
-        if start.content == first.content or not checks_later(context.config):
-            return start
-        with path_context(index, work_dir(context.run_dir, context.task, label), end) as path:
-            checked = await self._stages.within(path.seconds_left, check_and_fix_leakage(start), "phase2", label)
-        clean = checked.content == start.content and not checked.leaking
-        return start if clean else first.model_copy(deep=True)
+        others: dict[str, SolutionScript] = {}
+        if "starts" in self._context.config.diversity:
+            clean = (one for one in self._phase1.candidate_solutions if one.score is not None and not one.leaking)
+            others = {one.content: one for one in clean if one.content != first.content}
+        ranked = [first, *best_first(others.values(), lambda script: script.score, direction)]
+        start = ranked[index] if index < len(ranked) else first
+        if start is not first and checks_later():
+            checked = await check_and_fix_leakage(start)
+            start = start if checked.content == start.content and not checked.leaking else first
+        return start.model_copy(deep=True)
 
     def _stop_the_others(self) -> None:
         """A limit of the whole run is reached: what other paths have under way ends, too.

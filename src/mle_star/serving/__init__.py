@@ -8,6 +8,7 @@ something from its own pages only.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import threading
@@ -196,11 +197,7 @@ class GuardedServer:
 
 
 def _bind(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
+        return socket.create_server((HOST, port))
     except OSError as error:
-        listener.close()
-        raise ConfigError(f"port {port} cannot be used: {error.strerror}") from None
-    return listener
+        raise ConfigError(f"port {port} cannot be used: {os.strerror(error.errno or 0)}") from None
