@@ -12,6 +12,7 @@ import pytest
 
 from mle_star.errors import ConfigError
 from mle_star.execution import LocalExecutor, detect_gpu_info
+from mle_star.execution.executors import Queue
 from mle_star.integrations.remote import RemoteExecutor
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.orchestrator import run_pipeline
@@ -34,7 +35,7 @@ from mle_star.integrations.cluster import (  # noqa: E402
     first_line,
     open_executor,
 )  # fmt: skip
-from mle_star.integrations.hosts import SharedQueue, can_host  # noqa: E402
+from mle_star.integrations.hosts import can_host  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
@@ -145,7 +146,7 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
 
 
 async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
-    places = SharedQueue(2)
+    places = Queue(2)
     await places.take("a", "a1")
     await places.take("a", "a2")
     waiting = [asyncio.create_task(places.take(run, ticket)) for run, ticket in (("a", "a3"), ("b", "b1"), ("b", "b2"))]
