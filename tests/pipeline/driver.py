@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starlette.responses import Response
+
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.models import FinalResult
 from mle_star.orchestrator import run_pipeline
@@ -32,7 +34,7 @@ def note(log: Path, agent: str) -> None:
 class LoggingBrain(MindBrain):
     log: Path = field(default_factory=Path)
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         note(self.log, request.agent)
         return await super().reply(request)
 
