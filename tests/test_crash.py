@@ -16,14 +16,15 @@ from typing import Any
 
 import psutil
 import pytest
+from starlette.responses import Response
 
 from mle_star import FinalResult, PipelineError, PipelineTimeoutError, TaskDescription, run_pipeline
-from mle_star.engineer.server import Brain, BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
+from mle_star.engineer.server import Brain, BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.run import events as ev
 from mle_star.run.events import AgentFinished, AgentStarted, RunResumed, ScriptFinished
 from mle_star.run.journal import read_journal
-from mle_star.testing import FaultyBrain
 from tests.conftest import write_small_data
+from tests.faults import HANG, FaultyBrain
 from tests.pipeline.conftest import clients_left, events, settings, story, submitted
 from tests.pipeline.mind import MindBrain, levels
 from tests.pipeline.weak import WeakBrain, WeakMind
@@ -197,7 +198,7 @@ class KillingBrain(MindBrain):
         self.killed = 0
         self._doomed = False
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         """Answer, or kill whoever asks."""
         if not request.tool_results:
             self._doomed = request.agent == self._only or self._random.random() < self._share
@@ -207,7 +208,7 @@ class KillingBrain(MindBrain):
             look = ToolCall("Read", {"file_path": self._file})
             return BrainReply(tool=look, input_tokens=1000, output_tokens=100)
         self.killed += 0 if self._only else kill_clients(request.agent)
-        return BrainReply(fault=Fault("hang"))
+        return HANG
 
 
 def kill_clients(agent: str) -> int:
@@ -268,9 +269,9 @@ async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: 
             error = caught
         seconds = time.monotonic() - started
         charges = 0.0
-        for charge in server.charges:
-            (price,) = [price for part, price in USD_PER_TOKEN.items() if part in charge.model]
-            charges += charge.input_tokens * price[0] + charge.output_tokens * price[1]
+        for reply in server.delivered:
+            (price,) = [price for part, price in USD_PER_TOKEN.items() if part in reply["model"]]
+            charges += reply["usage"]["input_tokens"] * price[0] + reply["usage"]["output_tokens"] * price[1]
     assert events(run_dir, ev.RunFinished)[-1].state == ("failed" if error else "completed")
     assert clients_left() == []
     return Ended(result, error, charges, seconds)

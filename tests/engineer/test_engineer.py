@@ -227,17 +227,18 @@ async def test_the_final_script_keeps_the_models_and_its_cap_on_rows_is_taken_aw
     assert await table_desk.ask(m.AgentType.test, "subsampling_extract", final_solution=free) == NO_SUBSAMPLING
 
 
-async def test_a_script_of_ours_is_clean_and_one_copied_or_fitted_before_the_split_is_not(table_desk: Desk) -> None:
+async def test_a_script_is_clean_by_its_making_and_one_copied_from_a_discussion_is_named(table_desk: Desk) -> None:
     solution = assemble(table_desk.merged())
     for discussion, verdict in ((solution, "Same"), ("I would try boosting with folds.", "Novel")):
         values = {"reference_discussion": discussion, "final_solution": solution}
         reply = await table_desk.ask(m.AgentType.test, "contamination", **values)
         assert m.DataContaminationResult.model_validate(reply).verdict == verdict
-    leaky = "scaler = StandardScaler()\nX = scaler.fit_transform(X)\nX_a, X_b = train_test_split(X)\nprint(X_a)\n"
-    for code, status in ((solution, "No Data Leakage"), (leaky, "Yes Data Leakage")):
-        found = await table_desk.ask(m.AgentType.leakage, "detection", code=code)
-        (answer,) = m.LeakageDetectionOutput.model_validate(found).answers[:1]
-        assert answer.leakage_status == status and answer.code_block in code
+    for code in (solution, "print(1)\n"):
+        reply = m.LeakageDetectionOutput.model_validate(
+            await table_desk.ask(m.AgentType.leakage, "detection", code=code)
+        )
+        (answer,) = reply.answers
+        assert answer.leakage_status == "No Data Leakage" and answer.code_block in code
         assert await table_desk.ask(m.AgentType.data, task_description="x", initial_solution=code) == ALL_USED
 
 

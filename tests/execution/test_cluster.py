@@ -15,6 +15,7 @@ import pytest
 
 from mle_star import ConfigError, FinalResult, PipelineConfig, TaskDescription, run_pipeline
 from mle_star.execution import LocalExecutor, detect_gpu_info
+from mle_star.execution.executors import Queue
 from mle_star.integrations.campaign import Campaign
 from mle_star.integrations.remote import RemoteExecutor
 from mle_star.run.context import Executor
@@ -28,7 +29,7 @@ ray: Any = pytest.importorskip("ray")
 from ray import exceptions  # noqa: E402
 
 from mle_star.integrations import cluster as rc  # noqa: E402
-from mle_star.integrations.hosts import Hosts, SharedQueue, can_host, find_hosts  # noqa: E402
+from mle_star.integrations.hosts import Hosts, can_host, find_hosts  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
@@ -139,7 +140,7 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
 
 
 async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
-    places = SharedQueue(2)
+    places = Queue(2)
     await places.take("a", "a1")
     await places.take("a", "a2")
     waiting = [asyncio.create_task(places.take(run, ticket)) for run, ticket in (("a", "a3"), ("b", "b1"), ("b", "b2"))]

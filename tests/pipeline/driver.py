@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starlette.responses import Response
+
 from mle_star import FinalResult, run_pipeline
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from tests.conftest import small_task
@@ -31,7 +33,7 @@ def note(log: Path, agent: str) -> None:
 class LoggingBrain(MindBrain):
     log: Path = field(default_factory=Path)
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         note(self.log, request.agent)
         return await super().reply(request)
 

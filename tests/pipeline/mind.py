@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import Response
+
 from mle_star import AgentConfig, AgentError, ExecutionRawResult
 from mle_star.engineer.server import BrainReply, BrainRequest
 from mle_star.run.context import ScriptRequest
@@ -197,11 +199,12 @@ class MindBrain:
     calls: Counter[str] = field(default_factory=Counter)
     delay: float = 0.0
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         self.calls[request.agent] += 1
         answer = self.mind.answer(request.agent, request.variant, request.prompt)
         text, data = (answer, None) if isinstance(answer, str) else ("", answer)
-        return BrainReply(text=text, structured=data, input_tokens=1000, output_tokens=100, delay_seconds=self.delay)
+        await asyncio.sleep(self.delay)
+        return BrainReply(text=text, structured=data, input_tokens=1000, output_tokens=100)
 
 
 @dataclass

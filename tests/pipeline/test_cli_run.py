@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 from claude_agent_sdk import PermissionResultDeny
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from mle_star import models as m
 from mle_star.cli.app import main
-from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer, ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run import events as ev
 from mle_star.run.budget import price_of
 from mle_star.run.folder import first_line, request_finish
+from tests.faults import HANG
 from tests.pipeline.conftest import clients_left, events, install, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, extracted, fenced, levels, script
 
@@ -67,7 +69,7 @@ class Curious(MindBrain):
         self.first: dict[str, BrainRequest] = {}
         self.wishes = [("Read", {"file_path": str(file)}), ("Write", {"file_path": "notes.txt", "content": "hello"})]
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         self.first.setdefault("/".join(filter(None, (request.agent, request.variant))), request)
         if request.agent == "init" and len(request.tool_results) < 2:
             wish = ToolCall(*self.wishes[len(request.tool_results)])
@@ -253,9 +255,9 @@ class Pausing(MindBrain):
     silent, after = "data", 0
     finishing: Path | None = None
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         if request.agent == self.silent and self.calls[self.silent] >= self.after:
-            return BrainReply(fault=Fault("hang"))
+            return HANG
         if self.finishing is not None:
             request_finish(self.finishing)
             self.finishing = None

@@ -11,7 +11,7 @@ from typing import Any
 from claude_agent_sdk import ResultMessage
 
 from mle_star import AgentConfig, AgentError, ExecutionRawResult
-from mle_star.engineer.server import BrainReply, BrainRequest, Fault
+from mle_star.engineer.server import BrainReply, BrainRequest
 from mle_star.method.codeblocks import compiles
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AgentReply
@@ -72,7 +72,7 @@ class WeakBrain:
     async def reply(self, request: BrainRequest) -> BrainReply:
         """A reply as a server without tools gives it."""
         text, cut = self.weak.write(request.agent, request.variant, request.prompt)
-        return BrainReply(text=text, fault=Fault("max_tokens") if cut else None, input_tokens=100, output_tokens=10)
+        return BrainReply(text=text, stop_reason="max_tokens" if cut else None, input_tokens=100, output_tokens=10)
 
 
 @dataclass

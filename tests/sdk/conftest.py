@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from mle_star import AgentConfig, AgentError, AgentType, PipelineConfig, TaskDescription, agent_config
-from mle_star.engineer.server import Brain, Charge, MessagesServer
+from mle_star.engineer.server import Brain, MessagesServer
 from mle_star.run.context import Agents
 from mle_star.run.events import AgentReply
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
@@ -105,6 +105,7 @@ def open_bench(task: TaskDescription, tmp_path: Path) -> OpenBench:
     return opened
 
 
-def charged(charges: list[Charge]) -> float:
+def charged(delivered: list[dict[str, Any]]) -> float:
     """What a list of replies costs at the price of MODEL."""
-    return sum(one.input_tokens * USD_PER_INPUT_TOKEN + one.output_tokens * USD_PER_OUTPUT_TOKEN for one in charges)
+    used: list[dict[str, int]] = [one["usage"] for one in delivered]
+    return sum(u["input_tokens"] * USD_PER_INPUT_TOKEN + u["output_tokens"] * USD_PER_OUTPUT_TOKEN for u in used)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from claude_agent_sdk import ClaudeSDKClient, ResultMessage, SystemMessage
 from pydantic import BaseModel
+from starlette.responses import Response
 
-from mle_star.engineer.server import BrainReply, BrainRequest, Fault, ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.models import AgentType, LeakageDetectionOutput, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import Prompt, render
 from mle_star.run.budget import Budget
@@ -22,6 +23,7 @@ from mle_star.run.forecast import Forecaster
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
+from mle_star.serving import api_error
 from mle_star.testing import ScriptedBrain
 from tests.conftest import Logs, Patch, write_texts
 from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged
@@ -146,13 +148,13 @@ async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, cap
             assert (await bench.ask(EXTRACTOR)).structured == PLANS
         assert not any("# Your last reply" in request.prompt for request in bench.brain.requests)
         for reply in unreadable:
-            before = charged(bench.server.charges)
+            before = charged(bench.server.delivered)
             bench.brain.always("extractor", reply)
             error = await bench.fail(EXTRACTOR)
             assert (error.reason, error.agent, error.attempts) == ("unparseable", "extractor", 2)
             assert "x" * 100 in str(error) and "x" * 300 not in str(error), "a warning shows the head"
             assert reply in logged(logging.DEBUG) and reply not in logged(logging.WARNING), "and DEBUG the whole"
-            assert error.cost_usd == pytest.approx(charged(bench.server.charges) - before)
+            assert error.cost_usd == pytest.approx(charged(bench.server.delivered) - before)
         assert any("# Your last reply" in request.prompt for request in bench.brain.requests)
     async with open_bench(client_reuse="clear", letter=True) as bench:
         bench.brain.always("extractor", unreadable[0])
@@ -177,7 +179,7 @@ async def test_cost_is_counted_once_by_path_and_total(open_bench: OpenBench, cap
         assert [reply.cost_usd for reply in given] == pytest.approx([0.0045, 0.009, 0.0405, 0.03])
         assert (given[1].input_tokens, given[1].output_tokens) == (2000, 200)
         state = bench.agents.state
-        assert state.total_cost_usd == pytest.approx(charged(bench.server.charges)) == pytest.approx(0.084)
+        assert state.total_cost_usd == pytest.approx(charged(bench.server.delivered)) == pytest.approx(0.084)
         assert state.cost_by_label == pytest.approx({"path-0": 0.0045, "path-1": 0.0795})
     entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
     stopped = [entry for entry in entries if entry["event"] == "agent_stopped"]
@@ -195,10 +197,12 @@ async def test_a_call_with_a_share_of_the_money_spends_no_more_and_keeps_what_wa
         bench.brain.reply_with("extractor", PLANS)
         await bench.ask(EXTRACTOR)  # its client is kept, for calls without a share
         bench.brain.always("extractor", BrainReply(tool=ToolCall("Read", {"file_path": "x"}), input_tokens=20_000))
-        before = charged(bench.server.charges)
+        before = charged(bench.server.delivered)
         error = await bench.fail(EXTRACTOR, cap=0.1)
         assert (error.reason, error.attempts) == ("budget", 1)
-        assert error.cost_usd == pytest.approx(charged(bench.server.charges) - before) == pytest.approx(0.12, abs=0.01)
+        assert (
+            error.cost_usd == pytest.approx(charged(bench.server.delivered) - before) == pytest.approx(0.12, abs=0.01)
+        )
         error = await bench.fail(EXTRACTOR, cap=0.0)
         assert (error.reason, error.cost_usd) == ("budget", 0)
         bench.brain.reply_with("coder", BrainReply(text="the code", input_tokens=100_000))
@@ -274,10 +278,10 @@ print("fit")
 class WithoutTools(ScriptedBrain):
     """Refuses what carries a tool, as servers do that were never taught any."""
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
         reply = await super().reply(request)
         if request.tools:
-            return BrainReply(fault=Fault("status", status=400, message="`tools` is not supported by this model"))
+            return api_error(400, "`tools` is not supported by this model")
         return reply
 
 
@@ -302,7 +306,7 @@ async def test_a_model_that_overlooks_the_reply_tool_is_understood_and_keeps_the
         for _ in range(2):
             assert (await bench.ask(EXTRACTOR)).structured == PLANS
         first, last = brain.requests[0], brain.requests[-1]
-        assert first.wants_structured and not last.wants_structured and "Read" in last.tools
+        assert first.schema is not None and last.schema is None and "Read" in last.tools
         assert "# Form of the reply" in last.prompt
         assert (await bench.ask(RETRIEVER)).structured["models"]
         assert {"WebSearch", "WebFetch"} <= set(brain.requests[-1].tools)
@@ -311,7 +315,7 @@ async def test_a_model_that_overlooks_the_reply_tool_is_understood_and_keeps_the
     async with open_bench(brain=brain, client_reuse="clear") as bench:
         for _ in range(3):
             await bench.ask(EXTRACTOR)
-        assert brain.requests[-1].wants_structured, "one that has used that tool once keeps it"
+        assert brain.requests[-1].schema is not None, "one that has used that tool once keeps it"
 
 
 async def test_json_of_small_models_is_repaired_and_prose_is_asked_for_once_more(open_bench: OpenBench) -> None:

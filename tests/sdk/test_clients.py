@@ -16,7 +16,7 @@ from claude_agent_sdk import AgentDefinition
 from mle_star import models as m
 from mle_star.cli.app import main
 from mle_star.cli.doctor import _REMEDIES, _calls, diagnose
-from mle_star.engineer.server import BrainReply, Fault, MessagesServer
+from mle_star.engineer.server import BrainReply, MessagesServer
 from mle_star.errors import AgentFailure, ConfigError, CredentialError
 from mle_star.execution import inspect_interpreter
 from mle_star.models import PipelineConfig
@@ -222,7 +222,7 @@ async def test_a_server_that_knows_less_is_no_dead_one(tmp_path: Path, monkeypat
     assert "1000 + 500 tokens, $2.0000" in text.text, "by the prices of the file"
     assert "overlooks the one for structured replies" in tools.text and "tool_use=none" in tools.remedy
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    async with MessagesServer(ScriptedBrain(BrainReply(text="no", fault=Fault("refusal")))) as server:
+    async with MessagesServer(ScriptedBrain(BrainReply(text="no", stop_reason="refusal"))) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.base_url)
         (finding,) = await _calls(PipelineConfig())
     assert finding.remedy == "the model declined a harmless question: choose another one with --model"

@@ -12,25 +12,26 @@ from pathlib import Path
 
 import psutil
 import pytest
+from starlette.responses import Response
 
-from mle_star.engineer.server import BrainReply, BrainRequest, Fault, ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.method.codeblocks import extract_code_block
 from mle_star.models import AgentConfig, AgentType, TaskDescription, agent_config
 from mle_star.sdk import CallPolicy
 from mle_star.sdk.connection import Pool, marked_processes
 from mle_star.search.control import OUTAGE_REASONS
+from mle_star.serving import api_error
+from tests.faults import HANG, cut
 from tests.sdk.conftest import CODER, EXTRACTOR, PLANNER, PLANS, QUICK, Bench, OpenBench, charged, is_cli
 
 pytestmark = pytest.mark.long
 
-SERVER_ERROR = BrainReply(fault=Fault("status", status=500))
-BUSY = BrainReply(fault=Fault("status", status=429))
-HANG = BrainReply(fault=Fault("hang"))
+SERVER_ERROR, BUSY = api_error(500, "injected"), api_error(429, "injected")
 
 
-def cut(text: str) -> BrainReply:
+def cut_short(text: str) -> BrainReply:
     """A reply that reaches the model's limit of tokens here."""
-    return BrainReply(text=text, fault=Fault("max_tokens"))
+    return BrainReply(text=text, stop_reason="max_tokens")
 
 
 def read_first(tokens: int, written: int = 0) -> BrainReply:
@@ -46,9 +47,8 @@ async def until_requested(bench: Bench, times: int) -> None:
 @pytest.mark.req("REQ-OR-052")
 async def test_a_lost_connection_is_tried_again_three_times_on_a_fresh_client(open_bench: OpenBench) -> None:
     async with open_bench(client_reuse="clear") as bench:
-        half = BrainReply(text="half", fault=Fault("cut"))
         # A cut stream is asked for again without streaming by the CLI itself: two faults an attempt.
-        bench.brain.reply_with("coder", SERVER_ERROR, half, half, SERVER_ERROR)
+        bench.brain.reply_with("coder", SERVER_ERROR, cut, cut, SERVER_ERROR)
         assert (await bench.ask()).text == "fine"
         assert [note.rsplit(" in ", 1)[1] for note in bench.notes] == ["0.01 s", "0.02 s", "0.03 s"]
         assert len({request.headers["x-claude-code-session-id"] for request in bench.brain.requests}) == 4
@@ -64,7 +64,7 @@ async def test_a_cli_that_dies_costs_a_retry_and_its_answers(open_bench: OpenBen
         bench.processes[0].send_signal(number)
         reply = await call
         assert sum("the connection failed" in note for note in bench.notes) == 1
-        assert reply.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.charges))
+        assert reply.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.delivered))
         assert reply.cost_usd > 0.3045
 
 
@@ -82,12 +82,12 @@ async def test_a_reply_that_the_cli_could_not_report_is_counted(open_bench: Open
         bench.brain.always("coder", HANG)
         late: list[float] = []
         call = asyncio.create_task(bench.agents.ask(CODER, "go", on_late_cost=late.append))
-        while not bench.server.charges:
+        while not bench.server.delivered:
             await asyncio.sleep(0.02)
         call.cancel()
         while not late:
             await asyncio.sleep(0.02)
-        assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(charged(bench.server.charges))]
+        assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(charged(bench.server.delivered))]
         assert late[0] > 0.3
 
 
@@ -113,7 +113,7 @@ async def test_dead_clients_are_replaced_and_a_busy_service_is_visibly_waited_fo
         while bench.processes:
             await asyncio.sleep(0.02)
         assert (await bench.ask()).text == "fine"
-        bench.brain.reply_with("coder", BUSY, BrainReply(fault=Fault("status", status=529)))
+        bench.brain.reply_with("coder", BUSY, api_error(529, "injected"))
         assert (await bench.ask()).text == "fine"
         _, first, second = bench.notes  # the first of all is on the clients that had died while they waited
         assert "rate limited (429), waiting" in first and "(attempt 1 of 1)" in first
@@ -122,20 +122,20 @@ async def test_dead_clients_are_replaced_and_a_busy_service_is_visibly_waited_fo
 
 
 async def test_what_no_retry_can_fix_fails_at_once_with_its_reason(open_bench: OpenBench) -> None:
-    faults = {
-        BrainReply(text="no", fault=Fault("refusal")): "refusal",
-        BrainReply(fault=Fault("status", status=401)): "auth",
-        BrainReply(fault=Fault("status", status=400)): "other",
-        BrainReply(fault=Fault("empty")): "other",
-        cut("```python\nx = 1\n"): "too_long",  # the CLI itself asks three times for the rest
+    faults: dict[BrainReply | Response, str] = {
+        BrainReply(text="no", stop_reason="refusal"): "refusal",
+        api_error(401, "injected"): "auth",
+        api_error(400, "injected"): "other",
+        BrainReply(text=""): "other",
+        cut_short("```python\nx = 1\n"): "too_long",  # the CLI itself asks three times for the rest
     }
     async with open_bench(client_reuse="clear") as bench:  # the CLI outlives what the API refuses
         for reply, reason in faults.items():
-            spent, before = charged(bench.server.charges), len(bench.brain.requests)
+            spent, before = charged(bench.server.delivered), len(bench.brain.requests)
             bench.brain.always("coder", reply)
             error = await bench.fail()
             assert (error.reason, error.attempts) == (reason, 1)
-            assert error.cost_usd == pytest.approx(charged(bench.server.charges) - spent)
+            assert error.cost_usd == pytest.approx(charged(bench.server.delivered) - spent)
             assert bench.notes == [] and len(bench.brain.requests) - before <= 4
             assert reason not in OUTAGE_REASONS or reason == "auth"
 
@@ -148,12 +148,12 @@ async def test_a_reply_that_was_cut_at_the_limit_of_tokens_comes_back_whole(open
             ["```python\nx = 1\nif x:\n    y =", "```python\n 2\nprint(x, y)\n```"],
             ["Look:\n```python\nx = 1\nif x", ":\n    y", " = 2\nprint(x,", "```python\nprint(x, y)\n```"],
         ]:
-            bench.brain.reply_with("coder", *map(cut, pieces[:-1]), pieces[-1])
+            bench.brain.reply_with("coder", *map(cut_short, pieces[:-1]), pieces[-1])
             assert extract_code_block((await bench.ask()).text) == "x = 1\nif x:\n    y = 2\nprint(x, y)"
-        bench.brain.reply_with("coder", cut("First scale, then "), "fit.")
+        bench.brain.reply_with("coder", cut_short("First scale, then "), "fit.")
         assert (await bench.ask()).text == "First scale, then fit."
         read = BrainReply(text="I read first.", tool=ToolCall("Read", {"file_path": "none"}))
-        bench.brain.reply_with("init", read, cut("```python\nx ="), "1\n```")
+        bench.brain.reply_with("init", read, cut_short("```python\nx ="), "1\n```")
         assert extract_code_block((await bench.ask(agent_config(AgentType.init))).text) == "x =1"
 
 
@@ -162,7 +162,7 @@ async def test_a_call_that_hangs_or_is_cancelled_ends_with_the_cost_of_what_was_
         bench.brain.reply_with("extractor", read_first(1000), HANG)
         error = await bench.fail(EXTRACTOR)
         assert error.reason == "timeout"  # on a loaded machine it may come before the tool was asked for
-        assert error.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.charges))
+        assert error.cost_usd == bench.agents.state.total_cost_usd == pytest.approx(charged(bench.server.delivered))
     async with open_bench() as bench:
         bench.brain.reply_with("extractor", read_first(1000), HANG)
         late: list[float] = []
@@ -183,12 +183,13 @@ import asyncio, sys
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.testing import ScriptedBrain
-from mle_star.engineer.server import BrainReply, Fault, MessagesServer
+from mle_star.engineer.server import MessagesServer
+from tests.faults import HANG
 from tests.sdk.conftest import CODER, PLANNER
 
 async def main(task, work):
     brain = ScriptedBrain("fine")
-    brain.always("coder", BrainReply(fault=Fault("hang")))
+    brain.always("coder", HANG)
     config = PipelineConfig(model="claude-sonnet-4-5", work_dir=work, client_reuse="clear")
     async with MessagesServer(brain) as server:
         task = TaskDescription.model_validate_json(task)

@@ -13,17 +13,19 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mle_star.engineer.server import BrainReply, BrainRequest, Fault, MessagesServer, ToolCall, events_of, message_of
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall, events_of, message_of
 from mle_star.errors import ConfigError
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
 from mle_star.sdk.credentials import Upstream
 from mle_star.sdk.meter import Meter, Tariff
 from mle_star.sdk.proxy import CredentialProxy
-from mle_star.serving import LoopbackServer
-from mle_star.testing import FAULT_NAMES, FaultyBrain, ScriptedBrain
+from mle_star.serving import LoopbackServer, api_error
+from mle_star.testing import Answer, ScriptedBrain
 from tests.conftest import Logs
+from tests.faults import FAULT_NAMES, FaultyBrain, cut
 from tests.sdk.conftest import MODEL
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
@@ -76,7 +78,10 @@ async def test_a_streamed_reply_is_the_same_message_in_pieces() -> None:
     assert "".join(pieces) == plain["content"][0]["text"] == "é" * 100_000
     assert (streamed[0]["type"], streamed[-1]["type"]) == ("message_start", "message_stop")
     assert streamed[-2]["usage"]["output_tokens"] == plain["usage"]["output_tokens"] == 11
-    assert [(charge.input_tokens, charge.output_tokens) for charge in server.charges] == [(7, 11), (7, 11)]
+    assert [(one["usage"]["input_tokens"], one["usage"]["output_tokens"]) for one in server.delivered] == [
+        (7, 11),
+        (7, 11),
+    ]
 
 
 async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_where_one_is_offered() -> None:
@@ -92,7 +97,7 @@ async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_wh
         await post(server.base_url, messages=[*messages, {"role": "user", "content": [result]}])
     request, *_, last = brain.calls("coder")
     assert (request.system, request.prompt, request.schema) == ("who you are", "the prompt", SCHEMA)
-    assert request.wants_structured and request.tools == ("StructuredOutput", "Read")
+    assert request.schema is not None and request.tools == ("StructuredOutput", "Read")
     assert (offered["content"][0]["input"], offered["stop_reason"]) == ({"a": "x"}, "tool_use")
     assert json.loads(not_offered["content"][0]["text"]) == {"a": "x"}
     assert (last.prompt, last.tool_results) == ("the prompt", ("the file",))
@@ -129,13 +134,13 @@ async def test_faults_carry_the_api_s_error_body_or_break_off_and_charge_nothing
     for name, status in (("rate_limit", 429), ("server_error", 500), ("overloaded", 529)):
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
             reply = await post(server.base_url)
-            assert (reply.status, reply.json()["type"], server.charges) == (status, "error", [])
+            assert (reply.status, reply.json()["type"], server.delivered) == (status, "error", [])
             assert ("retry-after" in reply.headers) == (status == 429)
     for name, error in (("cut_stream", http.client.IncompleteRead), ("hang", TimeoutError)):
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
             with pytest.raises(error):
                 await post(server.base_url, timeout=0.3 if name == "hang" else 240)
-            assert server.charges == []
+            assert server.delivered == []
 
 
 async def test_the_same_seed_spoils_the_same_replies() -> None:
@@ -190,8 +195,8 @@ async def test_only_what_has_a_key_of_the_run_goes_out_with_the_credential_and_t
 
 async def test_errors_of_the_service_come_through_as_they_are() -> None:
     brain = ScriptedBrain()
-    faults = (Fault("status", 429, retry_after=7), Fault("status", 529), Fault("status", 401), Fault("cut"))
-    brain.reply_with("coder", *(BrainReply(text="x" * 9999, fault=fault) for fault in faults))
+    faults: list[Answer] = [api_error(429, "busy", retry_after=7), api_error(529, "full"), api_error(401, "no"), cut]
+    brain.reply_with("coder", *faults)
     async with MessagesServer(brain) as server, CredentialProxy(Upstream(server.base_url)) as proxy:
         key, address = {"x-api-key": proxy.key("coder")}, server.base_url
         busy, *others = [await post(proxy.base_url, key) for _ in range(3)]
@@ -228,7 +233,7 @@ async def test_what_each_reply_used_is_heard_by_the_meter_of_the_cli_that_asked(
 @pytest.mark.req("REQ-OR-027")
 async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_counted() -> None:
     class Slow(ScriptedBrain):
-        async def reply(self, request: BrainRequest) -> BrainReply:
+        async def reply(self, request: BrainRequest) -> BrainReply | Response:
             reply = await super().reply(request)
             await may.wait()
             return reply
@@ -247,7 +252,7 @@ async def test_a_reply_on_its_way_to_a_cli_that_hung_up_is_counted() -> None:
                 await asyncio.sleep(0)
         may.set()
         await proxy.usage_complete(key)
-        assert (used(meter), len(server.charges)) == ([(1000, 7)], 1)
+        assert (used(meter), len(server.delivered)) == ([(1000, 7)], 1)
 
 
 async def test_bodies_stream_both_ways_and_whoever_hangs_up_ends_the_exchange() -> None:

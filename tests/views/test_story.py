@@ -88,7 +88,8 @@ def test_a_story_of_a_journal_agrees_with_the_ledger_and_counts_attempts_in_orde
     events = changed(Invented(M=3, T=1).events(), ev.CandidateEvaluated, lambda one: {"index": 2 - one.index})
     story = RunStory.from_events(events)
     first = next(event.score for event in events if isinstance(event, ev.CandidateEvaluated) and event.score)
-    assert Verdict(story).stages[0].score == story.first_score == first != story.candidates[0].score
+    zero = next(one for one in story.tried(ev.CandidateEvaluated) if one.index == 0)
+    assert Verdict(story).stages[0].score == story.first_score == first != zero.score
     assert f"is {text.score(first)}, the best" in describe(story)
 
 
@@ -206,13 +207,13 @@ def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search
     """The list of scripts marks the same one, and no other; of a blend, none."""
     events = Invented(seed=11, L=2, T=3).ended(lineage={"finalization": {"from_phase": "ensemble"}})
     story = RunStory.from_events(events)
-    rejected = next(one for one in story.refinements if not one.accepted)
+    rejected, rounds = next(one for one in story.refinements if not one.accepted), story.tried(ev.EnsembleTried)
     for chosen, words, step in [
         ("path 0", "refined on path 0 by", "phase2/path-0/"),
         ("path 1", "refined on path 1 by", "phase2/path-1/"),
         ("initial solution", "won unchanged", "phase1/merge"),
         (f"{rejected.step}/script", f"The script of {rejected.step} won the final selection", rejected.step),
-        *((f"ensemble {r}", "An ensemble of 2 refined paths won", one.step) for r, one in story.ensembles.items()),
+        *((f"ensemble {one.r}", "An ensemble of 2 refined paths won", one.step) for one in rounds),
         ("blend", "A blend of several scripts won", ""),
     ]:
         story = story_of(events, chosen=chosen)
@@ -231,7 +232,7 @@ def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
     events = Invented(seed=11, L=2, T=3).ended()
     plain = RunStory.from_events(events)
     best = plain.chosen_candidate
-    other = next(one for one in plain.candidates.values() if one != best and one.digest)
+    other = next(one for one in plain.tried(ev.CandidateEvaluated) if one != best and one.digest)
     assert best is not None and lineage_of(plain).merges
 
     begun = {"model": other.model_name, "digest": other.digest}

@@ -164,9 +164,6 @@ def mlebench(
     data_dir: Annotated[Path, Argument(metavar="DATA_DIR", help="The competition's data.")] = Path("/home/data"),
     competition: Annotated[str, Option(envvar="COMPETITION_ID", help="Its id; else the folder's name.")] = "",
     home: Annotated[Path, Option(help="With instructions.txt, submission/, code/, logs/.")] = Path("/home"),
-    validate_url: Annotated[str, Option(help="The benchmark's server that checks a submission's form.")] = (
-        "http://localhost:5000/validate"
-    ),
     given: Annotated[Given, "time_limit_seconds", "model", "max_budget_usd"] = NO_SETTINGS,
 ) -> None:
     """Solve a competition of MLE-bench: task from its folders, submission where it is graded.
@@ -179,7 +176,7 @@ def mlebench(
       mle-star mlebench data/spaceship-titanic --home out --model offline --time-limit 10m
     """
     from mle_star.cli.run import start_run
-    from mle_star.integrations.competitions import bench_task, hand_in, validate
+    from mle_star.integrations.competitions import bench_task, hand_in
 
     guess = bench_task(data_dir, home, competition or data_dir.resolve().name)
     for words in guess.notes:
@@ -193,8 +190,7 @@ def mlebench(
     if place is None:
         tell("no submission; script and report are in place")
         raise typer.Exit(EXIT_NO_SUBMISSION)
-    answer = validate(place, validate_url)
-    typer.echo(f"submission: {place}" + (f" ({answer})" if answer else "; no server checked its form"))
+    typer.echo(f"submission: {place}")
 
 
 def mlflow(

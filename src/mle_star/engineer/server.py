@@ -6,14 +6,13 @@ and on the event loop of the run, on a free port, and stops with it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import secrets
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -31,18 +30,6 @@ OFFLINE_MODEL = "mle-star-offline"
 _CLI_PREAMBLES = ("x-anthropic-billing-header:", "You are a Claude agent, built on")
 _CHUNK = 64 * 1024
 
-FaultKind = Literal["status", "hang", "cut", "garbage", "empty", "refusal", "max_tokens"]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A way for a reply to go wrong on the wire. What follows `kind` belongs to the kind "status"."""
-
-    kind: FaultKind
-    status: int = 500
-    retry_after: float | None = None
-    message: str = "injected"
-
 
 @dataclass(frozen=True)
 class ToolCall:
@@ -54,7 +41,10 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class BrainRequest:
-    """What an agent was asked. `tool_results` holds what its tools said since `prompt`, oldest first."""
+    """What an agent was asked: for a text, or for a value of `schema`.
+
+    `tool_results` holds what its tools said since `prompt`, oldest first.
+    """
 
     agent: str
     variant: str | None
@@ -67,40 +57,24 @@ class BrainRequest:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
-    @property
-    def wants_structured(self) -> bool:
-        """Is a value of a schema asked for, rather than a text?"""
-        return self.schema is not None
-
 
 @dataclass(frozen=True)
 class BrainReply:
-    """An answer: a text, a structured value, a tool to use, or a fault. Token counts are estimated unless given."""
+    """An answer: a text, a structured value or a tool to use. Token counts are estimated unless given."""
 
     text: str | None = None
     structured: Any = None
     tool: ToolCall | None = None
-    fault: Fault | None = None
+    stop_reason: str | None = None  # where it differs from that of a whole answer
     input_tokens: int | None = None
     output_tokens: int | None = None
-    delay_seconds: float = 0.0
 
 
 class Brain(Protocol):
     """Whoever answers for the model."""
 
-    async def reply(self, request: BrainRequest) -> BrainReply:
-        """The answer to one request."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """The tokens of one reply that was delivered whole."""
-
-    agent: str
-    model: str
-    input_tokens: int
-    output_tokens: int
+    async def reply(self, request: BrainRequest) -> BrainReply | Response:
+        """The answer to one request; a response goes out as it is, and nothing is charged for it."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -141,10 +115,9 @@ def _texts(content: Any) -> list[str]:
 
 def message_of(request: BrainRequest, reply: BrainReply) -> dict[str, Any]:
     """A whole Messages API reply."""
-    fault = reply.fault.kind if reply.fault else None
     text, tool = reply.text, reply.tool
     if reply.structured is not None and tool is None:
-        if request.wants_structured:
+        if request.schema is not None:
             tool = ToolCall(STRUCTURED_TOOL, reply.structured)
         elif text is None:
             text = json.dumps(reply.structured)
@@ -152,8 +125,7 @@ def message_of(request: BrainRequest, reply: BrainReply) -> dict[str, Any]:
     if tool is not None:
         use = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": tool.name, "input": tool.input}
         content.append(use)
-    content = [] if fault == "empty" else content
-    stop = fault if fault in ("refusal", "max_tokens") else "tool_use" if tool is not None and content else "end_turn"
+    stop = reply.stop_reason or ("end_turn" if tool is None else "tool_use")
     spoken = (text or "") + (json.dumps(tool.input) if tool is not None else "")
     read, written = estimate_tokens(request.body.decode("utf-8", "replace")), estimate_tokens(spoken)
     usage = {
@@ -199,7 +171,8 @@ class MessagesServer:
     def __init__(self, brain: Brain, *, models: tuple[str, ...] = (OFFLINE_MODEL,)) -> None:
         self.brain = brain
         self.models = models
-        self.charges: list[Charge] = []
+        self.delivered: list[dict[str, Any]] = []
+        """The replies that went out whole: these alone are charged."""
         self.errors: list[BaseException] = []
         self._token = secrets.token_urlsafe(24)
         routes = [
@@ -210,7 +183,6 @@ class MessagesServer:
         ]
         app = behind_token(Starlette(routes=routes), self._token)
         self._server = LoopbackServer(app, name="offline-server")
-        self._stopping = asyncio.Event()
 
     @property
     def base_url(self) -> str:
@@ -222,7 +194,6 @@ class MessagesServer:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._stopping.set()
         await self._server.stop()
 
     async def _alive(self, http: Request) -> Response:
@@ -249,52 +220,17 @@ class MessagesServer:
             logger.exception("the brain failed on %s", request.agent)
             self.errors.append(error)
             return api_error(500, f"{type(error).__name__}: {error}")
-        if reply.delay_seconds:
-            await asyncio.sleep(reply.delay_seconds)
+        if isinstance(reply, Response):
+            return reply
         if await http.is_disconnected():
             return Response(status_code=499)  # nobody is there any more: nothing is delivered, nothing is charged
-        return await self._respond(http, payload.get("stream"), request, reply)
-
-    async def _respond(self, http: Request, stream: bool, request: BrainRequest, reply: BrainReply) -> Response:
-        fault, kind = reply.fault, reply.fault.kind if reply.fault else None
-        if fault and kind == "status":
-            return api_error(fault.status, fault.message, retry_after=fault.retry_after)
-        if kind == "hang":
-            await self._until_gone(http)
-            return StreamingResponse(_cut_off(b""))
         message = message_of(request, reply)
-        if kind == "cut":
-            free = {**message, "usage": dict.fromkeys(message["usage"], 0)}  # what is not delivered is not charged
-            whole = json.dumps(message).encode()
-            part = b"".join(list(events_of(free))[:3]) if stream else whole[: len(whole) // 2]
-            return StreamingResponse(_cut_off(part), media_type="text/event-stream" if stream else "application/json")
-        if kind == "garbage":
-            spoiled = b'event: message_start\ndata: {"type": "mess\n\n' if stream else b'{"type": "mess'
-            return Response(spoiled, media_type="text/event-stream" if stream else None)
-        if stream:
-            return StreamingResponse(self._stream(request, message), media_type="text/event-stream")
-        self._charge(request, message)
+        if payload.get("stream"):
+            return StreamingResponse(self._stream(message), media_type="text/event-stream")
+        self.delivered.append(message)
         return JSONResponse(message)
 
-    async def _until_gone(self, http: Request) -> None:
-        """Wait until the client hangs up or the server stops."""
-        waiters = [asyncio.ensure_future(http.receive()), asyncio.ensure_future(self._stopping.wait())]
-        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
-        for waiter in waiters:
-            waiter.cancel()
-        await asyncio.gather(*waiters, return_exceptions=True)
-
-    async def _stream(self, request: BrainRequest, message: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def _stream(self, message: dict[str, Any]) -> AsyncIterator[bytes]:
         for event in events_of(message):
             yield event
-        self._charge(request, message)
-
-    def _charge(self, request: BrainRequest, message: dict[str, Any]) -> None:
-        usage = message["usage"]
-        self.charges.append(Charge(request.agent, request.model, usage["input_tokens"], usage["output_tokens"]))
-
-
-async def _cut_off(part: bytes) -> AsyncIterator[bytes]:
-    """Part of a reply, after which the connection breaks."""
-    yield part
-    raise ConnectionAbortedError("a fault that was asked for")
+        self.delivered.append(message)

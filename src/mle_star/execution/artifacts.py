@@ -26,7 +26,6 @@ from mle_star.method.scores import best_first
 from mle_star.run.context import RunContext
 from mle_star.run.events import BestImproved, ScriptFinished, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole
-from mle_star.run.ledger import ScriptRun
 
 logger = logging.getLogger("mle_star.execution")
 
@@ -79,7 +78,9 @@ async def _keep_best(run: RunContext) -> None:
         new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script))
         if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
-        for found in _best_first(run):
+        made = [one for one in run.ledger.solutions() if one.result.submission]
+        made.sort(key=lambda one: in_order(one.step))  # of equal scores the first step's counts, whoever ended first
+        for found in best_first(made, lambda one: one.score, run.task.metric_direction):
             source, kept = found.result.submission or "", run.ledger.kept
             if kept is not None and (kept.step, kept.source) == (found.step, source):
                 return
@@ -88,12 +89,6 @@ async def _keep_best(run: RunContext) -> None:
                 path = "final/best_submission.csv"
                 run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))
                 return
-
-
-def _best_first(run: RunContext) -> list[ScriptRun]:
-    """The solutions that left a submission, the best first; of equal scores the first step's, whoever ended first."""
-    made = sorted((one for one in run.ledger.solutions() if one.result.submission), key=lambda one: in_order(one.step))
-    return best_first(made, lambda one: one.score, run.task.metric_direction)
 
 
 def _placed(run: RunContext, submission: str, script: str) -> int | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import os
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -166,30 +166,43 @@ class Queue:
         self._free = slots
         self._had: Counter[str] = Counter()
         self._order = itertools.count()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tickets: dict[str, tuple[int, int, str, asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def slot(self, run: str) -> AsyncIterator[None]:
         """Wait for a slot, and have it until the end of the block."""
-        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (self._had[run], next(self._order), slot))
-        self._had[run] += 1
-        self._give()
+        ticket = uuid.uuid4().hex
         try:
-            await slot
+            await self.take(run, ticket)
             yield
-        except asyncio.CancelledError:
-            if slot.cancelled():
-                self._had[run] -= 1
-            raise
         finally:
-            if not slot.cancelled():
-                self._free += 1
-                self._give()
+            await self.give(ticket)
 
-    def _give(self) -> None:
-        while self._free and self._waiting:
-            slot = heapq.heappop(self._waiting)[-1]
-            if not slot.done():  # who was cancelled waits no longer
-                self._free -= 1
-                slot.set_result(None)
+    async def take(self, run: str, ticket: str) -> None:
+        """Wait for a slot; it is the ticket's until it is given back, or its run leaves."""
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tickets[ticket] = self._had[run], next(self._order), run, slot
+        self._had[run] += 1
+        self._hand_out()
+        await asyncio.wait({slot})
+
+    async def give(self, ticket: str) -> None:
+        """Take back the slot of a ticket, or the request for one."""
+        if ticket in self._tickets:
+            _, _, run, slot = self._tickets.pop(ticket)
+            if slot.cancel():
+                self._had[run] -= 1
+            else:
+                self._free += 1
+                self._hand_out()
+
+    async def leave(self, run: str) -> None:
+        """Take back whatever a run has that is no more."""
+        for ticket in [ticket for ticket, (_, _, owner, _) in self._tickets.items() if owner == run]:
+            await self.give(ticket)
+
+    def _hand_out(self) -> None:
+        waiting = sorted(one for one in self._tickets.values() if not one[-1].done())
+        for *_, slot in waiting[: self._free]:
+            self._free -= 1
+            slot.set_result(None)

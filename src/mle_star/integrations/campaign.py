@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -260,48 +261,26 @@ def _spent(folder: RunFolder) -> dict[str, float]:
 
 def campaign_html(campaign: Campaign) -> str:
     """The whole page; links lead to the reports that are there."""
-    tasks = {task.competition_id: task for task in campaign.plan.tasks}
-    entries = campaign.entries
-    by_task = [_task_row(task, [one for one in entries if one.task == name]) for name, task in tasks.items()]
-    runs = [
-        {"entry": one, "metric": tasks[one.task].evaluation_metric, "link": _link(campaign.folder, one)}
-        for one in entries
-    ]
-    states = Counter(one.state for one in entries)
     return render_page(
         "campaign.html.j2",
         ["report.js"],
         title=campaign.folder.resolve().name,
-        tasks=by_task,
-        runs=runs,
-        several=len(campaign.plan.seeds) > 1,
-        states=states,
-        done=not states["waiting"] and not states["running"],
-        model=campaign.plan.config.model,
-        cost_usd=sum(one.cost_usd or 0.0 for one in entries),
-        seconds=sum(one.seconds or 0.0 for one in entries),
-        medals=_medals(entries),
-        scored=len(campaign.plan.medals),
+        plan=campaign.plan,
+        entries=campaign.entries,
+        states=Counter(one.state for one in campaign.entries),
+        over_seeds=_over_seeds,
+        medals=_medals,
+        link_to=partial(_link, campaign.folder),
     )
 
 
-def _task_row(task: TaskDescription, entries: list[Entry]) -> dict[str, Any]:
-    """All seeds of one task."""
+def _over_seeds(task: TaskDescription, entries: list[Entry]) -> tuple[float | None, float | None, float | None]:
+    """Of the scores of a task the best, the mean and the standard deviation."""
     known = (one.score if one.expected is None else one.expected for one in entries)
     scores = [score for score in known if score is not None]
     best = max if task.metric_direction is MetricDirection.maximize else min
-    return {
-        "name": task.competition_id,
-        "metric": task.evaluation_metric,
-        "better": task.metric_direction.better_word,
-        "finished": sum(one.state == "finished" for one in entries),
-        "runs": len(entries),
-        "best": best(scores, default=None),
-        "mean": statistics.fmean(scores) if scores else None,
-        "spread": statistics.stdev(scores) if len(scores) > 1 else None,
-        "medals": _medals(entries),
-        "cost_usd": sum(one.cost_usd or 0.0 for one in entries),
-    }
+    spread = statistics.stdev(scores) if len(scores) > 1 else None
+    return best(scores, default=None), statistics.fmean(scores) if scores else None, spread
 
 
 def _medals(entries: list[Entry]) -> str:

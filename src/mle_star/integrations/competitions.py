@@ -22,7 +22,6 @@ from mle_star.run.folder import RunFolder, place_copy, write_whole
 KEPT_FILE = "kaggle.json"
 _PAGES = ("description", "evaluation", "data-description")
 """What of a competition's pages says what is wanted, in this order."""
-VALIDATE_SECONDS = 60.0
 
 # --- Kaggle ----------------------------------------------------------------------------------------------
 
@@ -170,18 +169,3 @@ def hand_in(run_dir: Path, home: Path) -> Path | None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place_copy(source, place)
     return places[folder.submission] if folder.submission.is_file() else None
-
-
-def validate(submission: Path, url: str) -> str:
-    """What the benchmark's server says of the form of a submission; it tells no score. Empty where there is none."""
-    import httpx2
-
-    try:
-        with submission.open("rb") as file:
-            reply = httpx2.post(url, files={"file": (submission.name, file)}, timeout=VALIDATE_SECONDS)
-    except httpx2.HTTPError:
-        return ""
-    with suppress(ValueError):
-        answer = reply.json()
-        return str(answer.get("result", answer) if isinstance(answer, dict) else answer)
-    return reply.text.strip()

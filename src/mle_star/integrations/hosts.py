@@ -13,7 +13,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ async def hosted(
 ) -> AsyncIterator[Work]:
     """Does `work` in actors, for as long as a campaign lasts; in this process where no machine can have a run."""
     assert isinstance(executor.carrier, RayCarrier)
-    actor = cluster.remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(SharedQueue)
+    actor = cluster.remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=10_000)(Queue)
     queue = actor.remote(executor.carrier.slots)
     hosts = Hosts(work, partial(find_hosts, config, folder, tuple(data)), executor.carrier.shares, queue)
     try:
@@ -149,35 +149,7 @@ async def _end(host: Any, running: Any) -> None:
     await asyncio.wait({asyncio.ensure_future(cluster.answer_of(running))}, timeout=ENDING_SECONDS)
 
 
-# --- the queue for slots, in which all runs of a campaign wait -----------------------------------------------
-
-
-class SharedQueue:
-    """An actor that knows who has a slot, and gives the next one to the run that has had fewest."""
-
-    def __init__(self, count: int) -> None:
-        self._queue = Queue(count)
-        self._tickets: dict[str, tuple[str, asyncio.Future[None], AsyncExitStack]] = {}
-
-    async def take(self, run: str, ticket: str) -> None:
-        """Wait for a slot; it is the ticket's until it is given back, or its run leaves."""
-        stack = AsyncExitStack()
-        entering = asyncio.ensure_future(stack.enter_async_context(self._queue.slot(run)))
-        self._tickets[ticket] = run, entering, stack
-        await asyncio.wait({entering})
-
-    async def give(self, ticket: str) -> None:
-        """Take back the slot of a ticket, or the request for one."""
-        if ticket in self._tickets:
-            _, entering, stack = self._tickets.pop(ticket)
-            entering.cancel()
-            await asyncio.wait({entering})
-            await stack.aclose()
-
-    async def leave(self, run: str) -> None:
-        """Take back whatever a run has that is no more."""
-        for ticket in [ticket for ticket, (owner, *_) in self._tickets.items() if owner == run]:
-            await self.give(ticket)
+# --- the queue for slots, in which all runs of a campaign wait: an actor -------------------------------------
 
 
 @asynccontextmanager

@@ -33,8 +33,7 @@ _OWN_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 def default_folder() -> Path:
     """This machine's folder for the scripts of others."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir()) / f"mle-star-node-{user}")
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir()) / f"mle-star-node-{os.getuid()}")
 
 
 def _claim(folder: Path) -> None:
@@ -42,15 +41,9 @@ def _claim(folder: Path) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True, mode=0o700)
     status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        trouble = "is a link or a file"
-    elif status.st_uid != os.getuid():
-        trouble = f"belongs to someone else (user {status.st_uid})"
-    elif status.st_mode & 0o022:
-        trouble = "can be written to by others"
-    else:
-        return
-    raise ExecutionError(f"{folder} {trouble}: set {FOLDER_VARIABLE} to a folder that only you can write to")
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        trouble = "is no folder of yours, or others can write to it"
+        raise ExecutionError(f"{folder} {trouble}: set {FOLDER_VARIABLE} to a folder that only you can write to")
 
 
 def _last_used(path: Path) -> float:

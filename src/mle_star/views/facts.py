@@ -62,19 +62,9 @@ class ScoredAttempt(NamedTuple):
     def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> ScoredAttempt:
         """An attempt as the ledger has it, in the light of the leaks that are known."""
         event, (label, note, _) = node.scored, LABELS[node.kind]
-        path, words = getattr(event, "path", None), getattr(event, note, "")
-        return cls(
-            node.kind,
-            node.step,
-            label.format(event),
-            event.score,
-            accepted,
-            event.at,
-            path,
-            words,
-            parents,
-            event.change,
-        )
+        title, path, more = label.format(event), getattr(event, "path", None), getattr(event, note, "")
+        score, at, change = event.score, event.at, event.change
+        return cls(node.kind, node.step, title, score, accepted, at, path, more, parents, change)
 
     @property
     def outcome(self) -> str:

@@ -111,9 +111,8 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
         case events.EnsembleTried():
             if event.score is None:
                 return "warning", f"ensemble failed: {event.plan}"
-            return (
-                "good" if event.best else "info"
-            ), f"ensemble scores {text.score(event.score)}: {_title(event.plan)}"
+            words = f"ensemble scores {text.score(event.score)}: {_title(event.plan)}"
+            return "good" if event.best else "info", words
     return None
 
 

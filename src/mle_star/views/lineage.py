@@ -121,17 +121,18 @@ def _end(story: RunStory, source: Source, named: str, path: PathStory | None) ->
     if source in ("promoted", "other"):  # with a digest after its name, another script stands at this step now
         return None if " " in named else by_step.get(named.rpartition("/")[0])
     if source == "ensemble":
-        rounds = (one.step for r, one in story.ensembles.items() if named == f"ensemble {r}")
+        rounds = (one.step for one in story.tried(EnsembleTried) if named == f"ensemble {one.r}")
         return by_step.get(next(rounds, story.best_ensemble.step if story.best_ensemble else ""))
     if path is not None:
         kept = [step.kept.step for _, step in sorted(path.steps.items()) if step.kept is not None]
-        begun = [one.step for one in story.candidates.values() if path.model and one.model_name == path.model]
+        begun = [one.step for one in story.tried(CandidateEvaluated) if path.model and one.model_name == path.model]
         if kept or begun:
             return by_step[kept[-1] if kept else begun[0]]
     if story.data_worked_in is not None:
         return story.data_worked_in
-    merges = [one.step for _, one in sorted(story.merges.items()) if one.accepted]
-    return by_step.get(merges[-1] if merges else story.chosen_candidate.step if story.chosen_candidate else "")
+    merges = [one for one in story.tried(MergeTried) if one.accepted]
+    last = max(merges, key=lambda one: one.index, default=story.chosen_candidate)
+    return by_step.get(last.step) if last else None
 
 
 def _last(story: RunStory) -> str:

@@ -18,6 +18,7 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
 from mle_star.models.texts import plural
+from mle_star.run import events
 from mle_star.run.folder import RunFolder, is_running, write_whole
 from mle_star.views import charts, tables, text
 from mle_star.views.facts import PHASE_TITLES, StepStory, place_of
@@ -198,7 +199,7 @@ def _environment() -> Environment:
     environment.filters.update({name: getattr(text, name) for name in names})
     environment.filters.update(plural=plural, headline=headline, coloured=coloured, place_of=place_of)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, tables=tables)
+    environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, tables=tables, events=events)
     return environment
 
 

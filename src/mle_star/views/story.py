@@ -205,29 +205,9 @@ class RunStory:
         """Every attempt as the ledger has it."""
         return self.once("nodes", lambda: self.ledger.nodes)
 
-    def _of(self, kind: type[E]) -> list[E]:
+    def tried(self, kind: type[E]) -> list[E]:
         """The attempts of one kind, in the light of the leaks that are known."""
         return [event for event in (node.scored for node in self.nodes) if isinstance(event, kind)]
-
-    @property
-    def candidates(self) -> dict[int, events.CandidateEvaluated]:
-        """The candidates by number."""
-        return {event.index: event for event in self._of(events.CandidateEvaluated)}
-
-    @property
-    def merges(self) -> dict[int, events.MergeTried]:
-        """The merges by number."""
-        return {event.index: event for event in self._of(events.MergeTried)}
-
-    @property
-    def data_use(self) -> events.DataUsageChecked | None:
-        """The check of data use."""
-        return next(iter(self._of(events.DataUsageChecked)), None)
-
-    @property
-    def ensembles(self) -> dict[int, events.EnsembleTried]:
-        """The rounds by number."""
-        return {event.r: event for event in self._of(events.EnsembleTried)}
 
     @property
     def paths(self) -> dict[int, PathStory]:
@@ -235,7 +215,7 @@ class RunStory:
         return self.once("paths", self._with_tries)
 
     def _with_tries(self) -> dict[int, PathStory]:
-        for event in self._of(events.RefinementTried):
+        for event in self.tried(events.RefinementTried):
             self._path(event.path).step(event.t).tries[event.k] = event
         return self._paths
 

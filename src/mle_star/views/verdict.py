@@ -11,7 +11,7 @@ from mle_star.data.metrics import find_metric
 from mle_star.models import SURE, MetricDirection, is_improvement
 from mle_star.models.enums import traits_of
 from mle_star.models.texts import plural, within
-from mle_star.run.events import BudgetWarning
+from mle_star.run.events import BudgetWarning, MergeTried
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
@@ -135,11 +135,8 @@ class Verdict:
             return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
         best = story.bests[-1].result.measure if story.bests else None
         rows = (expected.rows if expected else None) or (best.rows if best else None) or holdout.search_rows
-        between = (
-            f": on new rows expect {expected.words.rpartition(', from')[0]} (95 %)"
-            if expected is not None and self.interval
-            else ""
-        )
+        known = expected.words.rpartition(", from")[0] if expected is not None and self.interval else ""
+        between = f": on new rows expect {known} (95 %)" if known else ""
         of = f"{rows:,} of " if expected is not None and rows < holdout.select_rows else ""
         kept = plural(holdout.select_rows if of else rows, "row")
         return f"Measured on {of}{kept} that no script saw the answers of{between}."
@@ -211,11 +208,8 @@ class Verdict:
         known = self.story.result.single_model if self.story.result else None
         if known is not None and (change := known.change) is not None:  # row by row, where both have answered
             amount, _, rows = change.words.partition(" on the same")
-            words = (
-                f"{amount} than the best single model ({name}), on the same{rows}"
-                if rows
-                else f"no better than {against}"
-            )
+            than = f"{amount} than the best single model ({name}), on the same{rows}"
+            words = than if rows else f"no better than {against}"
             if SURE > change.wins > 1 - SURE or not change.difference:
                 return f"{words}, which may be chance", "flat"
             return words, "good" if change.difference > 0 else "bad"
@@ -255,7 +249,7 @@ class Verdict:
                 found.append(Milestone(name, score, what, worse, apart))
 
         add("First score", story.first_score, "where the run started")
-        merged = sum(merge.accepted for merge in story.merges.values())
+        merged = sum(merge.accepted for merge in story.tried(MergeTried))
         refined = any(one.accepted for one in story.refinements)
         what = {
             "phase1": f"{plural(merged, 'model')} merged in" if merged else "best candidate, nothing merged in",
