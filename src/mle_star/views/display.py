@@ -353,7 +353,7 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     rows.append(("model", f"{verdict.model} ({verdict.model_note})"))
     rows.append(("sandbox", "{} ({})".format(*verdict.isolation)))
     file = verdict.file
-    label = "fitted model" if file.label == "Model" else "submission"
+    label = "new rows" if file.label == "Model" else "submission"
     rows.append((label, Text(file.note if file.path is None else str(file.path), style="bold")))
     if file.path is not None:
         lead = "" if file.label == "File to submit" else f"{file.label.lower()}: "

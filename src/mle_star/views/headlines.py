@@ -90,8 +90,8 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
             chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})
-            expected = f"expected score {text.score(chosen['score'])}, from {chosen['rows']} rows"
-            return "info", f"final selection: {event.chosen}, of {plural(len(event.shortlist), 'solution')}; {expected}"
+            words = f"{event.chosen}; expected score {text.score(chosen['score'])}, from {chosen['rows']} rows"
+            return "info", f"final selection out of {plural(len(event.shortlist), 'solution')}: {words}"
         case events.ModelsRetrieved():
             return "info", f"{plural(len(event.names), 'model')} found: {', '.join(event.names)}"
         case events.CandidateEvaluated():
