@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mle_star.config import effective_config, setup_logging
-from mle_star.errors import BudgetExceeded, PipelineError, PipelineTimeoutError, RunInterrupted
+from mle_star.errors import BudgetExceeded, MleStarError, PipelineError, PipelineTimeoutError, RunInterrupted
 from mle_star.execution.executors import announced, find_opener, opened_executor, surroundings_of
 from mle_star.execution.kept_work import CACHE
 from mle_star.execution.scoring import surroundings_digest
@@ -177,7 +177,7 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         words = f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here"
         raise RunInterrupted(words, diagnostics=spent) from None
     except Exception as error:
-        close("failed", f"{type(error).__name__}: {error}")
+        close("failed", str(error) if isinstance(error, MleStarError) else f"{type(error).__name__}: {error}")
         raise
 
 

@@ -97,6 +97,9 @@ def test_the_pages_build_without_a_warning_need_no_network_and_can_be_searched(t
     for page in (tmp_path / "site").glob("*.html"):
         html = page.read_text(encoding="utf-8")
         assert not re.search(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?https?:", html), page.name
+        paragraphs = re.findall(r"<p>(.*?)</p>", html, re.DOTALL)
+        unread = [one for one in paragraphs if re.search(r"\n *(?:[-*]|\d+\.) |\| ---|```", one)]
+        assert not unread, f"{page.name}: a list, a table or a block that was read as words"
     shown = watch().open(tmp_path / "site" / "index.html")
     shown.locator(".md-search__input").press_sequentially("resume")
     expect(shown.locator(".md-search-result__item").first).to_contain_text("Resume and fork")

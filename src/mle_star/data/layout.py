@@ -125,9 +125,9 @@ def survey(folder: Path) -> Survey:
     _read_tables(found, tables)
     found.prose = list(_prose(folder))
     if not found.roles and not found.others and not found.images and not found.audio:
-        why = f" ({'; '.join(found.notes[:3])})" if found.notes else ""
-        kinds = ", ".join(TABLE_SUFFIXES)
-        raise ConfigError(f"{folder}: no data found{why}; wanted are tables ({kinds}), pictures or sound files")
+        why = "; ".join(found.notes[:3])
+        what = f"no data found that can be read: {why}" if why else f"{folder}: no data found"
+        raise ConfigError(f"{what}; wanted are tables ({', '.join(TABLE_SUFFIXES)}), pictures or sound files")
     return found
 
 

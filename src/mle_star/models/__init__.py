@@ -143,8 +143,8 @@ class ScoreChange(Frozen):
         """`better by 0.0040 ± 0.0020 on the same 180 rows`."""
         if not self.difference:
             return f"no change on the same {self.rows} rows"
-        better = "better" if self.difference > 0 else "worse"
-        return f"{better} by {abs(self.difference):.2g} ± {self.error:.2g} on the same {self.rows} rows"
+        amount, error = (f"{float(f'{one:.2g}'):,.15g}" for one in (abs(self.difference), self.error))
+        return f"{'better' if self.difference > 0 else 'worse'} by {amount} ± {error} on the same {self.rows} rows"
 
 
 class Measure(Frozen):

@@ -29,7 +29,7 @@ from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
 from mle_star.holdout.split import ONE_VIEW_ROWS, THREE_FOLDS_ROWS
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
-from mle_star.models.texts import plural, some_of
+from mle_star.models.texts import duration, plural, some_of
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, new_run_folder, runs_in
 from mle_star.run.journal import read_journal
@@ -277,7 +277,7 @@ def in_words(estimate: Estimate, limit: float) -> str:
     if estimate.measured:
         return f"about {_rough(estimate.seconds)}, as earlier runs on these data took here; at most {_rough(limit)}"
     if estimate.seconds >= limit:
-        return f"up to the limit of {_rough(limit)}"
+        return f"up to the limit of {duration(limit)}"
     return f"perhaps {_rough(estimate.seconds)}, a guess until the first script has run; at most {_rough(limit)}"
 
 

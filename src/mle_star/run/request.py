@@ -181,7 +181,7 @@ async def _send(run: RunContext, config: AgentConfig, call: dict[str, Any], abou
             prompt,
             label=run.label,
             max_cost_usd=reserved.cap_usd,
-            on_late_cost=lambda usd: failed("cancelled", f"{agent.value}: cancelled while it worked", usd),
+            on_late_cost=lambda usd: failed("cancelled", "stopped before it answered", usd),
         )
     except AgentError as error:
         failed(error.reason, str(error), error.cost_usd)

@@ -351,9 +351,9 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     rows.append(("cost", f"{verdict.cost} ({verdict.cost_note})"))
     rows.append(("time", f"{verdict.time} ({verdict.time_note})"))
     rows.append(("model", f"{verdict.model} ({verdict.model_note})"))
-    rows.append(("isolation", "{} ({})".format(*verdict.isolation)))
+    rows.append(("sandbox", "{} ({})".format(*verdict.isolation)))
     file = verdict.file
-    label = "fitted model" if file.label == "Model" else "submission"
+    label = "new rows" if file.label == "Model" else "submission"
     rows.append((label, Text(file.note if file.path is None else str(file.path), style="bold")))
     if file.path is not None:
         lead = "" if file.label == "File to submit" else f"{file.label.lower()}: "
@@ -384,7 +384,8 @@ def _stages(stages: Sequence[Milestone]) -> str:
 
 def _gain(gain: Gain) -> Text:
     attempt, amount = gain
-    better = "" if amount is None else f" ({text.signed(amount)[1:]} {'worse' if amount < 0 else 'better'})"
+    way = "better" if amount is None or amount >= 0 else "worse than the best before"
+    better = "" if amount is None else f" ({text.signed(amount)[1:]} {way})"
     words = Text(text.score(attempt.score)).append(better, style="green")
     note = f": {text.one_line(attempt.note, 90)}" if attempt.note else ""
     return words.append(f"  {text.one_line(attempt.label, 70)}{note}")

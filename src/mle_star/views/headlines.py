@@ -67,7 +67,7 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
             return level, f"{event.outcome}{score}{detail}"
         case events.Forecast() if event.cost_usd or event.seconds is not None:
             money = f" and {text.money(event.cost_usd)}" if event.cost_usd else ""
-            return "info", f"forecast for the whole run: {text.duration(event.seconds)}{money} ({event.basis})"
+            return "info", f"forecast for the whole plan: {text.duration(event.seconds)}{money} ({event.basis})"
         case events.BudgetWarning():
             show = text.duration if event.limit == "time" else text.money
             return "warning", f"80 % of the {event.limit} limit is spent: {show(event.used)} of {show(event.allowed)}"
@@ -90,9 +90,8 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
             chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})
-            known = f"on {chosen['rows']} rows"
-            of = plural(len(event.shortlist), "shortlisted solution")
-            return "info", f"final selection: {event.chosen} of {of}, {text.score(chosen['score'])} {known}"
+            words = f"{event.chosen}; expected score {text.score(chosen['score'])}, from {chosen['rows']} rows"
+            return "info", f"final selection out of {plural(len(event.shortlist), 'solution')}: {words}"
         case events.ModelsRetrieved():
             return "info", f"{plural(len(event.names), 'model')} found: {', '.join(event.names)}"
         case events.CandidateEvaluated():
