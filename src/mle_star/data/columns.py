@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from mle_star.models.texts import printable, some_of
+
 Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
@@ -101,6 +103,11 @@ def is_misread(cells: Iterable[str], gap_words: Collection[str]) -> bool:
         return False
     whole = "" not in found and all(re.fullmatch(r"[+-]?\d+", value) for value in values)
     return any(str(int(value) if whole else float(value)) != value for value in values)
+
+
+def named(names: Iterable[str], most: int = 10_000) -> str:
+    """Names from outside in backquotes, so that none does anything: `some_of` them."""
+    return some_of([f"`{printable(name)}`" for name in names], most)
 
 
 # --- columns ------------------------------------------------------------------------------------------------------

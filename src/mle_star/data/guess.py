@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mle_star.data.columns import Column, is_number
+from mle_star.data.columns import Column, is_number, named
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Survey, Target, guess_target, survey, with_target
 from mle_star.data.metrics import Metric, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder, holds_runs
 from mle_star.data.tables import Table, table_form
 from mle_star.errors import ConfigError
 from mle_star.models import DataModality, MetricDirection, TaskDescription, TaskType
-from mle_star.models.texts import did_you_mean, named, plural, printable
+from mle_star.models.texts import did_you_mean, plural, printable
 
 MAX_NAMES = 40
 

@@ -10,11 +10,10 @@ from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of
+from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of, named
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
 from mle_star.errors import ConfigError
-from mle_star.models.texts import named
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 AUDIO_SUFFIXES = {".wav", ".mp3", ".flac", ".ogg", ".aif", ".aiff", ".m4a"}

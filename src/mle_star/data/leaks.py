@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.columns import Column, is_apart
+from mle_star.data.columns import Column, is_apart, named
 from mle_star.data.layout import Layout, find_layout, labels_of
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
-from mle_star.models.texts import named, printable
+from mle_star.models.texts import printable
 
 logger = logging.getLogger(__name__)
 

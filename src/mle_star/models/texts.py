@@ -48,11 +48,6 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def named(names: Iterable[str], most: int = 10_000) -> str:
-    """Names from outside in backquotes, so that none does anything: `some_of` them."""
-    return some_of([f"`{printable(name)}`" for name in names], most)
-
-
 def score(value: float | None) -> str:
     """A score with four digits, the same number wherever it is shown."""
     if value is None:
