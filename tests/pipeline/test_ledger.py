@@ -8,7 +8,7 @@ from mle_star.run import events as ev
 from mle_star.run.context import active_run
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
-from mle_star.run.prompt_context import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from mle_star.run.tried import MAX_CHARACTERS, steps_without_gain, tried, tried_table
 from tests.ledgers import script_finished
 from tests.pipeline.conftest import QuickRun, settings
 
