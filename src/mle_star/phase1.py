@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from mle_star import safety
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
-from mle_star.execution.scoring import against
+from mle_star.execution.scoring import against, overlaps
 from mle_star.knowledge import known_models
 from mle_star.method.codeblocks import built_in, family_of
 from mle_star.method.scores import rank_solutions
@@ -341,8 +341,10 @@ def _others(model: RetrievedModel) -> list[str]:
 
 async def merge_solutions(base: SolutionScript, reference: SolutionScript, config: PipelineConfig) -> SolutionScript:
     """A_merger: the reference worked into the base; empty and not executable when no code came back."""
-    values = {"base_code": base.content, "reference_code": reference.content}
-    code = await ask_for_code(AgentType.merger, **values, subsample_limit=config.subsample_limit)
+    texts, scores = [base.content, reference.content], [base.score, reference.score]
+    known: dict[str, Any] = {"input_scores": scores, "overlap": await overlaps(texts)}
+    known |= {"base_code": texts[0], "reference_code": texts[1], "subsample_limit": config.subsample_limit}
+    code = await ask_for_code(AgentType.merger, **known)
     return SolutionScript(content=code, phase=SolutionPhase.merged, is_executable=bool(code))
 
 

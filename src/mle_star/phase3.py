@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from mle_star.execution import verify_submission
-from mle_star.execution.scoring import against
+from mle_star.execution.scoring import against, overlaps
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import (
     AgentType,
@@ -52,6 +53,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
     started, attempts = time.monotonic(), list[EnsembleAttempt]()
     with scope(task=task, config=config) as run:
+        alike = await overlaps([solution.content for solution in solutions])
         for r in range(config.ensemble_rounds):
             if stops_before(run, calls=3):
                 break
@@ -59,7 +61,7 @@ async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, con
                 plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
                 first = _best_round(attempts, task.metric_direction)
                 best = None if first is None else (attempts[first].solution.content, attempts[first].score)
-                plan = await invoke_ens_planner(solutions, plans, scores, best=best)  # e_r
+                plan = await invoke_ens_planner(solutions, plans, scores, best=best, overlap=alike)  # e_r
                 ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
                 evaluated = await _evaluate(plan, ensemble) if plan and ensemble else _missing()  # h(s_ens^r)
                 await _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions)
@@ -158,14 +160,22 @@ def _known(solutions: list[SolutionScript], best: Best | None, **more: Any) -> d
 
 
 async def invoke_ens_planner(
-    solutions: list[SolutionScript], plans: list[str], scores: list[float | None], *, best: Best | None = None
+    solutions: list[SolutionScript],
+    plans: list[str],
+    scores: list[float | None],
+    *,
+    best: Best | None = None,
+    overlap: Sequence[tuple[int, int, str]] = (),
 ) -> str | None:
-    """A_ens_planner: the next plan, in the light of all earlier ones, their scores and the best; None: none came."""
+    """A_ens_planner: the next plan, in the light of all earlier ones, their scores and the best; None: none came.
+
+    `overlap` says how far two of the solutions err alike.
+    """
     if len(solutions) < 2:
         raise ValueError("A_ens_planner requires at least 2 solutions for ensembling")
     if len(plans) != len(scores):
         raise ValueError(f"A_ens_planner requires one score per plan, not {len(scores)} for {len(plans)}")
-    known = _known(solutions, best, plans=plans, scores=scores)
+    known = _known(solutions, best, plans=plans, scores=scores, **({"overlap": overlap} if overlap else {}))
     return (await ask_for_text(AgentType.ens_planner, **known)).strip() or None
 
 

@@ -13,7 +13,7 @@ from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.submission import check_table
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
-from mle_star.holdout.explain import MOST_CLASSES, OTHER, answer_charts
+from mle_star.holdout.explain import MOST_CLASSES, OTHER, answer_charts, overlap
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
@@ -352,3 +352,29 @@ def test_numbers_are_shown_from_the_smallest_to_the_largest(tmp_path: Path) -> N
     found = charted(tmp_path / "data", "rmse", truth, [f"{float(one) + 1}" for one in truth])
     points = found["points"]
     assert (found["rows"], len(points), points[0], points[-1]) == (1000, 300, (0.0, 1.0), (1498.5, 1499.5))
+
+
+ALONE = "of 120 answers 20 are right in the first alone, 30 in the second alone, 10 in neither"
+
+
+@pytest.mark.parametrize(
+    ("metric", "answers", "words"),
+    [
+        ("accuracy", {"1": "0", "0": "1"}, f"errors correlate by 0.00; {ALONE}"),
+        ("log_loss", {"0.9": "0.1", "0.1": "0.9"}, f"errors correlate by 0.00; {ALONE}"),
+        ("rmse", {"1": "9", "0": "8"}, "the first is nearer to the truth on 20, the second on 30"),
+        ("map@3", {"1": "0", "0": "1"}, ""),
+    ],
+)
+def test_it_is_told_how_far_two_scripts_err_alike(
+    tmp_path: Path, metric: str, answers: dict[str, str], words: str
+) -> None:
+    """Of 120 answers 40 and 30 are wrong, 10 of them in both: as many as by chance."""
+    scorer, right = scorer_of(write(tmp_path / "data", spread("1", "0"), "1"), metric), spread(*answers)
+    first, second = (
+        Answers(by_row([answers[one] if row % every == 0 else one for row, one in enumerate(right)]), ())
+        for every in (3, 4)
+    )
+    text = overlap(scorer, first, second, range(ROWS))
+    assert text.endswith(words) and bool(text) is bool(words)
+    assert overlap(scorer, Answers({}, ()), second, range(ROWS)) == ""

@@ -156,7 +156,9 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
     if places[0] != "phase2":
         tell(ev.EnsembleTried(step="phase3/r-0", r=0, plan="Average both.", score=20.2, best=True))
     place = "/".join(["phase2/path-1/t-2", *places[1:]] if places[0] == "phase2" else places)
-    tell(ev.DebugAttempted(step=f"{place}/debugger", error='KeyError: "area"', accepted=True))
+    tell(ran(f"{place}/script-2", f"{SCRIPT}\nprint(part.area)", None, error=TRACEBACK))
+    repair = {"parent": digest_of(f"{SCRIPT}\nprint(part.area)"), "digest": digest_of(SCRIPT)}
+    tell(ev.DebugAttempted(step=f"{place}/debugger", error='KeyError: "area"', accepted=True, **repair))
 
 
 async def _repair(run: ScriptedRun, purpose: ev.ScriptPurpose = "solution", *, final: bool = False) -> None:
@@ -188,6 +190,7 @@ async def _cut_rows(run: ScriptedRun) -> None:
 
 MINE, THEIRS = solution(SCRIPT, 21.5), solution(OTHER, 20.4)
 BOTH = [MINE, THEIRS]
+ALIKE = [(0, 1, "errors correlate by 0.86; of 400 answers the first is nearer to the truth on 150, the second on 250")]
 ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]]] = {
     "retriever": (PHASE1, lambda run: retrieve_models(run.task, run.config)),
     "init": (PHASE1, _write_candidate),
@@ -204,7 +207,10 @@ ASKING: dict[str, tuple[tuple[str, ...], Callable[[ScriptedRun], Awaitable[Any]]
     "leakage_detection": (INNER, _leak),
     "leakage_correction": (INNER, _leak),
     "leakage_rewrite": (INNER, _leak),
-    "ens_planner": (("phase3",), lambda run: invoke_ens_planner(BOTH, ["Average both."], [20.2], best=(BLEND, 20.2))),
+    "ens_planner": (
+        ("phase3",),
+        lambda run: invoke_ens_planner(BOTH, ["Average both."], [20.2], best=(BLEND, 20.2), overlap=ALIKE),
+    ),
     "ensembler": (("phase3",), lambda run: invoke_ensembler("Weight by the score.", BOTH, best=(BLEND, 20.2))),
     "test": (("finalization",), lambda run: generate_test_submission(run.task, solution(SCRIPT))),
     "test_subsampling_extract": (("finalization",), _cut_rows),
@@ -242,7 +248,7 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
         gpu={"cuda_available": True, "gpu_count": 1, "gpu_names": ["H100"], "gpu_memory": ["81559 MiB"]},
         python_version="3.12.1", packages={"scikit-learn": "1.7.0", "lightgbm": "4.6.0"}, cpu_cores=16, memory_gb=64.0,
         scored_by_answers=True, brief=data_brief(folder, rich.task.description), knowledge="## Traps\n\n- A trap.",
-        share=ScriptShare(cores=8, memory_gb=28.0, network=False, weights=("org/name",)),
+        share=ScriptShare(cores=8, memory_gb=28.0, network=False, weights=("org/name",), keeps_work=True),
     )  # fmt: skip
     task = rich.task.model_copy(update={"data_dir": str(folder)})
     text = build_system_prompt(task, facts).replace(str(folder), "/data/houses")
@@ -251,8 +257,8 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
 
 
 FACTS = {
-    "script": "coder planner", "best": "coder planner ens_planner ensembler extractor test",
-    "errors": "ablation summarize extractor planner", "memory": "planner extractor ens_planner debugger",
+    "script": "coder planner", "best": "merger coder planner ens_planner ensembler extractor test",
+    "errors": "ablation summarize extractor planner", "memory": "planner coder ablation extractor ens_planner debugger",
     "research": "planner ens_planner retriever", "refit": "init merger ensembler data", "model": "test",
     "limits": "init merger ablation coder ensembler debugger data test planner extractor",
 }  # fmt: skip

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,6 +180,42 @@ def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path, second
         assert study_fits(place) == (seconds == 960), "its two calls count as well"
         with path_context(11, run.work_dir), scope("t-0") as other:
             assert study_fits(other)
+            shared = replace(other, config=settings(L=8, time_limit_seconds=10_000))
+            for lanes, fit in ((8, True), (2, True), (1, False)):  # of two, each path has 325 s
+                run.context.shared.scripts.lanes = lanes
+                assert study_fits(shared) is fit
+
+
+def test_what_was_cut_has_as_long_again_once_it_is_repaired_if_there_is_time(quick_path: Path) -> None:
+    """Of 3,000 s a script has half at most; of what is left later, less."""
+    with timed(quick_path, left=3000, seconds=200.0) as run, scope("phase2"), scope("k-0") as place:
+        assert timing.limit_in_run(place) == 1500
+        cut: dict[str, Any] = {
+            "step": "phase2/k-0/script",
+            "digest": "d",
+            "script": "s",
+            "timed_out": True,
+            "is_error": True,
+        }
+        run.context.record(script_finished(1500.0, **cut, surroundings=run.context.shared.scripts.surroundings))
+        limits = []
+        for left in (2000, 1000):
+            run.context.budget.set_phase_deadline(left)
+            with scope("k-1") as other:
+                limits.append((timing.limit_in_run(place), timing.limit_in_run(other)))
+        assert limits == [(1500, 1000), (1000, 500)]
+
+
+@pytest.mark.parametrize(("script", "call", "views"), [(16, 40, 6), (16, 5, 1), (96, 40, 1), (2, 1, 6)])
+def test_where_every_minute_is_used_views_take_no_longer_than_calls(
+    quick_path: Path, script: float, call: float, views: int
+) -> None:
+    with timed(quick_path, left=5000, more_steps=True) as run:
+        run.context.record(CALLED.model_copy(update={"seconds": call}))
+        ran(run.context, 0.1, script)
+        assert timing.affordable_views(run.context, script) == views
+        plain = run.config.model_copy(update={"more_steps": False})
+        assert timing.affordable_views(replace(run.context, config=plain), script) >= views
 
 
 async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick_path: Path) -> None:
@@ -237,8 +274,9 @@ def test_phase_2_has_what_later_phases_cannot_use(
         ran(run.context, None, 9000.0)  # what was cut is never submitted: no time is kept for it
         plan_time(run.context, "phase2")
         assert run.context.budget.open_phase("phase2") == pytest.approx(has)
-        can = takes < 829 and "L" not in changes
-        assert decisions(run) == [("ensembles", "ensembles", can, True)] * ("preset" not in changes)
+        can = takes < 829
+        is_decided = not {"preset", "L"} & {*changes}
+        assert decisions(run) == [("ensembles", "ensembles", can, True)] * is_decided
         run.context.shared.holdout = cast(Any, object())
         plan_time(run.context, "phase2")
         least = growth * takes + 40 if run.config.more_steps else 0

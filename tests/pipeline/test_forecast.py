@@ -19,7 +19,7 @@ from mle_star.run.context import active_run
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
-from mle_star.run.prompt_context import MAX_CHARACTERS, steps_without_gain, tried, tried_table
+from mle_star.run.tried import MAX_CHARACTERS, steps_without_gain, tried, tried_table
 from mle_star.search.control import RunControl
 from tests.conftest import LETTERS, as_kept, script_finished
 from tests.pipeline.conftest import QuickRun, settings

@@ -145,9 +145,9 @@ async def test_a_path_has_time_for_its_slow_start_and_the_last_script_knows_its_
     tried = [event.score for event in quick.events(ev.RefinementTried) if event.path == 1]
     assert len(tried) == 16 and None not in tried
     prompts = {event.step: event.prompt for event in quick.events(ev.AgentFinished)}
-    assert "The current solution takes 3 min." in prompts["phase2/path-1/t-0/k-0/coder"]
+    assert "The best solution so far takes 3 min." in prompts["phase2/path-1/t-0/k-0/coder"]
     await quick(settings(**{**ONE, "M": 2}, script_timeout_seconds=400), executor=executor, name="limited")
     (last,) = [e.prompt for e in quick.events(ev.AgentFinished, "limited") if e.step == "finalization/test"]
-    assert "A script is stopped after 1 h." in last and "The current solution takes" not in last
+    assert "A script is stopped after 1 h." in last and "The best solution so far takes" not in last
     (started,) = [e for e in quick.events(ev.ScriptStarted, "limited") if e.purpose == "submission"]
     assert started.timeout_seconds == pytest.approx(3600, abs=60)

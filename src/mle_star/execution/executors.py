@@ -107,7 +107,8 @@ async def script_slot(run: RunContext) -> AsyncIterator[list[str] | None]:
         scripts.gpus = visible_gpus((await asyncio.to_thread(detect_gpu_info))["gpu_count"]) if about.is_here else []
     if scripts.slots is None:
         there = run.config.max_concurrent_scripts or about.slots
-        scripts.slots = asyncio.Semaphore(script_slots(scripts.gpus, run.config) if about.is_here else there)
+        scripts.lanes = script_slots(scripts.gpus, run.config) if about.is_here else there
+        scripts.slots = asyncio.Semaphore(scripts.lanes)
     async with scripts.slots, about.queue(str(run.run_dir)):
         taken = scripts.taken
         slot = next(number for number in itertools.count() if number not in taken)

@@ -29,7 +29,7 @@ from mle_star.models import EvaluationResult, SolutionScript
 from mle_star.models.texts import digest_of, shorten, storable
 from mle_star.run.context import RunContext, ScriptRequest, current_run
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
-from mle_star.run.timing import SHARE, fits, limit_in_run, share_in_run, suggested_seconds
+from mle_star.run.timing import SHARE, affordable_views, fits, limit_in_run, suggested_seconds
 
 KEPT_TEXT = 64 * 1024
 """Characters of each stream that a step keeps: the journal and the prompts see no more."""
@@ -168,8 +168,8 @@ async def _examine(job: _Job) -> EvaluationResult:
         return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
     result = await _on_view(job, holdout, 0)
     if not run.config.more_steps or not scoring.scored_here(run):
-        affordable = int(share_in_run(run, limit_in_run(run)) / max(result.duration_seconds, 0.1))
-        result = await _on_more_views(job, holdout, range(1, min(affordable, len(holdout.views))), result)
+        affordable = min(affordable_views(run, result.duration_seconds), len(holdout.views))
+        result = await _on_more_views(job, holdout, range(1, affordable), result)
     if result.is_error:
         return result
     missing = await asyncio.to_thread(scoring.views_to_catch_up, run, holdout, result.answers)

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import cast
 
@@ -16,6 +18,7 @@ from mle_star.errors import ConfigError
 from mle_star.execution.environment import inspect_interpreter
 from mle_star.execution.outcome import failed
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.explain import overlap
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.views import write_sample
 from mle_star.method.scores import best_first, best_of
@@ -277,6 +280,23 @@ def paired(run: RunContext, new: str, old: str) -> ScoreChange | None:
             return None
         found.append(answers)
     return None if holdout is None else holdout.compare(found[0], found[1], holdout.search_rows)
+
+
+async def overlaps(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
+    """By the places of two scripts, how far they err alike on hidden rows; of those that the harness has scored."""
+    run = current_run()
+    holdout = holdout_of(run) if "best" in run.config.briefing else None
+    return [] if holdout is None else await asyncio.to_thread(_overlaps, run, holdout, scripts)
+
+
+def _overlaps(run: RunContext, holdout: HoldOut, scripts: Sequence[str]) -> list[tuple[int, int, str]]:
+    answers, found = read_predictions(run, holdout, scripts), list[tuple[int, int, str]]()
+    for (a, one), (b, other) in combinations(enumerate(scripts), 2):
+        if one != other and one in answers and other in answers:
+            with suppress(Ungradable):
+                words = overlap(holdout.scorer, answers[one], answers[other], holdout.search_rows)
+                found += [(a, b, words)] if words else []
+    return found
 
 
 def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str]) -> range:

@@ -113,6 +113,32 @@ def answer_charts(scorer: Scorer, answers: Answers) -> dict[str, Any]:
     return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in predicted])
 
 
+def overlap(scorer: Scorer, first: Answers, second: Answers, rows: Sequence[int]) -> str:
+    """How far two scripts err alike on these rows, and which is right where the other is not; empty if none can say."""
+    needs = scorer.metric.needs
+    both = [row for row in rows if row in first.hidden and row in second.hidden]
+    if not both or needs in ("rankings", "frames", "files"):
+        return ""
+    (truth, one), (_, other) = scorer.pair(first.hidden, both), scorer.pair(second.hidden, both)
+    if needs == "numbers":
+        errors = [np.ravel(given - truth) for given in (one, other)]
+        nearer = np.sign(abs(errors[1]) - abs(errors[0]))
+        words = f"the first is nearer to the truth on {(nearer > 0).sum()}, the second on {(nearer < 0).sum()}"
+    else:
+        chances = needs == "probabilities"
+        right = [np.ravel((given.argmax(axis=-1) if chances else given) == truth) for given in (one, other)]
+        errors = [1.0 - hit for hit in right]
+        if chances:
+            errors = [1 - np.ravel(np.take_along_axis(given, truth[..., None], -1)) for given in (one, other)]
+        mine, theirs = right
+        alone, other_alone, none = ((mine & ~theirs).sum(), (theirs & ~mine).sum(), (~mine & ~theirs).sum())
+        words = f"{alone} are right in the first alone, {other_alone} in the second alone, {none} in neither"
+    first_errors, second_errors = errors
+    varied = min(first_errors.std(), second_errors.std()) > 0
+    alike = f"errors correlate by {np.corrcoef(first_errors, second_errors)[0, 1].round(2) + 0:.2f}; " if varied else ""
+    return f"{alike}of {first_errors.size} answers {words}"
+
+
 def _of_numbers(truth: Any, predicted: Any) -> dict[str, Any]:
     """Truth and answer of rows spread over the whole range."""
     order = np.argsort(truth, kind="stable")

@@ -78,6 +78,8 @@ class Scripts:
     """What the scripts of a run share: slots, locks, what was done already and what is found out once."""
 
     slots: asyncio.Semaphore | None = None
+    lanes: int = 0
+    """How many may run at once; 0 before the first one."""
     taken: set[int] = field(default_factory=set)
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     gpus: list[str] | None = None

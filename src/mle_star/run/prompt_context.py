@@ -7,27 +7,27 @@ specification's.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from difflib import unified_diff
+from typing import Any, NamedTuple
 
 from mle_star.method.excerpts import excerpt, new_lines
 from mle_star.method.scores import ANALYSIS, parse_analysis
-from mle_star.models import AgentType, MetricDirection, PipelineConfig
+from mle_star.models import AgentType, PipelineConfig
 from mle_star.models.agents import AGENTS, Agent, Request, section
 from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of, duration, figure, plural, shorten
 from mle_star.prompts import fenced
 from mle_star.run import events
 from mle_star.run.context import RunContext
-from mle_star.run.ledger import Ledger, SearchNode, best_score
 from mle_star.run.timing import ABLATION_RUNS, limit_in_run, share_in_run
+from mle_star.run.tried import MAX_ERROR, MAX_PLAN, one_line, steps_without_gain, tried_table
 
 MAX_SCRIPT = 12_000
 MAX_ANALYSIS = 1500
 MAX_PRINTED = 800
 MAX_REPAIRS = 8
+MAX_DIFFS, MAX_DIFF = 2, 1200
 MAX_TRICK = 4000
 MAX_NOTES = 2000
 BOLDER_AFTER = 2
@@ -108,9 +108,15 @@ def around(script: str, block: str) -> str:
 
 
 def _input_scores(call: _Call) -> Slots:
-    """The scores of what is ensembled."""
-    scores = call.values.get("input_scores")
-    lines = [f"- solution {number}: {_score(score)}" for number, score in enumerate(scores or (), 1)]
+    """What is merged or ensembled: each score and time, and how far each two err alike."""
+    values, took = call.values, call.run.ledger.took
+    scores = values.get("input_scores") or ()
+    two = {"base solution": values.get("base_code"), "reference solution": values.get("reference_code")}
+    known = two if "base_code" in values else {f"solution {n}": s for n, s in enumerate(values.get("solutions", ()), 1)}
+    names = list(known)
+    seconds = [f", {words_of(took(str(script)))}" if took(str(script)) else "" for script in known.values()]
+    lines = [f"- {name}: {_score(score)}{time}" for name, score, time in zip(names, scores, seconds, strict=False)]
+    lines += [f"- {names[a]} and {names[b]}: {words}" for a, b, words in values.get("overlap", ())]
     return {"lines": "\n".join(lines)} if lines else None
 
 
@@ -170,6 +176,21 @@ def _repairs(call: _Call) -> Slots:
     return {"lines": "\n".join(f"{number}. {error}" for number, error in enumerate(errors, 1))} if errors else None
 
 
+def _changed_by_repairs(call: _Call) -> Slots:
+    """What the last repairs changed in scripts of this step."""
+    ledger, place, found = call.run.ledger, "/".join((*call.run.parts[:-1], "")), list[str]()
+    for step, one in reversed(ledger.repaired.items()):
+        before, after = (ledger.text(digest).splitlines() for digest in (one.parent, one.digest))
+        if step.startswith(place) and before and after and len(found) < MAX_DIFFS:
+            changes = fenced(
+                shorten("\n".join(list(unified_diff(before, after, n=0, lineterm=""))[2:]), MAX_DIFF), "diff"
+            )
+            found.append(
+                f"After `{one_line((one.error.strip() or 'no error').splitlines()[-1], MAX_ERROR)}`:\n\n{changes}"
+            )
+    return {"diffs": "\n\n".join(reversed(found))} if found else None
+
+
 def _notes(call: _Call) -> Slots:
     found = call.run.ledger.retrieved
     notes = "" if found is None else found.notes
@@ -188,7 +209,7 @@ def _limits(call: _Call) -> Slots:
     what = "The whole study, with all its runs," if study else "A script"
     lines = [f"- {what} is stopped after {words_of(limit)}."]
     if takes is not None:
-        whose = "The solutions above together take" if run.phase == "phase3" else "The current solution takes"
+        whose = "The solutions above together take" if run.phase == "phase3" else "The best solution so far takes"
         times = run.views_in_turn
         views = f" on each of {times} views of the rows, one after another: {words_of(times * takes)} for a score"
         lines.append(f"- {whose} {words_of(takes)}{views * (times > 1 and not study)}.")
@@ -206,8 +227,6 @@ def _limits(call: _Call) -> Slots:
     lines.append(f"- {words_of(left)} of this phase are left, {words_of(whole)} of the run.")
     if not study and (not repair or run.phase == "finalization"):
         lines.append(section(run.phase if phase_of(run.phase) else "phase2"))
-    if run.config.keep_work and run.config.executor == "local" and run.phase != "finalization":
-        lines.append(section("cache"))
     if repair and "TimeoutError" in str(call.values.get("bug", "")):
         lines.append(section("too_slow"))
     return {"lines": "\n".join(lines)}
@@ -242,7 +261,7 @@ def _elsewhere(call: _Call) -> Slots:
     if not isinstance(event, events.RefinementTried) or event.path == call.run.path:
         return None
     code = fenced(shorten(event.after, MAX_TRICK))
-    return {"score": _score(event.score), "plan": _one_line(event.plan, MAX_PLAN), "code": code}
+    return {"score": _score(event.score), "plan": one_line(event.plan, MAX_PLAN), "code": code}
 
 
 _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
@@ -256,6 +275,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[_Call], Slots]]] = {
     "memory": ("memory", _memory),
     "repairs": ("memory", _repairs),
     "ask_for_notes": ("research", lambda call: {}),
+    "changed_by_repairs": ("memory", _changed_by_repairs),
     "notes": ("research", _notes),
     "limits": ("limits", _limits),
     "refit": ("refit", lambda call: {}),
@@ -279,167 +299,3 @@ def _score(score: float | None) -> str:
 def words_of(seconds: float) -> str:
     """`45 s`, `12 min`, `3 h 30 min`: above two minutes no seconds, of which a resumed run would have others."""
     return duration(seconds if seconds < 120 else 60 * round(seconds / 60))
-
-
-# --- what was tried ----------------------------------------------------------------------------------------
-
-MAX_CHARACTERS = 4000
-MAX_PLAN = 220
-MAX_ERROR = 160
-
-Outcome = Literal["accepted", "rejected", "failed", "cut"]
-"""What came of a try; the clock cut off what might have been good."""
-
-
-class Tried(NamedTuple):
-    """One thing that was tried. `change` is against the best before it, positive when it is better."""
-
-    where: str
-    plan: str
-    outcome: Outcome
-    score: float | None
-    change: float | None
-    seconds: float | None
-    error: str
-    basis: str
-    """What an estimated score rests on."""
-    step: tuple[int, int] | None
-    """The path and its outer step."""
-    paired: str = ""
-    """The same change, row by row, in words."""
-
-    def line(self, above: Sequence[str] = ()) -> str:
-        """The entry as prompts show it: one line, whatever a plan or an error holds; no plan that stands `above`."""
-        plan, error = _one_line(self.plan, MAX_PLAN), _one_line(self.error, MAX_ERROR)
-        plan = f"plan {above.index(self.plan) + 1} above" if self.plan in above else plan
-        if self.outcome == "cut":
-            result = f"not scored: {error}, which says nothing of the idea"
-        elif self.score is None:
-            result = "failed" + (f": {error}" if error else "")
-        else:
-            outcome = "" if self.where == "candidate" else self.outcome
-            result = ", ".join(
-                filter(None, [figure(self.score), self.basis, self.paired or _change(self.change), outcome])
-            )
-        seconds = "" if self.seconds is None else f", {self.seconds:.0f} s"
-        return f"- {self.where}: {plan} -> {result}{seconds}"
-
-
-def tried(ledger: Ledger) -> list[Tried]:
-    """All that was tried, in the order of the run."""
-    nodes = ledger.nodes
-    return [_tried(ledger, node, nodes) for node in nodes if node.kind != "data" or node.event_accepted]
-
-
-def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
-    event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
-    measure = None if run is None or score is None or run.score != score else run.result.measure
-    basis = "" if measure is None else measure.basis
-    change = None
-    if score is not None and (before := _before(ledger, node, nodes)) is not None:
-        change = score - before if ledger.direction is MetricDirection.maximize else before - score
-    error = ""
-    if score is None:
-        reason = getattr(event, "error", "") or getattr(event, "reason", "")
-        failed = None if run is None or run.score is not None else run.error or run.result.score_problem
-        ended = "" if failed is None else failed.strip().rpartition("\n")[2].strip() or "no score was printed"
-        error = node.leak or reason or ended
-    step = (event.path, event.t) if isinstance(event, events.RefinementTried) else None
-    outcome: Outcome = "failed" if score is None else "accepted" if node.accepted else "rejected"
-    if outcome == "failed" and not node.leak and run is not None and run.result.timed_out:
-        outcome, error = "cut", "stopped at its time limit"
-    elif error == events.OUT_OF_TIME:
-        outcome = "cut"
-    seconds = None if run is None else run.seconds
-    paired = event.change.words if score is not None and event.change is not None else ""
-    return Tried(*_words(event), outcome, score, change, seconds, error, basis, step, paired)
-
-
-def _before(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> float | None:
-    """The score that an attempt was to beat: that of the clean one that was accepted before it."""
-    event = node.event
-    if isinstance(event, events.MergeTried):
-        return event.base_score
-    if isinstance(event, events.EnsembleTried):
-        rounds = (one.score for one in nodes if isinstance(one.event, events.EnsembleTried) and one.event.r < event.r)
-        return best_score(rounds, ledger.direction)
-    if not isinstance(event, events.RefinementTried):
-        return None
-    place = event.step.rpartition("/")[0]
-    own = [one for one in nodes if one.step.rpartition("/")[0] == place and one.accepted and one.score is not None]
-    accepted = {one.event.k: one.score for one in own if isinstance(one.event, events.RefinementTried)}
-    if earlier := [k for k in accepted if k < event.k]:
-        return accepted[max(earlier)]
-    studies = [study for study in ledger.studies.values() if study.path == event.path and study.t <= event.t]
-    return max(studies, key=lambda study: study.t).solution_score if studies else None
-
-
-def _words(event: events.AnyAttempt) -> tuple[str, str]:
-    """Where something was tried, and what."""
-    if isinstance(event, events.CandidateEvaluated):
-        return "candidate", event.model_name
-    if isinstance(event, events.MergeTried):
-        return "merge", f"work {event.reference_model} into the best so far"
-    if isinstance(event, events.DataUsageChecked):
-        return "data check", "use data that was ignored before"
-    if isinstance(event, events.EnsembleTried):
-        return f"ensemble {event.r + 1}", event.plan
-    return f"path {event.path + 1}, step {event.t + 1}, try {event.k + 1}", event.plan
-
-
-def tried_table(
-    ledger: Ledger,
-    *,
-    path: int | None = None,
-    t: int | None = None,
-    above: Sequence[str] = (),
-    most: int = MAX_CHARACTERS,
-) -> str:
-    """Everything that was tried, the telling ones first: of this step, then gains, failures, and the rest.
-
-    Plans that stand `above` are named by their number there.
-    """
-    ranked = sorted(tried(ledger), key=lambda entry: _rank(entry, path, t))
-    lines: list[str] = []
-    size = 0
-    for number, entry in enumerate(ranked):
-        line = entry.line(above)
-        left = f"- and {len(ranked) - number} more"
-        if size + len(line) + len(left) + 2 > most:
-            lines.append(left)
-            break
-        lines.append(line)
-        size += len(line) + 1
-    return "\n".join(lines)
-
-
-def steps_without_gain(ledger: Ledger, path: int) -> int:
-    """How many steps of a path in a row, up to now, have accepted nothing better than what they began with."""
-    gains: dict[int, bool] = {}
-    for entry in tried(ledger):
-        if entry.step is not None and entry.step[0] == path:
-            better = entry.outcome == "accepted" and (entry.change or 0.0) > 0
-            gains[entry.step[1]] = gains.get(entry.step[1], False) or better
-    return len(list(takewhile(lambda t: not gains[t], sorted(gains, reverse=True))))
-
-
-def _rank(entry: Tried, path: int | None, t: int | None) -> tuple[int, float]:
-    if path is not None and entry.step == (path, t):
-        return 0, 0.0
-    change = 0.0 if entry.change is None or math.isnan(entry.change) else entry.change
-    if entry.outcome == "accepted" and change > 0:
-        return 1, -change
-    if entry.outcome == "failed":
-        return 2, 0.0
-    return 3, change  # the clearest losses first: they say what not to do
-
-
-def _change(change: float | None) -> str:
-    if not change:
-        return "" if change is None else "no change"
-    return f"{'better' if change > 0 else 'worse'} by {abs(change):.3g}"
-
-
-def _one_line(text: str, most: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= most else f"{flat[:most]}..."

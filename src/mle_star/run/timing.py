@@ -48,9 +48,10 @@ LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""
 STUDY_RUNS, STUDY_CALLS, STUDY_SHARE = 3.0, 2.0, 0.2
-"""A study takes about so many runs of the solution, and calls; all of a path this share of the time of Phase 2."""
-LONG_CALLS = 4.0
-"""A call takes long where so many of them take as long as a run of the solution."""
+"""A study takes about so many runs of the solution, and calls; all of a path this share of the time of Phase 2, the
+less where paths wait for each other's scripts."""
+ATTEMPT_CALLS, LONG_CALLS = 2.0, 4.0
+"""An attempt is planned and written; a call takes long where so many of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2
 """Phase 3 takes no more of its share than so many times what its rounds should take ..."""
 LAST_RUNS, LAST_CALLS, LEAST_CALLS = 3.0, 6.0, 4.0
@@ -146,17 +147,34 @@ def ablation_limit(
 
 
 def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit: float | None = None) -> float:
-    """Seconds that a script might take if it began now; `explicit` goes before the setting."""
+    """Seconds that a script might take if it began now; `explicit` goes before the setting.
+
+    What was stopped at its limit has as long again once it is repaired, if its phase has the time.
+    """
     left, measured = run.seconds_left, run.solution_seconds
     explicit = explicit or run.config.script_timeout_seconds
     if purpose == "ablation":
         return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
-    return script_limit(left=left, measured=measured, even_share=_even_share(run), explicit=explicit)
+    limit = script_limit(left=left, measured=measured, even_share=_even_share(run), explicit=explicit)
+    place = "/".join(run.parts)
+    before = [one.seconds for one in run.ledger.ran(place) if one.place == place and one.result.timed_out]
+    return limit if explicit or not before else min(max(limit, *before), left)
 
 
 def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
     """Seconds that a script should take, so that all that is planned for its phase has its turn: told, not enforced."""
     return min(limit, _even_share(run) or limit / 2) / max(views, 1)
+
+
+def affordable_views(run: RunContext, seconds: float) -> int:
+    """On how many views a script may run that takes so long on each: as many as its share of the time has room for.
+
+    With `more_steps` further ones take no longer than the calls of an attempt, or a few seconds: whatever is better
+    later runs on as many as the first script did.
+    """
+    seconds = max(seconds, 0.1)
+    views, room = int(share_in_run(run, limit_in_run(run)) / seconds), ATTEMPT_CALLS * run.ledger.call_seconds
+    return min(views, 1 + int(max(room, LEAST_SECONDS) / seconds)) if run.config.more_steps else views
 
 
 def _even_share(run: RunContext) -> float:
@@ -226,6 +244,7 @@ def study_fits(run: RunContext) -> bool:
     spent = sum(one.seconds for one in others) + seconds_for(run, calls=STUDY_CALLS * len(others))
     study = seconds_for(run, calls=STUDY_CALLS, studies=STUDY_RUNS)
     share = STUDY_SHARE * run.budget.shares.phase2 * run.budget.time_limit
+    share *= min((run.shared.scripts.lanes or math.inf) / run.config.num_parallel_solutions, 1.0)
     return run.config.letter or (spent + study <= share and fits(run, calls=5, studies=STUDY_RUNS))
 
 
@@ -256,7 +275,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     if phase == "phase2" and not run.config.letter:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
         theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
-        if not run.decide("ensembles", lambda: has_phase3 and takes <= theirs, reopen=True):
+        if not (has_phase3 and run.decide("ensembles", lambda: takes <= theirs, reopen=True)):
             budget.ensemble_limit = 0.0
         elif run.config.more_steps:
             budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes

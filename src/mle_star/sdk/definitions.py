@@ -43,6 +43,14 @@ def _noise() -> re.Pattern[str]:
     return re.compile("|".join((Path(__file__).parent / "noise.txt").read_text(encoding="utf-8").split()))
 
 
+CACHE = (
+    "- New files in `./cache` (make it if it is missing) stay for later scripts on the same rows and are never "
+    "replaced: save what is slow to compute (counts, embeddings, predictions of folds), named by the data and "
+    "parameters that it depends on. It may be empty at any time, and is for the last script; answers must be the same "
+    "without it."
+)
+
+
 @dataclass(frozen=True)
 class ScriptShare:
     """What one script has of the machine, and which weights it finds without a network."""
@@ -51,12 +59,14 @@ class ScriptShare:
     memory_gb: float
     network: bool
     weights: tuple[str, ...] = ()
+    keeps_work: bool = False
 
     def lines(self) -> list[str]:
         """As the section on the hardware says it."""
         found = [
             f"- One script has {plural(self.cores, 'core')} and {self.memory_gb:.1f} GB of memory",
             f"- Network for scripts: {'yes' if self.network else 'none, so nothing can be downloaded or installed'}",
+            *([CACHE] if self.keeps_work else ()),
         ]
         if not self.weights:
             without = "" if self.network else ": `pretrained=True` and `from_pretrained` of a hub's model fail"

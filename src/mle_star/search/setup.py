@@ -282,6 +282,7 @@ def gather_facts(
         memory_gb=hardware.get("script_memory_gb") or Limits.of(config).memory_bytes / 1e9,
         network=config.allow_network,
         weights=tuple(weights_at_hand(config)),
+        keeps_work=config.keep_work and config.executor == "local",
     )
     return EnvironmentFacts(
         gpu=hardware,

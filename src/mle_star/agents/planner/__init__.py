@@ -7,7 +7,10 @@ AGENT = Agent(
     figure=16,
     needs=("code_block", "plans", "scores"),
     takes=("direction",),
-    context=("script", "best_block", "solution", "analysis", "memory", "notes", "limits", "emphasis", "elsewhere"),
+    context=(
+        *("script", "best_block", "solution", "analysis", "memory", "changed_by_repairs"),
+        *("notes", "limits", "emphasis", "elsewhere"),
+    ),
     plans=True,
     presets={"good": {"effort": "high"}, "best": {"model": "opus", "effort": "high"}},
     planned={"phase2": lambda n: n.L * n.T * (n.K - 1)},
