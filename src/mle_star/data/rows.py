@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -33,8 +34,6 @@ NO_CHANGES: Mapping[str, Sequence[Any]] = {}
 KEEP_BYTES = "surrogateescape"
 """Bytes that are no text in a file's encoding are written back as they were."""
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
-
 Record = Any
 """A row as its file holds it: values by column, or a line of separated values with its line end."""
 Changes = Mapping[str, Sequence[Any]]
@@ -48,8 +47,7 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRow
     """All rows of a table's file; the columns `names` are read at once."""
     path, kind = folder / table.name, table.form.kind
     if kind == "csv":
-        with open_data(path) as stream:
-            return Separated(table, stream.read(), names)
+        return Separated(table, _content(path, table.form.encoding), names)
     if kind == "parquet":
         from pyarrow import parquet
 
@@ -69,7 +67,8 @@ def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
     form = form._replace(has_header=True) if form.kind == "csv" else Form()
     header = io.StringIO()
     csv.writer(header, delimiter=form.separator, lineterminator="\n").writerow(columns)
-    return Separated(Table(name, columns, {}, 0, True, form), header.getvalue().encode(form.encoding, "replace"))
+    content = header.getvalue().encode(_held_in(form.encoding.removesuffix("-sig")), "replace")
+    return Separated(Table(name, columns, {}, 0, True, form), content)
 
 
 def drop_columns(folder: Path, names: Collection[str]) -> None:
@@ -102,7 +101,7 @@ class TableRows:
     def column(self, name: str) -> list[str]:
         """The cells of a column as texts without blanks around them; a gap is an empty one."""
         if name not in self._known:
-            self._known[name] = self._texts(name)
+            (self._known[name],) = self._columns([name])
         return self._known[name]
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
@@ -155,8 +154,8 @@ class TableRows:
         with create_data(target) as stream:
             stream.write(text.encode())
 
-    def _texts(self, name: str) -> list[str]:
-        return list(map(as_text, self._all(name)))
+    def _columns(self, names: Sequence[str]) -> list[list[str]]:
+        return [list(map(as_text, self._all(name))) for name in names]
 
     def _all(self, name: str) -> list[Any]:
         """A column of all rows."""
@@ -226,22 +225,23 @@ class Parquet(TableRows):
 
 
 class Separated(TableRows):
-    """The rows of a file of separated values: records as the file holds them."""
+    """The rows of a file of separated values: records as the bytes that the file holds."""
 
     def __init__(self, table: Table, content: bytes, names: Iterable[str] = ()) -> None:
         super().__init__(table, [])
         form = table.form
         self._encoding = form.encoding.removesuffix("-sig")
+        self._held_in = _held_in(self._encoding)
         self._separator, self._blanks = form.separator, form.blanks
         self._marks = self._encoding, self._separator, self._blanks  # two files with the same ones write cells alike
         mark, blanks = re.escape(self._separator), " *" if self._blanks else ""
         self._cell = re.compile(rf'(?:\A|{mark})({blanks}"[^"]*(?:""[^"]*)*"[^{mark}]*|[^{mark}]*)')
         self._odd = re.compile(rf'[{mark}"\r\n]')  # what a cell must be quoted for
-        text = content.decode(form.encoding, "replace" if form.encoding.startswith("utf-16") else KEEP_BYTES)
-        self._line_end = "\r\n" if text[: text.find("\n") + 1].endswith("\r\n") else "\n"
-        self._records, self._header = self._read(text, list(names)), ""
+        content = content.removeprefix(BOM_UTF8) if form.encoding == "utf-8-sig" else content
+        self._line_end = b"\r\n" if content[: content.find(b"\n") + 1].endswith(b"\r\n") else b"\n"
+        self._records, self._header = self._read(content, list(names)), b""
         if form.has_header and self._records:
-            self._header = self._records.pop(0).rstrip("\r\n") + self._line_end
+            self._header = self._records.pop(0).rstrip(b"\r\n") + self._line_end
             self._known = {name: cells[1:] for name, cells in self._known.items()}
         self.count = len(self._records)
 
@@ -273,47 +273,51 @@ class Separated(TableRows):
     def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
         """Rows that end all in one way."""
         made = copy.copy(self)
-        made._records = [line.rstrip("\r\n") + self._line_end for line in (self._records if behind_own else ())]
-        made._records += records
+        made._records = [line.rstrip(b"\r\n") + self._line_end for line in (self._records if behind_own else ())]
+        made._records += (record.encode(self._held_in, KEEP_BYTES) for record in records)
         made._known, made.count = {}, len(made._records)
         return made
 
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file with the header of this one, and lines as they are."""
+        pieces: Iterable[bytes] = chain([self._header], map(self._records.__getitem__, places))
+        if self._held_in != self._encoding:
+            pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]
         with create_data(target) as stream:
-            file = io.TextIOWrapper(stream, self.table.form.encoding, KEEP_BYTES, newline="")
-            file.writelines(chain([self._header], map(self._records.__getitem__, places)))
-            file.detach()
+            stream.writelines(chain([BOM_UTF8] if self.table.form.encoding == "utf-8-sig" else [], pieces))
 
     # --- reading ---
 
-    def _read(self, text: str, names: Sequence[str]) -> list[str]:
+    def _read(self, content: bytes, names: Sequence[str]) -> list[bytes]:
         """The record of each row, the header among them; the columns `names` become known."""
         width, places = len(self.table.columns), [self.table.columns.index(name) for name in names]
-        last = len(text.rstrip(" \r\n"))  # blank lines at the end mean nothing
-        lines = _LINE.findall(text[: text.find("\n", last) + 1 or None])
-        reader, records, cells, first = self._reader(map(_readable, lines)), list[str](), list[list[str]](), 0
+        last = len(content.rstrip(b" \r\n"))  # blank lines at the end mean nothing
+        lines = content[: content.find(b"\n", last) + 1 or None].splitlines(keepends=True)
+        reader = self._reader(line.decode(self._held_in, "replace") for line in lines)
+        records, cells, first = list[bytes](), list[list[str]](), 0
         try:
             with long_cells(LONGEST_CELL):
                 for row in reader:
                     if len(row) != width:
                         what = "rows of another number of fields" if any(map(str.strip, row)) else "blank lines"
                         raise Unsupported(f"{self.table.name} has {what} among its rows")
-                    records.append("".join(lines[first : reader.line_num]))
+                    records.append(b"".join(lines[first : reader.line_num]))
                     cells.append([row[place].strip() for place in places])
                     first = reader.line_num
         except csv.Error as error:
             raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
-        self._known = {name: [row[place] for row in cells] for place, name in enumerate(names)}
+        self._known.update(
+            zip(names, map(list, zip(*cells, strict=True)) if cells else ([] for _ in names), strict=True)
+        )
         return records
 
     def _at(self, places: Sequence[int]) -> list[Any]:
-        return [self._records[place] for place in places]
+        return [self._records[place].decode(self._held_in, KEEP_BYTES) for place in places]
 
-    def _texts(self, name: str) -> list[str]:
+    def _columns(self, names: Sequence[str]) -> list[list[str]]:
         with long_cells(LONGEST_CELL):
-            place = self.table.columns.index(name)
-            return [row[place].strip() for row in self._reader(map(_readable, self._records))]
+            rows = list(self._reader(record.decode(self._held_in, "replace") for record in self._records))
+        return [[row[place].strip() for row in rows] for place in map(self.table.columns.index, names)]
 
     def _reader(self, lines: Iterable[str]) -> Any:
         return csv.reader(lines, delimiter=self._separator, skipinitialspace=self._blanks)
@@ -341,7 +345,7 @@ class Separated(TableRows):
 
     def _joined(self, cells: Iterable[str]) -> str:
         """Cells as they are written as a row."""
-        return (self._separator.join(cells) or '""') + self._line_end
+        return (self._separator.join(cells) or '""') + self._line_end.decode()
 
     def _records_of(self, rows: list[dict[str, Any]]) -> list[Record]:
         flat = list(map(flatten, rows))
@@ -349,9 +353,15 @@ class Separated(TableRows):
         return list(map(self._joined, zip(*columns, strict=True)))
 
 
-def _readable(line: str) -> str:
-    """A line without bytes that are no text."""
-    return line if line.isascii() else line.encode("utf-8", KEEP_BYTES).decode("utf-8", "replace")
+def _held_in(encoding: str) -> str:
+    """The encoding in which bytes of a file are held: those of UTF-16 have no lines."""
+    return "utf-8" if encoding.startswith("utf-16") else encoding
+
+
+def _content(path: Path, encoding: str) -> bytes:
+    with open_data(path) as stream:
+        content = stream.read()
+    return content if _held_in(encoding) == encoding else content.decode(encoding, "replace").encode()
 
 
 def as_text(value: Any) -> str:
