@@ -11,9 +11,10 @@ import copy
 import csv
 import io
 import json
+import mmap
 import re
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -24,12 +25,13 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_gap
-from mle_star.data.place import DataFolder, create_data, long_cells, make_room, open_data
+from mle_star.data.place import COMPRESSED, DataFolder, create_data, long_cells, make_room, open_data
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table
 from mle_star.errors import ConfigError
 from mle_star.models.texts import did_you_mean
 
 LONGEST_CELL = 1 << 30
+BLOCK_BYTES = 1 << 20
 NO_CHANGES: Mapping[str, Sequence[Any]] = {}
 KEEP_BYTES = "surrogateescape"
 """Bytes that are no text in a file's encoding are written back as they were."""
@@ -207,17 +209,14 @@ class Parquet(TableRows):
         from pyarrow import parquet
 
         make_room(target)
-        parquet.write_table(self._taken(places), target)
+        parquet.write_table(_taken(self._content, places), target)
 
     def _all(self, name: str) -> list[Any]:
         there = name in self._content.column_names
         return list(self._content.column(name).to_pylist()) if there else [None] * self.count
 
     def _at(self, places: Sequence[int]) -> list[Any]:
-        return list(self._taken(places).to_pylist())
-
-    def _taken(self, places: Sequence[int]) -> Any:
-        return self._content.take(np.asarray(places, np.int64))
+        return list(_taken(self._content, places).to_pylist())
 
     @property
     def _names(self) -> set[str]:
@@ -225,28 +224,32 @@ class Parquet(TableRows):
 
 
 class Separated(TableRows):
-    """The rows of a file of separated values: records as the bytes that the file holds."""
+    """The rows of a file of separated values: lines, as the bytes that the file holds."""
 
-    def __init__(self, table: Table, content: bytes, names: Iterable[str] = ()) -> None:
+    def __init__(self, table: Table, content: Any, names: Iterable[str] = ()) -> None:
         super().__init__(table, [])
-        form = table.form
-        self._encoding = form.encoding.removesuffix("-sig")
+        self._encoding = table.form.encoding.removesuffix("-sig")
         self._held_in = _held_in(self._encoding)
-        self._separator, self._blanks = form.separator, form.blanks
+        self._separator, self._blanks = table.form.separator, table.form.blanks
         self._marks = self._encoding, self._separator, self._blanks  # two files with the same ones write cells alike
         mark, blanks = re.escape(self._separator), " *" if self._blanks else ""
         self._cell = re.compile(rf'(?:\A|{mark})({blanks}"[^"]*(?:""[^"]*)*"[^{mark}]*|[^{mark}]*)')
         self._odd = re.compile(rf'[{mark}"\r\n]')  # what a cell must be quoted for
-        content = content.removeprefix(BOM_UTF8) if form.encoding == "utf-8-sig" else content
-        self._line_end = b"\r\n" if content[: content.find(b"\n") + 1].endswith(b"\r\n") else b"\n"
-        self._records, self._header = self._read(content, list(names)), b""
-        if form.has_header and self._records:
-            self._header = self._records.pop(0).rstrip(b"\r\n") + self._line_end
-            self._known = {name: cells[1:] for name, cells in self._known.items()}
-        self.count = len(self._records)
+        quotes = _places(content, b'"')
+        self._quote, starts = '"' if len(quotes) else False, self._line_starts(content, quotes)
+        first = bytes(content[starts[0] : starts[1]]) if len(starts) > 1 else b""
+        self._line_end, self._header = "\r\n" if first.endswith(b"\r\n") else "\n", b""
+        if table.form.has_header and first:
+            self._header, starts = first.rstrip(b"\r\n") + self._line_end.encode(), starts[1:]
+        self.count = len(starts) - 1
+        self._content, self._lines = memoryview(content)[starts[0] : starts[-1]], _lines(content, starts)
+        names = list(names)
+        self._known.update(zip(names, self._columns(names), strict=True))
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
         """Some columns of some rows, with the blanks around cells that mean something."""
+        if not names:
+            return []
         with long_cells(LONGEST_CELL):
             rows = list(self._reader(self._at(places)))
         return [[row[place] for row in rows] for place in map(self.table.columns.index, names)]
@@ -272,15 +275,23 @@ class Separated(TableRows):
 
     def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
         """Rows that end all in one way."""
-        made = copy.copy(self)
-        made._records = [line.rstrip(b"\r\n") + self._line_end for line in (self._records if behind_own else ())]
-        made._records += (record.encode(self._held_in, KEEP_BYTES) for record in records)
-        made._known, made.count = {}, len(made._records)
+        import pyarrow
+
+        own, end = self._lines.to_pylist() if behind_own else [], self._line_end.encode()
+        ended = (line.rstrip(b"\r\n") + end for line in own)
+        new = (record.encode(self._held_in, KEEP_BYTES) for record in records)
+        made, lines = copy.copy(self), [*ended, *new]  # their text alone could not tell rows with odd quotes apart
+        made._lines, made._known, made.count = pyarrow.array(lines, pyarrow.large_binary()), {}, len(lines)
+        made._content = memoryview(b"".join(lines))
+        made._quote = '"' if b'"' in bytes(made._content) else False
         return made
 
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file with the header of this one, and lines as they are."""
-        pieces: Iterable[bytes] = chain([self._header], map(self._records.__getitem__, places))
+        lines = self._lines
+        step = max(1, len(lines) * BLOCK_BYTES // max(lines.nbytes, 1))
+        blocks = (_taken(lines, places[at : at + step]).buffers()[2] for at in range(0, len(places), step))
+        pieces: Iterable[Any] = chain([self._header], blocks)
         if self._held_in != self._encoding:
             pieces = [b"".join(pieces).decode(self._held_in).encode(self._encoding)]
         with create_data(target) as stream:
@@ -288,38 +299,65 @@ class Separated(TableRows):
 
     # --- reading ---
 
-    def _read(self, content: bytes, names: Sequence[str]) -> list[bytes]:
-        """The record of each row, the header among them; the columns `names` become known."""
-        width, places = len(self.table.columns), [self.table.columns.index(name) for name in names]
-        last = len(content.rstrip(b" \r\n"))  # blank lines at the end mean nothing
-        lines = content[: content.find(b"\n", last) + 1 or None].splitlines(keepends=True)
-        reader = self._reader(line.decode(self._held_in, "replace") for line in lines)
-        records, cells, first = list[bytes](), list[list[str]](), 0
-        try:
-            with long_cells(LONGEST_CELL):
-                for row in reader:
-                    if len(row) != width:
-                        what = "rows of another number of fields" if any(map(str.strip, row)) else "blank lines"
-                        raise Unsupported(f"{self.table.name} has {what} among its rows")
-                    records.append(b"".join(lines[first : reader.line_num]))
-                    cells.append([row[place].strip() for place in places])
-                    first = reader.line_num
-        except csv.Error as error:
-            raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
-        self._known.update(
-            zip(names, map(list, zip(*cells, strict=True)) if cells else ([] for _ in names), strict=True)
-        )
-        return records
+    def _line_starts(self, content: Any, quotes: Any) -> Any:
+        """Where each row begins, the header among them, and where the last one ends."""
+        size = len(content)
+        ends = _places(content, b"\n") + 1
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]  # others lie inside of quotes
+        is_marked = self.table.form.encoding == "utf-8-sig" and content[:3] == BOM_UTF8
+        first, last = [len(BOM_UTF8) * is_marked], [] if size in ends[-1:] else [size]
+        starts: Any = np.concatenate([first, ends, last]).astype(np.int64) if size else np.zeros(1, np.int64)
+        short = np.flatnonzero(np.diff(starts) < 3).tolist()
+        blank = [place for place in short if not content[starts[place] : starts[place + 1]].strip(b" \r\n")]
+        while blank and blank[-1] == len(starts) - 2:  # at the end they mean nothing
+            starts = starts[: blank.pop() + 1]
+        if blank:
+            raise Unsupported(f"{self.table.name} has blank lines among its rows")
+        return starts
 
     def _at(self, places: Sequence[int]) -> list[Any]:
-        return [self._records[place].decode(self._held_in, KEEP_BYTES) for place in places]
+        return [line.decode(self._held_in, KEEP_BYTES) for line in _taken(self._lines, places).to_pylist()]
 
     def _columns(self, names: Sequence[str]) -> list[list[str]]:
-        with long_cells(LONGEST_CELL):
-            rows = list(self._reader(record.decode(self._held_in, "replace") for record in self._records))
-        return [[row[place].strip() for row in rows] for place in map(self.table.columns.index, names)]
+        """Columns of all rows: by pyarrow where it knows how to read them, else row by row as everybody reads them."""
+        found = None if self._blanks or not self.count else self._by_arrow(names)
+        if found is not None:
+            return found
+        places, width = [self.table.columns.index(name) for name in names], len(self.table.columns)
+        text = bytes(self._content).decode(self._held_in, "replace")
+        try:
+            with long_cells(LONGEST_CELL):
+                rows = [row for row in self._reader(io.StringIO(text, newline="")) if row]
+        except csv.Error as error:
+            raise Unsupported(f"the rows of {self.table.name} cannot be told apart: {error}") from None
+        if len(rows) != self.count or any(len(row) != width for row in rows):
+            raise Unsupported(f"{self.table.name} has rows of another number of fields")
+        return [[row[place].strip() for row in rows] for place in places]
 
-    def _reader(self, lines: Iterable[str]) -> Any:
+    def _by_arrow(self, names: Sequence[str]) -> list[list[str]] | None:
+        import pyarrow
+        from pyarrow import csv as arrow
+
+        called = [str(number) for number in range(len(self.table.columns))]
+        wanted = [called[self.table.columns.index(name)] for name in names]
+        try:
+            found = arrow.read_csv(
+                pyarrow.BufferReader(self._content),
+                arrow.ReadOptions(column_names=called, block_size=BLOCK_BYTES, encoding=self._held_in),
+                arrow.ParseOptions(
+                    delimiter=self._separator, quote_char=self._quote, newlines_in_values=bool(self._quote)
+                ),
+                arrow.ConvertOptions(
+                    include_columns=wanted or called[:1],
+                    column_types=dict.fromkeys(called, pyarrow.string()),
+                    strings_can_be_null=False,
+                ),
+            )
+        except (pyarrow.ArrowException, UnicodeError):
+            return None
+        return [list(map(str.strip, found[n].to_pylist())) for n in wanted] if found.num_rows == self.count else None
+
+    def _reader(self, lines: Iterable[str]) -> Iterator[list[str]]:
         return csv.reader(lines, delimiter=self._separator, skipinitialspace=self._blanks)
 
     def _raw(self, record: str) -> list[str]:
@@ -345,7 +383,7 @@ class Separated(TableRows):
 
     def _joined(self, cells: Iterable[str]) -> str:
         """Cells as they are written as a row."""
-        return (self._separator.join(cells) or '""') + self._line_end.decode()
+        return (self._separator.join(cells) or '""') + self._line_end
 
     def _records_of(self, rows: list[dict[str, Any]]) -> list[Record]:
         flat = list(map(flatten, rows))
@@ -358,10 +396,40 @@ def _held_in(encoding: str) -> str:
     return "utf-8" if encoding.startswith("utf-16") else encoding
 
 
-def _content(path: Path, encoding: str) -> bytes:
+def _content(path: Path, encoding: str) -> Any:
+    """The bytes of a file, which the system reads where they are needed."""
+    if path.suffix.lower() not in COMPRESSED and _held_in(encoding) == encoding:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
     with open_data(path) as stream:
         content = stream.read()
     return content if _held_in(encoding) == encoding else content.decode(encoding, "replace").encode()
+
+
+def _places(content: Any, mark: bytes) -> Any:
+    """Where a byte stands."""
+    data = np.frombuffer(content, np.uint8)
+    size = len(data) if content.find(mark) >= 0 else 0
+    found: list[Any] = [
+        np.flatnonzero(data[at : at + BLOCK_BYTES] == mark[0]) + at for at in range(0, size, BLOCK_BYTES)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _lines(content: Any, starts: Any) -> Any:
+    """The lines of a text, each ending where the next one starts, as an array of pyarrow that copies nothing."""
+    import pyarrow
+
+    buffers = [None, pyarrow.py_buffer(starts), pyarrow.py_buffer(content)]
+    return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(starts) - 1, buffers)
+
+
+def _taken(rows: Any, places: Sequence[int]) -> Any:
+    """The rows of an array or a table at these places; `take` itself loads pandas to look at a list."""
+    import pyarrow
+
+    numbers = np.asarray(places, np.int64)
+    return rows.take(pyarrow.Array.from_buffers(pyarrow.int64(), len(numbers), [None, pyarrow.py_buffer(numbers)]))
 
 
 def as_text(value: Any) -> str:
