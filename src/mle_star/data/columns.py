@@ -17,6 +17,8 @@ GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil",
 """How files spell that there is no value, in small letters."""
 _SPELLINGS = frozenset("".join(word) for gap in GAPS for word in itertools.product(*({c, c.upper()} for c in gap)))
 """The same in large and small letters, mixed in every way."""
+EACH_CLASS = "a probability for each class"
+"""What a description says where answers are such, in a column for each class."""
 _NOT_A_NUMBER = ("nan", "-nan", "NaN", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 PANDAS_GAPS = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
 """Those that pandas knows by itself."""

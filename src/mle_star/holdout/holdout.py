@@ -72,7 +72,8 @@ class HoldOut:
         """Every script runs on the first view: what it hides, and what is kept of that, must be enough for a score."""
         kept, views = {*self.split.select}, self.split.views
         problems = {view: self._problem({*view} - kept, kept.intersection(view)) for view in views}
-        self.split = replace(self.split, views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
+        ranked = sorted(views, key=lambda view: (kept.issuperset(view), bool(problems[view])))
+        self.split = replace(self.split, views=tuple(ranked))
         if problem := problems[self.split.views[0]]:
             raise Unsupported(problem)
 
@@ -124,6 +125,11 @@ class HoldOut:
         """The hidden rows that the search compares scripts by."""
         kept = set(self.split.select)
         return [row for row in self.hidden_rows if row not in kept]
+
+    @property
+    def search_views(self) -> int:
+        """How many views the search uses; the others are for the end of a run."""
+        return sum(not set(self.split.select).issuperset(view) for view in self.split.views)
 
     def compared_rows(self, views: int) -> list[int]:
         """Those of them that the first `views` views hide."""
@@ -227,6 +233,8 @@ def _example(holdout: HoldOut) -> tuple[str, ...]:
         example = [data.sample.column(name)[0] for name in holdout.scorer.names]
         if any(map(is_gap, example)):  # it only says where answers belong
             example = list(holdout.scorer.usual_answer())
+    elif data.layout.target.class_prefix is not None:
+        example = list(holdout.scorer.usual_answer())
     else:
         example = list(data.truth[data.labelled[0]])
         if len(example) != len(holdout.scorer.names):

@@ -256,7 +256,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     if phase == "phase2" and not run.config.letter:
         takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
         theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
-        if not run.decide("ensembles", lambda: has_phase3 and takes <= theirs, reopen=True):
+        if not has_phase3 or not run.decide("ensembles", lambda: takes <= theirs, reopen=True):
             budget.ensemble_limit = 0.0
         elif run.config.more_steps:
             budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes
@@ -265,7 +265,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     budget.rerun_seconds = slowest + LEAST_CALLS * run.ledger.call_seconds if run.config.more_steps else 0.0
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        last = min(last, LAST_TIMES * slowest) if run.shared.views > 1 else last
+        last = min(last, LAST_TIMES * slowest) if run.shared.search_views > 1 else last
         budget.rerun_seconds = max(KEPT * slowest, last, budget.rerun_seconds)
         missing = run.shared.views - run.solution_views
         searching = phase != "finalization" and not (run.config.letter or run.config.more_steps)
