@@ -158,9 +158,9 @@ class HoldOut:
         """The score of answers on these rows, by default those of the search, as far as they cover them."""
         covered = _covered(answers, self.search_rows if rows is None else rows)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
-        if ahead and self.scorer.data.test_rows:
+        if ahead:
             learned_from = 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
-            low, high = after_more_rows(self.scorer.metric, low, high, learned_from)
+            low, high = after_more_rows(self.scorer.metric, score, low, high, learned_from)
         return Measure(
             score=score,
             low=low,
