@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +183,10 @@ class HoldOut:
             return self.scorer.compare(new.hidden, old.hidden, both) if both else None
         return None
 
-    def baseline(self) -> Measure | None:
-        """What a dummy would get."""
-        return self.scorer.baseline(self.hidden_rows)
+    def baseline(self, answers: Answers | None = None) -> Measure | None:
+        """What a dummy would get on the hidden rows that these answers are for, else on those of the search's views."""
+        known = {*chain(*self.split.views[: self.search_views])} if answers is None else answers.hidden
+        return self.scorer.baseline([row for row in self.hidden_rows if row in known])
 
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
@@ -228,18 +230,15 @@ def metric_of(task: TaskDescription, folder: Path) -> Metric:
 
 def _example(holdout: HoldOut) -> tuple[str, ...]:
     """An answer as the sample has it."""
-    data = holdout.scorer.data
-    if data.sample is not None:
-        example = [data.sample.column(name)[0] for name in holdout.scorer.names]
-        if any(map(is_gap, example)):  # it only says where answers belong
-            example = list(holdout.scorer.usual_answer())
-    elif data.layout.target.class_prefix is not None:
-        example = list(holdout.scorer.usual_answer())
-    else:
-        example = list(data.truth[data.labelled[0]])
-        if len(example) != len(holdout.scorer.names):
+    data, scorer = holdout.scorer.data, holdout.scorer
+    if data.sample is None and data.layout.target.class_prefix is None:
+        example = tuple(data.truth[data.labelled[0]])
+        if len(example) != len(scorer.names):
             raise Unsupported("nothing says what an answer looks like")
-    return tuple(example)
+        return example
+    example = () if data.sample is None else tuple(data.sample.column(name)[0] for name in scorer.names)
+    is_blank = not example or any(map(is_gap, example))  # it only says where answers belong
+    return scorer.usual_answer() if is_blank else example
 
 
 # --- blends: answers averaged by weights, without training anything, and how far two sets of them agree ------------

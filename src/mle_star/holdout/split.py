@@ -98,11 +98,8 @@ def find_rule(layout: Layout, config: PipelineConfig, rows: Known | None = None)
         for kind, one in found.items():
             if one is not None and one.sure:
                 return Rule(cast("SplitKind", kind), one.column, one.reason, one.sets)
-            hints += (
-                []
-                if one is None
-                else [f"{one.reason}: rows are hidden at random, `{_OPTIONS[kind]} {one.column}` if that is wrong"]
-            )
+            how = "" if one is None else f"`{_OPTIONS[kind]} {one.column}` if that is wrong"
+            hints += [f"{one.reason}: rows are hidden at random, {how}"] if one is not None else []
     return replace(_like_the_target(layout), hints=tuple(hints))
 
 
@@ -146,8 +143,7 @@ def _beside_test(layout: Layout, config: PipelineConfig) -> Rule | None:
     """What the test rows show: that they come later, or are of other groups."""
     test = layout.test
     if test is not None:
-        shared = [c for c in layout.train.columns if c in test.columns]
-        shared = [c for c in shared if not _is_measured(layout.train.sample[c])]
+        shared = [c for c in layout.train.columns if c in test.columns and not _is_measured(layout.train.sample[c])]
         columns = {name: layout.train.column(name) for name in shared}
         for name, column in columns.items() if config.time_column != "none" else ():
             if comes_later(column, layout.train.sample[name], test.sample[name]):

@@ -32,8 +32,7 @@ SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
 AS_USUAL = PipelineConfig()
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
-SAMPLE_SHARE = 0.1
-FEWEST_SAMPLED = 5000
+SAMPLE_SHARE, FEWEST_SAMPLED = 0.1, 5000
 """Tables with fewer rows are never sampled."""
 SMALL_FILE, MOST_FILES, MOST_COPIED = 2**19, 5000, 2**30
 MOST_CLASSES, EACH_CLASS = 200, 10
@@ -153,8 +152,7 @@ class Data:
     @cached_property
     def files(self) -> KeyFiles | None:
         """The files that are named by the rows' keys."""
-        layout = self.layout
-        tables = {table.name for table in (*layout.roles, *layout.others)}
+        tables = {table.name for table in (*self.layout.roles, *self.layout.others)}
         files = find_key_files(self.folder, self.keys, self.test_keys, tables) if self.keys else None
         if files is not None and files.test_folder is None and self._labelled_by_folders(files):
             raise Unsupported("the folders in which files of training rows lie tell their labels")
