@@ -160,7 +160,9 @@ async def test_a_script_begins_where_what_the_solution_takes_is_left(quick_path:
 
 
 @pytest.mark.parametrize(("left", "repairs"), [(100.0, 0), (300.0, 1)])
-async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path, left: float, repairs: int) -> None:
+async def test_nobody_has_ensembles_for_a_repair_that_could_not_run(
+    quick_path: Path, left: float, repairs: int
+) -> None:
     with timed(quick_path, left=left) as run:
         trial = await check_and_evaluate(solution(broken_script()), run.task, run.config)
         assert run.agents.names.count("debugger") == repairs == (trial.script.score is not None)
@@ -240,8 +242,8 @@ def test_phase_2_has_what_later_phases_cannot_use(
         ran(run.context, None, 9000.0)  # what was cut is never submitted: no time is kept for it
         plan_time(run.context, "phase2")
         assert run.context.budget.open_phase("phase2") == pytest.approx(has)
-        is_asked = not {"preset", "L"} & {*changes}
-        assert decisions(run) == [("ensembles", "ensembles", takes < 829, True)] * is_asked
+        has_ensembles = not {"preset", "L"} & {*changes}
+        assert decisions(run) == [("ensembles", "ensembles", takes < 829, True)] * has_ensembles
         run.context.shared.holdout = cast(Any, object())
         plan_time(run.context, "phase2")
         least = growth * takes + 40 if run.config.more_steps else 0
