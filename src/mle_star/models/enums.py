@@ -170,7 +170,7 @@ class Traits(NamedTuple):
 
 
 _ENGINEER = Traits(
-    title="offline",
+    title=OFFLINE,
     wire_name="mle-star-offline",
     kind="built-in rules, no language model",
     author="rules",
