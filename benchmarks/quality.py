@@ -19,14 +19,12 @@ import itertools
 import json
 import math
 import os
-import queue
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -39,7 +37,7 @@ from mle_star.run.context import ScriptRequest
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
-from benchmarks.truth import commit  # noqa: E402
+from benchmarks.truth import commit, in_lanes, pinned  # noqa: E402
 
 BENCH = ROOT / ".bench"
 RIVALS = {
@@ -122,10 +120,7 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--kept", type=Path, default=BENCH / "quality.jsonl", help="where rows are kept")
     parser.add_argument("--table", action="store_true", help="run nothing: the table of what is known")
-    arguments = parser.parse_args()
-    if arguments.cores * arguments.side_by_side > len(os.sched_getaffinity(0)):
-        parser.error("there are not so many cores")
-    return arguments
+    return parser.parse_args()
 
 
 def planned(arguments: argparse.Namespace, contenders: list[str]) -> list[Row]:
@@ -143,26 +138,16 @@ def planned(arguments: argparse.Namespace, contenders: list[str]) -> list[Row]:
 
 def measure(rows: list[Row], arguments: argparse.Namespace) -> None:
     """Measure rows and keep each as it is done, so that a long measurement can be stopped and go on."""
-    cores = sorted(os.sched_getaffinity(0))
-    lanes: queue.SimpleQueue[set[int]] = queue.SimpleQueue()
-    for lane in range(arguments.side_by_side):
-        lanes.put(set(cores[lane * arguments.cores : (lane + 1) * arguments.cores]))
     keeping = threading.Lock()
 
-    def one(row: Row) -> None:
-        lane = lanes.get()
-        try:
-            compete(row, arguments.tasks / row.task, arguments.tasks / "score.py", lane, alone=arguments.candidates)
-        finally:
-            lanes.put(lane)
+    def one(row: Row, cores: set[int]) -> None:
+        compete(row, arguments.tasks / row.task, arguments.tasks / "score.py", cores, alone=arguments.candidates)
         with keeping, arguments.kept.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
             print(line_of(row), flush=True)
 
     arguments.kept.parent.mkdir(exist_ok=True)
-    with ThreadPoolExecutor(arguments.side_by_side) as pool:
-        for done in [pool.submit(one, row) for row in rows]:
-            done.result()
+    in_lanes(one, rows, arguments.side_by_side, arguments.cores)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -222,12 +207,6 @@ def compete(row: Row, folder: Path, scorer: Path, cores: set[int], *, alone: boo
             if alone and candidate:
                 answer = asyncio.run(answer_of(candidate, given, Path(place) / "candidate"))
                 row.candidate = score_of(scorer, folder, answer)
-
-
-def pinned(command: list[str], cores: set[int]) -> list[str]:
-    """The command on these cores only."""
-    code = f"import os, sys; os.sched_setaffinity(0, {cores}); os.execvp(sys.argv[1], sys.argv[1:])"
-    return [sys.executable, "-c", code, *command]
 
 
 def take_events(row: Row, journal: Path, started: datetime) -> None:

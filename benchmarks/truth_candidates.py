@@ -277,19 +277,28 @@ async def submitted(
     return str(re.findall(r"^candidate = '(.*)'$", result.final_solution.content, re.MULTILINE)[0])
 
 
+def best_by_all(qualities: dict[str, float], seed: int, rows: int) -> str:
+    """The candidate that is best by the labels of all rows at once: nobody can choose by more."""
+    with tempfile.TemporaryDirectory() as place:
+        world = write_world(Path(place), seed, rows, 200)
+        known = read_table(Path(place) / "train.csv")
+    return max(qualities, key=lambda name: share([world.says(name, qualities[name], row) for row in known], known))
+
+
 def compare(repeats: int) -> bool:
     """Both tables; False when a bar is missed."""
     logging.disable(logging.WARNING)
-    print("| rows | submitted: the truly best of ten | by hidden rows | by printed scores | times |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| rows | submitted: the truly best of ten | by hidden rows | by printed scores | times | by all labels |")
+    print("| --- | --- | --- | --- | --- | --- |")
     met = True
     for rows in (800, 6000):
         hits = dict.fromkeys(WAYS, 0)
-        worth = dict.fromkeys(WAYS, 0.0)
+        worth, possible = dict.fromkeys(WAYS, 0.0), 0
         count = repeats if rows < 5000 else max(repeats // 4, 1)
         for seed in range(count):
             order = np.random.default_rng(seed).permutation(len(QUALITIES))
             qualities = {f"candidate {i}": QUALITIES[order[i]] for i in range(len(QUALITIES))}
+            possible += qualities[best_by_all(qualities, seed, rows)] == max(QUALITIES)
             for way in WAYS:
                 chosen = asyncio.run(submitted(way, qualities, list(qualities), seed, rows))
                 hits[way] += qualities[chosen] == max(QUALITIES)
@@ -297,10 +306,8 @@ def compare(repeats: int) -> bool:
         times = hits["auto"] / max(hits["self_reported"], 1)
         met = met and (times >= 1.5 or rows > 5000)
         cells = [f"{hits[way]} of {count} (mean quality {worth[way]:.3f})" for way in WAYS]
-        print(
-            f"| {rows:,} | best 0.84, each of the others 0.01 worse | {cells[0]} | {cells[1]} | {times:.2f} |",
-            flush=True,
-        )
+        what = f"{rows:,} | best 0.84, each of the others 0.01 worse"
+        print(f"| {what} | {cells[0]} | {cells[1]} | {times:.2f} | {possible} |", flush=True)
     print("\n| leak | submitted by hidden rows | by printed scores |\n| --- | --- | --- |")
     for name in LEAKS:
         leaked = dict.fromkeys(WAYS, 0)

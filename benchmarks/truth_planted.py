@@ -67,11 +67,12 @@ def split_of(path: Path, description: str) -> tuple[str, str, bool, str]:
         layout = find_layout(folder, description)
         data = Data.read(layout, folder)
         split, units = data.split(seed=1), data.units
+        stays = {view: set(data.stays(view)) for view in split.views}
         kind = split.rule.kind if split.rule.is_grouped else "at random"
         apart = units is None or all(
-            min(units[r] for r in view) >= max(units[r] for r in range(len(units)) if r not in {*view})
+            min(units[r] for r in view) >= max(units[r] for r in stays[view])
             if kind == "time"
-            else not {units[r] for r in view} & {units[r] for r in set(range(len(units))) - {*view}}
+            else not {units[r] for r in view} & {units[r] for r in stays[view]}
             for view in split.views
         )
         return kind, split.rule.column if split.rule.is_grouped else "", apart, "; ".join(leaks_in(folder, description))

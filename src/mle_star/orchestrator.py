@@ -135,6 +135,7 @@ async def run_pipeline(
                             example=example,
                             whole=whole,
                             views=views,
+                            search_views=1 if holdout is None else holdout.search_views,
                             views_at_once=not announced(used).is_here,
                         ),
                     )

@@ -151,7 +151,8 @@ def test_an_expected_score_comes_with_the_noise_of_the_test_and_a_measure_withou
     noise = (1 + len(holdout.select_rows) / 25) ** 0.5
     assert (odds[1] - middle) / (odds[0] - middle) == pytest.approx(noise, rel=0.01)
     best = (1 + math.exp(odds[1] - 2 * middle)) ** -1  # as far to the other side, before more rows are learned from
-    assert 1 - (ahead.high or 0) == pytest.approx((1 - best) * 0.8**0.5, rel=0.01)
+    more = (1 - ahead.score) * (1 - 0.8**0.5)
+    assert (ahead.high or 0) - ahead.score == pytest.approx(math.hypot(best - ahead.score, more), rel=0.01)
     assert width == pytest.approx(2 * 1.98 * 0.5 / len(holdout.select_rows) ** 0.5, rel=0.15)
 
 
@@ -418,3 +419,12 @@ def test_draws_without_a_figure_do_not_count(name: str) -> None:
 def test_draws_without_a_positive_row_find_none() -> None:
     truth, answers = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
     assert drawn_figures(known_metric("f1"), truth, answers, None, 0, [["0", "1"]]) == [0.0] * 200
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03, 0.05, 0.2])
+@pytest.mark.parametrize("gain", [0.0, 0.25, 0.5])
+def test_it_holds_as_often_while_more_rows_bring_up_to_half_of_what_they_can(noise: float, gain: float) -> None:
+    worth = 1 - gain * (1 - math.sqrt(0.8))
+    scores = 1 + noise * np.random.default_rng(1).normal(size=20_000)
+    ends = [after_more_rows(known_metric("rmse"), s, s - 1.96 * noise, s + 1.96 * noise, 0.8) for s in scores]
+    assert np.mean([low <= worth <= high for low, high in ends]) >= 0.945

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mle_star.data.brief import data_brief
+from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import MARK
@@ -27,7 +28,7 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import blended, find_weights
 from mle_star.holdout.keys import Numbers, fresh_keys, numbers_of
-from mle_star.holdout.related import Rule
+from mle_star.holdout.related import Rule, moments_in
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import _mixed, split_rows
 from mle_star.holdout.views import Data, View
@@ -221,6 +222,35 @@ def test_one_table_alone_gets_a_test_file_and_a_sample(tmp_path: Path) -> None:
     assert set(answers.hidden) == set(hidden) and answers.real == ()
 
 
+@pytest.mark.parametrize("key", [True, False])
+@pytest.mark.parametrize("with_test", [True, False])
+def test_without_a_sample_chances_of_several_classes_have_a_column_each(
+    key: bool, with_test: bool, tmp_path: Path
+) -> None:
+    """A metric of probabilities asks for them, and only for labels where another one scores."""
+    rows = {**({"id": range(500, 800)} if key else {}), "x": [n / 7 for n in range(300)]}
+    kinds = [("red", "green", "blue")[n % 3] for n in range(300)]
+    tests = {"test": {name: cells[:40] for name, cells in rows.items()}} if with_test else {}
+    if key and with_test:
+        tests["test"]["id"] = range(40)
+    folder = tables(tmp_path / "data", train={**rows, "kind": kinds}, **tests)
+    assert find_layout(folder, guess_task(folder, target="kind", metric="accuracy").task.description).answers == (
+        "kind",
+    )
+    words = guess_task(folder, target="kind", metric="log_loss").task.description
+    data = Data.read(find_layout(folder, words), folder)
+    hidden = data.split(seed=3).views[0]
+    view = data.make_view("v", hidden, tmp_path / "view", seed=9)
+    assert data.layout.answers == find_layout(view.folder, words).answers == ("blue", "green", "red")
+    assert find_layout(view.folder, words).target.class_prefix == ""
+    scorer = Scorer(data, known_metric("log_loss"))
+    sure = {row: tuple(str(float(kinds[row] == name)) for name in scorer.names) for row in hidden}
+    dummy = scorer.baseline(hidden)
+    assert (
+        scorer.score(sure, hidden) < 1e-9 and dummy is not None and dummy.score == pytest.approx(math.log(3), abs=0.01)
+    )
+
+
 def test_a_file_that_a_view_makes_never_overwrites_one_of_the_data(tmp_path: Path) -> None:
     """Views link what they do not change: a file of the same name there is the user's own, under a second name."""
     folder = write(tmp_path / "data", "csv")
@@ -370,15 +400,19 @@ def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count:
     split = split_rows(Rule(kind, "c", ""), values, seed=seed)
     assert split == split_rows(Rule(kind, "c", ""), values, seed=seed)
     few = count < 5000 or (kind == "groups" and len(set(values)) < 100)
-    assert len(split.views) == (1 if not few else 3 if count >= 1500 else 5)
+    assert len(split.views) == (3 if few and count >= 1500 else 5)
     hidden = {row for part in split.views for row in part}
     assert sum(map(len, split.views)) == len(hidden) <= count
     search = hidden - set(split.select)
     assert search and set(split.select) < hidden
-    assert all(search & set(part) for part in split.views), "every view has rows for the search"
+    for_search = split.views if few else split.views[:1]
+    assert all(search & set(part) for part in for_search), "every view has rows for the search, or the first one alone"
+    assert search <= {row for part in for_search for row in part}
+    (alone,) = split_rows(Rule(kind, "c", ""), values, seed=seed, folds=1).views
+    assert few or alone == split.views[0], "the views for the end of a run change nothing in the search"
     if kind != "groups":
         assert all(abs(len(part) - 0.2 * count) <= 2 for part in split.views)
-        assert len(split.select) == pytest.approx(len(hidden) / (3 if few else 2), abs=5)
+        assert len(split.select) == pytest.approx(len(hidden) * (1 / 3 if few else 0.9), abs=5)
     else:
         owners = [{values[row] for row in rows} for rows in (search, split.select, set(range(count)) - hidden)]
         assert all(not a & b for i, a in enumerate(owners) for b in owners[i + 1 :])
@@ -405,7 +439,8 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
     data = opened(tmp_path)
     split = data.split(seed=1)
     assert (data.rule.kind, data.rule.column) == ("time", "day")
-    assert split.views[0] == tuple(range(240, 300)) and len(split.select) == 30
+    assert split.views == (tuple(range(240, 300)), tuple(range(180, 240))) and len(split.select) == 30 + 60
+    assert data.split(seed=1, folds=1).views == split.views[:1]
     days_of_test = 30
     big = pandas.concat([pandas.DataFrame(train).assign(id=range(1000 * i, 1000 * i + 300)) for i in range(20)])
     tables(tmp_path, train=big.to_dict("list"), test={"id": range(300, 330), "day": days[300:330]})
@@ -448,7 +483,14 @@ def test_a_later_test_is_seen_in_dates_and_numbers(tmp_path: Path, name: str, va
     data = opened(later_task(tmp_path / "data", values[:300], values[300:], name))
     assert data.rule.kind == kind
     if kind == "time":
-        (hidden,) = data.split(seed=1).views
+        hidden, *earlier = data.split(seed=1).views
+        for stretch in earlier:
+            stays, cells = data.stays(stretch), data.train.column(name)
+            order = moments_in(name, cells)
+            assert max(order[cells[row]] for row in stays if cells[row] in order) < min(
+                order[cells[row]] for row in stretch
+            )
+            assert len(stays) >= 150 and set(stretch) <= set(data.split(seed=1).select) - set(hidden)
         assert min(hidden) > 200 and max(hidden) == 299 and len(hidden) < 100, "the last ones"
         assert data.rule.column == name and data.units is not None
         assert name != "when" or list(data.units) == sorted(data.units)
@@ -461,8 +503,10 @@ def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form:
     train, test = {name: dates[:300], "y": [i * 7 % 100 / 3 for i in range(300)]}, {name: dates[300:]}
     data = opened(tables(tmp_path, train=train, test=test, sample_submission={**test, "y": [0] * 100}))
     assert (data.layout.key, data.rule.kind, data.rule.column) == (name, "time", name)
-    (hidden,) = data.split(seed=1).views
-    assert hidden == tuple(range(240, 300))
+    hidden, earlier = data.split(seed=1).views
+    assert (hidden, earlier) == (tuple(range(240, 300)), tuple(range(180, 240)))
+    made = data.make_view("earlier", earlier, tmp_path / "earlier", seed=1)
+    assert rows_of(made.folder, "train")[-1][name] == dates[179] and len(rows_of(made.folder, "train")) == 180
     assert data.make_view("v", hidden, tmp_path / "view", seed=1).names == {}, "no day gets another one"
 
 

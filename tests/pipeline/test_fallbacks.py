@@ -204,7 +204,9 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
     warned = [event.limit for event in quick.events(BudgetWarning)]
     assert warned == ["money"] * (row.stopped == "money") + ["time"] * late
     assert (result.final_solution.score, result.stopped_by, result.used_time) == (row.final, row.stopped, row.used)
-    words = "used its time" if row.used else "nothing left to do" * ("finalization" in result.phases_completed)
+    ideas_ended = missing not in ("time for a second candidate", "time for the merger", "time for the data")
+    ending = "nothing left to do" if ideas_ended else "ended: too little time for more"
+    words = "used its time" if row.used else ending * ("finalization" in result.phases_completed)
     assert row.stopped or quick.last.message.partition(" after")[0] == words
     assert (result.phase1.initial_score, result.phase1.candidate_scores) == (row.initial, [*row.candidates])
     assert state.phase2_path_statuses == [outcome for outcome, _ in row.ended]

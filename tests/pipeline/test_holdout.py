@@ -403,19 +403,23 @@ async def test_a_second_run_on_the_data_is_no_change(quick: QuickRun, task: Task
     assert not [event for event in quick.events(ev.Notice) if event.level == "error"]
 
 
-async def test_many_rows_have_one_view_and_others_to_pick_by(quick: QuickRun, task: TaskDescription) -> None:
+async def test_many_rows_have_one_view_in_the_search_and_others_in_the_end(
+    quick: QuickRun, task: TaskDescription
+) -> None:
     folder = str(write_sizes(quick.dir.with_name("many"), 5000))
     result = await scored(quick, task=task.model_copy(update={"data_dir": folder}))
     final = quick.events(ev.ShortlistScored)[0]
-    assert {one["rows"] for one in final.shortlist} == {500}
+    assert {one["rows"] for one in final.shortlist} == {500, 4500}, "rivals answer as many as the best, or the first"
+    searched = [e.result for e in quick.events(ev.ScriptFinished) if e.purpose == "solution" and e.result.measure]
+    assert {(len(one.answers), one.measure and one.measure.rows) for one in searched} == {(1, 500)}
     assert {one["name"] for one in final.shortlist} >= {"initial solution", "path 0", "ensemble 0"}
     compared = {one["name"]: one["compared"] for one in final.shortlist if one["name"] != "blend"}
     assert compared[final.chosen] == max(compared.values()) > min(compared.values())
-    assert result.expected is not None and result.expected.rows == 500 and noise_of(result) == 0.05
+    assert result.expected is not None and result.expected.rows == 4500 and noise_of(result) == 0.05
     assert result.task.data_dir == folder
     portrait = quick.events(ev.SolutionExamined)[-1]  # of what was picked, on every hidden row
     (true_no, false_yes), (false_no, true_yes) = portrait.confusion
-    assert (true_no + true_yes + false_no + false_yes, portrait.classes) == (1000, ["0", "1"])
+    assert (true_no + true_yes + false_no + false_yes, portrait.classes) == (5000, ["0", "1"])
     assert (false_yes + false_no) / portrait.rows == pytest.approx(0.05, abs=0.02)
     [(column, worse)] = portrait.importance  # the label follows from the size: half of the answers are wrong without it
     assert column == "size" and worse == pytest.approx(0.45, abs=0.1)
@@ -424,7 +428,7 @@ async def test_many_rows_have_one_view_and_others_to_pick_by(quick: QuickRun, ta
 async def test_the_sample_holds_no_label_that_is_scored(quick: QuickRun, task: TaskDescription, tmp_path: Path) -> None:
     await scored(quick, task=task.model_copy(update={"data_dir": str(write_sizes(tmp_path / "many", 70_000))}), **ONE)
     assert {run.purpose for run in quick.events(ev.ScriptFinished)} >= {"sample", "solution"}
-    (sample,), (view,) = ((quick.dir / "views").glob(f"{name}-*") for name in ("sample", "view"))
+    (sample,), view = (quick.dir / "views").glob("sample-*"), quick.dir / "views" / "view-0"
     met, shown = (set((folder / "train.csv").read_text().splitlines()) for folder in (sample, view))
     assert met < shown and len(shown) < 70_000 and len(met) == len(shown) // 10 + 1
     assert (sample / "test.csv").read_bytes() == (view / "test.csv").read_bytes()

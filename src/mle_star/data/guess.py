@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mle_star.data.columns import Column, is_number, named
+from mle_star.data.columns import EACH_CLASS, Column, is_number, named
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Survey, Target, guess_target, survey, with_target
 from mle_star.data.metrics import Metric, find_metric, known_metric, metric_in_prose
 from mle_star.data.place import DataFolder, holds_runs
@@ -49,6 +49,8 @@ def guess_task(
     modality = _modality(found, goal)
     task_type = _task_type(found, goal, modality[0], named[0] if named else None)
     chosen, metric_reason = named or _guess_metric(found, goal, task_type[0], direction)
+    if found.sample is None and chosen.needs == "probabilities" and goal.table and len(goal.names) == 1:
+        goal = goal._replace(class_prefix="" if goal.columns[0].distinct > 2 else None)
     better = "Larger" if chosen.higher_is_better else "Smaller"
     fields: dict[str, tuple[Any, str]] = {
         "competition_id": (name, "Given.") if name else (_name_of(data_folder.resolve()), "The name of the folder."),
@@ -316,13 +318,15 @@ def _task_in_words(found: Survey, target: Target, metric: Metric, probabilities:
 def _submission(found: Survey, target: Target, probabilities: bool) -> str:
     if found.sample is not None:
         value = " with probabilities" if probabilities else ""
-        value = value if target.class_prefix is None else " with a probability for each class"
+        value = value if target.class_prefix is None else f" with {EACH_CLASS}"
         return f"Submit the columns of {_path(found.sample)}{value}: {named(found.sample.columns, MAX_NAMES)}."
+    what = "a prediction" if target.class_prefix is None else EACH_CLASS
     if found.test is not None:
-        key = found.test.columns[0]
-        return f"Submit one row per test row, in the same order: {named((key, *target.names), MAX_NAMES)}."
+        columns = named((found.test.columns[0], *(target.names if target.class_prefix is None else ())), MAX_NAMES)
+        columns += "" if target.class_prefix is None else f" and {what}, in columns called like the classes"
+        return f"Submit one row per test row, in the same order: {columns}."
     return (
-        "Where ./input/test.csv is there, submit a prediction for each of its rows, in the columns of "
+        f"Where ./input/test.csv is there, submit {what} for each of its rows, in the columns of "
         "./input/sample_submission.csv; else predict the training rows, and validate on rows held out."
     )
 

@@ -10,7 +10,7 @@ from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mle_star.data.columns import Column, is_gap, is_id_name, is_number, letters_of, named
+from mle_star.data.columns import EACH_CLASS, Column, is_gap, is_id_name, is_number, label_order, letters_of, named
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
 from mle_star.errors import ConfigError
@@ -240,6 +240,9 @@ def layout_of(found: Survey, description: str = "") -> Layout:
     if labels_key is None and found.labels is not None:
         found.others, found.labels = [found.labels, *found.others], None
     target = guess_target(found, description)
+    is_column = len(target.names) != 1 or (found.sample is not None and target.names[0] in found.sample.columns)
+    if EACH_CLASS in description and not is_column:
+        target = target._replace(class_prefix=target.class_prefix or "")
     key = _key(found.train, found, target)
     answers = _answers(found.sample, target, key)
     return Layout(**vars(found), labels_key=labels_key, target=target, key=key, answers=answers)
@@ -283,10 +286,11 @@ def _key(train: Table, found: Survey, target: Target) -> str | None:
 
 
 def _answers(sample: Table | None, target: Target, key: str | None) -> tuple[str, ...]:
+    if sample is None and target.class_prefix is not None and target.table is not None:
+        return tuple(sorted({*labels_of(target.table.sample[target.names[0]])}, key=label_order))
     if sample is None or set(target.names) <= set(sample.columns):
         return target.names
-    first = sample.columns[0]
-    return tuple(c for c in sample.columns if c != key and not (c == first and is_id_name(c)))
+    return tuple(c for n, c in enumerate(sample.columns) if c != key and not (n == 0 and is_id_name(c)))
 
 
 # --- what is to be predicted -------------------------------------------------------------------------------------
@@ -363,7 +367,7 @@ def _target_as_class_columns(found: Survey, table: Table, among: Sequence[str] =
     for column in among or [*absent, *(c for c in table.columns if c not in absent)]:
         prefix = _prefix_of_classes(answers, table.sample[column], column)
         if prefix is not None:
-            reason = f"Its values in {table.name} are the columns of {found.sample.name}: a probability for each class."
+            reason = f"Its values in {table.name} are the columns of {found.sample.name}: {EACH_CLASS}."
             return Target((column,), table, reason, class_prefix=prefix)
     return None
 
@@ -408,9 +412,8 @@ def _target_missing_in_test(found: Survey, table: Table) -> Target | None:
         return Target((missing[0],), table, f"The only column of {table.name} that {found.test.name} lacks.")
     plain = [c for c in missing if table.column(c).kind != "list"] or missing
     best = next((c for c in missing if letters_of(c) in TARGET_NAMES), plain[-1])
-    listed = ", ".join(missing[:8])
-    reason = f"{found.test.name} lacks {len(missing)} columns of {table.name}: {listed}. Look at this."
-    return Target((best,), table, reason)
+    known = f"{len(missing)} columns of {table.name}: {', '.join(missing[:8])}"
+    return Target((best,), table, f"{found.test.name} lacks {known}. Look at this.")
 
 
 def _target_by_name(table: Table) -> Target:
@@ -418,8 +421,7 @@ def _target_by_name(table: Table) -> Target:
     for column in candidates:
         if letters_of(column) in TARGET_NAMES or re.search(r"(?i)^(target|label)[_ ]|[_ ](target|label)$", column):
             return Target((column,), table, f"The name of a column of {table.name} says so.")
-    reason = f"The last column of {table.name}, no clearer hint found. Look at this."
-    return Target((candidates[-1],), table, reason)
+    return Target((candidates[-1],), table, f"The last column of {table.name}, no clearer hint found. Look at this.")
 
 
 def _target_of_folders(found: Survey) -> Target:

@@ -168,7 +168,7 @@ async def _examine(job: _Job) -> EvaluationResult:
         return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
     result = await _on_view(job, holdout, 0)
     if not run.config.more_steps or not scoring.scored_here(run):
-        affordable = min(affordable_views(run, result.duration_seconds), len(holdout.views))
+        affordable = min(affordable_views(run, result.duration_seconds), holdout.search_views)
         result = await _on_more_views(job, holdout, range(1, affordable), result)
     if result.is_error:
         return result
@@ -314,7 +314,7 @@ async def _request(
     job: _Job, data: DataFolder, script_path: str, limit: float, gpus: Sequence[int | str] | None
 ) -> ScriptRequest:
     run, holdout = job.run, scoring.holdout_of(job.run)
-    views = 1 if holdout is None or job.purpose != "solution" else len(holdout.views)
+    views = 1 if holdout is None or job.purpose != "solution" else holdout.search_views
     wanted = run.ledger.took(job.script.content) if job.views else suggested_seconds(run, limit, views)
     log = run.run_dir / "logs" / f"{job.name}{job.part}.log"  # afresh, where a step is done again
     log.parent.mkdir(parents=True, exist_ok=True)

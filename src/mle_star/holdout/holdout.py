@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ class HoldOut:
         """Every script runs on the first view: what it hides, and what is kept of that, must be enough for a score."""
         kept, views = {*self.split.select}, self.split.views
         problems = {view: self._problem({*view} - kept, kept.intersection(view)) for view in views}
-        self.split = self.split._replace(views=tuple(sorted(views, key=lambda view: bool(problems[view]))))
+        ranked = sorted(views, key=lambda view: (kept.issuperset(view), bool(problems[view])))
+        self.split = self.split._replace(views=tuple(ranked))
         if problem := problems[self.split.views[0]]:
             raise Unsupported(problem)
 
@@ -125,6 +127,11 @@ class HoldOut:
         kept = set(self.split.select)
         return [row for row in self.hidden_rows if row not in kept]
 
+    @property
+    def search_views(self) -> int:
+        """How many views the search uses; the others are for the end of a run."""
+        return sum(not set(self.split.select).issuperset(view) for view in self.split.views)
+
     def compared_rows(self, views: int) -> list[int]:
         """Those of them that the first `views` views hide."""
         hidden = {row for view in self.split.views[:views] for row in view}
@@ -152,9 +159,9 @@ class HoldOut:
         """The score of answers on these rows, by default those of the search, as far as they cover them."""
         covered = _covered(answers, self.search_rows if rows is None else rows)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
-        if ahead and self.scorer.data.test_rows:
+        if ahead:
             learned_from = 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
-            low, high = after_more_rows(self.scorer.metric, low, high, learned_from)
+            low, high = after_more_rows(self.scorer.metric, score, low, high, learned_from)
         return Measure(
             score=score,
             low=low,
@@ -175,6 +182,11 @@ class HoldOut:
         with suppress(Ungradable):
             return self.scorer.compare(new.hidden, old.hidden, both) if both else None
         return None
+
+    def baseline(self, answers: Answers | None = None) -> Measure | None:
+        """What a dummy would get on the hidden rows that these answers are for, else on those of the search's views."""
+        known = {*chain(*self.split.views[: self.search_views])} if answers is None else answers.hidden
+        return self.scorer.baseline([row for row in self.hidden_rows if row in known])
 
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
@@ -216,16 +228,15 @@ def metric_of(task: TaskDescription, folder: Path) -> Metric:
 
 def _example(holdout: HoldOut) -> tuple[str, ...]:
     """An answer as the sample has it."""
-    data = holdout.scorer.data
-    if data.sample is not None:
-        example = [data.sample.column(name)[0] for name in holdout.scorer.names]
-        if any(map(is_gap, example)):  # it only says where answers belong
-            example = list(holdout.scorer.usual_answer())
-    else:
-        example = list(data.truth[data.labelled[0]])
-        if len(example) != len(holdout.scorer.names):
+    data, scorer = holdout.scorer.data, holdout.scorer
+    if data.sample is None and data.layout.target.class_prefix is None:
+        example = tuple(data.truth[data.labelled[0]])
+        if len(example) != len(scorer.names):
             raise Unsupported("nothing says what an answer looks like")
-    return tuple(example)
+        return example
+    example = () if data.sample is None else tuple(data.sample.column(name)[0] for name in scorer.names)
+    is_blank = not example or any(map(is_gap, example))  # it only says where answers belong
+    return scorer.usual_answer() if is_blank else example
 
 
 # --- blends: answers averaged by weights, without training anything, and how far two sets of them agree ------------

@@ -105,15 +105,17 @@ def shifted(metric: Metric, score: float, low: float, high: float, shift: float)
     return moved[0], moved[1], moved[2]
 
 
-def after_more_rows(metric: Metric, low: float, high: float, share: float) -> tuple[float, float]:
+def after_more_rows(metric: Metric, score: float, low: float, high: float, share: float) -> tuple[float, float]:
     """The ends for what has learned from all rows, where what was scored has learned from this share of them.
 
-    How much it gains nobody has measured. With the rows the distance to a perfect score shrinks by their root at most.
+    How much it gains nobody has measured. With the rows the distance to a perfect score shrinks by their root at most:
+    so far to the better side the truth may lie beside what the rows leave open, one as little known as the other.
     """
-    gain = math.sqrt(share)
+    perfect = metric.high if metric.higher_is_better else metric.low
+    most = (perfect - score) * (1 - math.sqrt(share)) if math.isfinite(perfect) else 0.0
     if metric.higher_is_better:
-        return low, metric.high - (metric.high - high) * gain if math.isfinite(metric.high) else high
-    return metric.low + (low - metric.low) * gain if math.isfinite(metric.low) else low, high
+        return low, min(score + math.hypot(high - score, most), metric.high)
+    return max(score - math.hypot(score - low, most), metric.low), high
 
 
 def _apart(score: float, reach: float, low: float, high: float) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,10 @@ FOLD_SHARE = 0.2
 SELECT_SHARE = 1 / 3
 """Of the rows that folds hide, so many are kept from the search."""
 MOST_HIDDEN = 20_000
+MORE_VIEWS = 4
+"""So many views are for the end of a run where the search has one, as far as all hide no more than twice as many."""
+LEAST_LEARNED = 0.5
+"""An earlier stretch of time is hidden where so many of the rows come before it."""
 FEWEST_LATER = 200
 """Where the last rows are hidden, at least so many, however short the time that the test spans."""
 FEWEST_MOMENTS = 10
@@ -52,7 +57,10 @@ _OPTIONS: dict[SplitKind, str] = {"time": "--time-column", "groups": "--group"}
 
 
 class Split(NamedTuple):
-    """The hidden rows of each view. The search never looks at those in `select`: they are for the expected score."""
+    """The hidden rows of each view. The search never looks at those in `select`: they are for the expected score.
+
+    Views that hide no others are for the end of a run.
+    """
 
     rule: Rule
     views: tuple[tuple[int, ...], ...]
@@ -151,18 +159,22 @@ def split_rows(
     """
     count, dice = len(values), random.Random(seed)
     if rule.kind == "time":
-        return _by_time(rule, values, dice, ahead)
+        return _by_time(rule, values, dice, ahead, folds)
     groups = _groups(values, dice) if rule.kind in ("groups", "copies") else None
-    if folds is None:
-        few = count < ONE_VIEW_ROWS or (groups is not None and len(groups) < FEW_GROUPS)
-        folds = 1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5
+    few = count < ONE_VIEW_ROWS or (groups is not None and len(groups) < FEW_GROUPS)
+    usual = MORE_VIEWS if folds is None else 0
+    folds = folds or (1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5)
     most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
-    sizes = [most, most] if folds == 1 else [int(FOLD_SHARE * count)] * folds
+    sizes = (
+        [most, most, *[2 * most] * min(usual, MOST_HIDDEN // max(most, 1) - 1)]
+        if folds == 1
+        else [int(FOLD_SHARE * count)] * folds
+    )
     parts = groups or [[place] for place in _mixed(rule, values, seed, sum(sizes))]
     if folds == 1:
         first, *others = _filled(parts, sizes)
-        select = _rows(others[0]) if others else _kept_back(first)
-        return Split(rule, (tuple(sorted({*_rows(first), *select})),), select)
+        kept, *later = map(_rows, others) if others else [_kept_back(first)]
+        return Split(rule, (tuple(sorted({*_rows(first), *kept})), *later), tuple(sorted({*kept, *chain(*later)})))
     views = _filled(parts, sizes)
     chosen = [row for pieces in views for row in _kept_back(pieces)]
     return Split(rule, tuple(map(_rows, views)), tuple(sorted(chosen)))
@@ -237,8 +249,11 @@ def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
     return [taken for taken in sets if taken] or [[min(parts, key=len)]]
 
 
-def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str]) -> Split:
-    """The last rows, over as long a time as the test spans; half of their moments are kept from the search."""
+def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str], folds: int | None) -> Split:
+    """The last rows, over as long a time as the test spans; half of their moments are kept from the search.
+
+    Earlier stretches with as many rows are for the end of a run: how scores drift shows only over several.
+    """
     moments = moments_in(rule.column, values, ahead)
     known = sorted((moments[value], place) for place, value in enumerate(values) if value in moments)
     if not known:
@@ -258,4 +273,9 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
     dice.shuffle(units)
     kept = set(units[len(units) // 2 :])
     select = [place for moment, place in hidden if moment in kept or place in kept]
-    return Split(rule, (tuple(sorted(place for _, place in hidden)),), tuple(sorted(select)))
+    most = min(2 * MOST_HIDDEN, int((1 - LEAST_LEARNED) * len(known)))
+    more = min(MORE_VIEWS if folds is None else 0, most // wanted - 1)
+    starts = [known[-wanted * (number + 1)][0] for number in range(more + 1)]
+    earlier = (tuple(sorted(p for moment, p in known if first <= moment < end)) for end, first in pairwise(starts))
+    views = (tuple(sorted(place for _, place in hidden)), *filter(None, earlier))
+    return Split(rule, views, tuple(sorted({*select, *chain(*views[1:])})))

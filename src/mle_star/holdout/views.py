@@ -32,8 +32,7 @@ SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
 AS_USUAL = PipelineConfig()
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
-SAMPLE_SHARE = 0.1
-FEWEST_SAMPLED = 5000
+SAMPLE_SHARE, FEWEST_SAMPLED = 0.1, 5000
 """Tables with fewer rows are never sampled."""
 SMALL_FILE, MOST_FILES, MOST_COPIED = 2**19, 5000, 2**30
 MOST_CLASSES, EACH_CLASS = 200, 10
@@ -219,10 +218,18 @@ class Data:
         """Write the files of a view into `target`; what it does not change is linked."""
         view = self.plan_view(name, hidden, target, seed=seed)
         self._link(view)
-        self.train.write(target / self.layout.train.name, all_but(hidden, self.train.count))
+        self.train.write(target / self.layout.train.name, self.stays(hidden))
         self._write_labels(view)
         self.write_test_files(view)
         return view
+
+    def stays(self, hidden: Sequence[int]) -> Any:
+        """The places of the rows that a view leaves with their labels; of a series, none that come after the hidden."""
+        places, units = all_but(hidden, self.train.count), self.units
+        if self.rule.kind != "time" or units is None:
+            return places
+        last = max(units[place] for place in hidden)
+        return [place for place in places if units[place] <= last]
 
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """A view as it would be: the order and the names of its rows."""
@@ -295,9 +302,9 @@ class Data:
         if sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
-            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
-            usual = (Counter(column).most_common(1)[0][0] for column in self.truth.columns)
-            cells = {name: [value] * len(hidden) for name, value in zip(names, usual, strict=True)}
+            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *self.layout.answers), Form())
+            usual = {name: Counter(c).most_common(1)[0][0] for name, c in zip(names, self.truth.columns, strict=True)}
+            cells = {name: [usual.get(name, "0.5")] * len(hidden) for name in self.layout.answers}
         else:
             shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
             cells = dict(zip(shared, self.train.values(shared, hidden), strict=True))

@@ -120,7 +120,8 @@ class Model:
         if self.layout.sample is not None:
             return {name: str(cells[0]) if cells else "" for name, cells in self.layout.sample.sample.items()}
         usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
-        return {self.layout.key: "", **usual} if self.layout.key else usual
+        answers = {name: usual.get(name, "0.5") for name in self.layout.answers}
+        return {self.layout.key: "", **answers} if self.layout.key else answers
 
     def _labels(self, target: str) -> list[Any]:
         """Values that a target has in the training rows."""

@@ -127,7 +127,9 @@ class RunShared:
     wound_down: bool = False
     """Did a loop end before its plan was done?"""
     views: int = 1
-    """How many views of the rows a solution can run on."""
+    """How many views of the rows a solution can run on ..."""
+    search_views: int = 1
+    """... and on how many of them in the search."""
     views_at_once: bool = False
     """Does it run on them side by side?"""
     holdout: object | None = None

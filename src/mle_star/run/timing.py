@@ -284,7 +284,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     budget.rerun_seconds = slowest + LEAST_CALLS * run.ledger.call_seconds if run.config.more_steps else 0.0
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        last = min(last, LAST_TIMES * slowest) if run.shared.views > 1 else last
+        last = min(last, LAST_TIMES * slowest) if run.shared.search_views > 1 else last
         budget.rerun_seconds = max(KEPT * slowest, last, budget.rerun_seconds)
         missing = run.shared.views - run.solution_views
         searching = phase != "finalization" and not (run.config.letter or run.config.more_steps)

@@ -225,7 +225,7 @@ def _prepared(holdout: HoldOut) -> HoldOutPrepared:
     return HoldOutPrepared(
         step="run",
         rule=f"{rule.kind}: {rule.reason}",
-        views=len(holdout.views),
+        views=holdout.search_views,
         digest=holdout.digest,
         search_rows=len(holdout.search_rows),
         select_rows=len(split.select),

@@ -68,6 +68,7 @@ class Pick:
     chosen: Shortlisted
     others: list[Shortlisted]
     single_model: models.Yardstick | None
+    dummy: models.Measure | None
 
     def stand_ins(self) -> list[models.SolutionScript]:
         """The other scripts, best first, for the case that the chosen one leaks."""
@@ -189,7 +190,8 @@ class _Selection:
             more = {"compared": compared, "change": change and change.model_dump()}
             table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
-        self.picked = Pick(best, list(shortlist.values()), None if single is None else _single(*single))
+        alone, dull = None if single is None else _single(*single), holdout.baseline(field.answers[chosen])
+        self.picked = Pick(best, list(shortlist.values()), alone, dull)
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
         if facts := answer_charts(holdout.scorer, field.answers[chosen]):
             self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **facts))
@@ -243,7 +245,7 @@ def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None
     """What the result is compared with: a dummy and the best model alone, as `FinalResult` names them."""
     holdout = holdout_of(run)
     if holdout is not None:
-        dummy = holdout.scorer.baseline(holdout.hidden_rows)
+        dummy = holdout.baseline() if picked is None else picked.dummy
         ahead, lead = (None, None) if picked is None else picked.chosen.leads
         baseline = None if dummy is None else models.Yardstick(name="dummy", measure=dummy, change=ahead)
         single = None if picked is None else picked.single_model
