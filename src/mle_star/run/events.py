@@ -7,7 +7,6 @@ the same kind and step replaces the earlier one, and the last one counts.
 from __future__ import annotations
 
 import json
-import re
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -34,17 +33,10 @@ RunState = Literal["completed", "interrupted", "failed"]
 
 
 class Event(Frozen):
-    """Something that happened at a step. Its `kind` is the name of its class, if it does not say another."""
+    """Something that happened at a step."""
 
-    kind: str = ""
     at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
     step: str = ""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        if "kind" not in vars(cls):
-            cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()  # `RunStarted` is a `run_started`
-        cls.__annotations__["kind"] = Literal[cls.kind]
-        super().__init_subclass__(**options)
 
 
 class Interpreter(Frozen):
@@ -57,6 +49,7 @@ class Interpreter(Frozen):
 class RunStarted(Event):
     """The first line of every journal."""
 
+    kind: Literal["run_started"] = "run_started"
     schema_version: int = SCHEMA_VERSION
     run_id: str
     task: TaskDescription
@@ -73,6 +66,7 @@ class RunStarted(Event):
 class RunResumed(Event):
     """A later process resumed the run; what was spent before counts."""
 
+    kind: Literal["run_resumed"] = "run_resumed"
     spent_cost_usd: float
     spent_seconds: float
     config: PipelineConfig | None = None  # when it differs from the one that the run had last
@@ -82,6 +76,7 @@ class RunResumed(Event):
 class RunFinished(Event):
     """The run has ended, with a result or without."""
 
+    kind: Literal["run_finished"] = "run_finished"
     state: RunState
     score: float | None = None
     submission_path: str = ""
@@ -104,6 +99,7 @@ class PhaseStarted(PhaseEvent):
     `model`: what a path begins with, where that is not the initial solution.
     """
 
+    kind: Literal["phase_started"] = "phase_started"
     model: str = ""
     digest: str = ""  # of the script that a path begins with
 
@@ -111,6 +107,7 @@ class PhaseStarted(PhaseEvent):
 class PhaseFinished(PhaseEvent):
     """A phase or a path has ended."""
 
+    kind: Literal["phase_finished"] = "phase_finished"
     outcome: Literal["completed", "failed", "skipped", "cancelled"]
     score: float | None = None
     seconds: float = 0.0
@@ -127,6 +124,7 @@ class CallEvent(Event):
 class AgentStarted(CallEvent):
     """A request is on its way to the model."""
 
+    kind: Literal["agent_started"] = "agent_started"
     about: str = ""  # what its prompt was filled with, in a few words
 
 
@@ -152,6 +150,7 @@ class AgentReply(Frozen):
 class AgentFinished(CallEvent, AgentReply):
     """A reply, as it came, and what it cost. A step and digest that stand here are never paid for again."""
 
+    kind: Literal["agent_finished"] = "agent_finished"
     digest: str
     template_hash: str = ""
     model: str = ""
@@ -161,6 +160,7 @@ class AgentFinished(CallEvent, AgentReply):
 class AgentFailed(CallEvent):
     """A call that gave nothing, also after its retries."""
 
+    kind: Literal["agent_failed"] = "agent_failed"
     digest: str
     prompt: str = ""
     reason: str
@@ -172,6 +172,7 @@ class AgentFailed(CallEvent):
 class ScriptStarted(Event):
     """A script begins to run in the harness."""
 
+    kind: Literal["script_started"] = "script_started"
     purpose: ScriptPurpose = "solution"
     timeout_seconds: float | None = None
     path: str = ""
@@ -181,6 +182,7 @@ class ScriptStarted(Event):
 class ScriptFinished(Event):
     """A script's run, scored. A step and digest that stand here are never run again."""
 
+    kind: Literal["script_finished"] = "script_finished"
     digest: str
     surroundings: str = ""  # a digest of what it found: data, hidden rows, packages
     purpose: ScriptPurpose = "solution"
@@ -191,6 +193,7 @@ class ScriptFinished(Event):
 class ModelsRetrieved(Event):
     """What the retriever found and Phase 1 will try."""
 
+    kind: Literal["models_retrieved"] = "models_retrieved"
     models: list[RetrievedModel]
     notes: str = ""
 
@@ -206,6 +209,7 @@ class Decided(Event):
     `reopen`: a no is decided again under other limits, and when a run that has ended is resumed.
     """
 
+    kind: Literal["decided"] = "decided"
     name: str
     value: bool
     reopen: bool = False
@@ -226,6 +230,7 @@ class AttemptEvent(Event):
 class CandidateEvaluated(AttemptEvent):
     """One candidate of Phase 1, after its repairs."""
 
+    kind: Literal["candidate_evaluated"] = "candidate_evaluated"
     index: int
     model_name: str
     error: str = ""
@@ -234,6 +239,7 @@ class CandidateEvaluated(AttemptEvent):
 class MergeTried(AttemptEvent):
     """One merge of Phase 1."""
 
+    kind: Literal["merge_tried"] = "merge_tried"
     index: int
     base_score: float
     reference_model: str
@@ -244,6 +250,7 @@ class MergeTried(AttemptEvent):
 class DataUsageChecked(AttemptEvent):
     """The data-use check of Phase 1."""
 
+    kind: Literal["data_usage_checked"] = "data_usage_checked"
     changed: bool
 
 
@@ -254,6 +261,7 @@ LEAKS = "data leakage was found and could not be fixed"
 class LeakageChecked(Event):
     """A leakage check of the script `digest`. `fixed_digest` is the script without its leaks, where none is left."""
 
+    kind: Literal["leakage_checked"] = "leakage_checked"
     digest: str = ""
     found: int = 0
     fixed: int = 0
@@ -266,6 +274,7 @@ class LeakageChecked(Event):
 class DebugAttempted(Event):
     """One repair by the debugger: of the script `parent`, into the script `digest`."""
 
+    kind: Literal["debug_attempted"] = "debug_attempted"
     error: str
     accepted: bool
     reason: str = ""
@@ -286,6 +295,7 @@ class AblationFinished(OuterStepEvent):
     One that was `skipped`, as there was too little time, has `failed`, too: nothing is known from it.
     """
 
+    kind: Literal["ablation_finished"] = "ablation_finished"
     scores: dict[str, float] = {}
     solution_score: float
     comparable: bool = True
@@ -298,6 +308,7 @@ class AblationFinished(OuterStepEvent):
 class BlockChosen(OuterStepEvent):
     """The block that an outer step will refine; empty when the step was skipped."""
 
+    kind: Literal["block_chosen"] = "block_chosen"
     block: str
     plan: str = ""
 
@@ -313,6 +324,7 @@ SKIPPED = "[skipped]"
 class RefinementTried(AttemptEvent, OuterStepEvent):
     """One attempt of an inner loop."""
 
+    kind: Literal["refinement_tried"] = "refinement_tried"
     k: int
     plan: str
     before: str
@@ -324,6 +336,7 @@ class RefinementTried(AttemptEvent, OuterStepEvent):
 class EnsembleTried(AttemptEvent):
     """One round of Phase 3."""
 
+    kind: Literal["ensemble_tried"] = "ensemble_tried"
     r: int
     plan: str
     best: bool = False
@@ -332,6 +345,7 @@ class EnsembleTried(AttemptEvent):
 class BestImproved(Event):
     """The run has a new best score."""
 
+    kind: Literal["best_improved"] = "best_improved"
     score: float
     digest: str = ""
 
@@ -339,7 +353,7 @@ class BestImproved(Event):
 class HoldOutPrepared(Event):
     """How scripts are scored in this run: by hidden rows, or, for the reason in `why_not`, by what they print."""
 
-    kind: str = "holdout_prepared"
+    kind: Literal["holdout_prepared"] = "holdout_prepared"
     why_not: str = ""
     rule: str = ""
     views: int = 0
@@ -358,6 +372,7 @@ class ShortlistScored(Event):
     that both answer; `score` of the chosen one is its expected score.
     """
 
+    kind: Literal["shortlist_scored"] = "shortlist_scored"
     shortlist: list[dict[str, Any]] = []
     chosen: str = ""
 
@@ -365,6 +380,7 @@ class ShortlistScored(Event):
 class SolutionExamined(Event):
     """The answers of the selected solution compared with the truth, on hidden rows."""
 
+    kind: Literal["solution_examined"] = "solution_examined"
     digest: str = ""  # of the solution
     rows: int
     classes: list[str] = []
@@ -377,6 +393,7 @@ class SolutionExamined(Event):
 class SubmissionKept(Event):
     """A submission that passes the schema check was saved as the best so far."""
 
+    kind: Literal["submission_kept"] = "submission_kept"
     path: str
     source: str = ""  # the copy under its content's name
     rows: int
@@ -386,6 +403,7 @@ class SubmissionKept(Event):
 class Forecast(Event):
     """What the whole run is expected to take."""
 
+    kind: Literal["forecast"] = "forecast"
     calls: int
     scripts: int
     cost_usd: float | None
@@ -396,6 +414,7 @@ class Forecast(Event):
 class BudgetWarning(Event):
     """80 % of a limit is spent."""
 
+    kind: Literal["budget_warning"] = "budget_warning"
     limit: Literal["time", "money"]
     used: float
     allowed: float
@@ -404,6 +423,7 @@ class BudgetWarning(Event):
 class FinishRequested(Event):
     """The run was asked to finish with what it has."""
 
+    kind: Literal["finish_requested"] = "finish_requested"
     source: str
     now: bool = False
 
@@ -411,6 +431,7 @@ class FinishRequested(Event):
 class Notice(Event):
     """Something the owner of the run should see: a wait, a fallback, a surprise."""
 
+    kind: Literal["notice"] = "notice"
     level: Literal["info", "warning", "error"] = "info"
     message: str
 
