@@ -55,7 +55,7 @@ class HoldOut:
             raise Unsupported(f"{metric.name} can only be computed by a script")
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
-        data = Data.read(layout, folder, config)
+        data = _by_class(Data.read(layout, folder, config), metric)
         split = data.split(seed=config.seed, folds=config.score_views)
         holdout = cls(Scorer(data, metric), split, [], run_dir, config.seed)
         holdout._put_first_what_can_be_scored()
@@ -195,6 +195,16 @@ class HoldOut:
         return relative.as_posix()
 
 
+def _by_class(data: Data, metric: Metric) -> Data:
+    """The data; one table of more than two classes has an answer column for each, where the metric takes chances."""
+    layout, target = data.layout, data.layout.target
+    if metric.needs == "probabilities" and layout.test is None is layout.sample and len(target.names) == 1:
+        classes = tuple(Scorer(data, metric).classes) if target.columns[0].holds_classes else ()
+        if len(classes) > 2 and layout.key not in classes:
+            layout = replace(layout, target=replace(target, class_prefix=""), answers=classes)
+    return replace(data, layout=layout)
+
+
 def _covered(answers: Answers, rows: Sequence[int]) -> list[int]:
     """Those of the rows that there is an answer for."""
     covered = [row for row in rows if row in answers.hidden]
@@ -227,6 +237,8 @@ def _example(holdout: HoldOut) -> tuple[str, ...]:
         example = [data.sample.column(name)[0] for name in holdout.scorer.names]
         if any(map(is_gap, example)):  # it only says where answers belong
             example = list(holdout.scorer.usual_answer())
+    elif data.layout.target.class_prefix is not None:
+        return holdout.scorer.usual_answer()
     else:
         example = list(data.truth[data.labelled[0]])
         if len(example) != len(holdout.scorer.names):

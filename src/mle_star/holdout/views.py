@@ -22,13 +22,13 @@ import numpy as np
 from mle_star.data.layout import Layout, find_layout, labels_of
 from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
-from mle_star.data.tables import Form
+from mle_star.data.tables import TEST_NAME, Form, test_name
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
 from mle_star.holdout.related import Known, moments_in, wanted_columns
 from mle_star.holdout.split import FEWEST_ROWS, Rule, Split, find_rule, split_rows
 from mle_star.models import PipelineConfig
 
-SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
+SAMPLE_NAME = "sample_submission.csv"
 AS_USUAL = PipelineConfig()
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
@@ -283,9 +283,11 @@ class Data:
         key, gone = self.layout.key, self.layout.target.names
         made = self.test
         if made is None:
-            columns = tuple(c for c in self.train.table.columns if c not in gone)
-            made = no_rows(TEST_NAME, columns, self.train.table.form)
-        changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
+            name, columns = test_name(self.train.table), tuple(c for c in self.train.table.columns if c not in gone)
+            made = (
+                self.train.empty(name, columns) if name != TEST_NAME else no_rows(name, columns, self.train.table.form)
+            )
+        changes = {key: (self.test or self.train).typed(key, self._called(view))} if key and view.names else {}
         rows = self.train.edited(view.hidden, made, gone, changes)
         made.holding(rows, behind_own=True).write(view.folder / made.table.name, _positions(view))
 
@@ -299,9 +301,11 @@ class Data:
         if sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
-            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *names), Form())
-            usual = (Counter(column).most_common(1)[0][0] for column in self.truth.columns)
-            cells = {name: [value] * len(hidden) for name, value in zip(names, usual, strict=True)}
+            answers = self.layout.answers
+            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *answers), Form())
+            usual = [Counter(column).most_common(1)[0][0] for column in self.truth.columns]
+            usual = usual if answers == names else [f"{1 / len(answers):.4f}"] * len(answers)
+            cells = {name: [value] * len(hidden) for name, value in zip(answers, usual, strict=True)}
         else:
             shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
             cells = dict(zip(shared, self.train.values(shared, hidden), strict=True))
