@@ -168,8 +168,8 @@ def test_a_failing_script_says_why_and_a_slow_one_leaves_what_was_fitted(house_r
         (moved / "solution" / f"member_{number}.py").touch()
     with pytest.raises(ExecutionError, match="took more than"):
         load_model(moved, executor=slow).predict(NEW, timeout_seconds=50)
-    told = slow.requests[-1].env
-    assert (told["MLE_STAR_SECONDS"], told["MLE_STAR_SHARE"]) == ("50", "20.0"), "members share what they have"
+    env = slow.requests[-1].env
+    assert (env["MLE_STAR_SECONDS"], env["MLE_STAR_SHARE"]) == ("50", "20.0"), "members share what they have"
     broken = rewritten(house_run, tmp_path / "broken", final_solution={"content": "raise KeyError('size')\n"})
     with pytest.raises(ExecutionError, match=r"failed on these rows: KeyError: 'size'; see .*predict\.log"):
         broken.predict(NEW)
