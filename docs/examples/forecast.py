@@ -39,7 +39,7 @@ DATA = {
     "dates": {"date": "%Y-%m-%d"},
     "ignored": [],
 }
-FOLDS = {"kind": "time", "count": 1, "column": "date"}
+FOLDS = {"kind": "time", "count": 1, "column": "date", "ahead": 12}
 ROWS = None
 SECONDS = 90.0
 
@@ -56,13 +56,14 @@ Score = Callable[[np.ndarray, np.ndarray], float]
 class Memory:
     """What is fitted, one thing after another, a file each in a folder below `./model/`.
 
-    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data.
+    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data, scored by
+    the same `folds`.
     """
 
-    def __init__(self, data: Settings | None = None) -> None:
+    def __init__(self, data: Settings | None = None, folds: Settings | None = None) -> None:
         place = Path("./model")
         self.open = data is not None and place.is_dir()
-        self.folder = place / fingerprint(data) if data is not None and self.open else place
+        self.folder = place / fingerprint(data, folds) if data is not None and self.open else place
         self.draft = self.folder.with_suffix(".draft")
         self.full = self.open and self.folder.is_dir()
         self.count, self.room = 0, min(2**29, shutil.disk_usage(".").free // 8)
@@ -109,10 +110,10 @@ class Memory:
         self.full, self.count = False, 0
 
 
-def fingerprint(data: Settings) -> str:
-    """This script and the tables that it learns from, as one number."""
+def fingerprint(data: Settings, folds: Settings | None) -> str:
+    """This script, its folds and the tables that it learns from, as one number."""
     tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(folds).encode())
     for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
         with path.open("rb") as stream:
             while piece := stream.read(2**20):
@@ -1134,8 +1135,6 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
-    if folds["kind"] == "time":  # scored by a time as long as the one to be answered
-        folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs, parts = make_folds(frame, y, folds, solution.seed), (solution.models, solution.fold_steps, solution.features)
     goal = (target.get("scale", "plain"), target.get("anchor", ""), len(classes))
     return y, cross_validate(Course(rows, y, test, pairs, *parts, columns, job, clock, *goal))
@@ -1201,8 +1200,8 @@ def solve(solution: Solution) -> None:
     warnings.simplefilter("ignore")  # notices of libraries about their own future
     clock = Clock(solution.seconds)
     train, test = read_data(solution.data, solution.rows, solution.folds, solution.seed)
-    by_time = solution.folds["kind"] == "time"  # what is learned depends on how far ahead the rows to answer lie
-    memory = Memory(None if by_time else solution.data)
+    solution = as_far_ahead(solution, train, test)
+    memory = Memory(solution.data, solution.folds)
     if memory.full:
         try:
             score, answers = learn_all(solution, train, test, clock, memory)
@@ -1215,6 +1214,23 @@ def solve(solution: Solution) -> None:
         memory.close()
     print(f"Final Validation Performance: {score}")
     write_submission(solution, test, answers)
+
+
+def as_far_ahead(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Solution:
+    """The solution for so many days ahead as it was made for, or as the rows to answer lie if that is further.
+
+    What it learns is for all of these days: it is scored by as many, and rows that lie nearer change nothing of it.
+    """
+    if solution.folds["kind"] != "time":
+        return solution
+    folds, (first, last) = solution.folds, train[solution.folds["column"]].agg(["min", "max"])
+    days = (test[folds["column"]].max().normalize() - last.normalize()).days
+    ahead = int(max(folds.get("ahead", 1), 1, days if days == days else 1))
+    latest = float((train[folds["column"]] > last - pd.Timedelta(days=ahead)).mean())
+    folds = {**folds, "ahead": ahead, "share": min(0.2, max(0.05, latest, 300 / len(train)))}
+    horizon = {"horizon": max(1, min(ahead, (last - first).days // 2))}
+    features = {key: {**own, **horizon} if "horizon" in own else own for key, own in solution.features.items()}
+    return replace(solution, folds=folds, features=features)
 
 
 def learn_all(

@@ -268,6 +268,7 @@ def answers(folder: Path) -> dict[str, float]:
         ("auc", ("linear", "neighbours", "kernel", "network")),
         ("r_squared", ("catboost", "lightgbm", "xgboost", "linear", "kernel", "network")),
         ("text", ("nbsvm", "linear", "lightgbm")),
+        ("forecast", ("lightgbm", "linear")),
     ],
 )
 def test_other_rows_need_no_new_fitting(name: str, families: tuple[str, ...], tmp_path: Path, run_script: Run) -> None:
@@ -304,11 +305,24 @@ def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(t
     lines = train.read_text(encoding="utf-8").splitlines(keepends=True)
     train.write_text("".join(lines[:-1]), encoding="utf-8")
     assert RECALLED not in run_script(code)
-    before = list(kept.iterdir())
-    forecast = quick(profile_of(TASKS["forecast"](tmp_path / "input")), "lightgbm")
-    assert forecast.folds["kind"] == "time"
-    run_script(ed.assemble(forecast))
-    assert list(kept.iterdir()) == before, "how far ahead the rows to answer lie decides what a forecast learns"
+
+
+def test_a_forecast_is_fitted_for_as_far_ahead_as_it_was_made_for_and_for_later_rows_again(
+    tmp_path: Path, run_script: Run
+) -> None:
+    forecast, test = quick(profile_of(TASKS["forecast"](tmp_path / "input")), "lightgbm"), tmp_path / "input/test.csv"
+    ahead, code = forecast.folds["ahead"], ed.assemble(forecast)
+    rows, train = (
+        pd.read_csv(test, parse_dates=["date"]),
+        pd.read_csv(tmp_path / "input/train.csv", parse_dates=["date"]),
+    )
+    assert ahead == (rows["date"].max() - train["date"].max()).days > 1
+    (tmp_path / "model").mkdir()
+    met = []
+    for days in (-400, 1 - ahead, 0, 1):  # as a run on one table refits, on rows long known, then rows of a user
+        rows.assign(date=rows["date"] + pd.Timedelta(days=days)).to_csv(test, index=False)
+        met.append(RECALLED in run_script(code))
+    assert met == [False, True, True, False]
 
 
 @pytest.mark.parametrize("made", [b"x" * 1000, lambda: None])

@@ -193,6 +193,27 @@ async def test_without_sample_or_test_a_blend_is_submitted_all_the_same(quick: Q
     assert (quick.dir / "solution.py").read_text(encoding="utf-8") == result.final_solution.content
 
 
+@pytest.mark.parametrize(("seconds", "chosen"), [(1000.0, "blend"), (1300.0, "initial solution")])
+async def test_without_a_test_no_more_is_chosen_than_can_learn_from_all_rows(
+    quick: QuickRun, task: TaskDescription, seconds: float, chosen: str
+) -> None:
+    """Of an hour half an hour, or less, is left when the scripts that took so long are compared."""
+    for name in ("sample_submission.csv", "test.csv"):
+        (Path(task.data_dir) / name).unlink()
+
+    async def pass_time(request: ScriptRequest) -> None:
+        current_run().budget._started -= 0.25 * seconds if "candidate" in str(current_run().place) else 0.0
+
+    executor = Erring()
+    executor.seconds, executor.before = seconds, pass_time
+    result = await blend(quick, executor)
+    assert quick.events(ev.ShortlistScored)[-1].chosen == chosen
+    assert not any("nothing is fitted" in warning for warning in result.warnings)
+    assert (quick.dir / "model.json").is_file() and len(list((quick.dir / "model").iterdir())) == (
+        chosen == "blend"
+    ) + 1
+
+
 @pytest.mark.req("REQ-OR-037")
 @pytest.mark.parametrize("corrected", ["I cannot.", fenced("factor = 5387")])
 async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(quick: QuickRun, corrected: str) -> None:

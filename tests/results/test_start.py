@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 import site
@@ -25,11 +26,14 @@ from mle_star.cli.options import Shown
 from mle_star.cli.run import _accompanied, _notify
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
+from mle_star.results.finished import export_run
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.results.source import Estimate, estimate, in_words, is_data_file, make_task, taken_in
 from mle_star.run.folder import callable_name
 from tests.conftest import Captured, Patch, write_texts
-from tests.results.conftest import SOLUTION, fit_houses, houses
+from tests.pipeline.conftest import settings
+from tests.pipeline.mind import MindAgents
+from tests.results.conftest import SOLUTION, fit_houses, house_mind, houses
 from tests.views.journals import Invented
 
 
@@ -355,6 +359,66 @@ def test_a_model_of_a_parquet_file_predicts(tmp_path: Path) -> None:
     run = fit_houses(tmp_path / "houses.parquet", tmp_path, code)
     answers = run.predict(pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}))
     assert list(answers["price"]) == pytest.approx([202, 11], abs=2)
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+def test_lists_stay_lists_in_the_rows_to_predict(suffix: str, tmp_path: Path) -> None:
+    """As separated values they would be texts, of which scripts make other words than of lists they learned from."""
+    frame = pandas.read_csv(pandas.io.common.StringIO(houses()))
+    frame = frame.assign(kind=[[kind, "house"] for kind in frame["kind"]], id=range(1, len(frame) + 1))
+    frame, path = frame[["id", "rooms", "kind", "price"]], tmp_path / f"houses.{suffix}"
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_json(path, orient="records", lines=suffix == "jsonl")
+    code = SOLUTION
+    for name in ("train", "test"):
+        code = code.replace(
+            f'with open("input/{name}.csv", newline="") as stream:\n    {name} = list(csv.DictReader(stream))',
+            f'{name} = read("input/{name}.{suffix}")\nassert all(isinstance(row["id"], int) for row in {name})\n'
+            f'{name} = [{{**row, "kind": row["kind"][row["kind"].index("house") - 1]}} for row in {name}]',
+        )
+    reading = {"json": "json.load(open(path))", "jsonl": "list(map(json.loads, open(path)))"}
+    read = reading.get(suffix, "__import__('pyarrow.parquet').parquet.read_table(path).to_pylist()")
+    run = fit_houses(path, tmp_path, f"import json\nread = lambda path: {read}\n{code}")
+    assert run.result.expected is not None and run.result.expected.measured == "harness"
+    new = pandas.DataFrame({"rooms": [3, 4], "kind": [["huge", "house"], ["small", "house"]]})
+    assert list(run.predict(new)["price"]) == pytest.approx([202, 11], abs=2)
+    new.assign(id=[7, 8]).to_parquet(tmp_path / "new.parquet")
+    assert list(run.predict(tmp_path / "new.parquet")["price"]) == pytest.approx([202, 11], abs=2)
+    exported = {path.name for path in export_run(run.path, tmp_path / "export")}
+    assert "predict.py" not in exported, "it reads CSV files, which hold no lists"
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_one_table_of_three_classes_is_scored_by_a_probability_of_each(keyed: bool, tmp_path: Path) -> None:
+    rows = [{"id": i, "size": i % 5, "topic": ("news", "art, film", "3")[i % 3]} for i in range(90)]
+    frame = pandas.DataFrame(rows)[["id", "size", "topic"][not keyed :]]
+    frame.to_csv(tmp_path / "topics.csv", index=False)
+    code = """
+import csv
+from pathlib import Path
+
+level = 0.5000
+with open("input/test.csv", newline="") as stream, open("input/sample_submission.csv", newline="") as sample:
+    test, header = list(csv.DictReader(stream)), next(csv.reader(sample))
+chances = {"news": 0.5, "art, film": 0.25, "3": 0.25}
+Path("final").mkdir(exist_ok=True)
+with open("final/submission.csv", "w", newline="") as stream:
+    rows = [[row.get(name, chances.get(name)) for name in header] for row in test]
+    csv.writer(stream).writerows([header, *rows])
+print(f"Final Validation Performance: {level}")
+"""
+    letters = settings(M=1, T=1, K=1, L=1, scoring="auto").model_dump(exclude_unset=True)
+    letters, agents = {**letters, "work_dir": str(tmp_path)}, MindAgents(house_mind(code))
+    run = fit(tmp_path / "topics.csv", "topic", metric="log_loss", settings=letters, quiet=True, agents=agents)
+    expected, baseline = run.result.expected, run.result.baseline
+    assert expected is not None and expected.measured == "harness" and expected.low is not None
+    assert expected.score == pytest.approx(-math.log(0.5 * 0.25 * 0.25) / 3, abs=0.05)
+    assert baseline is not None and baseline.measure.score == pytest.approx(math.log(3), abs=0.01)
+    answers = run.predict(pandas.DataFrame({"size": [1, 2]}))
+    chances = {"3": 0.25, "art, film": 0.25, "news": 0.5}
+    assert {name: list(answers[name]) for name in answers} == {name: [one, one] for name, one in chances.items()}
 
 
 def test_predictions_are_written_as_the_name_of_the_file_says(tmp_path: Path, house_run: Run) -> None:

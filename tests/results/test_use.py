@@ -159,6 +159,13 @@ def test_a_failing_script_says_why_and_a_slow_one_leaves_what_was_fitted(house_r
     with pytest.raises(ExecutionError, match="took more than 5 s"):
         load_model(moved, executor=slow).predict(NEW, timeout_seconds=5)
     assert len(slow.requests) == 1 and (moved / "model" / "means.json").is_file()
+    (moved / "solution").mkdir()
+    for number in (1, 2):
+        (moved / "solution" / f"member_{number}.py").touch()
+    with pytest.raises(ExecutionError, match="took more than"):
+        load_model(moved, executor=slow).predict(NEW, timeout_seconds=50)
+    env = slow.requests[-1].env
+    assert (env["MLE_STAR_SECONDS"], env["MLE_STAR_SHARE"]) == ("50", "20.0"), "members share what they have"
     broken = rewritten(house_run, tmp_path / "broken", final_solution={"content": "raise KeyError('size')\n"})
     with pytest.raises(ExecutionError, match=r"failed on these rows: KeyError: 'size'; see .*predict\.log"):
         broken.predict(NEW)

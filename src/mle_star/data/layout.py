@@ -362,9 +362,9 @@ def _target_as_class_columns(found: Survey, table: Table, among: Sequence[str] =
     """A submission with one column per class: the training column (`among` these) that holds those names as values."""
     if found.sample is None or len(found.sample.columns) < 3:
         return None
-    answers = found.sample.columns[1:]
     absent = [c for c in table.columns if found.test is None or c not in found.test.columns]
     for column in among or [*absent, *(c for c in table.columns if c not in absent)]:
+        answers = found.sample.columns[found.sample.columns[0] not in table.sample[column] :]  # the key is no class
         prefix = _prefix_of_classes(answers, table.sample[column], column)
         if prefix is not None:
             reason = f"Its values in {table.name} are the columns of {found.sample.name}: {EACH_CLASS}."

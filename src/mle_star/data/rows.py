@@ -138,6 +138,10 @@ class TableRows:
         """The table with other rows, as `edited` gives them, or with these behind its own."""
         return TableRows(self.table, [*(self._objects if behind_own else ()), *records])
 
+    def empty(self, name: str, columns: tuple[str, ...]) -> TableRows:
+        """A table like this one that is still to be made: some of the columns, and no rows."""
+        return TableRows(replace(self.table, name=name, columns=columns, rows=0), [])
+
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file like this one that holds the rows at these places; those of a file as it was read go up."""
         rows, form = self._at(places), self.table.form
@@ -197,6 +201,12 @@ class Parquet(TableRows):
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise Unsupported(f"rows do not fit into {self.table.name}: {error}") from None
         return Parquet(self.table, pyarrow.concat_tables([self._content, new]) if behind_own else new)
+
+    def empty(self, name: str, columns: tuple[str, ...]) -> TableRows:
+        """A table of the same types."""
+        return Parquet(
+            replace(self.table, name=name, columns=columns, rows=0), self._content.slice(0, 0).select(columns)
+        )
 
     def without(self, names: Collection[str]) -> Parquet:
         """The table without some columns."""

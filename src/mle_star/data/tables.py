@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from mle_star.data.columns import Column, describe, is_gap, is_number, odd_gaps, without_gaps
 from mle_star.data.place import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
 
+TEST_NAME = "test.csv"
 MAX_ROWS = 20_000
 MAX_CELLS = 400_000
 """A sample is no larger: more would cost seconds and tell nothing new."""
@@ -103,6 +104,18 @@ class Table:
         if name not in self._described:
             self._described[name] = describe(name, self.sample[name])
         return self._described[name]
+
+
+def test_name(train: Table) -> str:
+    """What the test file of a task without one is called: it is like a training table of JSON, or one with lists.
+
+    Else it holds separated values, of which a list would be a text. An object in an object is a column there: no target
+    is left in one.
+    """
+    suffixes, kind = "".join(Path(train.name).suffixes[-2:]), train.form.kind
+    has_lists = kind == "parquet" and any(train.column(name).kind == "list" for name in train.columns)
+    is_like_it = has_lists or (kind in ("records", "lines") and not train.form.key and not suffixes.endswith(".zip"))
+    return f"test{suffixes}" if is_like_it and "." not in "".join(train.columns) else TEST_NAME
 
 
 def table_form(path: Path) -> str | None:

@@ -77,7 +77,7 @@ def metric_settings(recipe: Recipe) -> dict[str, Any]:
 def fold_settings(profile: Profile, most_rows: int | None) -> dict[str, Any]:
     """The folds: by time, by groups, alike in the classes; fewer when there are many rows, more when there are few."""
     if profile.later:
-        return {"kind": "time", "count": 1, "column": profile.later}
+        return {"kind": "time", "count": 1, "column": profile.later, "ahead": profile.ahead}
     rows = min(profile.rows, most_rows or profile.rows)
     cells = rows * max(profile.width, 20)
     count = 5 if cells <= 300_000 else 3 if cells <= MANY_CELLS else 1

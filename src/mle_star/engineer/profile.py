@@ -46,6 +46,7 @@ class Profile:
     gappy: list[str] = field(default_factory=list)
     location: tuple[str, str] | None = None
     later: str = ""
+    ahead: int = 0  # so many days after the training rows the test rows end
     mixed: str = ""
     groups: str = ""
     series: str = ""
@@ -94,6 +95,7 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
     for table, lookup in lookups:
         columns += looked_up(table, lookup, taken)
     later, mixed = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
+    old, new = known.moments_beside(layout.train.column(later), *_sides(layout, later)) if later else ([], [])
     groups = "" if later else _groups(layout, columns)
     kept = [c for c in columns if c.name != groups or c.kind == "date"]
     data = data_settings(layout, kept, targets, [lookup for _, lookup in lookups])
@@ -115,6 +117,7 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
         gappy=[c.name for c in columns if c.gaps > 0.02 and c.kind in ("number", "category")],
         location=_location(columns),
         later=later,
+        ahead=(max(new).date() - max(old).date()).days if later else 0,
         mixed=mixed,
         groups=groups,
         series=_series(columns) if later else "",

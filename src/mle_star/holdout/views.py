@@ -22,13 +22,13 @@ import numpy as np
 from mle_star.data.layout import Layout, find_layout, labels_of
 from mle_star.data.place import DataFolder, Sample
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
-from mle_star.data.tables import Form
+from mle_star.data.tables import TEST_NAME, Form, test_name
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
 from mle_star.holdout.related import Known, Rule, moments_in, wanted_columns
 from mle_star.holdout.split import FEWEST_ROWS, Split, find_rule, split_rows
 from mle_star.models import PipelineConfig
 
-SAMPLE_NAME, TEST_NAME = "sample_submission.csv", "test.csv"
+SAMPLE_NAME = "sample_submission.csv"
 AS_USUAL = PipelineConfig()
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
@@ -286,10 +286,14 @@ class Data:
         if self.test is None and self.test_rows:
             return  # the sample submission says which rows are asked for
         key, gone = self.layout.key, self.layout.target.names
-        columns = tuple(c for c in self.train.table.columns if c not in gone)
-        made = self.test or no_rows(TEST_NAME, columns, self.train.table.form)
-        changes = {key: made.typed(key, self._called(view))} if key is not None and view.names else {}
-        rows = self.train.edited(view.hidden, made, gone, changes)
+        made, called = self.test, dict[str, list[Any]]()
+        if key is not None and view.names:
+            called = {key: (made or self.train).typed(key, self._called(view))}
+        if made is None:
+            table, columns = self.train.table, tuple(c for c in self.train.table.columns if c not in gone)
+            name = test_name(table)
+            made = no_rows(name, columns, table.form) if name == TEST_NAME else self.train.empty(name, columns)
+        rows = self.train.edited(view.hidden, made, gone, called)
         made.holding(rows, behind_own=True).write(view.folder / made.table.name, _positions(view))
 
     def _called(self, view: View) -> list[str]:
@@ -302,9 +306,10 @@ class Data:
         if sample is None:
             if self.test is not None:
                 return  # the task has none: scripts are told in words what to submit
-            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *self.layout.answers), Form())
+            answers = self.layout.answers
+            sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *answers), Form())
             usual = {name: Counter(c).most_common(1)[0][0] for name, c in zip(names, self.truth.columns, strict=True)}
-            cells = {name: [usual.get(name, "0.5")] * len(hidden) for name in self.layout.answers}
+            cells = {name: [usual.get(name, f"{1 / len(answers):.4f}")] * len(hidden) for name in answers}
         else:
             shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
             cells = dict(zip(shared, self.train.values(shared, hidden), strict=True))

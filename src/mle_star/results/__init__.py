@@ -16,19 +16,20 @@ from mle_star.config import PREFIX, load_config
 from mle_star.data.columns import is_gap, is_number, moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import Form, Table
+from mle_star.data.tables import TEST_NAME, Form, Table, read_table, test_name
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, artifacts, exception_line, workspace
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import complete
 from mle_star.execution.kept_work import lend
 from mle_star.execution.submission import verify_submission
-from mle_star.holdout.views import SAMPLE_NAME, TEST_NAME, link_rest
+from mle_star.holdout.views import SAMPLE_NAME, link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.models.texts import score, some_of
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.folder import RunFolder, find_run, is_running, with_own_data
+from mle_star.run.timing import LAST_SHARE, SHARE
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +117,11 @@ class Model:
 
     @property
     def example(self) -> dict[str, str]:
-        """A row of a submission: the first of the sample, else the most frequent value of each target."""
-        if self.layout.sample is not None:
-            return {name: str(cells[0]) if cells else "" for name, cells in self.layout.sample.sample.items()}
+        """A row of a submission: the first of the task's sample or the run's, else the usual value of each target."""
+        is_alone = self.layout.sample is None and self.layout.test is None
+        sample = read_table(RunFolder(self.run_dir).input / SAMPLE_NAME) if is_alone else self.layout.sample
+        if isinstance(sample, Table):
+            return {name: str(cells[0]) if cells else "" for name, cells in sample.sample.items()}
         usual = {name: Counter(map(str, self._labels(name))).most_common(1)[0][0] for name in self.targets}
         answers = {name: usual.get(name, "0.5") for name in self.layout.answers}
         return {self.layout.key: "", **answers} if self.layout.key else answers
@@ -174,11 +177,14 @@ class Model:
         recalled = artifacts.restore_fitted(self.run_dir, work, digest)
         log = self.run_dir / "logs" / f"{label}.log"
         log.parent.mkdir(exist_ok=True)
+        limit = timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds
+        share = LAST_SHARE * limit / max(1, len(list((work / "solution").glob("member_*.py"))))
+        known = {"MLE_STAR_SECONDS": f"{limit:.0f}", SHARE: f"{share:.1f}"}
         request = ScriptRequest(
             script_path=workspace.write_script(script, str(work)),
             working_dir=str(work),
-            timeout_seconds=timeout_seconds or config.script_timeout_seconds or config.time_limit_seconds,
-            env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})),
+            timeout_seconds=limit,
+            env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})) | known,
             input_dir=str(shown) if DataFolder(shown, ours=self.run_dir).is_whole else None,
             hidden=workspace.hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
             output_file=str(log),
@@ -204,8 +210,9 @@ class Model:
         train = self.layout.train
         if test is not None:
             write_new(rows, folder / test.name, test.form, test, self.data_dir)
-        else:  # the views that the script was made for had one of separated values
-            write_new(rows, folder / TEST_NAME, train.form if train.form.kind == "csv" else Form(), train)
+        else:  # as in the views that the script was made for
+            is_like_it = train.form.kind == "csv" or test_name(train) != TEST_NAME
+            write_new(rows, folder / test_name(train), train.form if is_like_it else Form(), train, self.data_dir)
         example = self.example
         blank = rows.assign(**{name: value for name, value in example.items() if name not in rows.columns})
         if sample is not None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import Form
+from mle_star.data.tables import TEST_NAME, Form, test_name
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
-from mle_star.holdout.views import SAMPLE_NAME, TEST_NAME
+from mle_star.holdout.views import SAMPLE_NAME
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
 from mle_star.results import Model, read_result, score_in_words, script_of
@@ -82,13 +82,13 @@ def _copy_data(model: Model, target: Path) -> None:
 def _predict_script(model: Model) -> str | None:
     """A program that predicts the rows of a CSV file by the script alone; None where the test is no CSV file."""
     layout = model.layout
-    shown = layout.test or layout.train
-    form = shown.form if shown.form.kind == "csv" or layout.test is not None else Form()
+    shown, test = layout.test or layout.train, layout.test.name if layout.test else test_name(layout.train)
+    form = shown.form if shown.form.kind == "csv" or test != TEST_NAME else Form()
     if form.kind != "csv" or (layout.sample is not None and layout.sample.form.kind != "csv"):
         return None
     return _text(
         "predict.py.txt",
-        test=layout.test.name if layout.test else TEST_NAME,
+        test=test,
         columns=[name for name in shown.columns if name not in model.targets],
         needed=model.features,
         sample=layout.sample.name if layout.sample else None if layout.test else SAMPLE_NAME,
@@ -127,7 +127,7 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
     tables = [table.name for table in (layout.train, layout.labels, *layout.others) if table is not None]
     use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
     if not (target / "predict.py").is_file():
-        use = f"Put rows of your own into `input/` as `{layout.test.name if layout.test else TEST_NAME}`."
+        use = f"Put rows of your own into `input/` as `{layout.test.name if layout.test else test_name(layout.train)}`."
     return _text(
         "MODEL_CARD.md",
         name=task.competition_id,

@@ -91,9 +91,10 @@ def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, fol
     try:
         if form.kind != "csv" and like is not None and folder is not None:
             rows = read_rows(like, folder)
+            made = rows if path.name == Path(like.name).name else rows.empty(path.name, tuple(frame.columns))
             cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}
             new = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-            rows.holding(new).write(path, range(len(new)))
+            made.holding(new).write(path, range(len(new)))
             return
         if form.decimal == "," and like is not None:
             numbers = [name for name in like.columns if name in frame and like.column(name).numeric]

@@ -40,8 +40,9 @@ FIRST_SECONDS, FIRST_SHARE = 3.0, 0.02
 """What the first candidate should take for an answer, or this share of the run's time: better ones follow."""
 RERUN = 1.25
 """A scored script runs once more where so many times what it took is left: it learns from a quarter more rows."""
-KEPT = 1.5
-"""So many times what a script took is kept for that: the final selection comes before it."""
+KEPT, KEPT_FOR_MODEL = 1.5, 2 * RERUN
+"""So many times what a script took is kept for that: the final selection comes before it. Without a test nothing but a
+fitted model answers new rows: a blend of two has the time, or a script after a long selection."""
 GROWTH, LITTLE_GROWTH = 2.0, 1.25
 """A refined script may take so many times as long as a candidate; the less where every minute is used."""
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
@@ -285,7 +286,8 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
         last = min(last, LAST_TIMES * slowest) if run.shared.search_views > 1 else last
-        budget.rerun_seconds = max(KEPT * slowest, last, budget.rerun_seconds)
+        kept = KEPT if run.shared.has_test else KEPT_FOR_MODEL
+        budget.rerun_seconds = max(kept * slowest, last, budget.rerun_seconds)
         missing = run.shared.views - run.solution_views
         searching = phase != "finalization" and not (run.config.letter or run.config.more_steps)
         budget.views_seconds = min(VIEWS_SHARE * budget.time_limit, missing * RERUN * slowest) if searching else 0.0

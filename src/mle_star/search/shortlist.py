@@ -20,6 +20,7 @@ from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, current_run, scope
 from mle_star.run.events import ShortlistScored, SolutionExamined
+from mle_star.run.timing import RERUN
 from mle_star.safety import check_and_fix_leakage, checks_later
 from mle_star.search.probes import within
 
@@ -92,9 +93,10 @@ async def pick(found: Found) -> Pick | None:
     if holdout is None:
         return None
     try:
-        selection = await asyncio.to_thread(_Selection, run, holdout, found)
+        most = _members_in_time(run)
+        selection = await asyncio.to_thread(_Selection, run, holdout, found, most)
         while selection.picked is not None and await _turns_out_leaking(run, selection.picked.chosen):
-            selection = await asyncio.to_thread(_Selection, run, holdout, found)
+            selection = await asyncio.to_thread(_Selection, run, holdout, found, most)
     except Exception:
         logger.exception("the shortlist cannot be scored: the scores of the search decide")
         return None
@@ -119,13 +121,29 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     return any(map(ledger.leaks, unchecked.values()))
 
 
+def _members_in_time(run: RunContext) -> int:
+    """How many scripts, even the slowest, can learn from all rows in what is left; one may try.
+
+    A fitted model needs all members of a blend. Where there is a test, a member may answer as in the search.
+    """
+    if run.shared.has_test or run.config.letter:
+        return MOST_MEMBERS
+    took = sorted((one.seconds for one in scored_here(run)), reverse=True)[:MOST_MEMBERS]
+    left = (run.budget.time_limit - run.budget.elapsed()) / RERUN
+    with scope("shortlist") as here:
+        while len(took) > 1 and not here.decide("blend-fits", lambda: sum(took) <= left, reopen=True):
+            took.pop()
+    return len(took)
+
+
 class _Selection:
     """One final selection among what the search found: what came last into question, compared on hidden rows.
 
     `picked` is None where nothing of it can be scored; `events` are what the journal says of the comparison.
     """
 
-    def __init__(self, run: RunContext, holdout: HoldOut, found: Found) -> None:
+    def __init__(self, run: RunContext, holdout: HoldOut, found: Found, most: int = MOST_MEMBERS) -> None:
+        self._most = most
         self.picked: Pick | None = None
         self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
@@ -208,7 +226,7 @@ class _Selection:
             common = set.intersection(*(set(answers.hidden) for answers in known.values()))
             rows = [row for row in holdout.search_rows if row in common]
             scores = {script: holdout.figure(answers, rows) for script, answers in known.items()}
-            members = best_first(known, scores.__getitem__, self._direction)[:MOST_MEMBERS]
+            members = best_first(known, scores.__getitem__, self._direction)[: self._most]
             weights = find_weights(holdout.scorer, {script: known[script] for script in members}, rows)
             if len(weights) < 2:
                 return {}

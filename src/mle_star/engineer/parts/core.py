@@ -22,13 +22,14 @@ Score = Callable[[np.ndarray, np.ndarray], float]
 class Memory:
     """What is fitted, one thing after another, a file each in a folder below `./model/`.
 
-    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data.
+    It is kept where `./model/` is, and recalled where the same script has kept it of the same training data, scored by
+    the same `folds`.
     """
 
-    def __init__(self, data: Settings | None = None) -> None:
+    def __init__(self, data: Settings | None = None, folds: Settings | None = None) -> None:
         place = Path("./model")
         self.open = data is not None and place.is_dir()
-        self.folder = place / fingerprint(data) if data is not None and self.open else place
+        self.folder = place / fingerprint(data, folds) if data is not None and self.open else place
         self.draft = self.folder.with_suffix(".draft")
         self.full = self.open and self.folder.is_dir()
         self.count, self.room = 0, min(2**29, shutil.disk_usage(".").free // 8)
@@ -75,10 +76,10 @@ class Memory:
         self.full, self.count = False, 0
 
 
-def fingerprint(data: Settings) -> str:
-    """This script and the tables that it learns from, as one number."""
+def fingerprint(data: Settings, folds: Settings | None) -> str:
+    """This script, its folds and the tables that it learns from, as one number."""
     tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(folds).encode())
     for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
         with path.open("rb") as stream:
             while piece := stream.read(2**20):

@@ -77,8 +77,6 @@ def learn_target(
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     job = Job(kind, solution.metric["loss"], solution.seed, threads, solution.seconds, memory=memory)
     folds = {**solution.folds, "kind": "plain"} if numeric and solution.folds["kind"] == "classes" else solution.folds
-    if folds["kind"] == "time":  # scored by a time as long as the one to be answered
-        folds = {**folds, "share": min(0.2, max(0.05, len(test.frame) / len(frame), 300 / len(frame)))}
     pairs, parts = make_folds(frame, y, folds, solution.seed), (solution.models, solution.fold_steps, solution.features)
     goal = (target.get("scale", "plain"), target.get("anchor", ""), len(classes))
     return y, cross_validate(Course(rows, y, test, pairs, *parts, columns, job, clock, *goal))
@@ -144,8 +142,8 @@ def solve(solution: Solution) -> None:
     warnings.simplefilter("ignore")  # notices of libraries about their own future
     clock = Clock(solution.seconds)
     train, test = read_data(solution.data, solution.rows, solution.folds, solution.seed)
-    by_time = solution.folds["kind"] == "time"  # what is learned depends on how far ahead the rows to answer lie
-    memory = Memory(None if by_time else solution.data)
+    solution = as_far_ahead(solution, train, test)
+    memory = Memory(solution.data, solution.folds)
     if memory.full:
         try:
             score, answers = learn_all(solution, train, test, clock, memory)
@@ -158,6 +156,23 @@ def solve(solution: Solution) -> None:
         memory.close()
     print(f"Final Validation Performance: {score}")
     write_submission(solution, test, answers)
+
+
+def as_far_ahead(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Solution:
+    """The solution for so many days ahead as it was made for, or as the rows to answer lie if that is further.
+
+    What it learns is for all of these days: it is scored by as many, and rows that lie nearer change nothing of it.
+    """
+    if solution.folds["kind"] != "time":
+        return solution
+    folds, (first, last) = solution.folds, train[solution.folds["column"]].agg(["min", "max"])
+    days = (test[folds["column"]].max().normalize() - last.normalize()).days
+    ahead = int(max(folds.get("ahead", 1), 1, days if days == days else 1))
+    latest = float((train[folds["column"]] > last - pd.Timedelta(days=ahead)).mean())
+    folds = {**folds, "ahead": ahead, "share": min(0.2, max(0.05, latest, 300 / len(train)))}
+    horizon = {"horizon": max(1, min(ahead, (last - first).days // 2))}
+    features = {key: {**own, **horizon} if "horizon" in own else own for key, own in solution.features.items()}
+    return replace(solution, folds=folds, features=features)
 
 
 def learn_all(
@@ -182,7 +197,7 @@ def study(solution: Solution, variants: dict[str, Settings]) -> None:
     """Print the score of the solution and of each variant: it drops steps or models, or changes settings."""
     warnings.simplefilter("ignore")
     train, _ = read_data(solution.data, solution.rows, solution.folds, solution.seed)
-    scores: dict[str, float] = {}
+    solution, scores = as_far_ahead(solution, train, train.head(2)), dict[str, float]()
     for name, variant in {"baseline": {}, **variants}.items():
         clock = Clock(solution.seconds)
         clock.most /= 2  # there are several variants
