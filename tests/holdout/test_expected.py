@@ -373,7 +373,13 @@ ENDS: list[tuple[str, float, list[float], int]] = [
 WIDER = ((1000, 200, 0.0), (1000, 10, 0.0), (1000, 200, 3.0), (4, 200, 0.0))
 """Few rows, few draws and noise beside them widen an interval."""
 MOVED = (0.6, 0.5, 0.8, 0.0), (0.6, 0.5, 0.8, -0.1), (0.9, 0.8, 0.95, 0.2)
-LEARNED = ("rmse", 2.0, 3.0, 0.64), ("accuracy", 0.8, 0.9, 0.64), ("r2", 0.5, 0.75, 0.64), ("rmse", 2.0, 3.0, 1.0)
+LEARNED = (
+    ("rmse", 2.5, 2.2, 3.0, 0.64),
+    ("accuracy", 0.8, 0.7, 0.83, 0.64),
+    ("accuracy", 0.5, 0.1, 1.0, 0.64),
+    ("r2", 0.5, 0.4, 0.75, 0.64),
+    ("rmse", 2.5, 2.0, 3.0, 1.0),
+)
 RARE = ("f1", 10), ("roc_auc", 50), ("f1", 0), ("accuracy", 10), ("error_rate", 0), ("rmse", 1)
 
 

@@ -159,7 +159,7 @@ def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(plac
     assert known == ["about a minute", "about 1 minute", "about 4 minutes", "about 3 hours", "about 3 days"]
     guess = "perhaps a minute, a guess until the first script has run; at most 24 hours"
     assert in_words(Estimate(20, False), 86400) == guess
-    assert in_words(Estimate(60, False), 60) == "up to the limit of 1 minute"
+    assert in_words(Estimate(60, False), 60) == "up to the limit of 1 min"
 
 
 def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> None:
