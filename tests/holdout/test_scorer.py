@@ -364,6 +364,7 @@ ALONE = "of 120 answers 20 are right in the first alone, 30 in the second alone,
         ("log_loss", {"0.9": "0.1", "0.1": "0.9"}, f"errors correlate by 0.00; {ALONE}"),
         ("rmse", {"1": "9", "0": "8"}, "the first is nearer to the truth on 20, the second on 30"),
         ("map@3", {"1": "0", "0": "1"}, ""),
+        ("multilabel_f1_micro", {"1": "0 rare", "0": "1"}, ""),
     ],
 )
 def test_it_is_told_how_far_two_scripts_err_alike(

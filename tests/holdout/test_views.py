@@ -26,12 +26,14 @@ from mle_star.data.place import MARK
 from mle_star.data.rows import Unsupported, read_rows
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
-from mle_star.holdout.holdout import blended, find_weights
+from mle_star.holdout.holdout import HoldOut, blended, find_weights
 from mle_star.holdout.keys import Numbers, fresh_keys, numbers_of
 from mle_star.holdout.related import Rule, moments_in
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import _mixed, split_rows
 from mle_star.holdout.views import Data, View
+from mle_star.models import PipelineConfig
+from tests.method.conftest import make_task
 
 ROWS, TEST = 200, 30
 CSV_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -507,6 +509,8 @@ def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form:
     assert (hidden, earlier) == (tuple(range(240, 300)), tuple(range(180, 240)))
     made = data.make_view("earlier", earlier, tmp_path / "earlier", seed=1)
     assert rows_of(made.folder, "train")[-1][name] == dates[179] and len(rows_of(made.folder, "train")) == 180
+    shown = [row[name] for row in rows_of(made.folder, "test")]
+    assert shown == dates[180:240] == [row[name] for row in rows_of(made.folder, "sample_submission")], "no day later"
     assert data.make_view("v", hidden, tmp_path / "view", seed=1).names == {}, "no day gets another one"
 
 
@@ -514,6 +518,26 @@ def test_a_moment_of_most_rows_is_hidden_in_part(tmp_path: Path) -> None:
     months = [*["2021-01-01", "2021-01-02", "2021-01-03", "2021-01-04", "2021-01-05"] * 4, *["2021-02-01"] * 980]
     data = opened(later_task(tmp_path / "data", months, ["2021-03-01"] * 50))
     assert data.rule.kind == "time" and len(data.split(seed=1).views[0]) <= 400
+
+
+def test_rows_without_a_date_stay_and_every_view_leaves_half_of_the_rows_to_learn_from(tmp_path: Path) -> None:
+    days = [f"{day:%Y-%m-%d}" for day in pandas.date_range("2021-01-01", periods=1000, freq="D")]
+    data = opened(later_task(tmp_path / "data", ["unknown"] * 20 + days, ["2023-12-01"] * 50))
+    for view in data.split(seed=1).views:
+        assert {*range(20)} <= {*data.stays(view)}
+    ties = opened(later_task(tmp_path / "ties", [days[0]] * 600 + days[1:401], ["2023-12-01"] * 50))
+    assert len(ties.split(seed=1).views) > 1 and all(len(ties.stays(view)) >= 500 for view in ties.split(seed=1).views)
+
+
+@pytest.mark.parametrize(("text", "by_class"), [("", True), ("A model may give a probability for each class.", False)])
+def test_one_table_of_several_classes_has_an_answer_for_each_where_the_metric_takes_chances(
+    tmp_path: Path, text: str, by_class: bool
+) -> None:
+    rows = {"x": [*range(400)], "kind": [*("abc" * 133), "rare"]}
+    metric = {"evaluation_metric": "log_loss", "metric_direction": "minimize"} if by_class else {}
+    task = make_task(tables(tmp_path / "data", train=rows), description=f"Predict `kind`. {text}", **metric)
+    holdout = HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=False)
+    assert holdout.scorer.names == (("a", "b", "c", "rare") if by_class else ("kind",))
 
 
 @pytest.mark.parametrize("seed", range(8))

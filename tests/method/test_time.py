@@ -303,6 +303,7 @@ async def never() -> str:
 
 @pytest.mark.req("REQ-OR-025")
 @pytest.mark.parametrize("first", [0.5, None])
+@in_its_own_time
 async def test_a_used_up_share_leaves_what_is_there_also_when_resumed(quick_path: Path, first: float | None) -> None:
     """The second candidate runs when the share ends, and is kept; the third is not begun. As long as no candidate has a
     score the phase goes on. A resumed run has time again, but what was paid for later was built on these."""

@@ -16,8 +16,8 @@ Kind = Literal["number", "messy number", "category", "date", "text", "list", "co
 
 GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
-EACH_CLASS = "a probability for each class"
-"""What a description says where answers are such, in a column for each class."""
+EACH_CLASS = "a probability for each class, in columns called like the classes"
+"""What a description says where answers are such, and no sample shows it."""
 _NOT_A_NUMBER = ("nan", "-nan", "NaN", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
 PANDAS_GAPS = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
 """Those that pandas knows by itself."""

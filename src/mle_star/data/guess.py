@@ -318,16 +318,16 @@ def _task_in_words(found: Survey, target: Target, metric: Metric, probabilities:
 def _submission(found: Survey, target: Target, probabilities: bool) -> str:
     if found.sample is not None:
         value = " with probabilities" if probabilities else ""
-        value = value if target.class_prefix is None else f" with {EACH_CLASS}"
+        value = value if target.class_prefix is None else " with a probability for each class"
         return f"Submit the columns of {_path(found.sample)}{value}: {named(found.sample.columns, MAX_NAMES)}."
-    what = "a prediction" if target.class_prefix is None else EACH_CLASS
+    by_class = target.class_prefix is not None
     if found.test is not None:
-        columns = named((found.test.columns[0], *(target.names if target.class_prefix is None else ())), MAX_NAMES)
-        columns += "" if target.class_prefix is None else f" and {what}, in columns called like the classes"
-        return f"Submit one row per test row, in the same order: {columns}."
+        columns = named((found.test.columns[0], *(() if by_class else target.names)), MAX_NAMES)
+        return f"Submit one row per test row, in the same order: {columns}{f' and {EACH_CLASS}' * by_class}."
+    columns = f"the columns of ./input/sample_submission.csv{f' ({EACH_CLASS})' * by_class}"
     return (
-        f"Where ./input/test.csv is there, submit {what} for each of its rows, in the columns of "
-        "./input/sample_submission.csv; else predict the training rows, and validate on rows held out."
+        f"Where ./input/test.csv is there, submit a prediction for each of its rows, in {columns}; else predict the "
+        "training rows, and validate on rows held out."
     )
 
 

@@ -367,7 +367,7 @@ def _target_as_class_columns(found: Survey, table: Table, among: Sequence[str] =
         answers = found.sample.columns[found.sample.columns[0] not in table.sample[column] :]  # the key is no class
         prefix = _prefix_of_classes(answers, table.sample[column], column)
         if prefix is not None:
-            reason = f"Its values in {table.name} are the columns of {found.sample.name}: {EACH_CLASS}."
+            reason = f"Its values in {table.name} are the columns of {found.sample.name}: a probability for each class."
             return Target((column,), table, reason, class_prefix=prefix)
     return None
 

@@ -117,7 +117,7 @@ def overlap(scorer: Scorer, first: Answers, second: Answers, rows: Sequence[int]
     """How far two scripts err alike on these rows, and which is right where the other is not; empty if none can say."""
     needs = scorer.metric.needs
     both = [row for row in rows if row in first.hidden and row in second.hidden]
-    if not both or needs in ("rankings", "frames", "files"):
+    if not both or needs in ("rankings", "frames", "files", "label sets"):  # of sets each script may know other labels
         return ""
     (truth, one), (_, other) = scorer.pair(first.hidden, both), scorer.pair(second.hidden, both)
     if needs == "numbers":

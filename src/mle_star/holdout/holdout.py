@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -56,7 +56,7 @@ class HoldOut:
             raise Unsupported(f"{metric.name} can only be computed by a script")
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
-        data = Data.read(layout, folder, config)
+        data = _by_class(Data.read(layout, folder, config), metric)
         split = data.split(seed=config.seed, folds=config.score_views)
         holdout = cls(Scorer(data, metric), split, [], run_dir, config.seed)
         holdout._put_first_what_can_be_scored()
@@ -201,6 +201,19 @@ class HoldOut:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(submission, target)
         return relative.as_posix()
+
+
+def _by_class(data: Data, metric: Metric) -> Data:
+    """The data; one table of more than two classes has an answer column for each, where the metric takes chances."""
+    layout, target = data.layout, data.layout.target
+    alone = layout.test is None is layout.sample and len(target.names) == 1
+    if metric.needs != "probabilities" or not alone or not target.columns[0].holds_classes:
+        return data
+    plain = replace(layout, target=target._replace(class_prefix=None), answers=target.names)
+    classes = tuple(Scorer(replace(data, layout=plain), metric).classes)
+    if len(classes) <= 2 or layout.key in classes:
+        return data
+    return replace(data, layout=replace(layout, target=target._replace(class_prefix=""), answers=classes))
 
 
 def _covered(answers: Answers, rows: Sequence[int]) -> list[int]:

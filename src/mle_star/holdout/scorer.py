@@ -46,7 +46,7 @@ class Scorer:
 
     def problem(self, answers: Answers) -> str:
         """Why answers cannot be meant so, or an empty text: one value nearly everywhere, or values that none can be."""
-        rows = [*answers.hidden.values(), *answers.real]
+        rows = [*answers.hidden.values(), *filter(None, answers.real)]
         for place, name in enumerate(self.names):
             cells = [row[place] for row in rows]
             counts = Counter(cells)

@@ -276,6 +276,11 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
     most = min(2 * MOST_HIDDEN, int((1 - LEAST_LEARNED) * len(known)))
     more = min(MORE_VIEWS if folds is None else 0, most // wanted - 1)
     starts = [known[-wanted * (number + 1)][0] for number in range(more + 1)]
-    earlier = (tuple(sorted(p for moment, p in known if first <= moment < end)) for end, first in pairwise(starts))
+    half = known[max(int(LEAST_LEARNED * len(known)) - 1, 0)][0]  # of moments with many rows, a stretch may hold more
+    earlier = (
+        tuple(sorted(place for moment, place in known if first <= moment < end))
+        for end, first in pairwise(starts)
+        if first > half
+    )
     views = (tuple(sorted(place for _, place in hidden)), *filter(None, earlier))
     return Split(rule, views, tuple(sorted({*select, *chain(*views[1:])})))

@@ -203,7 +203,7 @@ class Data:
             return values
         moments = moments_in(self.rule.column, values)
         written = {value: moment.isoformat() for value, moment in moments.items()}
-        return [written.get(value, value) for value in values]
+        return [written.get(value, "") for value in values]  # without a moment: before all others
 
     @cached_property
     def test_units(self) -> int:
@@ -234,7 +234,8 @@ class Data:
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """A view as it would be: the order and the names of its rows."""
         layout, test_rows = self.layout, self.test_rows
-        order = [*range(test_rows), *(-1 - place for place in hidden)]
+        is_earlier = len(hidden) + len(self.stays(hidden)) < self.train.count  # the real test lies too far ahead of it
+        order = [*range(0 if is_earlier else test_rows), *(-1 - place for place in hidden)]
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
         names: dict[int, str] = {}
@@ -247,7 +248,7 @@ class Data:
         labels, key = self.labels, self.layout.labels_key
         if labels is not None and key is not None:
             named = self.train.column(key)
-            gone = {named[place] for place in view.hidden}
+            gone = {*named} - {named[place] for place in self.stays(view.hidden)}
             stays = [place for place, name in enumerate(labels.column(key)) if name not in gone]
             labels.write(view.folder / labels.table.name, stays)
 

@@ -10,6 +10,7 @@ import platform
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,8 +229,8 @@ def _prepared(holdout: HoldOut) -> HoldOutPrepared:
         views=holdout.search_views,
         digest=holdout.digest,
         search_rows=len(holdout.search_rows),
-        select_rows=len(split.select),
-        baseline=holdout.scorer.baseline(holdout.hidden_rows),
+        select_rows=len({*split.select}.intersection(chain(*split.views[: holdout.search_views]))),
+        baseline=holdout.baseline(),
         train_rows=holdout.scorer.data.train.count,
         not_shown=sorted(holdout.scorer.data.label_files),
     )
