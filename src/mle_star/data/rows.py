@@ -74,7 +74,7 @@ def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
 
 
 def drop_columns(folder: Path, names: Collection[str]) -> None:
-    """Write every table of a folder that has such columns anew, without them; `ConfigError` where none has one."""
+    """Write every table of a folder that has such columns again, without them; `ConfigError` where none has one."""
     tables = [(path, read_table(path)) for path in sorted(Path(one) for one, _ in DataFolder(folder).files())]
     known = {name for _, table in tables if isinstance(table, Table) for name in table.columns}
     for name in names:

@@ -300,7 +300,7 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
 
 
 def _kept_work(job: _Job, data: DataFolder) -> Path | None:
-    """Where the work of earlier scripts on the same view lies; None where each begins anew.
+    """Where the work of earlier scripts on the same view lies; None where each begins with nothing.
 
     So do final scripts, those on a sample or on columns changed, and those that run elsewhere.
     """
