@@ -118,7 +118,8 @@ def variants_of(design: scripts.Design) -> dict[str, dict[str, Any]]:
     by_model: dict[str, Any] = {f"model / {name}": {"drop": [name]} for name in several}
     for name, own in design.models.items():
         for part, change in scripts.families()[own["family"]].ablations.items():
-            by_model[f"{name} / {part}"] = {"change": {name: dict(change)}}
+            if not change.items() <= own.items():  # otherwise it is left out already
+                by_model[f"{name} / {part}"] = {"change": {name: dict(change)}}
     scaled = any(target.get("scale", "plain") != "plain" for target in design.targets)
     other = {"target / scale": {"target": {"scale": "plain"}}} if scaled else {}
     turns = itertools.zip_longest(by_step.items(), by_model.items(), other.items())

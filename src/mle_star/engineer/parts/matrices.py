@@ -40,7 +40,7 @@ LINEAR = Family(
         "bins": 12 if len(p.numbers) <= 40 and p.rows > 1000 and not p.mostly_text else 0,
     },
     cheap={"bins": 0, "rounds": 40},
-    ablations={"bins": {"bins": 0}},
+    ablations={"bins": {"bins": 0}, "strength": {"strength": 0.01}},
     moves=(
         Move("Loosen the linear model. A weaker penalty lets rare words and levels speak.", {"strength": "*5"}, 0.5),
         Move("Tighten the linear model. A stronger penalty trusts no rare word or level.", {"strength": "*0.2"}, 0.45),
