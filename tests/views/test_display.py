@@ -146,7 +146,7 @@ def shown_by(mode: str, run_dir: Path) -> tuple[str, str, list[AnyEvent]]:
 def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Path) -> None:
     end, err, events = shown_by("auto", run_dir)
     lines = [f"{one.at.astimezone():%H:%M:%S}  {one.place}: {one.words}\n" for one in map(headline, events) if one]
-    assert err == "".join(lines) and "\x1b" not in err + end
+    assert err == "".join(lines) and "\x1b" not in err + end and not re.search(r"[ \t]$", end, re.MULTILINE)
     for name in ("final/submission.csv", "solution.py", "report.html", "journal.jsonl"):
         assert str(run_dir / name) in end  # a pipe breaks no path
 

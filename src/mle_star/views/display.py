@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import importlib.metadata
 import os
+import re
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
@@ -136,7 +137,9 @@ class _Listener:
     def end(self) -> None:
         """The summary."""
         if self._story is not None:
-            self._out.print(summary(self._story, self._run_dir))
+            with self._out.capture() as shown:
+                self._out.print(summary(self._story, self._run_dir))
+            self._out.file.write(re.sub(r" +$", "", shown.get(), flags=re.MULTILINE))  # a table pads its cells
 
 
 class JsonDisplay(_Listener):
