@@ -33,6 +33,7 @@ FILES = {
     "numbers/train.csv": NUMBERS,
     "classes/train.csv": CLASSES,
     "header/train.csv": "a,b,y\n",
+    "uneven/train.csv": "a,b,y\n1,2,3,4\n1,2,3,4\n",
     "constant/train.csv": "a,y\n" + "1,5\n2,5\n" * 20,
     "blank/train.csv": "a,y\n" + "1,\n2,\n" * 20,
     "same/train.csv": CLASSES,
@@ -53,7 +54,7 @@ ABSENT = {
 """What cannot be done without an extra, and the modules of it that are missing then."""
 WRONG = """
 --colour; init; init numbers --colour red; init numbers --metric; demo nonsense; watch good --port 70000
-init nowhere; init classes/train.csv; init empty; init header; init constant; init blank; init same
+init nowhere; init classes/train.csv; init empty; init header; init uneven; init constant; init blank; init same
 init numbers --target price; init numbers --target yy; init numbers --metric gini-ish; init classes --metric rmse
 init numbers --metric accuracy; init numbers --metric rmse --maximize; init numbers --metric score.py:profit
 init numbers --output /proc/none/task.yaml

@@ -85,7 +85,8 @@ def run(
         begun = announced_task(folder, settings, output, wanted, dry=dry_run, drop=drop or ())
     with begun as (task, place):
         if dry_run:
-            _show_plan(task, settings, place, as_json=view.as_json)
+            data = folder if folder is not None and is_data_file(folder) else task.data_dir
+            _show_plan(task, settings, place, str(data), as_json=view.as_json)
             return
         if view.talks:
             tell(f"time: {_time_in_words(task, settings)}; Ctrl-C finishes with the best so far")
@@ -242,7 +243,7 @@ def _say_what_is_missing(mirror: MlflowMirror, run_dir: Path, uri: str) -> None:
         note(f"MLflow missed the end of the run{words}; send it with: {again}")
 
 
-def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, *, as_json: bool) -> None:
+def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, data: str, *, as_json: bool) -> None:
     """What a run would do and is expected to take."""
     check_inputs(task, config)
     forecast, folder = Forecaster(task, config).forecast(), str(choose_folder(task, config, output).root)
@@ -257,7 +258,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
     limit = "no limit" if c.max_budget_usd is None else f"limit {money(c.max_budget_usd)}"
     lines = {
         "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.value})",
-        "data": task.data_dir,
+        "data": data,
         "model": c.model,
         "plan": f"{plural(c.num_retrieved_models, 'model')}, {plural(c.num_parallel_solutions, 'path')} of "
         f"{c.outer_loop_steps} x {c.inner_loop_steps} refinements{', more while the time lasts' * c.more_steps}, "

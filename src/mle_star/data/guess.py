@@ -241,7 +241,8 @@ def _refuse_pointless(found: Survey, goal: Target, metric: Metric | None) -> Non
     if train is None:
         return
     if not any(train.sample[name] for name in goal.names):
-        raise ConfigError(f"{train.name} has a header and no rows: there is nothing to learn from")
+        why = "; ".join(train.notes) or f"{train.name} has a header and no rows"
+        raise ConfigError(f"{why}: there is nothing to learn from")
     for column in goal.columns:
         if column.kind != "list" and column.distinct <= 1:
             held = f"holds {column.shares[0][0]!r} in every row" if column.shares else "is empty in every row"

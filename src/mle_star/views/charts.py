@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from mle_star.models import MetricDirection
 from mle_star.models.enums import phase_of
-from mle_star.models.texts import plural
+from mle_star.models.texts import plural, within
 from mle_star.run.ledger import best_score
 from mle_star.views import text
 from mle_star.views.facts import SHORT_TITLES, ScoredAttempt
@@ -316,7 +316,7 @@ def strip(rows: Sequence[ScaleMark], unit: str) -> Markup:
         track = top + 27
         parts.append(line("track", 0, track, 100, track))
         if row.low is not None and row.high is not None:
-            shown += f" ({text.score(row.low)} to {text.score(row.high)})"
+            shown = "{} ({} to {})".format(*within(row.score, row.low, row.high))
             parts.append(line(f"span {row.kind}", x(row.low), track, x(row.high), track))
         words.append(f"{row.name}: {shown}")
         parts += [*row_head(row.name, shown, top), dot(f"dot {row.kind}", x(row.score), track, 6, words[-1])]
