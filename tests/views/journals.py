@@ -356,9 +356,7 @@ def scored(invented: Invented) -> list[AnyEvent]:
     examined = ev.SolutionExamined(
         at=end.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
         confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
-        calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
         importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
-        points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
     )  # fmt: skip
     return [start, HOLDOUT, *events, pick.model_copy(update={"shortlist": table}), examined, end]
 
