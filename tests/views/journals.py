@@ -14,6 +14,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.ledger import best_score
+from mle_star.views import RunStory
 from tests.conftest import script_finished, write_texts
 
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
@@ -145,8 +146,7 @@ class Invented:
             task=self.task, config=self.config, phase1=phase1, phase2_results=[], phase3=None, final_solution=script,
             submission_path=last.submission_path, total_duration_seconds=1.0, total_cost_usd=0.0,
         ).model_copy(update=facts)  # fmt: skip
-        pick = [ev.ShortlistScored(at=last.at, step="shortlist", chosen=chosen)] if chosen else []
-        return [*before, *pick, last.model_copy(update={"result": result})]
+        return picked([*before, last.model_copy(update={"result": result})], chosen)
 
     def write(self, run_dir: Path) -> list[AnyEvent]:
         """A journal of the run in `run_dir`, and the files that a run leaves."""
@@ -338,6 +338,28 @@ class Invented:
     def _tick(self, seconds: float) -> datetime:
         self._now += timedelta(seconds=seconds)
         return self._now
+
+
+def picked(events: list[AnyEvent], chosen: str = "") -> list[AnyEvent]:
+    """The same with a final selection before its end; in the result stands which script it was made from."""
+    *before, last = events
+    story = RunStory.from_events(before)
+    starts = [story.chosen_candidate, *(one for one in story.tried(ev.MergeTried) if one.accepted)]
+    named: dict[str, Any] = {"": story.best_ensemble, "initial solution": starts[-1]}
+    named |= {f"path {path}": starts[-1] for path in story.paths}
+    named |= {f"path {one.path}": one for one in story.refinements if one.accepted}
+    named |= {f"ensemble {one.r}": one for one in story.tried(ev.EnsembleTried)}
+    named |= {f"{node.step}/script": node.event for node in story.nodes}
+    if isinstance(last, ev.RunFinished) and last.result is not None:
+        made = {"from_script": "", "from_phase": chosen} if chosen == "blend" else {"from_script": named[chosen].digest}
+        facts = {**last.result.lineage, "finalization": {**last.result.lineage.get("finalization", {}), **made}}
+        final = last.result.final_solution
+        if "promoted" in facts:
+            final = final.model_copy(update={"content": story.ledger.text(named[str(facts["promoted"])].digest)})
+        result = last.result.model_copy(update={"lineage": facts, "final_solution": final})
+        last = last.model_copy(update={"result": result})
+    pick = [ev.ShortlistScored(at=last.at, step="shortlist", chosen=chosen)] if chosen else []
+    return [*before, *pick, last]
 
 
 def write_journal(run_dir: Path, events: list[AnyEvent]) -> None:
