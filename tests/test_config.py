@@ -172,8 +172,9 @@ PHASE_TIME_BUDGET={phase1: 0.9
 """
 FILES = (
     "outer_lop_steps: 3; zzz: 3; seed: -1\nmodel: [a]; script_gpus: -1; equivalence_bound: 2; seed: true; "
-    "seed: 1\nseed: 2; seed: [1; - seed; 3: 4; when: 2011-99-99; LONG; model: caf\xe9; agents: {poet: {model: opus}}; "
-    "agents: {planner: {effort: some}}; agents: {planner: {model: offline}}; agents: {coder: {x: 1}}"
+    "split: time\ngroup: a; seed: 1\nseed: 2; seed: [1; - seed; 3: 4; when: 2011-99-99; LONG; model: caf\xe9; "
+    "agents: {poet: {model: opus}}; agents: {planner: {effort: some}}; agents: {planner: {model: offline}}; "
+    "agents: {coder: {x: 1}}"
 )
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from mle_star.data.place import StrictLoader, read_mapping
 from mle_star.errors import ConfigError
 from mle_star.models import PRESETS, PhaseTimeBudget, PipelineConfig
-from mle_star.models.enums import PHASES, traits_of
+from mle_star.models.enums import traits_of
 from mle_star.models.texts import did_you_mean, printable
 
 PREFIX = "MLE_STAR_"
@@ -199,30 +199,6 @@ def kinds_of(name: str) -> tuple[Any, ...]:
     return tuple(chain.from_iterable(kinds))
 
 
-_WANTED = {
-    "seed": "a whole number of at least 0",
-    "script_gpus": "a number of at least 0",
-    "equivalence_bound": "a number from 0 to 1",
-    "agents": "for each agent its model, effort (low to max) or thinking, such as {planner: {model: opus}}",
-    "phase_time_budget": f"the shares {', '.join(phase.name for phase in PHASES)}, each above 0, together 1",
-}
-"""What would be right for a setting, where its type does not say it."""
-_KINDS = {
-    bool: "true or false",
-    int: "a whole number of at least 1",
-    float: "a number above 0",
-    tuple: "a list of texts",
-}
-
-
-def _wanted(name: str) -> str:
-    """What would be right for a setting, in words."""
-    kinds = kinds_of(name)
-    names = ", ".join(kind for kind in kinds if isinstance(kind, str))
-    by_type = f"one of {names}" if names else next((_KINDS[kind] for kind in kinds if kind in _KINDS), "text")
-    return _WANTED.get(name, by_type) + (" or none" if type(None) in kinds else "")
-
-
 def _settled(*layers: Layer) -> PipelineConfig:
     """The settings of all layers, or one line on what is wrong; the first that knows a name counts.
 
@@ -234,6 +210,9 @@ def _settled(*layers: Layer) -> PipelineConfig:
     try:
         return PipelineConfig(**values)
     except ValidationError as error:
-        names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
-    found = {name: next(layer[name] for layer in layers if name in layer) for name in names}
-    raise ConfigError("; ".join(f"{where}={value!r}: {n} must be {_wanted(n)}" for n, (where, value) in found.items()))
+        problems = [("".join(map(str, one["loc"][:1])), one["msg"]) for one in error.errors()]
+    found = []
+    for name, message in problems:
+        where = next((f"{place}={value!r}: " for place, value in (one[name] for one in layers if name in one)), "")
+        found.append(where + message.removeprefix("Value error, ").replace("Input should be", "must be"))
+    raise ConfigError("; ".join(dict.fromkeys(found)))

@@ -13,7 +13,7 @@ from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.submission import check_table
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
-from mle_star.holdout.explain import MOST_CLASSES, OTHER, answer_charts, overlap
+from mle_star.holdout.explain import MOST_CLASSES, OTHER, confusion, overlap
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
@@ -325,33 +325,26 @@ def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, s
     assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75
 
 
-def charted(folder: Path, metric: str, truth: list[str], answers: list[str]) -> dict[str, Any]:
-    return answer_charts(scorer_of(write(folder, truth, truth[0]), metric), Answers(by_row(answers), ()))
+def confused(folder: Path, metric: str, truth: list[str], answers: list[str]) -> dict[str, Any]:
+    return confusion(scorer_of(write(folder, truth, truth[0]), metric), Answers(by_row(answers), ()))
 
 
 def test_labels_are_counted_by_truth_and_answer_and_rare_classes_together(tmp_path: Path) -> None:
     truth = ["cat", "dog", "owl"] * 40
-    found = charted(tmp_path / "few", "accuracy", truth, [*truth[:110], *["cat"] * 10])
+    found = confused(tmp_path / "few", "accuracy", truth, [*truth[:110], *["cat"] * 10])
     assert found == {"rows": 120, "classes": ["cat", "dog", "owl"], "confusion": [[40, 0, 0], [3, 37, 0], [4, 0, 36]]}
     many = [f"class{number % 20:02}" for number in range(600)]
-    found = charted(tmp_path / "many", "accuracy", many, many)
+    found = confused(tmp_path / "many", "accuracy", many, many)
     assert (len(found["classes"]), found["classes"][-1]) == (MOST_CLASSES, OTHER)
     assert found["confusion"][-1][-1] == 600 - 30 * (MOST_CLASSES - 1)
 
 
-def test_chances_are_confused_at_a_half_and_calibrated_by_tenths_unless_they_only_rank(tmp_path: Path) -> None:
+def test_chances_are_confused_at_a_half_and_of_ranks_and_numbers_the_rows_alone_are_told(tmp_path: Path) -> None:
     truth = [str(int(number % 4 == 0)) for number in range(200)]  # a quarter is 1
-    found = charted(tmp_path / "data", "log_loss", truth, ["0.25"] * 160 + ["0.75"] * 40)
-    assert found["confusion"] == [[120, 30], [40, 10]]
-    assert found["calibration"] == [pytest.approx((0.25, 0.25, 160)), pytest.approx((0.75, 0.25, 40))]
-    assert charted(tmp_path / "data", "roc_auc", truth, ["17.5"] * 200) == {}
-
-
-def test_numbers_are_shown_from_the_smallest_to_the_largest(tmp_path: Path) -> None:
-    truth = [f"{number * 1.5}" for number in range(1000)]
-    found = charted(tmp_path / "data", "rmse", truth, [f"{float(one) + 1}" for one in truth])
-    points = found["points"]
-    assert (found["rows"], len(points), points[0], points[-1]) == (1000, 300, (0.0, 1.0), (1498.5, 1499.5))
+    found = confused(tmp_path / "data", "log_loss", truth, ["0.25"] * 160 + ["0.75"] * 40)
+    assert found == {"rows": 200, "classes": ["0", "1"], "confusion": [[120, 30], [40, 10]]}
+    assert confused(tmp_path / "data", "roc_auc", truth, ["17.5"] * 200) == {"rows": 200}
+    assert confused(tmp_path / "numbers", "rmse", truth, truth) == {"rows": 200}
 
 
 ALONE = "of 120 answers 20 are right in the first alone, 30 in the second alone, 10 in neither"

@@ -28,7 +28,7 @@ from mle_star.data.layout import find_layout
 from mle_star.data.tables import Table, read_table
 from mle_star.results.finished import export_run
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
-from mle_star.results.source import Estimate, estimate, in_words, is_data_file, make_task, taken_in
+from mle_star.results.source import is_data_file, make_task, taken_in, time_in_words
 from mle_star.run.folder import callable_name
 from tests.conftest import Captured, Patch, write_texts
 from tests.pipeline.conftest import settings
@@ -72,7 +72,7 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path
     assert held == (source != "houses.zip")
     assert (f"note: {source}: the task.yaml of an archive is not used" in err) == source.startswith("task")
     assert "1 model, 1 path of 1 x 1 refinements, 0 ensembles" in out
-    assert "a guess until the first script has run; at most 24 hours\n" in out
+    assert "a guess until the first script has run; at most 24 h\n" in out
     assert sorted(place.rglob("*")) == before
     if source == "houses.csv":
         assert main([*words, "--dry-run", "--json"]) == 0
@@ -143,23 +143,16 @@ def test_what_is_said_beside_the_data_reaches_the_agents_without_a_task_file(tmp
     assert find_layout(tmp_path, guess.task.description).target.names == ("c",)
 
 
-def test_an_estimate_grows_with_the_plan_and_follows_what_was_measured_here(place: Path) -> None:
-    runs = place / "runs"
-    small = PipelineConfig(model="offline", num_parallel_solutions=1, outer_loop_steps=1, inner_loop_steps=1)
-    first = estimate(small, place / "folder", 90, runs)
-    assert first < estimate(PipelineConfig(model="offline"), place / "folder", 90, runs)
-    assert not first.measured
-    sonnet = small.model_copy(update={"model": "sonnet"})
-    before = estimate(sonnet, place / "folder", 90, runs)
-    Invented(seed=3, model="sonnet").write(runs / "measured")
-    assert estimate(sonnet, place / "folder", 90, runs) != before
-    limited = small.model_copy(update={"time_limit_seconds": 5})
-    assert estimate(limited, place / "folder", 90, runs).seconds == 5
-    known = [in_words(Estimate(s, True), 9 * 86400).partition(",")[0] for s in (20, 60, 240, 3 * 3600, 3 * 86400)]
-    assert known == ["about a minute", "about 1 minute", "about 4 minutes", "about 3 hours", "about 3 days"]
-    guess = "perhaps a minute, a guess until the first script has run; at most 24 hours"
-    assert in_words(Estimate(20, False), 86400) == guess
-    assert in_words(Estimate(60, False), 60) == "up to the limit of 1 min"
+def test_a_guess_of_the_time_grows_with_the_plan_and_the_data_and_ends_at_the_limit(place: Path) -> None:
+    small = PipelineConfig(num_parallel_solutions=1, inner_loop_steps=1, outer_loop_steps=1, model="offline")
+
+    def words(**more: int) -> str:
+        return time_in_words(small.model_copy(update=more), place / "folder", 90)
+
+    guesses = [words(), *(words(outer_loop_steps=steps, time_limit_seconds=9**9) for steps in (300, 9000))]
+    assert [guess.partition(",")[0].split()[2] for guess in guesses] == ["minutes", "hours", "days"]
+    assert guesses[0].endswith(", a guess until the first script has run; at most 24 h")
+    assert words(time_limit_seconds=60) == "up to the limit of 1 min"
 
 
 def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> None:

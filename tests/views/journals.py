@@ -14,6 +14,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run import events as ev
 from mle_star.run.events import AnyEvent
 from mle_star.run.ledger import best_score
+from mle_star.views import RunStory
 from tests.conftest import script_finished, write_texts
 
 MODELS = ["LightGBM", "CatBoost", "ExtraTrees", "Logistic regression", "XGBoost", "Random forest", "TabPFN", "k-NN"]
@@ -145,8 +146,7 @@ class Invented:
             task=self.task, config=self.config, phase1=phase1, phase2_results=[], phase3=None, final_solution=script,
             submission_path=last.submission_path, total_duration_seconds=1.0, total_cost_usd=0.0,
         ).model_copy(update=facts)  # fmt: skip
-        pick = [ev.ShortlistScored(at=last.at, step="shortlist", chosen=chosen)] if chosen else []
-        return [*before, *pick, last.model_copy(update={"result": result})]
+        return picked([*before, last.model_copy(update={"result": result})], chosen)
 
     def write(self, run_dir: Path) -> list[AnyEvent]:
         """A journal of the run in `run_dir`, and the files that a run leaves."""
@@ -340,6 +340,28 @@ class Invented:
         return self._now
 
 
+def picked(events: list[AnyEvent], chosen: str = "") -> list[AnyEvent]:
+    """The same with a final selection before its end; in the result stands which script it was made from."""
+    *before, last = events
+    story = RunStory.from_events(before)
+    starts = [story.chosen_candidate, *(one for one in story.tried(ev.MergeTried) if one.accepted)]
+    named: dict[str, Any] = {"": story.best_ensemble, "initial solution": starts[-1]}
+    named |= {f"path {path}": starts[-1] for path in story.paths}
+    named |= {f"path {one.path}": one for one in story.refinements if one.accepted}
+    named |= {f"ensemble {one.r}": one for one in story.tried(ev.EnsembleTried)}
+    named |= {f"{node.step}/script": node.event for node in story.nodes}
+    if isinstance(last, ev.RunFinished) and last.result is not None:
+        made = {"from_script": "", "from_phase": chosen} if chosen == "blend" else {"from_script": named[chosen].digest}
+        facts = {**last.result.lineage, "finalization": {**last.result.lineage.get("finalization", {}), **made}}
+        final = last.result.final_solution
+        if "promoted" in facts:
+            final = final.model_copy(update={"content": story.ledger.text(named[str(facts["promoted"])].digest)})
+        result = last.result.model_copy(update={"lineage": facts, "final_solution": final})
+        last = last.model_copy(update={"result": result})
+    pick = [ev.ShortlistScored(at=last.at, step="shortlist", chosen=chosen)] if chosen else []
+    return [*before, *pick, last]
+
+
 def write_journal(run_dir: Path, events: list[AnyEvent]) -> None:
     """The journal of these events."""
     write_texts(run_dir, {"journal.jsonl": "".join(event.model_dump_json() + "\n" for event in events)})
@@ -356,9 +378,7 @@ def scored(invented: Invented) -> list[AnyEvent]:
     examined = ev.SolutionExamined(
         at=end.at, step="shortlist", rows=3600, classes=["no", "yes, on the whole", "undecided"],
         confusion=[[1200, 20, 40], [3, 990, 12], [100, 9, 1226]],
-        calibration=[(n / 10 + 0.05, n / 10 + 0.03, 40 * n + 10) for n in range(10)],
         importance=[("a column with a rather long name, as tables have them", 0.12), ("age", 0.03), ("fare", -0.001)],
-        points=[(n / 7, n / 7 + (n % 5 - 2) / 4) for n in range(60)],
     )  # fmt: skip
     return [start, HOLDOUT, *events, pick.model_copy(update={"shortlist": table}), examined, end]
 

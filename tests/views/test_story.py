@@ -28,15 +28,10 @@ from mle_star.views.page import Page
 from mle_star.views.shelf import Comparison, leaderboard_rows
 from mle_star.views.tables import attempt_rows
 from mle_star.views.verdict import Verdict
-from tests.views.journals import EXPECTED, HOLDOUT, Invented, write_journal
+from tests.views.journals import EXPECTED, HOLDOUT, Invented, picked, write_journal
 
 E = TypeVar("E", bound=ev.Event)
 DIRECTIONS = st.sampled_from(list(MetricDirection))
-
-
-def picked(events: list[AnyEvent], chosen: str) -> list[AnyEvent]:
-    """The same with a final selection before its end."""
-    return [*events[:-1], ev.ShortlistScored(at=events[-1].at, step="shortlist", chosen=chosen), events[-1]]
 
 
 def story_of(events: list[AnyEvent], holdout: ev.HoldOutPrepared | None = None, chosen: str = "") -> RunStory:
@@ -146,7 +141,7 @@ def test_a_leaking_script_loses_its_score_and_a_fixed_one_has_a_new(seed: int, d
 
 @pytest.mark.parametrize("kind", ["candidate", "merge", "refinement", "ensemble"])
 def test_a_leak_that_is_found_in_a_later_phase_takes_a_score_but_not_what_the_run_went_on_from(kind: str) -> None:
-    events = Invented(seed=3).events()
+    events = Invented(seed=3).ended()
     whole = RunStory.from_events(events)
     before = lineage_of(whole)
     on_the_line = {node.step for node in before.nodes}
@@ -182,7 +177,7 @@ def test_a_later_event_takes_the_place_of_the_earlier_and_cancelled_work_ends_wi
 
 @pytest.mark.parametrize("seed", [0, 1, 11])
 def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_and_the_one_that_brought_most_is_named(seed: int) -> None:
-    story = RunStory.from_events(Invented(seed=seed, L=3).events())
+    story = RunStory.from_events(Invented(seed=seed, L=3).ended())
     line, accepted = lineage_of(story), set[str]()
     for one in story.attempts:
         assert accepted.issuperset(one.parents) and bool(one.parents) == (one.kind != "candidate")

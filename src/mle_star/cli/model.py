@@ -12,7 +12,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from mle_star.cli import console, in_words, note, table, tell
-from mle_star.cli.options import NAMED, RUN_HELP, AsList, Force, Run, complete_run, complete_step
+from mle_star.cli.options import NAMED, RUN_HELP, AsList, Force, Run
 from mle_star.data.tables import read_table
 from mle_star.errors import ConfigError
 from mle_star.run.folder import find_run, runs_folder, runs_in
@@ -78,7 +78,7 @@ def export(run_folder: Run, target: Annotated[Path, Argument(metavar="DIR", help
 
 
 def leaderboard(
-    named: Annotated[list[str] | None, Argument(metavar="[RUN]...", help=RUN_HELP, autocompletion=complete_run)] = None,
+    named: Annotated[list[str] | None, Argument(metavar="[RUN]...", help=RUN_HELP)] = None,
     as_json: AsList = False,
     top: Annotated[int, Option(min=1, help="So many lines of each task at most.")] = 20,
 ) -> None:
@@ -147,8 +147,7 @@ def compare(run_folder: Run, other: Other) -> None:
 
 
 def promote(
-    run_folder: Run,
-    step: Annotated[str, Argument(metavar="STEP", help="The step of a scored script.", autocompletion=complete_step)],
+    run_folder: Run, step: Annotated[str, Argument(metavar="STEP", help="The step of a scored script.")]
 ) -> None:
     """Make another script the final solution of a finished run, with its result, submission and report.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type
 import typer
 from typer import Argument, Option
 
-from mle_star.errors import ConfigError, MleStarError
+from mle_star.errors import ConfigError
 
 if TYPE_CHECKING:
     from mle_star.models import PipelineConfig
@@ -174,9 +174,6 @@ def seconds_of(option: str, text: str) -> int:
     return seconds
 
 
-# --- what a shell completes --------------------------------------------------------------------------------------
-
-
 def run_named(ctx: typer.Context, name: Path | None) -> Path | None:
     """The folder of the run that a word on the command line means."""
     from mle_star.run.folder import find_run
@@ -184,31 +181,11 @@ def run_named(ctx: typer.Context, name: Path | None) -> Path | None:
     return name if name is None or ctx.resilient_parsing else find_run(name)
 
 
-def complete_run(incomplete: str) -> list[str]:
-    """Names of runs that begin like this, the latest first."""
-    from mle_star.run.folder import LATEST, runs_folder, runs_in
-
-    names = [LATEST, *(run.name for run in reversed(runs_in(runs_folder())))]
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def complete_step(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Steps of the run that was named before."""
-    from mle_star.run.folder import RunFolder, find_run
-    from mle_star.run.journal import read_journal
-
-    try:
-        events = read_journal(RunFolder(find_run(ctx.params["run_folder"])).journal)
-        return list(dict.fromkeys(event.step for event in events if event.step and event.step.startswith(incomplete)))
-    except (MleStarError, OSError, KeyError):
-        return []
-
-
 # --- arguments and options of several commands -------------------------------------------------------------------
 
 
 RUN_HELP = "A run: its name in runs/ or the beginning of it, its folder, or `latest`."
-NAMED: dict[str, Any] = {"callback": run_named, "autocompletion": complete_run}
+NAMED: dict[str, Any] = {"callback": run_named}
 Run = Annotated[Path, Argument(metavar="RUN", help=RUN_HELP, **NAMED)]
 Output = Annotated[Path | None, Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
 Force = Annotated[bool, Option("--force", help="Overwrite a file that exists.")]

@@ -20,8 +20,8 @@ from mle_star.execution.environment import call_command
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural
 from mle_star.orchestrator import run_pipeline
-from mle_star.results.source import estimate, guess_lines, in_words, is_data_file, prepared
-from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, runs_folder, spent_by
+from mle_star.results.source import guess_lines, is_data_file, prepared, time_in_words
+from mle_star.run.folder import RunFolder, callable_name, first_line, last_config, spent_by
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import read_journal
 from mle_star.search.setup import check_credentials, check_inputs, choose_folder
@@ -162,8 +162,7 @@ def _time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
         table = survey(Path(task.data_dir)).train
     except ConfigError:
         table = None
-    expected = estimate(settings, Path(task.data_dir), table.rows if table else 0, runs_folder())
-    return in_words(expected, settings.time_limit_seconds)
+    return time_in_words(settings, Path(task.data_dir), table.rows if table else 0)
 
 
 # --- the run -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rich.text import Text
 from typer import Argument
 
 from mle_star.cli import console, table, tell
-from mle_star.cli.options import AsList, Open, Port, Run, complete_step
+from mle_star.cli.options import AsList, Open, Port, Run
 from mle_star.errors import ConfigError
 from mle_star.models.texts import some_of
 from mle_star.run.folder import RunFolder, runs_folder
@@ -76,10 +76,7 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
     console().print(made)
 
 
-def show(
-    run_folder: Run,
-    step: Annotated[str, Argument(metavar="[STEP]", help="Or its beginning.", autocompletion=complete_step)] = "",
-) -> None:
+def show(run_folder: Run, step: Annotated[str, Argument(metavar="[STEP]", help="Or its beginning.")] = "") -> None:
     """Show one step of a run: prompt, reply, script, output, score. Without a step, list them.
 
     A step is shown with all that belongs to it; of very many, there is a list.

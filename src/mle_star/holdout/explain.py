@@ -24,9 +24,6 @@ from mle_star.holdout.views import Data, Truth, View, all_but, link_rest
 MOST_CLASSES = 8
 """With more of them, the rarer ones are counted together."""
 OTHER = "other"
-BINS = 10
-FEWEST_IN_BIN = 5
-MOST_POINTS = 300
 MOST_COLUMNS = 40
 MOST_ROWS = 12_000
 FEWEST_COPIES = 50
@@ -88,29 +85,28 @@ def _new_keys(data: Data, places: Sequence[int]) -> dict[int, str]:
     return {p: f"copy-{number}" if first is None else str(first + number) for number, p in enumerate(places)}
 
 
-# --- charts ----------------------------------------------------------------------------------------------------------
+# --- what is taken for what ------------------------------------------------------------------------------------------
 
 
-def answer_charts(scorer: Scorer, answers: Answers) -> dict[str, Any]:
-    """What charts show of these answers on hidden rows as `SolutionExamined` names it; empty where there is nothing."""
-    needs = scorer.metric.needs
-    if not answers.hidden or needs not in ("numbers", "probabilities", "labels", "grades"):
-        return {}
+def confusion(scorer: Scorer, answers: Answers) -> dict[str, Any]:
+    """Which classes these answers on hidden rows take for which, as `SolutionExamined` names it; the rows alone where
+    there are no classes."""
+    known, needs = {"rows": len(answers.hidden)}, scorer.metric.needs
+    if not answers.hidden or needs not in ("probabilities", "labels", "grades"):
+        return known
     try:
         truth, predicted = scorer.pair(answers.hidden, sorted(answers.hidden))
     except Ungradable:
-        return {}
-    if truth.ndim > 1:
-        return {}
-    if needs == "numbers":
-        return _of_numbers(truth, predicted)
-    if needs == "probabilities":
-        return _of_chances(scorer.classes, truth, predicted)
+        return known
+    is_rank = needs == "probabilities" and (predicted.min() < -1e-9 or predicted.max() > 1 + 1e-9)
+    if truth.ndim > 1 or is_rank:
+        return known
     names = scorer.classes
-    if needs == "grades":
-        return _confused(names, [names[int(place)] for place in truth], [names[int(place)] for place in predicted])
-    spelled, _ = scorer.arrays([[name] for name in names], [(name,) for name in names])
-    return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in predicted])
+    if needs == "labels":
+        spelled, _ = scorer.arrays([[name] for name in names], [(name,) for name in names])
+        return _confused([str(one) for one in spelled], [str(one) for one in truth], [str(one) for one in predicted])
+    likely = predicted.argmax(axis=1) if needs == "probabilities" else predicted
+    return _confused(names, [names[int(place)] for place in truth], [names[int(place)] for place in likely])
 
 
 def overlap(scorer: Scorer, first: Answers, second: Answers, rows: Sequence[int]) -> str:
@@ -137,32 +133,6 @@ def overlap(scorer: Scorer, first: Answers, second: Answers, rows: Sequence[int]
     varied = min(first_errors.std(), second_errors.std()) > 0
     alike = f"errors correlate by {np.corrcoef(first_errors, second_errors)[0, 1].round(2) + 0:.2f}; " if varied else ""
     return f"{alike}of {first_errors.size} answers {words}"
-
-
-def _of_numbers(truth: Any, predicted: Any) -> dict[str, Any]:
-    """Truth and answer of rows spread over the whole range."""
-    order = np.argsort(truth, kind="stable")
-    count = min(MOST_POINTS, len(order))
-    places = order[np.linspace(0, len(order) - 1, count).astype(int)]
-    return {"rows": len(truth), "points": [(float(truth[place]), float(predicted[place])) for place in places]}
-
-
-def _of_chances(classes: list[str], truth: Any, chances: Any) -> dict[str, Any]:
-    """What is taken for what, and whether chances are what they say: of the second of two, else of the likeliest."""
-    if chances.min() < -1e-9 or chances.max() > 1 + 1e-9:
-        return {}  # ranks, not chances
-    best = chances.argmax(axis=1)
-    found = _confused(classes, [classes[place] for place in truth], [classes[place] for place in best])
-    two = len(classes) == 2
-    sure = chances[:, 1] if two else chances.max(axis=1)
-    right = truth == 1 if two else truth == best
-    places = np.clip((sure * BINS).astype(int), 0, BINS - 1)
-    calibration = [
-        (float(sure[places == place].mean()), float(right[places == place].mean()), int((places == place).sum()))
-        for place in range(BINS)
-        if (places == place).sum() >= FEWEST_IN_BIN
-    ]
-    return {**found, "calibration": calibration}
 
 
 def _confused(classes: list[str], truth: list[str], predicted: list[str]) -> dict[str, Any]:

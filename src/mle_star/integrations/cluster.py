@@ -9,10 +9,10 @@ import os
 import tempfile
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -218,13 +218,16 @@ async def answer_of(task: Any) -> Any:
 async def _end(task: Any) -> None:
     """Have a task end its script; after a while, kill its process: the supervisor sees that and ends the script."""
     for force in (False, True):
-        with contextlib.suppress(RayError, ValueError):
-            ray.cancel(task, force=force)
-        done, _ = await asyncio.wait({asyncio.ensure_future(answer_of(task))}, timeout=PATIENCE_SECONDS)
-        if done:
-            with contextlib.suppress(RayError, asyncio.CancelledError):
-                done.pop().result()
+        if await ended(task, PATIENCE_SECONDS, force=force):
             return
+
+
+async def ended(task: Any, seconds: float, **how: bool) -> bool:
+    """Cancel what a task or an actor does; has it ended within so many seconds?"""
+    with contextlib.suppress(RayError, ValueError):
+        ray.cancel(task, **how)
+    end = asyncio.gather(answer_of(task), return_exceptions=True)
+    return bool((await asyncio.wait({end}, timeout=seconds))[0])
 
 
 def on(machine: str, *, soft: bool = False) -> NodeAffinitySchedulingStrategy:
@@ -284,7 +287,7 @@ def store_chunk(digest: str, sender: str, offset: int, chunk: bytes, last: bool)
 
 
 def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float, shared_data: bool) -> Delivery:
-    """Run a script here, or say which data it lacks."""
+    """Run a script here, or say which data it lacks. Ray cancels a task as Ctrl-C ends a program."""
     node = _node()
     missing = () if shared_data else node.missing(parcel.data)
     if missing:
@@ -293,13 +296,38 @@ def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float
     config = _shared_out(parcel.config, cpus)
     cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", []) if gpus else []
     env = {**parcel.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": ",".join(cards)}
-    parcel = Parcel(**{**vars(parcel), "env": env})
-    with tempfile.TemporaryDirectory(prefix="mle-star-log-") as folder:
-        log = Path(folder) / "output"
-        log.touch()
-        work = node.run(parcel, _executor(config.model_dump_json()), log, shared_data=shared_data)
-        with log.open("rb") as output:
-            return _until_done(work, output, partial(mailbox.put.remote, number))
+    executor = _executor(config.model_dump_json())
+
+    async def work(log: Path, output: BinaryIO) -> Delivery:
+        running = node.run(replace(parcel, env=env), executor, log, shared_data=shared_data)
+        with sent_meanwhile(output, lambda piece: mailbox.put.remote(number, piece)):
+            return await running
+
+    with tempfile.NamedTemporaryFile(prefix="mle-star-log-") as output:
+        return asyncio.run(work(Path(output.name), cast(BinaryIO, output)))
+
+
+@contextlib.contextmanager
+def sent_meanwhile(output: BinaryIO, send: Callable[[bytes | None], Any]) -> Iterator[None]:
+    """Send what is written to a file meanwhile, piece by piece, and None after the last."""
+
+    def send_new() -> None:
+        while chunk := output.read(1 << 20):
+            send(chunk)
+
+    async def send_on() -> None:
+        while True:
+            send_new()
+            await asyncio.sleep(OUTPUT_SECONDS)
+
+    sending = asyncio.create_task(send_on())
+    try:
+        yield
+    finally:
+        sending.cancel()
+        send_new()
+        with contextlib.suppress(RayError):
+            ray.get(send(None), timeout=30)
 
 
 def describe_machine(config: PipelineConfig, cpus: int) -> dict[str, Any]:
@@ -319,54 +347,3 @@ def _own_cores() -> int:
     """The cores of this machine that the cluster gives out: in a container fewer than the host has."""
     own = living_machines().get(ray.get_runtime_context().get_node_id(), {})
     return int(own.get("CPU", 0)) or os.cpu_count() or 1
-
-
-def _until_done(work: Awaitable[Delivery], output: BinaryIO, send: Callable[[bytes | None], Any]) -> Delivery:
-    """What `work` comes to, in a thread of its own: this one sends its output, and is the one that Ray cancels."""
-    stoppable = Stoppable()
-
-    def send_new() -> None:
-        while chunk := output.read(1 << 20):
-            send(chunk)
-
-    with ThreadPoolExecutor(1, "script") as pool:
-        running = pool.submit(stoppable.run, work)
-        try:
-            while not wait([running], OUTPUT_SECONDS).done:
-                send_new()
-        except KeyboardInterrupt:  # how Ray cancels a task
-            stoppable.stop()
-            raise
-        finally:
-            wait([running])
-            send_new()
-            with contextlib.suppress(RayError):
-                ray.get(send(None), timeout=30)
-    return running.result()
-
-
-class Stoppable:
-    """Runs a coroutine to its end; another thread may cancel it, also before it has begun."""
-
-    def __init__(self) -> None:
-        self._stop: Callable[[], object] = lambda: None
-        self._stopped = False
-
-    def run(self, work: Awaitable[T]) -> T:
-        """What `work` returns, in an event loop of its own."""
-
-        async def live() -> T:
-            loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            assert task is not None
-            self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
-            if self._stopped:
-                raise asyncio.CancelledError
-            return await work
-
-        return asyncio.run(live())
-
-    def stop(self) -> None:
-        """Cancel it."""
-        self._stopped = True
-        with contextlib.suppress(RuntimeError):  # it is over already
-            self._stop()

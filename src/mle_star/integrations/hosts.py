@@ -83,7 +83,7 @@ class Hosts:
         self._work, self._find, self._shares, self._queue = work, find, shares, queue
         self._known, self._runs = set[str](), Counter[str]()
         self._asking = asyncio.Lock()
-        self._host = cluster.remote.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(RunHost)
+        self._host = cluster.remote.remote(num_cpus=0, max_restarts=0)(RunHost)
 
     async def run(
         self, task: TaskDescription, config: PipelineConfig, *, run_dir: Path, resume: bool, **options: Any
@@ -128,7 +128,7 @@ class Hosts:
         try:
             outcome = await cluster.answer_of(running)
         except asyncio.CancelledError:
-            await asyncio.shield(_end(host, running))
+            await asyncio.shield(cluster.ended(running, ENDING_SECONDS))
             raise
         except RayTaskError as error:
             raise PipelineError(f"the run failed: {error.cause!r}") from None
@@ -140,13 +140,6 @@ class Hosts:
         if not isinstance(outcome, FinalResult):
             raise PipelineError(outcome)
         return outcome
-
-
-async def _end(host: Any, running: Any) -> None:
-    """Have a run stop, with its last line written and its clients closed."""
-    with contextlib.suppress(RayError):
-        host.stop.remote()
-    await asyncio.wait({asyncio.ensure_future(cluster.answer_of(running))}, timeout=ENDING_SECONDS)
 
 
 # --- the queue for slots, in which all runs of a campaign wait: an actor -------------------------------------
@@ -184,20 +177,12 @@ class RunHost:
     def __init__(self, folder: str) -> None:
         with contextlib.suppress(OSError):
             os.chdir(folder)  # files that the settings name are named from there
-        self._stoppable = cluster.Stoppable()
 
-    def run(self, work: Work, config: PipelineConfig, shares: Shares, queue: Any) -> FinalResult | str:
+    async def run(self, work: Work, config: PipelineConfig, shares: Shares, queue: Any) -> FinalResult | str:
         """The result of a run, or why there is none."""
         carrier = RayCarrier(config, shares)  # it shares the cluster with other runs
-        executor = RemoteExecutor(config, carrier, partial(shared_slot, queue))
         try:
             with contextlib.closing(carrier):
-                return self._stoppable.run(work(executor=executor))
+                return await work(executor=RemoteExecutor(config, carrier, partial(shared_slot, queue)))
         except MleStarError as error:
             return str(error)
-        except asyncio.CancelledError:
-            return "stopped"
-
-    def stop(self) -> None:
-        """End the run as a cancellation would."""
-        self._stoppable.stop()

@@ -9,14 +9,13 @@ import logging
 import lzma
 import re
 import shutil
-import statistics
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_task
 from mle_star.data.guess import TaskGuess, guess_task
@@ -24,21 +23,18 @@ from mle_star.data.layout import survey, with_target
 from mle_star.data.place import MARK, RUNS, DataFolder
 from mle_star.data.rows import drop_columns
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
-from mle_star.errors import ConfigError, JournalError
+from mle_star.errors import ConfigError
 from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
 from mle_star.holdout.split import ONE_VIEW_ROWS, THREE_FOLDS_ROWS
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural, some_of
-from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
-from mle_star.run.folder import RunFolder, new_run_folder, runs_in
-from mle_star.run.journal import read_journal
+from mle_star.run.folder import RunFolder, new_run_folder
 from mle_star.run.timing import plan_seconds
 
 logger = logging.getLogger(__name__)
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0
-"""What a script takes before one was measured here: libraries to load, and work that grows with the data."""
-LOOKED_AT = 5
+"""What a script takes before one was measured: libraries to load, and work that grows with the data."""
 
 
 def is_data_file(path: Path) -> bool:
@@ -234,56 +230,18 @@ def guess_lines(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]
 # --- how long it may take -----------------------------------------------------------------------------------------
 
 
-class Estimate(NamedTuple):
-    """Seconds that a run may take. `measured`: scripts ran on these data before; else it is a guess by their size."""
-
-    seconds: float
-    measured: bool
-
-
-def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> Estimate:
-    """By what the last runs on this machine took, else by the size of the data."""
+def time_in_words(config: PipelineConfig, data_dir: Path, rows: int) -> str:
+    """How long a run may take before a script has shown more: a guess by the plan and the size of the data."""
     size = sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
-    calls, scripts = _measured(runs_in(runs)[-LOOKED_AT:], config.model, str(data_dir.resolve()))
-    share = min(1.0, config.subsample_limit / max(rows, 1))
-    guessed = SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / usable_cores()
-    call, script = statistics.median(calls or [config.traits.call_seconds]), statistics.median(scripts or [guessed])
+    share, cores = min(1.0, config.subsample_limit / max(rows, 1)), usable_cores()
+    script = SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / cores
     usual = config.score_views or (1 if rows >= ONE_VIEW_ROWS else 3 if rows >= THREE_FOLDS_ROWS else 5)
+    crowd = max(1.0, config.num_parallel_solutions / cores)
     views = usual if config.scoring == "auto" else 1
-    crowd = max(1.0, config.num_parallel_solutions / usable_cores())
-    total = plan_seconds(config, call * crowd, script * crowd, views=views)
-    return Estimate(min(total, float(config.time_limit_seconds)), bool(scripts))
-
-
-def _measured(runs: Iterable[Path], model: str, data_dir: str) -> tuple[list[float], list[float]]:
-    """The seconds of the calls of this model and of the scripts on these data, of runs on this machine."""
-    calls: list[float] = []
-    scripts: list[float] = []
-    for run in runs:
-        same_model = same_data = False
-        with suppress(OSError, JournalError, ValueError):
-            for event in read_journal(RunFolder(run).journal):
-                if isinstance(event, RunStarted):
-                    same_model, same_data = event.model == model, event.task.data_dir == data_dir
-                elif isinstance(event, AgentFinished) and same_model:
-                    calls.append(event.seconds)
-                elif isinstance(event, ScriptFinished) and same_data and not event.result.cached:
-                    scripts += [] if event.result.is_error else [event.result.duration_seconds]
-    return calls, scripts
-
-
-def in_words(estimate: Estimate, limit: float) -> str:
-    """An estimate as no more than it is: what was measured here, or a guess below the limit of the run."""
-    if estimate.measured:
-        return f"about {_rough(estimate.seconds)}, as earlier runs on these data took here; at most {_rough(limit)}"
-    if estimate.seconds >= limit:
+    takes = plan_seconds(config, config.traits.call_seconds * crowd, script * crowd, views=views)
+    limit = float(config.time_limit_seconds)
+    if takes >= limit:
         return f"up to the limit of {duration(limit)}"
-    return f"perhaps {_rough(estimate.seconds)}, a guess until the first script has run; at most {_rough(limit)}"
-
-
-def _rough(seconds: float) -> str:
-    """`4 minutes`, `3 hours`: no more digits than an estimate has."""
-    if seconds < 50:
-        return "a minute"
-    size, noun = (60, "minute") if seconds < 5400 else (3600, "hour") if seconds < 48 * 3600 else (86400, "day")
-    return plural(round(seconds / size), noun)
+    unit, noun = (60, "minute") if takes < 5400 else (3600, "hour") if takes < 48 * 3600 else (86400, "day")
+    guess = plural(max(round(takes / unit), 1), noun)  # no more digits than a guess has
+    return f"perhaps {guess}, a guess until the first script has run; at most {duration(limit)}"

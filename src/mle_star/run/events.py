@@ -385,8 +385,6 @@ class SolutionExamined(Event):
     rows: int
     classes: list[str] = []
     confusion: list[list[int]] = []  # a row for each true class, a column for each said one
-    calibration: list[tuple[float, float, int]] = []  # chance said, share found, rows
-    points: list[tuple[float, float]] = []  # truth and answer of some rows
     importance: list[tuple[str, float]] = []  # columns, and how much worse the score is with their values mixed up
 
 

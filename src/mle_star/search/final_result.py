@@ -21,7 +21,7 @@ from mle_star.holdout.views import Data
 from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Measure, MetricDirection, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
-from mle_star.models.texts import duration
+from mle_star.models.texts import digest_of, duration
 from mle_star.run import events
 from mle_star.run.budget import Spent
 from mle_star.run.context import RunContext
@@ -197,6 +197,7 @@ def _finalization(result: FinalResult, chosen: SolutionScript, selection: dict[s
     return {
         "from_phase": "blend" if len(selection.get("members", [])) > 1 else chosen.phase.value,
         "from_score": chosen.score,
+        "from_script": digest_of(chosen.content),
         **result.lineage.get("finalization", {}),
         "own_submission_script": bool(result.submission_path) and result.final_solution.phase.value == "final",
         "lines_added": sum(line.startswith("+") for line in changed),

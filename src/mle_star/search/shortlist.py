@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mle_star import models
 from mle_star.execution.scoring import blend_answers, holdout_of, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
-from mle_star.holdout.explain import answer_charts
+from mle_star.holdout.explain import confusion
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
 from mle_star.holdout.intervals import moved, shifted
 from mle_star.method.scores import best_first, best_of
@@ -211,8 +211,8 @@ class _Selection:
         alone, dull = None if single is None else _single(*single), holdout.baseline(field.answers[chosen])
         self.picked = Pick(best, list(shortlist.values()), alone, dull)
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
-        if facts := answer_charts(holdout.scorer, field.answers[chosen]):
-            self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **facts))
+        examined = confusion(holdout.scorer, field.answers[chosen])
+        self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **examined))
 
     def _blend(self, field: Field) -> dict[str, float]:
         """The weights of the blend, by the rows of the search that all answer; empty where one alone is as good.

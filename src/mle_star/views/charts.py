@@ -36,8 +36,6 @@ TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 2
 """Seconds between two marks of an axis: people count minutes and hours, not hundreds of seconds."""
 Scale = Callable[[float], float]
 Write = Callable[[float], str]
-Dot = tuple[float, float, float, str]
-"""Where it is, how large, and what it says."""
 
 
 class Bar(NamedTuple):
@@ -322,36 +320,3 @@ def strip(rows: Sequence[ScaleMark], unit: str) -> Markup:
         parts += [*row_head(row.name, shown, top), dot(f"dot {row.kind}", x(row.score), track, 6, words[-1])]
     title = "The score beside what it can be compared with"
     return figure("scale", title, f"{'; '.join(words)}.", parts, height, kind="bars")
-
-
-def calibration(bins: Sequence[tuple[float, float, int]]) -> Markup:
-    """How often what was given some chance was so: on the diagonal, chances are what they say."""
-    most = max(count for _, _, count in bins)
-    dots = [
-        (chance, found, 3 + 5 * (count / most) ** 0.5, f"given {chance:.0%}, found {found:.0%}, {plural(count, 'row')}")
-        for chance, found, count in bins
-    ]
-    words = "; ".join(hint for *_, hint in dots)
-    return _square("calibration", "Calibration", words, dots, (0.0, 1.0), ("predicted chance", "share that was so"))
-
-
-def residuals(points: Sequence[tuple[float, float]]) -> Markup:
-    """The answer of some rows against the truth; the closer to the diagonal, the better."""
-    values = [value for pair in points for value in pair]
-    dots = [(x, y, 2.5, f"truth {text.score(x)}, answer {text.score(y)}") for x, y in points]
-    off = statistics.median_high(abs(y - x) for x, y in points)
-    words = f"{plural(len(points), 'row')}; half of the answers are off by less than {text.score(off)}."
-    reach = with_air(min(values), max(values), 0.04)
-    return _square("residuals", "Answers beside the truth", words, dots, reach, ("truth", "answer"))
-
-
-def _square(
-    key: str, title: str, words: str, dots: Sequence[Dot], reach: tuple[float, float], names: tuple[str, str]
-) -> Markup:
-    """Dots on two axes of the same scale, with the diagonal."""
-    (low, high), ticks = reach, nice_ticks(*reach, 4)
-    x, y = scale(low, high), scale(high, low, PLOT_HEIGHT)
-    parts = [*axis_below(ticks, x, PLOT_HEIGHT, f"{names[0]} →"), *axis_left(ticks, y, f"{names[1]} ↑")]
-    parts.append(line("diagonal", 0, PLOT_HEIGHT, 100, 0))
-    parts += [dot("dot result", x(across), y(up), radius, hint) for across, up, radius, hint in dots]
-    return figure(key, title, words, parts, PLOT_HEIGHT)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from mle_star.method.scores import best_first
 from mle_star.models import MetricDirection, is_improvement
-from mle_star.models.texts import plural
+from mle_star.models.texts import digest_of, plural
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import SearchNode, best_score
 from mle_star.views import text
-from mle_star.views.facts import PathStory, ScoredAttempt
+from mle_star.views.facts import ScoredAttempt
 from mle_star.views.story import E, RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
-SELECTED: dict[str, Source] = {"blend": "blend", "ensemble": "ensemble", "path": "path", "initial": "initial"}
-"""What the final selection calls what it has chosen, by the first word."""
-FINALIZED: dict[str, Source] = {"blend": "blend", "ensemble": "ensemble", "refined": "path"}
-"""What a result without a final selection calls what it was made from."""
+SOURCES: dict[str, Source] = {"refinement": "path", "refined": "path", "ensemble": "ensemble", "blend": "blend"}
+"""By the kind of the attempt that the solution is or, where it is none of them, by what finalization calls it."""
 
 
 class Gain(NamedTuple):
@@ -44,6 +41,7 @@ class Lineage(NamedTuple):
 
     source: Source
     named: str
+    script: str  # its digest, before finalization
     submitted: str
     nodes: list[SearchNode]
     candidate: CandidateEvaluated | None
@@ -61,23 +59,29 @@ def lineage_of(story: RunStory) -> Lineage:
 
 
 def _lineage(story: RunStory) -> Lineage:
-    source, named = _source(story)
-    path = _chosen_path(story, named) if source == "path" else None
-    end = _end(story, source, named, path)
-    found = {} if end is None else {node.step: node for node in (end, *story.ledger.ancestors(end.digest))}
-    nodes = sorted(found.values(), key=lambda node: node.event.at)
+    """The result says which script it was made from; before there is one, the best script leads."""
+    facts = story.result.lineage if story.result else {}
+    promoted, made = str(facts.get("promoted", "")), facts.get("finalization", {})
+    leader = made.get("from_script", story.bests[-1].script if story.bests else "")
+    script = digest_of(story.final_script) if promoted else leader
+    end, chosen = story.ledger.node_of(script), story.shortlist.chosen if story.shortlist else ""
+    kind = str(made.get("from_phase", "")) if end is None else end.kind
+    source: Source = SOURCES.get(kind, "initial" if kind else "none")
+    source = "promoted" if promoted else "other" if "/" in chosen else source
+    shown = [] if end is None else [end.scored.path] if isinstance(end.scored, RefinementTried) else sorted(story.paths)
+    nodes = sorted(story.ledger.ancestors(script), key=lambda node: node.event.at)
     candidates, gains = _of(nodes, CandidateEvaluated), _of(nodes, RefinementTried)
-    shown = [path.index] if path is not None else sorted(story.paths) if source == "ensemble" else []
     return Lineage(
         source=source,
-        named=named,
-        submitted="" if story.finished is None or end is None else end.step,
+        named=promoted or chosen,
+        script=script,
+        submitted="" if story.result is None or end is None else end.step,
         nodes=nodes,  # paths may begin with other candidates than the one that was chosen
         candidate=next((one for one in candidates if one == story.chosen_candidate), next(iter(candidates), None)),
         merges=_of(nodes, MergeTried),
         data_use=next((node for node in nodes if node.kind == "data"), None),
         ensemble=next(iter(_of(nodes, EnsembleTried)), None),
-        paths={index: [one for one in gains if one.path == index] for index in shown},
+        paths={index: [one for one in gains if one.path == index] for index in shown if source in ("path", "ensemble")},
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         last="" if source == "promoted" else _last(story),
     )
@@ -86,53 +90,6 @@ def _lineage(story: RunStory) -> Lineage:
 def _of(nodes: list[SearchNode], kind: type[E]) -> list[E]:
     """The attempts of one kind."""
     return [node.scored for node in nodes if isinstance(node.scored, kind)]
-
-
-def _source(story: RunStory) -> tuple[Source, str]:
-    """What the final selection or the result says; before there is one, the latest stage that has a score."""
-    facts = story.result.lineage if story.result else {}
-    if facts.get("promoted"):
-        return "promoted", str(facts["promoted"])
-    if story.shortlist is not None:
-        chosen = story.shortlist.chosen
-        return SELECTED.get(chosen.partition(" ")[0], "other"), chosen
-    made_from = facts.get("finalization", {}).get("from_phase")
-    if made_from is not None:
-        return FINALIZED.get(str(made_from), "initial"), ""
-    if story.best_ensemble is not None:
-        return "ensemble", ""
-    if any(one.accepted for one in story.refinements):
-        return "path", ""
-    return "initial" if story.chosen_candidate is not None else "none", ""
-
-
-def _chosen_path(story: RunStory, named: str) -> PathStory | None:
-    """The path that was chosen by name, else the one with the best score; a later one on ties, as in the pipeline."""
-    paths = [path for _, path in sorted(story.paths.items(), reverse=True)]
-    by_name = [path for path in paths if named == f"path {path.index}"]
-    return next(iter(by_name or best_first(paths, lambda path: path.best_score, story.direction)), None)
-
-
-def _end(story: RunStory, source: Source, named: str, path: PathStory | None) -> SearchNode | None:
-    """The attempt that the solution is."""
-    by_step = {node.step: node for node in story.nodes}
-    if source in ("blend", "none"):
-        return None
-    if source in ("promoted", "other"):  # with a digest after its name, another script stands at this step now
-        return None if " " in named else by_step.get(named.rpartition("/")[0])
-    if source == "ensemble":
-        rounds = (one.step for one in story.tried(EnsembleTried) if named == f"ensemble {one.r}")
-        return by_step.get(next(rounds, story.best_ensemble.step if story.best_ensemble else ""))
-    if path is not None:
-        kept = [step.kept.step for _, step in sorted(path.steps.items()) if step.kept is not None]
-        begun = [one.step for one in story.tried(CandidateEvaluated) if path.model and one.model_name == path.model]
-        if kept or begun:
-            return by_step[kept[-1] if kept else begun[0]]
-    if story.data_worked_in is not None:
-        return story.data_worked_in
-    merges = [one for one in story.tried(MergeTried) if one.accepted]
-    last = max(merges, key=lambda one: one.index, default=story.chosen_candidate)
-    return by_step.get(last.step) if last else None
 
 
 def _last(story: RunStory) -> str:

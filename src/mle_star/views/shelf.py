@@ -150,8 +150,7 @@ def _ranked(rows: list[dict[str, Any]], direction: MetricDirection) -> list[dict
 def _final_step(story: RunStory, steps: list[str]) -> str:
     """The step of the final solution; of several scripts there the last, and none of a blend."""
     line = lineage_of(story)
-    digest = next((node.digest for node in line.nodes if node.step == line.submitted), "")
-    ran = story.ledger.latest_run(digest) if digest else None
+    ran = story.ledger.latest_run(line.script) if line.submitted else None
     exact = [step for step in (line.named, "" if ran is None else ran.step) if step in steps]
     below = [step for step in steps if line.submitted and step.startswith(f"{line.submitted}/")]
     return next(iter([*exact, *reversed(below)]), "")

@@ -242,11 +242,6 @@ class RunStory:
         return best.scored if best is not None and isinstance(best.scored, kind) else None
 
     @property
-    def data_worked_in(self) -> SearchNode | None:
-        """What the check of data use had changed, where the method continued with it."""
-        return next((node for node in self.nodes if node.kind == "data" and node.accepted), None)
-
-    @property
     def result(self) -> FinalResult | None:
         """What the run came to, once it has ended with a result."""
         return self.finished.result if self.finished else None
