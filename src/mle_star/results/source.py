@@ -27,7 +27,7 @@ from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
-from mle_star.holdout.split import ONE_VIEW_ROWS, THREE_FOLDS_ROWS
+from mle_star.holdout.split import usual_views
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural, some_of
 from mle_star.run.events import AgentFinished, RunStarted, ScriptFinished
@@ -248,8 +248,7 @@ def estimate(config: PipelineConfig, data_dir: Path, rows: int, runs: Path) -> E
     share = min(1.0, config.subsample_limit / max(rows, 1))
     guessed = SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / usable_cores()
     call, script = statistics.median(calls or [config.traits.call_seconds]), statistics.median(scripts or [guessed])
-    usual = config.score_views or (1 if rows >= ONE_VIEW_ROWS else 3 if rows >= THREE_FOLDS_ROWS else 5)
-    views = usual if config.scoring == "auto" else 1
+    views = config.score_views or usual_views(rows) if config.scoring == "auto" else 1
     crowd = max(1.0, config.num_parallel_solutions / usable_cores())
     total = plan_seconds(config, call * crowd, script * crowd, views=views)
     return Estimate(min(total, float(config.time_limit_seconds)), bool(scripts))
