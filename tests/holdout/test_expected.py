@@ -230,8 +230,8 @@ def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_one
 
     def measured(levels: Sequence[float], dice: Any) -> Measure:
         errors = {row: level * dice.normal() for level, v in zip(levels, holdout.split.views, strict=True) for row in v}
-        told = Answers({row: (f"{50 + error}",) for row, error in errors.items()}, ())
-        return holdout.measure(told, holdout.select_rows, ahead=True)
+        answers = Answers({row: (f"{50 + error}",) for row, error in errors.items()}, ())
+        return holdout.measure(answers, holdout.select_rows, ahead=True)
 
     kept = 0
     for repeat in range(40):
