@@ -43,6 +43,7 @@ from mle_star.run.folder import RunFolder, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
+from mle_star.run.timing import keep_nothing
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.probes import answer_more_views, examine_columns, probe
@@ -232,10 +233,14 @@ class _Pipeline:
         picked = await pick(found)
         solution = self._choose(found) if picked is None else picked.chosen.solution
         self.stages.warnings += await probe(solution)
-        await examine_columns(solution, {} if picked is None else picked.chosen.scripts)
         result = await self._finalize(stage, solution, found, picked)
         if (other := self.context.shared.ending.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
+        elif self.stages.cannot_write is None:
+            keep_nothing(self.context)
+            await examine_columns(solution, {} if picked is None else picked.chosen.scripts)
+            if picked is not None and await answer_more_views(picked.chosen.scripts):
+                picked = await pick(found, picked)
         return self._complete(result, solution, picked)
 
     async def _phase1(self) -> Phase1Result:
@@ -335,8 +340,13 @@ class _Pipeline:
         if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 left out {', '.join(passed)}: its share of the time was used up")
         known = known_measure(self.context, chosen, result.final_solution.score)
+        final = result.final_solution
+        if picked is not None and final.score == chosen.score:  # it may have answered more rows since
+            chosen = picked.chosen.solution
+            final = final.model_copy(update={"score": chosen.score})
         return result.model_copy(
             update={
+                "final_solution": final,
                 "expected": picked.chosen.measure if picked is not None else known,
                 **yardsticks(self.context, result.phase1, picked),
                 "total_duration_seconds": elapsed,

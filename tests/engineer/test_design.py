@@ -228,6 +228,14 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_pa
         assert {row[-1] for row in rows} <= task.labels
 
 
+def test_the_main_directions_of_a_wide_table_are_those_of_its_features(tmp_path: Path, run_script: Run) -> None:
+    """The target is a number, too, which the rows to answer lack."""
+    seen = profile_of(TASKS["wide"](tmp_path / "input"))
+    step = next(step for step in ed.fitting_steps(seen) if step.key == "components")
+    design = quick(seen, "linear").changed(features={step.key: step.settings(seen)})
+    assert "Final Validation Performance: " in run_script(ed.assemble(design))
+
+
 PLAIN = {"train.csv": b"id,x,y\n1,2,3\n", "test.csv": b"id,x\n2,3\n"}
 UNABLE: list[tuple[str, dict[str, bytes]]] = [
     ("ndcg", PLAIN), ("expected profit", PLAIN), ("accuracy", {"a.png": b"x", "b.png": b"x"}), ("mae", {"a.wav": b"x"}),

@@ -26,7 +26,7 @@ from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.intervals import after_more_rows, drawn_figures, interval, shifted, telling_rows
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data, Truth
-from mle_star.models import EvaluationResult, PipelineConfig, is_improvement
+from mle_star.models import EvaluationResult, Measure, PipelineConfig, is_improvement
 from mle_star.search.shortlist import BLEND, Field
 from tests.conftest import as_kept, write_split
 from tests.method.conftest import make_task
@@ -140,15 +140,20 @@ def test_the_best_of_many_lucky_scripts_is_expected_to_be_worth_no_more_than_it_
     assert sum(expected) / 10 < 0.515, "the choice among the shortlist adds nothing to the expected score"
 
 
-def test_an_expected_score_comes_with_the_noise_of_the_test_and_a_measure_without(tmp_path: Path) -> None:
-    holdout = holdout_on(write_rows(tmp_path / "data", 300, 25), tmp_path)
+@pytest.mark.parametrize("test", [25, 0])
+def test_an_expected_score_comes_with_the_noise_of_new_rows_and_a_measure_without(tmp_path: Path, test: int) -> None:
+    folder = write_rows(tmp_path / "data", 300, test)
+    for name in () if test else ("test.csv", "sample_submission.csv"):
+        (folder / name).unlink()
+    holdout = holdout_on(folder, tmp_path)
     answers = guesses(holdout, 1)
     measure = holdout.measure(answers, holdout.select_rows)
     ahead = holdout.measure(answers, holdout.select_rows, ahead=True)
     width = (measure.high or 0) - (measure.low or 0)
     odds = [math.log((m.low or 0) / (1 - (m.low or 0))) for m in (measure, ahead)]
     middle = math.log(measure.score / (1 - measure.score))
-    noise = (1 + len(holdout.select_rows) / 25) ** 0.5
+    assert str(ahead).endswith("from 100 rows" if test else "from 100 rows, for as many new rows")
+    noise = (1 + len(holdout.select_rows) / (test or len(holdout.select_rows))) ** 0.5
     assert (odds[1] - middle) / (odds[0] - middle) == pytest.approx(noise, rel=0.01)
     best = (1 + math.exp(odds[1] - 2 * middle)) ** -1  # as far to the other side, before more rows are learned from
     more = (1 - ahead.score) * (1 - 0.8**0.5)
@@ -211,6 +216,33 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
 
     assert width(run=20) > 0.6, "twenty days in a row count as one, whatever the spelling of dates sorts like"
     assert width(run=1) < 0.15, "days that differ each for itself even each other out"
+
+
+def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_ones_differ(tmp_path: Path) -> None:
+    days = [f"{date(2020, 1, 1) + timedelta(days=i)}" for i in range(900)]
+    write_frame(tmp_path / "data", pandas.DataFrame({"id": range(900), "day": days, "y": 50.0}), 900)
+    for name in ("test.csv", "sample_submission.csv"):
+        (tmp_path / "data" / name).unlink()
+    task = make_task(
+        tmp_path / "data", description="Predict `y`.", evaluation_metric="rmse", metric_direction="minimize"
+    )
+    holdout = HoldOut.prepare(task, PipelineConfig(time_column="day"), tmp_path / "run", write=False)
+
+    def measured(levels: Sequence[float], dice: Any) -> Measure:
+        errors = {row: level * dice.normal() for level, v in zip(levels, holdout.split.views, strict=True) for row in v}
+        answers = Answers({row: (f"{50 + error}",) for row, error in errors.items()}, ())
+        return holdout.measure(answers, holdout.select_rows, ahead=True)
+
+    kept = 0
+    for repeat in range(40):
+        dice = np.random.default_rng(repeat)
+        *levels, ahead = np.exp(0.3 * dice.normal(size=6))
+        measure = measured(levels, dice)
+        kept += (measure.low or 0) <= ahead * np.sqrt((dice.normal(size=60) ** 2).mean()) <= (measure.high or 0)
+    assert str(measure).endswith("from 150 rows, for the next 60 days")
+    assert 36 <= kept < 40, "they would hold 19 of 40 without the noise of the next one"
+    turns = measured((1, 3, 1, 3, 1), dice)
+    assert (turns.high or 0) > 8, "what is drawn are the stretches themselves, and no pieces that lie across them"
 
 
 @dataclass(frozen=True)

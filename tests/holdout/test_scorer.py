@@ -112,7 +112,7 @@ def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) ->
                 figures = list[float]()
                 try:
                     if not (found := scorer.problem(Answers(by_row(cells), ()))):
-                        graded = scorer.grade(by_row(cells), range(ROWS), ahead=what == "next")
+                        graded = scorer.grade(by_row(cells), range(ROWS), parts=what == "next")
                         figures = [float(f"{one:.5g}") + 0.0 for one in graded]
                 except Ungradable as error:
                     found = str(error)

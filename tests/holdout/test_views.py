@@ -10,6 +10,8 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Sequence
+from datetime import date, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -402,19 +404,19 @@ def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count:
     split = split_rows(Rule(kind, "c", ""), values, seed=seed)
     assert split == split_rows(Rule(kind, "c", ""), values, seed=seed)
     few = count < 5000 or (kind == "groups" and len(set(values)) < 100)
-    assert len(split.views) == (3 if few and count >= 1500 else 5)
+    assert len(split.views) == 5
     hidden = {row for part in split.views for row in part}
     assert sum(map(len, split.views)) == len(hidden) <= count
     search = hidden - set(split.select)
     assert search and set(split.select) < hidden
-    for_search = split.views if few else split.views[:1]
-    assert all(search & set(part) for part in for_search), "every view has rows for the search, or the first one alone"
+    for_search = split.views[: 1 if not few else 3 if count >= 1500 else 5]
+    assert all(search & set(part) for part in for_search), "every view has rows for the search, or the first ones alone"
     assert search <= {row for part in for_search for row in part}
     (alone,) = split_rows(Rule(kind, "c", ""), values, seed=seed, folds=1).views
     assert few or alone == split.views[0], "the views for the end of a run change nothing in the search"
     if kind != "groups":
         assert all(abs(len(part) - 0.2 * count) <= 2 for part in split.views)
-        assert len(split.select) == pytest.approx(len(hidden) * (1 / 3 if few else 0.9), abs=5)
+        assert len(split.select) == pytest.approx(len(hidden) * {1: 0.9, 3: 0.6, 5: 1 / 3}[len(for_search)], abs=5)
     else:
         owners = [{values[row] for row in rows} for rows in (search, split.select, set(range(count)) - hidden)]
         assert all(not a & b for i, a in enumerate(owners) for b in owners[i + 1 :])
@@ -453,6 +455,25 @@ def test_later_rows_are_hidden_where_the_test_is_later_and_groups_where_it_has_o
     persons = {**train, "day": [f"p{i // 10}" for i in range(300)]}
     tables(tmp_path, train=persons, test={"id": range(300, 400), "day": [f"q{i // 10}" for i in range(100)]})
     assert (opened(tmp_path).rule.kind, opened(tmp_path).rule.column) == ("groups", "day")
+
+
+def test_a_series_without_a_test_is_told_ahead_by_short_stretches_from_several_origins() -> None:
+    found = []
+    for days, pages in ((60, 1), (216, 1), (900, 1), (6000, 1), (40_000, 1), (1000, 50), (24, 2000)):
+        values = [f"{date(1900, 1, 1) + timedelta(days=day)}" for day in range(days) for _ in range(pages)]
+        views, select = (split := split_rows(Rule("time", "day", ""), values, seed=1)).views, set(split.select)
+        assert all(max(later) > max(earlier) for later, earlier in pairwise(views)), "one before the other"
+        assert split_rows(Rule("time", "day", ""), values, seed=1, folds=1).views == views[:1]
+        found.append((len(values), [*map(len, views)], sum(not select.issuperset(v) for v in views), len(select)))
+    assert found == [
+        (60, [6] * 5, 5, 15),
+        (216, [21] * 5, 5, 55),
+        (900, [60] * 5, 5, 150),
+        (6000, [400] * 5, 3, 1400),
+        (40_000, [2666] * 5, 1, 11_997),
+        (50_000, [3350, 3350, 3300, 3350, 3350], 1, 15_050),
+        (48_000, [4000, 4000, 2000, 4000, 2000], 1, 14_000),
+    ]
 
 
 HOURS = [1_577_836_800 + 3600 * i for i in range(390)]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -30,6 +31,7 @@ from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import ONE_VIEW_ROWS, Split
 from mle_star.holdout.views import Data, View
 from mle_star.models import Measure, MetricDirection, PipelineConfig, ScoreChange, TaskDescription
+from mle_star.models.texts import plural
 
 MOST_STEPS = 20
 
@@ -57,8 +59,9 @@ class HoldOut:
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
         data = _by_class(Data.read(layout, folder, config), metric)
-        split = data.split(seed=config.seed, folds=config.score_views)
-        holdout = cls(Scorer(data, metric), split, [], run_dir, config.seed)
+        split, units = data.split(seed=config.seed, folds=config.score_views), data.units
+        starts = () if units is None else tuple(sorted(min(units[row] for row in view) for view in split.views))
+        holdout = cls(Scorer(data, metric, starts), split, [], run_dir, config.seed)
         holdout._put_first_what_can_be_scored()
         make = data.make_view if write else data.plan_view
         holdout.views = [
@@ -158,10 +161,11 @@ class HoldOut:
     ) -> Measure:
         """The score of answers on these rows, by default those of the search, as far as they cover them."""
         covered = _covered(answers, self.search_rows if rows is None else rows)
-        score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, ahead=ahead)
+        shares = [share for view, share in self._learned_from if not view.isdisjoint(covered)] if ahead else []
+        parts = len(shares) if self.split.rule.kind == "time" else int(ahead)
+        score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, parts=parts)
         if ahead:
-            learned_from = 1 - len(self.split.views[0]) / len(self.scorer.data.labelled)
-            low, high = after_more_rows(self.scorer.metric, score, low, high, learned_from)
+            low, high = after_more_rows(self.scorer.metric, score, low, high, float(np.mean(shares)))
         return Measure(
             score=score,
             low=low,
@@ -170,7 +174,26 @@ class HoldOut:
             measured="harness",
             printed=printed,
             views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
+            ahead=self.horizon if ahead else "",
         )
+
+    @cached_property
+    def horizon(self) -> str:
+        """What an expected score is for where there is no test: a series is told ahead as far as a view hides."""
+        data, units = self.scorer.data, self.scorer.data.units
+        if data.test_rows or units is None or self.split.rule.kind != "time":
+            return "" if data.test_rows else "as many new rows"
+        moments = sorted({units[row] for row in self.split.views[0]})
+        first, last = (datetime.fromisoformat(moments[place]) for place in (0, -1))
+        days = (last - first) / timedelta(days=1) * len(moments) / max(len(moments) - 1, 1)
+        values = f"{plural(len(moments), 'value')} of {self.split.rule.column}"
+        return f"the next {f'{days:.0f} days' if days >= 2 else values}"
+
+    @cached_property
+    def _learned_from(self) -> list[tuple[frozenset[int], float]]:
+        """The rows that each view hides, and the share of the labelled rows that it leaves."""
+        data = self.scorer.data
+        return [(frozenset(v), float(np.isin(data.labelled, data.stays(v)).mean())) for v in self.split.views]
 
     def figure(self, answers: Answers, rows: Sequence[int]) -> float:
         """The score alone, without its interval."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -38,6 +39,8 @@ class Scorer:
 
     data: Data
     metric: Metric
+    starts: tuple[str, ...] = ()
+    """The first moments of the stretches of time that views hide, in their order."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,17 +92,18 @@ class Scorer:
     # --- scoring ---
 
     def grade(
-        self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0, ahead: bool = False
+        self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0, parts: int = 0
     ) -> tuple[float, float, float]:
         """The metric over these training rows, and the ends of its interval of 95 %, by a bootstrap over them.
 
-        `ahead`: the interval is for the real test, which has noise of its own, by the number of its rows.
+        With `parts` the interval is for new rows, which have noise of their own: those of the test; without one, as
+        many as each of so many parts of these.
         """
         truth, predicted = self.pair(answers, rows)
         score, moments = self.compute(truth, predicted), self._members(rows)
         count = len(truth) if moments is None else len(moments)
-        beside = count / self.data.test_units if ahead and self.data.test_units else 0.0
-        members = self._stretches(moments)
+        beside = count / self.data.test_units if parts and self.data.test_units else parts
+        members = self._stretches(moments, rows)
         count = count if members is None else len(members)
         figures = drawn_figures(self.metric, truth, predicted, members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
@@ -153,11 +157,18 @@ class Scorer:
         order = np.argsort(number, kind="stable")
         return list(np.split(order, np.flatnonzero(np.diff(number[order])) + 1))
 
-    def _stretches(self, members: list[Any] | None) -> list[Any] | None:
-        """What is drawn as a whole: days that follow each other are no separate observations either."""
-        if members is None or self.data.rule.kind != "time" or len(members) <= STRETCHES:
+    def _stretches(self, members: list[Any] | None, rows: Sequence[int]) -> list[Any] | None:
+        """What is drawn as a whole: days that follow each other are no separate observations either.
+
+        These are the stretches of time that views hide, where there are several.
+        """
+        units = self.data.units
+        if members is None or units is None or self.data.rule.kind != "time" or len(members) <= STRETCHES:
             return members
-        ends = [len(members) * piece // STRETCHES for piece in range(STRETCHES + 1)]
+        number = [bisect_right(self.starts, units[rows[moment[0]]]) for moment in members]
+        ends = [0, *(np.flatnonzero(np.diff(number)) + 1), len(members)]
+        if len(ends) < STRETCHES:
+            ends = [len(members) * piece // STRETCHES for piece in range(STRETCHES + 1)]
         return [np.concatenate(members[first:last]) for first, last in pairwise(ends)]
 
     def compare(
@@ -165,7 +176,7 @@ class Scorer:
     ) -> ScoreChange:
         """How much better `new` is than `old` on these rows, and how sure that is: both on the same draws of them."""
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
-        members, sign = self._stretches(self._members(rows)), 1 if self.metric.higher_is_better else -1
+        members, sign = self._stretches(self._members(rows), rows), 1 if self.metric.higher_is_better else -1
         found, arrays = list[float](), (truth, first, second)
         for some, *answers in drawn(self.metric, arrays, FEW_DRAWS, 0, members):
             with suppress(ValueError, ConfigError):

@@ -43,11 +43,15 @@ SELECT_SHARE = 1 / 3
 """Of the rows that folds hide, so many are kept from the search."""
 MOST_HIDDEN = 20_000
 MORE_VIEWS = 4
-"""So many views are for the end of a run where the search has one, as far as all hide no more than twice as many."""
+"""So many views there are beside the first; those that the search does without are for the end of a run, as far as all
+hide no more than twice as many rows."""
 LEAST_LEARNED = 0.5
 """An earlier stretch of time is hidden where so many of the rows come before it."""
 FEWEST_LATER = 200
 """Where the last rows are hidden, at least so many, however short the time that the test spans."""
+AHEAD_SHARE, FEWEST_AHEAD = 1 / 15, 40
+"""Without a test, a series is told ahead by a fifteenth of its rows, about as far as forecasts are mostly asked for:
+five such stretches leave two thirds to learn from. Where that is less than so many rows, by up to a tenth."""
 FEWEST_MOMENTS = 10
 QUANTILES = 10
 LOOKED_AHEAD = 8
@@ -161,14 +165,14 @@ def split_rows(
     if rule.kind == "time":
         return _by_time(rule, values, dice, ahead, folds)
     groups = _groups(values, dice) if rule.kind in ("groups", "copies") else None
-    few = count < ONE_VIEW_ROWS or (groups is not None and len(groups) < FEW_GROUPS)
+    few = groups is not None and len(groups) < FEW_GROUPS
     usual = MORE_VIEWS if folds is None else 0
-    folds = folds or (1 if not few else 3 if count >= THREE_FOLDS_ROWS else 5)
+    folds = folds or usual_views(min(count, ONE_VIEW_ROWS - 1) if few else count)
     most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
     sizes = (
         [most, most, *[2 * most] * min(usual, MOST_HIDDEN // max(most, 1) - 1)]
         if folds == 1
-        else [int(FOLD_SHARE * count)] * folds
+        else [int(FOLD_SHARE * count)] * max(folds, 1 + usual)
     )
     parts = groups or [[place] for place in _mixed(rule, values, seed, sum(sizes))]
     if folds == 1:
@@ -176,8 +180,13 @@ def split_rows(
         kept, *later = map(_rows, others) if others else [_kept_back(first)]
         return Split(rule, (tuple(sorted({*_rows(first), *kept})), *later), tuple(sorted({*kept, *chain(*later)})))
     views = _filled(parts, sizes)
-    chosen = [row for pieces in views for row in _kept_back(pieces)]
-    return Split(rule, tuple(map(_rows, views)), tuple(sorted(chosen)))
+    chosen = [row for pieces in views[:folds] for row in _kept_back(pieces)]
+    return Split(rule, tuple(map(_rows, views)), tuple(sorted(chain(chosen, *map(_rows, views[folds:])))))
+
+
+def usual_views(rows: int) -> int:
+    """How many views the search has of so many rows."""
+    return 1 if rows >= ONE_VIEW_ROWS else 3 if rows >= THREE_FOLDS_ROWS else 5
 
 
 def _kept_back(pieces: list[list[int]]) -> tuple[int, ...]:
@@ -252,35 +261,45 @@ def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:
 def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequence[str], folds: int | None) -> Split:
     """The last rows, over as long a time as the test spans; half of their moments are kept from the search.
 
-    Earlier stretches with as many rows are for the end of a run: how scores drift shows only over several.
+    Earlier stretches with as many rows are for the end of a run: how scores drift shows only over several. Without a
+    test stretches are short, and where rows are few the search compares scripts by several.
     """
     moments = moments_in(rule.column, values, ahead)
     known = sorted((moments[value], place) for place, value in enumerate(values) if value in moments)
     if not known:
         raise Unsupported(f"the moments in {rule.column} cannot be told apart")
-    newest = known[-1][0]
+    count, newest = len(known), known[-1][0]
     end = max((moments[value] for value in ahead if value in moments), default=newest)
-    most = min(int(2 * HIDDEN_SHARE * len(known)), 2 * MOST_HIDDEN)
-    spanned = sum(moment > newest - (end - newest) for moment, _ in known) if end > newest else most
-    wanted = max(min(spanned, most), min(FEWEST_LATER, most))
-    first_hidden = known[-wanted][0]
-    hidden = [(moment, place) for moment, place in known if moment >= first_hidden]
-    if len(hidden) > 2 * wanted:  # of a moment that holds most rows, some
-        later = [one for one in hidden if one[0] > first_hidden]
-        hidden = sorted(dice.sample([one for one in hidden if one[0] == first_hidden], wanted - len(later))) + later
+    most, searched = min(int(2 * HIDDEN_SHARE * count), 2 * MOST_HIDDEN), 1
+    if end > newest:
+        spanned = sum(moment > newest - (end - newest) for moment, _ in known)
+        wanted = max(min(spanned, most), min(FEWEST_LATER, most))
+    else:
+        wanted = min(max(int(AHEAD_SHARE * count), min(FEWEST_AHEAD, int(HIDDEN_SHARE * count))), most)
+        searched = folds or usual_views(int(wanted / FOLD_SHARE))  # as where a view hides a fifth
+    most = min(2 * MOST_HIDDEN, int((1 - LEAST_LEARNED) * count))
+    views = min(1 + MORE_VIEWS if folds is None else searched, max(most // wanted, 1))
+    starts = [known[-wanted * number][0] for number in range(1, views + 1)]
+    half = known[max(int(LEAST_LEARNED * count) - 1, 0)][0]  # of moments with many rows, a stretch may hold more
+    stretches = [[one for one in known if one[0] >= starts[0]]]
+    stretches += [
+        [one for one in known if first <= one[0] < last] for last, first in pairwise(starts) if half < first < last
+    ]
+    if len(stretches[0]) > 2 * wanted:  # of a moment that holds most rows, some
+        later = [one for one in stretches[0] if one[0] > starts[0]]
+        stretches[0] = dice.sample([one for one in stretches[0] if one[0] == starts[0]], wanted - len(later)) + later
+    select = [
+        place
+        for number, hidden in enumerate(stretches)
+        for place in (_half_of_moments(hidden, dice) if number < searched else [place for _, place in hidden])
+    ]
+    return Split(rule, tuple(tuple(sorted(place for _, place in one)) for one in stretches), tuple(sorted(select)))
+
+
+def _half_of_moments(hidden: Sequence[tuple[Any, int]], dice: random.Random) -> list[int]:
+    """The rows of half of the moments, else half of the rows, which are kept from the search."""
     seen = {moment for moment, _ in hidden}
-    units: list[Any] = sorted(seen) if len(seen) >= FEWEST_MOMENTS else [place for _, place in hidden]
+    units: list[Any] = sorted(seen) if len(seen) >= FEWEST_MOMENTS else sorted(place for _, place in hidden)
     dice.shuffle(units)
     kept = set(units[len(units) // 2 :])
-    select = [place for moment, place in hidden if moment in kept or place in kept]
-    most = min(2 * MOST_HIDDEN, int((1 - LEAST_LEARNED) * len(known)))
-    more = min(MORE_VIEWS if folds is None else 0, most // wanted - 1)
-    starts = [known[-wanted * (number + 1)][0] for number in range(more + 1)]
-    half = known[max(int(LEAST_LEARNED * len(known)) - 1, 0)][0]  # of moments with many rows, a stretch may hold more
-    earlier = (
-        tuple(sorted(place for moment, place in known if first <= moment < end))
-        for end, first in pairwise(starts)
-        if first > half
-    )
-    views = (tuple(sorted(place for _, place in hidden)), *filter(None, earlier))
-    return Split(rule, views, tuple(sorted({*select, *chain(*views[1:])})))
+    return [place for moment, place in hidden if moment in kept or place in kept]

@@ -151,8 +151,8 @@ class Measure(Frozen):
     """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
 
     `printed` is what the script said of itself, where the harness measured. The interval of an expected score is that
-    of the score on the real test, whose rows have noise of their own. A script that ran on too few `views` was
-    measured on some of the rows only: its score is `estimated` from how far it is behind the best script on them.
+    of the score on the real test, or else on what `ahead` says: new rows have noise of their own. A script that ran on
+    too few `views` was measured on some of the rows only: its score is `estimated` from how far it is behind the best.
     """
 
     score: float
@@ -163,6 +163,7 @@ class Measure(Frozen):
     printed: float | None = None
     views: int | None = None
     estimated: bool = False
+    ahead: str = ""
 
     def __str__(self) -> str:
         return self.words
@@ -171,6 +172,7 @@ class Measure(Frozen):
     def words(self) -> str:
         """`0.72 to 0.86, best guess 0.79, from 624 rows`: as every reader meets it."""
         rows = "" if self.rows is None else f", from {plural(self.rows, 'row')}"
+        rows += f", for {self.ahead}" if self.ahead else ""
         if self.low is None or self.high is None:
             return f"{score_text(self.score)}{rows}"
         guess, low, high = within(self.score, self.low, self.high)

@@ -26,7 +26,7 @@ from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
-from mle_star.holdout.split import ONE_VIEW_ROWS, THREE_FOLDS_ROWS
+from mle_star.holdout.split import usual_views
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural, some_of
 from mle_star.run.folder import RunFolder, new_run_folder
@@ -235,9 +235,8 @@ def time_in_words(config: PipelineConfig, data_dir: Path, rows: int) -> str:
     size = sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
     share, cores = min(1.0, config.subsample_limit / max(rows, 1)), usable_cores()
     script = SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / cores
-    usual = config.score_views or (1 if rows >= ONE_VIEW_ROWS else 3 if rows >= THREE_FOLDS_ROWS else 5)
     crowd = max(1.0, config.num_parallel_solutions / cores)
-    views = usual if config.scoring == "auto" else 1
+    views = config.score_views or usual_views(rows) if config.scoring == "auto" else 1
     takes = plan_seconds(config, config.traits.call_seconds * crowd, script * crowd, views=views)
     limit = float(config.time_limit_seconds)
     if takes >= limit:

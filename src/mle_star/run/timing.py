@@ -60,7 +60,8 @@ LAST_RUNS, LAST_CALLS, LEAST_CALLS = 3.0, 6.0, 4.0
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 LAST_TIMES = 2.0
-"""... and where rows are few, so many times what the slowest took: more time than that makes nothing better ..."""
+"""... and so many times what the slowest took where rows are few, as more time makes nothing better, or where there is
+no test: views of the best come before it, as an expected score is all that is known of new rows ..."""
 LAST_SHARE = 0.8
 """... and of its limit it is told so much."""
 VIEWS_SHARE = 0.1
@@ -263,6 +264,11 @@ def too_late_for(run: RunContext, script: str) -> str:
 # --- what is kept for later --------------------------------------------------------------------------------
 
 
+def keep_nothing(run: RunContext) -> None:
+    """After finalization nothing is kept for later any more: what was not needed is free."""
+    run.budget.final_limit = run.budget.rerun_seconds = run.budget.views_seconds = 0.0
+
+
 def plan_time(run: RunContext, phase: PhaseName) -> None:
     """Before a phase begins: what later phases need of the time, so that the search has the rest.
 
@@ -285,7 +291,8 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     budget.rerun_seconds = slowest + LEAST_CALLS * run.ledger.call_seconds if run.config.more_steps else 0.0
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
-        last = min(last, LAST_TIMES * slowest) if run.shared.search_views > 1 else last
+        is_enough = run.shared.search_views > 1 or (phase == "finalization" and not run.shared.has_test)
+        last = min(last, LAST_TIMES * slowest) if is_enough else last
         kept = KEPT if run.shared.has_test else KEPT_FOR_MODEL
         budget.rerun_seconds = max(kept * slowest, last, budget.rerun_seconds)
         missing = run.shared.views - run.solution_views

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ KEPT_SKILL = 0.5
 """A script that keeps so much of its lead over a dummy on shuffled labels has not learnt it from them."""
 SAME = 1e-6
 ENOUGH = 2.0
-"""The importance of columns is measured where so many times what the solution took is left before finalization."""
+"""The importance of columns is measured where so many times what the solution took is left."""
 STEP = "importance"
 MOST_RIVALS = 11
 SHARE_OF_SEARCH = 0.25
@@ -68,23 +68,33 @@ def within(run: RunContext, seconds: float, place: str) -> Iterator[None]:
 # --- more views of the rows ---------------------------------------------------------------------------------------
 
 
-async def answer_more_views() -> None:
-    """The best solution runs on the views that it lacks, then its closest rivals, each as far as there is time for it.
+async def answer_more_views(chosen: Collection[str] = ()) -> bool:
+    """The best solution runs on the views that it lacks, then its closest rivals, each as far as there is time for it;
+    once all else is done, only what was `chosen`. Was there any answer?
 
     The expected score then rests on more rows, and what comes close to the best is compared with it on more of them. To
     the letter, and where the run was asked to finish, nothing runs.
     """
-    run = current_run()
+    run, done = current_run(), False
     holdout, budget = holdout_of(run), run.budget
     if holdout is None or run.config.letter or budget.finish_requested or budget.money_is_gone:
-        return
+        return done
     most = math.inf if run.config.has_own_limit else SHARE_OF_SEARCH * budget.elapsed()
-    spare = budget.spare_seconds - seconds_for(run, calls=LEAST_CALLS)  # the chosen one may have to be checked
-    with within(run, min(spare, most), "views"):
-        for place, one in enumerate(_in_turn(run)):
-            script = run.ledger.text(one.script)
+    checked = 0.0 if chosen else seconds_for(run, calls=LEAST_CALLS)  # what is chosen may have to be
+    with within(run, min(budget.spare_seconds - checked, most), "views"):
+        for place, one in enumerate(_of(run, chosen) if chosen else _in_turn(run)):
+            took, others = run.ledger.took(run.ledger.text(one.script)), len(chosen) - 1 - place
+            missing = RERUN * took * (len(holdout.views) - len(one.result.answers))
+            kept = missing * others if chosen else ENOUGH * took if place else 0.0
             with scope(one.script[:8]) as here:  # by what it is: another process may come to it first
-                await _complete(here, holdout, one, script, is_best=place == 0)
+                done |= await _complete(here, holdout, one, kept, one_by_one=place == 0 and len(chosen) < 2)
+    return done
+
+
+def _of(run: RunContext, scripts: Collection[str]) -> list[ScriptRun]:
+    """What these scripts have answered."""
+    known = {run.ledger.text(one.script): one for one in answered_here(run)}
+    return [known[script] for script in scripts if script in known]
 
 
 def _in_turn(run: RunContext) -> list[ScriptRun]:
@@ -108,27 +118,28 @@ def _is_close(measure: Measure, best: Measure) -> bool:
     return low <= best_high and best_low <= high
 
 
-async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, script: str, *, is_best: bool) -> None:
-    """Run a script on the views that it lacks: a rival on all of them or on none, the best on as many as there is time.
+async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: float, *, one_by_one: bool) -> bool:
+    """Run a script on the views that it lacks, on all of them or as many as there is time; has it answered any?
 
-    Rivals leave the time in which the columns of the best are measured.
+    So many seconds are `kept` for what follows: of a rival, for the columns of the best; of a blend, for its others.
     """
-    takes, answered = RERUN * run.ledger.took(script), len(one.result.answers)
+    script, answered = run.ledger.text(one.script), len(one.result.answers)
+    takes, begun = RERUN * run.ledger.took(script), answered
     side_by_side = script_slots(run.shared.scripts.gpus or [], run.config) if announced(run.executor).is_here else 99
-    kept = 0.0 if is_best else ENOUGH * run.ledger.took(script)
     while missing := range(answered, len(holdout.views)):
-        numbers = missing[:side_by_side] if is_best else missing
+        numbers = missing[:side_by_side] if one_by_one else missing
         needed = takes * math.ceil(len(numbers) / side_by_side)
         if not run.decide("fits", partial(_fits, run, needed + kept), reopen=True):
-            return
+            break
         solution = SolutionScript(content=script, phase=kind_of_script(one.step))
         result = await execute_in_run(
             solution, purpose="views", timeout_seconds=ALWAYS_ENOUGH * needed + LEAST_SECONDS, views=numbers
         )
         if result.is_error:
             logger.info("%s: no answers to further rows: %s", one.step, exception_line(debug_text(result)))
-            return
+            break
         answered = numbers.stop
+    return answered > begun
 
 
 def _fits(run: RunContext, seconds: float) -> bool:
@@ -196,7 +207,7 @@ async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]
         solution = solution.model_copy(update={"content": max(weights, key=weights.__getitem__)})
     found = next((event.importance for event in known if event.importance), [])  # by an earlier process of the run
     if not found and ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
-        _leave_out(run, "what is left of the time is for the submission")
+        _leave_out(run, "too little time is left")
     elif not found and not run.budget.finish_requested:
         with within(run, run.budget.spare_seconds, STEP):
             found = await _importance(run, holdout, solution)

@@ -223,9 +223,10 @@ def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) 
 def _prepared(holdout: HoldOut) -> HoldOutPrepared:
     """What the journal says of a hold-out."""
     rule, split = holdout.scorer.data.rule, holdout.split
+    ahead = f"; scores are for {holdout.horizon}" if rule.kind == "time" and holdout.horizon else ""
     return HoldOutPrepared(
         step="run",
-        rule=f"{rule.kind}: {rule.reason}",
+        rule=f"{rule.kind}: {rule.reason}{ahead}",
         views=holdout.search_views,
         digest=holdout.digest,
         search_rows=len(holdout.search_rows),

@@ -83,23 +83,24 @@ class Pick:
         return None if chosen is None else replace(self, chosen=chosen, others=others)
 
 
-async def pick(found: Found) -> Pick | None:
+async def pick(found: Found, known: Pick | None = None) -> Pick | None:
     """The best of the shortlist by all hidden rows, with its score on those that the search never used.
 
-    Everything is read from the predictions: no script runs again. None where the scores of the search decide.
+    Everything is read from the predictions: no script runs again. None where the scores of the search decide. What is
+    `known` to be chosen stays so, and is measured by all rows that it has answered since.
     """
     run = current_run()
     holdout = holdout_of(run)
     if holdout is None:
         return None
     try:
-        most = _members_in_time(run)
-        selection = await asyncio.to_thread(_Selection, run, holdout, found, most)
-        while selection.picked is not None and await _turns_out_leaking(run, selection.picked.chosen):
+        most = MOST_MEMBERS if known else _members_in_time(run)
+        selection = await asyncio.to_thread(_Selection, run, holdout, found, most, known)
+        while known is None and selection.picked is not None and await _turns_out_leaking(run, selection.picked.chosen):
             selection = await asyncio.to_thread(_Selection, run, holdout, found, most)
     except Exception:
-        logger.exception("the shortlist cannot be scored: the scores of the search decide")
-        return None
+        logger.exception("the shortlist cannot be scored: what was known before decides")
+        return known
     with scope("shortlist") as here:
         for event in selection.events:
             here.record(event)
@@ -142,8 +143,10 @@ class _Selection:
     `picked` is None where nothing of it can be scored; `events` are what the journal says of the comparison.
     """
 
-    def __init__(self, run: RunContext, holdout: HoldOut, found: Found, most: int = MOST_MEMBERS) -> None:
-        self._most = most
+    def __init__(
+        self, run: RunContext, holdout: HoldOut, found: Found, most: int = MOST_MEMBERS, known: Pick | None = None
+    ) -> None:
+        self._most, self._known = most, None if known is None else known.chosen
         self.picked: Pick | None = None
         self.events: list[ShortlistScored | SolutionExamined] = []
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
@@ -189,7 +192,8 @@ class _Selection:
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
         if weights := self._blend(field):
             scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
-        chosen, new = field.choose(holdout.select_rows), holdout.select_rows  # that the search never used
+        new = holdout.select_rows  # that the search never used
+        chosen = field.choose(new) if self._known is None else self._known.name
         measures = {name: holdout.measure(answers, new, ahead=True) for name, answers in field.answers.items()}
         measures[chosen] = field.expected(chosen, measures[chosen])
         single, shortlist, table = self._single_model(phase1), dict[str, Shortlisted](), list[dict[str, Any]]()
@@ -228,6 +232,7 @@ class _Selection:
             scores = {script: holdout.figure(answers, rows) for script, answers in known.items()}
             members = best_first(known, scores.__getitem__, self._direction)[: self._most]
             weights = find_weights(holdout.scorer, {script: known[script] for script in members}, rows)
+            weights = self._known.scripts if self._known and self._known.name == BLEND else weights
             if len(weights) < 2:
                 return {}
             answers = blended(known, weights)

@@ -136,8 +136,10 @@ class Verdict:
         best = story.bests[-1].result.measure if story.bests else None
         rows = (expected.rows if expected else None) or (best.rows if best else None) or holdout.search_rows
         known = expected.words.rpartition(", from")[0] if expected is not None and self.interval else ""
+        ahead = (expected and expected.ahead) or "new rows"
         shown = known and known == self.figure
-        between = " The interval is one of 95 %." if shown else f" On new rows expect {known} (95 %)." if known else ""
+        interval = f" The interval of 95 % is for {ahead}." if shown else f" On {ahead} expect {known} (95 %)."
+        between = interval if known else ""
         of = f"{rows:,} of " if expected is not None and rows < holdout.select_rows else ""
         kept = plural(holdout.select_rows if of else rows, "row")
         return f"Measured on {of}{kept} whose answers no script saw.{between}"

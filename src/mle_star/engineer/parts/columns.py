@@ -162,7 +162,7 @@ def learn_components(rows: list[Rows], y: np.ndarray, settings: Settings, job: J
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    names = settings["columns"] or list(rows[0].frame.select_dtypes("number"))
+    names = settings["columns"]
     size = min(settings["count"], len(names) - 1, len(y) - 1)
     steps = (SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     directions = make_pipeline(*steps, PCA(size, svd_solver="randomized", random_state=job.seed))
@@ -283,7 +283,7 @@ STEPS = (
         learn_components,
         lambda p: p.numbers,
         lambda p: 0.45 if p.width >= 15 and len(p.numbers) >= 10 else 0.0,
-        more=lambda p: {"count": 12, **({"columns": []} if len(p.numbers) > 60 else {})},
+        more=lambda p: {"count": 12},
     ),
     Step(
         learn_lags,
