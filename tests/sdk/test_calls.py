@@ -132,16 +132,17 @@ async def test_what_the_client_of_an_agent_is_started_with(
         for agent, way in itertools.product((AgentType.coder, AgentType.extractor), ways):
             launcher.replies = way
             options = launcher.options(agent_config(agent, None, "full"), CallSite(agent.value, "path-0"), 1.5)
-            plain = dataclasses.replace(options, hooks={name: [] for name in options.hooks or ()}, mcp_servers={
-                name: {} for name in options.mcp_servers})  # fmt: skip
             if options.sandbox is not None:
                 known: Any = options.sandbox
                 known["filesystem"]["allowRead"] = known["filesystem"]["allowRead"][:2]
                 known["credentials"]["envVars"] = known["credentials"]["envVars"][:0]
-            fields = {one.name: getattr(plain, one.name) for one in dataclasses.fields(plain) if one.name not in own}
+            fields = {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
+            fields |= {name: sorted(fields[name] or ()) for name in ("hooks", "mcp_servers")}
             usual = ClaudeAgentOptions()
-            said = {name: value for name, value in fields.items() if value != getattr(usual, name)}
-            lines += [f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in said.items()]
+            said = {name: value for name, value in fields.items() if value not in (getattr(usual, name), [])}
+            lines += [
+                f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in said.items() if name not in own
+            ]
             names = sorted(name for name, text in options.env.items() if text)
             lines.append(f"{agent.value}, {way}: {' '.join(name for name in names if name not in os.environ)}")
         home = str(launcher.home)
