@@ -1,6 +1,5 @@
 """The registry of prompts, how slots are filled, every point that the specification wants, and knowledge files."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -159,18 +158,22 @@ def test_sections_of_nothing_are_empty_and_solutions_carry_proper_ordinals() -> 
 def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_time(tmp_path: Path) -> None:
     known: dict[str, Any] = {"competition_id": "houses", "task_type": "tabular", "data_modality": "tabular"}
     metric: dict[str, Any] = {"evaluation_metric": "rmse", "metric_direction": "minimize"}
-    task = TaskDescription(**known, **metric, description="x" * 9000, data_dir=str(tmp_path))
+    task, lines = TaskDescription(**known, **metric, description="x" * 9000, data_dir=str(tmp_path)), list[str]()
     for prompt in REGISTRY:
         values = {name: SAMPLES[name] for name in (*prompt.variables, *prompt.optional) if name in SAMPLES}
         about = (prompt.agent_type, prompt.variant, task, PipelineConfig(), values)
         text, again = (prompts.facts_section(*about) for _ in range(2))
-        assert text == again and len(text) < 1000
-        facts = json.loads(text.splitlines()[3])
-        assert (facts["agent"], facts["metric"], facts["direction"]) == (prompt.agent_type.value, "rmse", "minimize")
-        assert facts["seed"] == 42 and facts["rows"] == 30000
-        assert facts.get("scores") == values.get("scores")
-        assert facts.get("count") == values.get("M", values.get("L")) and facts.get("model") == values.get("model_name")
-        assert SCRIPT not in text
+        assert text == again and len(text) < 1000 and SCRIPT not in text
+        lines.append(f"{prompt.name}: {text}")
+    more = {
+        "scores": [*range(30)],
+        "tried": [f"plan {number} of\n many {'words ' * 50}" for number in range(15)],
+        "L": 3,
+    }
+    for chosen in ({"seed": 7}, {"letter": True}, {"letter": True, "model": "offline"}, {"briefing": ("data",)}):
+        about = (AgentType.planner, None, task, PipelineConfig(**chosen), more)
+        lines.append(f"{chosen}: {prompts.facts_section(*about)}")
+    as_kept("facts.txt", "\n".join(lines))
 
 
 PERSONA, CAP = "Kaggle grandmaster", r"more than 30000 training samples, you must subsample to 30000"

@@ -18,7 +18,7 @@ from mle_star import ExecutionError, ExecutionRawResult, PipelineConfig
 from mle_star import execution as ex
 from mle_star.execution.executors import Queue
 from mle_star.execution.limits import MAX_OUTPUT_BYTES, DiskQuota
-from mle_star.execution.process import NOTE, Keeper, LogFile
+from mle_star.execution.process import NOTE, Keeper, LogFile, ScriptProcess
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
 from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor, collect, pack, put, unpack
@@ -30,7 +30,15 @@ from tests.execution.conftest import OpenRun, printed_by_user, request_for, requ
 from tests.execution.test_workspace import nest
 
 LIMITS = dataclasses.replace(ex.Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9, grace_seconds=1.0)
-CONFINED = "writes only in the working directory"
+HELD = (
+    "time",
+    "memory 2.0 GB",
+    "processes 200",
+    "file size 8.6 GB",
+    "open files 4096",
+    "disk 50.0 GB and 500000 files",
+)
+BOXED = ("reads only what it is given", "writes only in the working directory", "no root")
 
 
 class TestConfined(ExecutorContract):
@@ -43,7 +51,7 @@ class TestConfined(ExecutorContract):
     async def test_it_says_so(self, executor: ex.LocalExecutor, request_for: Callable[..., ScriptRequest]) -> None:
         raw, expected = await executor.run(request_for("print(1)")), executor.announce().isolation
         assert raw.isolation.sandbox in ("bubblewrap+seccomp", "namespaces+seccomp")
-        assert raw.isolation.network_blocked and CONFINED in raw.isolation.limits
+        assert raw.isolation.network_blocked and raw.isolation.limits == (*HELD, *BOXED)
         assert (expected.sandbox, expected.network_blocked) == (raw.isolation.sandbox, True)
 
 
@@ -60,7 +68,7 @@ class TestUnconfined(ExecutorContract):
         for _ in range(2):
             raw = await executor.run(request_for("print(1)"))
         assert (raw.isolation.sandbox, raw.isolation.network_blocked) == ("seccomp", True)
-        assert CONFINED not in raw.isolation.limits
+        assert raw.isolation.limits == (*HELD, *BOXED[2:][: os.getuid()])
         warnings = [record.getMessage() for record in caplog.records if "unconfined" in record.getMessage()]
         assert len(warnings) == 1 and "your files, your programs are open" in warnings[0]
 
@@ -221,6 +229,21 @@ def test_a_script_gets_at_most_half_of_what_is_free_and_each_disk_is_scored_by_i
 
 
 CONFIG = PipelineConfig()
+
+
+async def test_the_disk_is_looked_at_now_and_then(tmp_path: Path) -> None:
+    looked = list[int]()
+
+    class Looking(DiskQuota):
+        def look(self, pid: int) -> str:
+            looked.append(pid)
+            return ""
+
+    process = ScriptProcess([])
+    process.pid = 7
+    async with Looking(QUOTA, [tmp_path]).enforced(process):
+        await asyncio.sleep(1.2)
+    assert looked in ([7], [7, 7]), "after a quarter of a second, then each half"
 
 
 class Elsewhere:

@@ -230,6 +230,30 @@ def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_cover
     )
 
 
+PLACES = ["/", "/dev", "/dev/shm", "/proc", "/sys", "/sys/devices/system", "/tmp", "/var/tmp"]
+PLACES += ["/etc/passwd", "/etc/group", "/etc/resolv.conf"]
+"""What every machine has."""
+
+
+def test_what_a_script_sees_is_put_together_in_this_order(tmp_path: Path) -> None:
+    write_files(tmp_path, "data/deep/b", "data/labels/c", "work/input/a", "work/own", "own/tmp/x", "later/x")
+    for link, target in (("data/link", "deep/b"), ("doorway", "data/deep"), ("data/deep/in", "../labels")):
+        (tmp_path / link).symlink_to(target)
+    names = ("data", "doorway", "data/deep", "work/own/x/..", "missing", "later")
+    readable = tuple(str(tmp_path / name) for name in names)
+    given: dict[str, Any] = {"readable": readable, "hidden": (str(tmp_path / "data" / "labels"),)}
+    lines = list[str]()
+    for more, how in (
+        ({}, {"gpus": False}), ({"input_dir": str(tmp_path / "later")}, {"network": True, "shared_bytes": 7}),
+        ({"readable": ("/var/tmp",), "hidden": ()}, {}), ({"working_dir": str(tmp_path / "own")}, {}),
+    ):  # fmt: skip
+        request = request_for(tmp_path / "work", "").model_copy(update={**given, **more})
+        mounts = box.mounts_of(request, tmp_path / "own", **how)
+        known = [one for one in mounts if one[2] in PLACES or one[2].startswith(str(tmp_path))]
+        lines += ["---", *(" ".join(one) for one in known)]
+    as_kept("execution/mounts.txt", "\n".join(lines).replace(str(tmp_path), "…"))
+
+
 def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> None:
     home = pwd.getpwuid(os.getuid()).pw_dir
     assert [holds_homes(Path(p)) for p in ("/", home, str(Path(home).parent), f"{home}/.venv")] == [True] * 3 + [False]

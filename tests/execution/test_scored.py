@@ -14,6 +14,7 @@ from mle_star.data.place import DataFolder
 from mle_star.execution import LocalExecutor, check_submission_format, execute_in_run
 from mle_star.execution.executors import Announcement
 from mle_star.execution.outcome import HEADER
+from mle_star.execution.scoring import overlaps
 from mle_star.finalization import submit_blend
 from mle_star.holdout.answers import read_answers
 from mle_star.holdout.holdout import HoldOut
@@ -277,6 +278,27 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     assert result.measure.rows == len(holdout.compared_rows(views))
     words = "" if views == 5 else f"estimated from {result.measure.rows} rows, 1 view"
     assert result.measure.basis == words
+
+
+class Erring(Answering):
+    """Its scripts say on every which row they are wrong."""
+
+    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
+        every = int(Path(request.script_path).read_text().split("#")[1])
+        self.rule = lambda number, size: right(number, size) ^ (number % every == 0)
+        return await super().run(request)
+
+
+async def test_scripts_of_which_the_answers_are_known_are_told_in_pairs_how_they_err(
+    open_run: OpenRun, holdout: HoldOut
+) -> None:
+    with open_run(CONFIG, Erring(right), shared=RunShared(holdout=holdout)):
+        for every in (2, 4):
+            await execute_in_run(script(f"# {every} #"))
+        found = await overlaps(["# 2 #", "# 4 #", "# 2 #", "# 9 #"])
+    words = "errors correlate by 0.54; of 265 answers {} are right in the first alone, {} in the second alone, "
+    words += "{} in neither"
+    assert found == [(0, 1, words.format(0, 76, 72)), (1, 2, words.format(76, 0, 72))]
 
 
 async def test_a_claim_far_beyond_the_worth_of_the_answers_is_a_warning(open_run: OpenRun, holdout: HoldOut) -> None:

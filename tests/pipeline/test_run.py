@@ -5,6 +5,7 @@ import gc
 import inspect
 import json
 import logging
+import re
 import time
 import tracemalloc
 from itertools import groupby, pairwise
@@ -18,11 +19,12 @@ from mle_star import ConfigError, CredentialError, PipelineError, PipelineState,
 from mle_star import models as m
 from mle_star.config import effective_config
 from mle_star.run import events as ev
+from mle_star.run.journal import read_journal
 from mle_star.search.final_result import best_path
 from tests.conftest import as_kept
 from tests.method.conftest import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, CalmRun, QuickRun, settings, story, submitted
-from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
+from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, levels, script
 
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
@@ -118,6 +120,47 @@ def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_lis
         work = calm.run.dir / "work" / name
         assert (work / "final").is_dir() and (work / "input" / "train.csv").is_file()
     assert "run" not in calm.executor.directories, "no script works where the journal lies"
+
+
+LEFT_OUT = {
+    "at",
+    "prompt",
+    "text",
+    "script",
+    "template_hash",
+    "interpreter",
+    "versions",
+    "isolation",
+    "hardware",
+    "run_id",
+}
+"""What is kept elsewhere, or differs from machine to machine."""
+
+
+def nearly_right(text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+    """The better, the higher the level of a script."""
+    return [(row["id"], int(int(row["id"]) * 7 % 50 > 25) + 1 - levels(text)[-1]) for row in rows]
+
+
+@pytest.mark.parametrize("scoring", ["self_reported", "auto"])
+async def test_all_that_a_run_records_is_as_kept(
+    quick: QuickRun, task: m.TaskDescription, scoring: str, tmp_path: Path
+) -> None:
+    config = settings(M=3, R=2, scoring=scoring, score_views=2, briefing=(), max_concurrent_scripts=1)
+    executor, agents = LevelExecutor(seconds=3.0, answers=nearly_right), MindAgents(cost_usd=0.5)
+    known = task.model_copy(update=LOSS if scoring == "auto" else {})
+    result = story(await quick(config, task=known, agents=agents, executor=executor))
+    lines = [json.dumps({name: result[name] for name in result if name != "config"}, indent=1)]
+    for event in sorted(read_journal(quick.dir / "journal.jsonl"), key=lambda event: event.step):
+        left_out = LEFT_OUT | ({"digest", "surroundings"} if event.kind.startswith(("agent", "script")) else set())
+        is_early = event.step.startswith("phase1/candidate") and event.kind in ("best_improved", "submission_kept")
+        if (
+            event.kind not in ("forecast", "run_started", "run_finished") and not is_early
+        ):  # which comes first is chance
+            lines.append(f"{event.kind} {event.model_dump_json(exclude=left_out, exclude_defaults=True)}")
+    text = re.sub(r'("[a-z_]*(?:seconds|elapsed)": ?)[\d.e-]+', r"\1…", "\n".join(lines))
+    text = re.sub(r"(?<=-)[0-9a-f]{12,}(?=\.)|(?<=\.\d{6})\d+", "…", text)
+    as_kept(f"pipeline/run-{scoring}.txt", text.replace(str(tmp_path), "…"))
 
 
 class Narrow(MindAgents):

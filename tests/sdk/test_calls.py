@@ -1,6 +1,7 @@
 """One call: what reaches the model, what comes back in which form, and what it costs."""
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import logging
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_agent_sdk import ClaudeSDKClient, ResultMessage, SystemMessage
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage, SystemMessage
 from pydantic import BaseModel
 from starlette.responses import Response
 
@@ -22,11 +23,13 @@ from mle_star.run.budget import Budget
 from mle_star.run.forecast import Forecaster
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
+from mle_star.sdk.options import Replies
 from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
 from mle_star.serving import api_error
 from mle_star.testing import ScriptedBrain
-from tests.conftest import Logs, Patch, write_texts
+from tests.conftest import Logs, Patch, as_kept, write_texts
 from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged
+from tests.test_constants import shown
 
 pytestmark = pytest.mark.long
 
@@ -113,6 +116,37 @@ async def test_permission_modes_pass_unchanged_but_for_the_one_that_root_may_not
             assert options.permission_mode == ("dontAsk" if refused else mode)
             assert ("Bash" in options.allowed_tools) == (mode in ("dontAsk", "bypassPermissions"))
             assert len([note for note in bench.notes if "root" in note]) == refused and "IS_SANDBOX" not in options.env
+
+
+async def test_what_the_client_of_an_agent_is_started_with(
+    open_bench: OpenBench, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    roles = {"coder": {"effort": "high", "thinking": 2000}, "extractor": {"thinking": "adaptive", "model": "opus"}}
+    own, lines = ("agents", "can_use_tool", "stderr", "env"), list[str]()
+    async with open_bench(
+        tool_profile="full", agents=roles, client_reuse="fresh", options={"hidden": ("/x",)}
+    ) as bench:
+        launcher = bench.agents._launcher
+        ways: tuple[Replies, ...] = ("tools", "text", "plain")
+        for agent, way in itertools.product((AgentType.coder, AgentType.extractor), ways):
+            launcher.replies = way
+            options = launcher.options(agent_config(agent, None, "full"), CallSite(agent.value, "path-0"), 1.5)
+            if options.sandbox is not None:
+                known: Any = options.sandbox
+                known["filesystem"]["allowRead"] = known["filesystem"]["allowRead"][:2]
+                known["credentials"]["envVars"] = known["credentials"]["envVars"][:0]
+            fields = {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
+            fields |= {name: sorted(fields[name] or ()) for name in ("hooks", "mcp_servers")}
+            usual = ClaudeAgentOptions()
+            said = {name: value for name, value in fields.items() if value not in (getattr(usual, name), [])}
+            lines += [
+                f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in said.items() if name not in own
+            ]
+            names = sorted(name for name, text in options.env.items() if text)
+            lines.append(f"{agent.value}, {way}: {' '.join(name for name in names if name not in os.environ)}")
+        home = str(launcher.home)
+    as_kept("sdk/options.txt", "\n".join(lines).replace(home, "HOME").replace(str(tmp_path), "…"))
 
 
 async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench, task: TaskDescription) -> None:

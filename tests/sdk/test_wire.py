@@ -131,11 +131,13 @@ async def test_the_other_endpoints_answer_and_a_brain_that_fails_is_an_api_error
 
 
 async def test_faults_carry_the_api_s_error_body_or_break_off_and_charge_nothing() -> None:
-    for name, status in (("rate_limit", 429), ("server_error", 500), ("overloaded", 529)):
+    kinds = {"rate_limit": (429, "rate_limit_error"), "server_error": (500, "api_error")}
+    for name, (status, kind) in {**kinds, "overloaded": (529, "overloaded_error")}.items():
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
             reply = await post(server.base_url)
-            assert (reply.status, reply.json()["type"], server.delivered) == (status, "error", [])
-            assert ("retry-after" in reply.headers) == (status == 429)
+            said = {"type": "error", "error": {"type": kind, "message": "injected"}}
+            assert (reply.status, reply.json(), server.delivered) == (status, said, [])
+            assert reply.headers.get("retry-after") == ("0" if status == 429 else None)
     for name, error in (("cut_stream", http.client.IncompleteRead), ("hang", TimeoutError)):
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
             with pytest.raises(error):

@@ -198,7 +198,9 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (folder / "broken-off" / "journal.jsonl").open("a") as journal:
         journal.write('{"torn')
     (folder / "no-run").mkdir()
-    return write_texts(folder, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n'})
+    write_texts(folder, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n'})
+    os.utime(folder / "damaged" / "journal.jsonl", (1, 1))
+    return folder
 
 
 def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:
@@ -215,7 +217,9 @@ def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured
     monkeypatch.setenv("COLUMNS", "160")
     lines = {line.split()[0]: line for line in printed(capsys, "runs", runs_dir).splitlines()[1:]}
     states = {"good": "completed", "bad": "failed", "broken-off": "stopped", "damaged": "damaged", LONG: "completed"}
-    assert set(lines) == set(states) and all(state in lines[name] for name, state in states.items())
+    assert [*lines] == ["damaged", "bad", "broken-off", "good", LONG] and all(
+        state in lines[name] for name, state in states.items()
+    )
     with Journal(runs_dir / "broken-off" / "journal.jsonl"):
         (line,) = [line for line in printed(capsys, "runs", runs_dir).splitlines() if "broken-off" in line]
         assert "running" in line

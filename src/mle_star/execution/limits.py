@@ -146,11 +146,11 @@ class Cgroup:
 
     def remove(self) -> None:
         """Take the group away, with all that is in it."""
-        for attempt in range(50):
+        for _ in range(150):
             if self.is_gone():
                 return
             self.kill()
-            time.sleep(0.001 * 2 ** min(attempt, 5))
+            time.sleep(0.01)
         logger.warning("control group %s could not be removed", self.folder)
 
 

@@ -243,7 +243,7 @@ class Launcher:
     def _permissions(self, tools: list[str]) -> dict[str, Any]:
         """The mode, and the tools allowed without asking."""
         mode: PermissionMode = self.config.permission_mode
-        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+        is_root = getattr(os, "geteuid", os.getpid)() == 0  # Windows has none
         if mode == "bypassPermissions" and is_root and os.environ.get("IS_SANDBOX") != "1":
             mode = "dontAsk"
             if tools:

@@ -155,7 +155,7 @@ class CredentialProxy:
                 reader.read(piece)
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             reader.end()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send({"type": "http.response.body"})
         finally:
             await response.aclose()
 

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,12 +107,8 @@ def read_structured(schema: type[BaseModel], *values: Any) -> Any:
     """
     for value in values:
         for candidate in reversed(list(_json_in(value))) if isinstance(value, str) else (value,):
-            if candidate is None:
-                continue
-            try:
+            with suppress(ValidationError, RecursionError):
                 return schema.model_validate(storable(candidate)).model_dump(mode="json")
-            except (ValidationError, RecursionError):
-                continue
     return None
 
 
@@ -173,11 +170,9 @@ def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> AgentRep
 
 def _json_in(text: str) -> Iterator[Any]:
     """The text as JSON, else the outermost JSON values inside it."""
-    try:
+    with suppress(ValueError, RecursionError):
         yield json.loads(text)
         return
-    except (ValueError, RecursionError):
-        pass
     decoder = json.JSONDecoder()
     end = tries = 0
     for match in re.finditer(r"[{\[]", text):

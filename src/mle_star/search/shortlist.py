@@ -218,14 +218,14 @@ class _Selection:
         examined = confusion(holdout.scorer, field.answers[chosen])
         self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **examined))
 
-    def _blend(self, field: Field) -> dict[str, float]:
-        """The weights of the blend, by the rows of the search that all answer; empty where one alone is as good.
+    def _blend(self, field: Field) -> dict[str, float] | None:
+        """The weights of the blend, by the rows of the search that all answer; None where one alone is as good.
 
         It then takes part in the comparison.
         """
         holdout, known = self._holdout, self._clean
         if not can_blend(holdout.scorer) or len(known) < 2:
-            return {}
+            return None
         try:
             common = set.intersection(*(set(answers.hidden) for answers in known.values()))
             rows = [row for row in holdout.search_rows if row in common]
@@ -234,14 +234,14 @@ class _Selection:
             weights = find_weights(holdout.scorer, {script: known[script] for script in members}, rows)
             weights = self._known.scripts if self._known and self._known.name == BLEND else weights
             if len(weights) < 2:
-                return {}
+                return None
             answers = blended(known, weights)
             if holdout.scorer.data.test_rows:
                 script = _blend_solution(holdout, weights).content
                 write_answers(holdout.scorer.data, answers, blend_answers(self._run, script))
         except (Ungradable, ValueError) as error:
             logger.info("no blend: %s", error)
-            return {}
+            return None
         field.answers[BLEND] = answers
         return weights
 

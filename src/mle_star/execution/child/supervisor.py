@@ -164,7 +164,7 @@ class _Watch:
         """The script's wait status, as soon as it has ended."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake_write)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         listening = [0, wake_read]
         while not self._reap():
