@@ -106,14 +106,23 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
     as_kept("views/terminal.txt", "".join(terminal))
     write_journal(shelf / "broken-off", events[:120])
+    rows = "size,price\n" + "".join(f"{i % 17},{i % 17 * 2}\n" for i in range(300))
+    write_texts(tmp_path, {"cars/train.csv": rows, "runs/a.csv": rows})
     write_texts(shelf, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n', "no-run/note.txt": ""})
     with (shelf / "broken-off" / "journal.jsonl").open("a") as journal:
         journal.write('{"torn')
     commands = """
-        runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco; show no
-        show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
-        diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b
-        show k; leaderboard; leaderboard runs/early --json
+        runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco
+        show no; show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
+        diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b; show k; leaderboard
+        leaderboard runs/early --json; leaderboard early scored --top 2; leaderboard scored --top 3
+        leaderboard scored failed; compare scored failed; compare early used; compare kept broken-off; runs no-run
+        run cars --set max_concurrent_scripts=1 --dry-run --output x --model offline --max-budget 3 --time-limit 90m
+        run cars --set max_concurrent_scripts=1 --dry-run -o x -L 1
+        run cars --set max_concurrent_scripts=1 -o x --dry-run --model haiku --time-limit 1m; run
+        run --from early cars; demo none; predict early cars; predict early new.csv -o gone/a.csv
+        predict early new.csv -o a.txt; predict early new.csv -o runs/a.csv; score early
+        score scored --answers cars/train.csv; promote scored phase9; export scored cars; sweep
     """.replace("\n", ";").split(";")
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.chdir(tmp_path)
@@ -122,7 +131,8 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         out, err = capsys.readouterr()
         assert "Traceback (most recent call last)" not in err and (not code or err.count("\n") == 1)
         called.append(f"$ {command.strip()}: {code}\n{err}{out}")
-    as_kept("views/commands.txt", re.sub(r"(?<=damaged \()[^\n]*", "…", "".join(called)))
+    text = re.sub(r"(?<=damaged \()[^\n]*|(?<=perhaps )\d+", "…", "".join(called))
+    as_kept("views/commands.txt", text.replace(str(tmp_path), "…"))
     report = write_report(shelf / "broken-off").read_text(encoding="utf-8")
     as_kept("views/broken-off.html", bare(report, str(tmp_path)))
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
