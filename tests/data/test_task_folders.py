@@ -140,11 +140,10 @@ def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> 
             write_csv(tmp_path / f"tables-{number}" / f"{name.strip()}.csv", columns.split(), rows)
     texts = [" ".join(chance.choices(WORDS, k=12 + i % 9)) for i in range(330)]
     folder_of(tmp_path / "text to text", lambda i: texts[-i], features=lambda i: [texts[i]], names=["f1"], sample="a b")
-    cells: Callable[[int], list[Any]] = lambda i: [texts[i], i, i % 7]  # noqa: E731
-    several = folder_of(tmp_path / "text, pictures and numbers", lambda i: i % 2, features=cells, sample=0)
-    for kind, i in itertools.product(range(70), "ab"):
-        (several / f"images-{kind}").mkdir(exist_ok=True)
-        (several / f"images-{kind}" / f"{i}.png").write_bytes(b"\x89PNG")
+    three: Callable[[int], list[Any]] = lambda i: [texts[i], i, i % 7]  # noqa: E731
+    several = folder_of(tmp_path / "text, pictures and numbers", lambda i: i % 2, features=three, sample=0)
+    for place in (several / f"images-{kind}" for kind in range(70)):
+        write_texts(place, {"a.png": "", "b.png": ""})
     wide, many = [f"column number {n}" for n in range(150)], {f"table {n:02}": "a,b\n1,2\n" for n in range(40)}
     folder_of(tmp_path / "wide", lambda i: i % 4, features=lambda i: [i * n % 97 for n in range(150)], names=wide)
     write_texts(tmp_path / "wide", {f"{name}.csv": text for name, text in many.items()})
