@@ -25,6 +25,7 @@ from mle_star.data.brief import data_brief
 from mle_star.data.folder import load_task, write_task
 from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
+from mle_star.data.place import read_pieces
 from mle_star.data.tables import Table, read_table
 from tests.conftest import Captured, as_kept, write_texts
 from tests.data.test_seen import seen
@@ -169,6 +170,8 @@ def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
         stream.seek(1 << 29)  # a hole that takes no room
         stream.write(b"".join(b"%09d,7,1\n" % i for i in range(100_000)))
     write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
+    pieces = read_pieces(path)
+    assert pieces is not None and (len(pieces[0]), pieces[2]) == (4, False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     guess = guess_task(tmp_path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
