@@ -17,12 +17,14 @@ import pytest
 from mle_star import ConfigError, PipelineConfig, errors, load_config, load_task
 from mle_star.cli.app import COMMANDS, build_app, exit_code, main
 from mle_star.cli.options import FLAGS
-from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, build_example
+from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, _truth, build_example
 from mle_star.data.guess import guess_task
 from mle_star.run.events import RunStarted
 from mle_star.run.journal import Journal
-from mle_star.search.final_result import rescore
-from tests.conftest import Captured, Patch
+from mle_star.search.final_result import SUBMITTED, Rescored, rescore
+from mle_star.views import RunStory
+from tests.conftest import Captured, Patch, as_kept
+from tests.views.journals import EXPECTED, Invented
 
 HEAVY = ("claude_agent_sdk", "pydantic", "pandas", "numpy", "sklearn", "starlette", "uvicorn", "yaml", "jinja2")
 
@@ -160,6 +162,12 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
     again = build_example(name, tmp_path / "again")
     assert all(file.read_bytes() == (again / file.relative_to(folder)).read_bytes() for file in folder.rglob("*.*"))
     assert not (data / ANSWERS).exists()
+    texts = [(folder / file).read_text(encoding="utf-8") for file in ("description.md", "task.yaml")]
+    kept = [f"{len(train)} rows, {len(test)} to predict", str(sample.iloc[0].to_dict())]
+    kept += [
+        f"{c}: {train[c].nunique()}, {train[c].iloc[0]}, {train[c].iloc[-1]}, {test.get(c, [0])[0]}" for c in train
+    ]
+    as_kept(f"examples/{name}.txt", "\n".join([*texts, *kept]))
     run_dir = tmp_path / "run"
     (run_dir / "final").mkdir(parents=True)
     shutil.copy(data / "sample_submission.csv", run_dir / "final" / "submission.csv")
@@ -167,6 +175,22 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
         journal.record(RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline"))
     (final,) = rescore(run_dir, folder / ANSWERS)
     assert final.truth is not None, final.problem
+    unknown = ["truth: not known, as nothing was submitted that can be scored"]
+    assert _truth(run_dir, task, name, folder / ANSWERS) == unknown
+
+
+def test_the_demo_shows_what_each_script_is_worth(tmp_path: Path, monkeypatch: Patch) -> None:
+    run = Invented(seed=11, M=3, T=1, K=2, R=2, name="rents")
+    run.write(tmp_path)
+    steps = [one.step for one in RunStory.of(tmp_path).attempts]
+    known = [Rescored(step, 0.5, truth=90 - 2.5 * place) for place, step in enumerate(steps)]
+    known += [Rescored("nowhere", 0.5, truth=1.0), Rescored(steps[0], 0.5)]
+    known += [Rescored(SUBMITTED, 0.5, truth=61.25, select=EXPECTED)]
+    lines = list[str]()
+    for name in ("rents", "wine"):
+        monkeypatch.setattr("mle_star.cli.task.rescore", lambda *_: known)
+        lines += _truth(tmp_path, run.task, name, tmp_path)
+    as_kept("examples/truth.txt", "\n".join(lines))
 
 
 def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:

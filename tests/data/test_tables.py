@@ -137,6 +137,10 @@ def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
     table = look(path)
     assert (table.rows, table.whole) == (80_000, False)
     assert 5_000 < len(table.sample["c0"]) < 30_000
+    frame = pandas.read_csv(path)
+    frame.to_parquet(tmp_path / "long.parquet", row_group_size=7_001)
+    sample = look(tmp_path / "long.parquet").sample["c0"]
+    assert sample == [str(cell) for cell in frame["c0"][:: -(-len(frame) // len(sample))]] and len(sample) < 30_000
 
 
 def write(folder: Path, **tables: dict[str, list[Any]]) -> Path:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 import random
@@ -20,11 +21,13 @@ from hypothesis import strategies as st
 
 from mle_star import ConfigError, MetricDirection, TaskDescription, TaskType
 from mle_star.cli.app import main
+from mle_star.data.brief import data_brief
 from mle_star.data.folder import load_task, write_task
 from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
+from mle_star.data.place import read_pieces
 from mle_star.data.tables import Table, read_table
-from tests.conftest import Captured, as_kept
+from tests.conftest import Captured, as_kept, write_texts
 from tests.data.test_seen import seen
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "wizards", "brew", "coffee"]
@@ -78,6 +81,31 @@ train: label 0 1 2 3; train: country 2000 2010 2020 target; train: inf x NaN Inf
 PICTURES = ["images", "train/cat train/dog", "cat dog", "train train_cleaned test", "noisy clean", "input"]
 
 
+ODD_JSON = (
+    '{"a": [1, 2, 3], "goal": [1, 0]}', '{"a": {"x": 1, "y": 2}, "goal": {"x": 1, "y": 0}}', '{"a": 1, "goal": 2}',
+    '[{"a": 1, "goal": 0}, 7]', '{"meta": 1, "rows": [{"a": 1, "goal": 0}, {"a": 2}]}', '{"a": "\0"}', "[1, 2]",
+    '{"a": 1}\n7\n{"goal": 2}', "[]", '{"a": [], "goal": []}', "{}",
+    '[{"a": {"b": {"c": 1}, "d": {}}, "goal": true}, {"a": null, "goal": false}]',
+)  # fmt: skip
+"""What a file of JSON may be: a table in four forms, or hardly one."""
+WANTED: list[dict[str, Any]] = [
+    {"direction": MetricDirection.maximize}, {"direction": MetricDirection.minimize}, {"target": "goal"},
+    {"target": "f1"}, {"target": "gaol"}, {"metric": "rmse"}, {"metric": "accuracy"}, {"metric": "bleu"},
+    {"metric": "roc_auc", "name": "own"}, {"target": "f2", "metric": "log_loss"},
+]  # fmt: skip
+WANTED_OF = (
+    "target-0",
+    "target-3",
+    "target-5",
+    "target-9",
+    "text to text",
+    "pictures-1",
+    "pictures-4",
+    "odd-2",
+    "tables-5",
+)
+
+
 def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> None:
     chance = random.Random(1)
     for number, (target, sample) in enumerate(TARGETS):
@@ -111,7 +139,26 @@ def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> 
             words = "c" if "country" in columns else ""
             rows = [[f"{words * (n == 0)}{i * (n + 1) % 37 + i}" for n in numbers] for i in range(count)]
             write_csv(tmp_path / f"tables-{number}" / f"{name.strip()}.csv", columns.split(), rows)
+    texts = [" ".join(chance.choices(WORDS, k=12 + i % 9)) for i in range(330)]
+    folder_of(tmp_path / "text to text", lambda i: texts[-i], features=lambda i: [texts[i]], names=["f1"], sample="a b")
+    three: Callable[[int], list[Any]] = lambda i: [texts[i], i, i % 7]  # noqa: E731
+    several = folder_of(tmp_path / "text, pictures and numbers", lambda i: i % 2, features=three, sample=0)
+    for place in (several / f"images-{kind}" for kind in range(70)):
+        write_texts(place, {"a.png": "", "b.png": ""})
+    wide, many = [f"column number {n}" for n in range(150)], {f"table {n:02}": "a,b\n1,2\n" for n in range(40)}
+    folder_of(tmp_path / "wide", lambda i: i % 4, features=lambda i: [i * n % 97 for n in range(150)], names=wide)
+    write_texts(tmp_path / "wide", {f"{name}.csv": text for name, text in many.items()})
+    for number, text in enumerate(ODD_JSON):
+        write_texts(tmp_path / f"json-{number}", {"train.json": text})
     lines = [line for one in sorted(tmp_path.iterdir()) for line in (f"=== {one.name}", *seen(one))]
+    for number, one in itertools.product(range(len(WANTED)), WANTED_OF):
+        try:
+            guess = guess_task(tmp_path / one, **WANTED[number])
+            known = guess.task.task_type.value, guess.task.evaluation_metric, guess.task.metric_direction.value
+            lines.append(f"{WANTED[number]} of {one}: {known} {guess.reasons['evaluation_metric']} {guess.notes}")
+        except ConfigError as error:
+            lines.append(f"{WANTED[number]} of {one}: {error}")
+    lines += [f"{most}: {data_brief(tmp_path / 'wide', most=most)}" for most in (3000, 600, 90)]
     as_kept("data/guesses.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
@@ -123,6 +170,8 @@ def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
         stream.seek(1 << 29)  # a hole that takes no room
         stream.write(b"".join(b"%09d,7,1\n" % i for i in range(100_000)))
     write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
+    pieces = read_pieces(path)
+    assert pieces is not None and (len(pieces[0]), pieces[2]) == (4, False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     guess = guess_task(tmp_path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mle_star.engineer import checks, moves, planning, profile
 from mle_star.engineer import design as ed
-from mle_star.engineer import moves, planning, profile
 from mle_star.engineer.brain import serve
 from mle_star.engineer.parts.core import Memory
 from mle_star.engineer.profile import Profile
@@ -133,6 +134,9 @@ def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp
     assert not promising <= {"lightgbm", "linear"}
 
 
+REPAIRED = ("Killed", "ImportError: of xgboost", "ImportError", "in add_dates", "in fit_linear", "unforeseen")
+
+
 def decided(seen: Profile) -> Iterator[str]:
     """What the engineer would do on a task: first designs, how they are combined, and every move with its worth."""
     designs = [planning.first_design(seen, family, 1000) for family in ed.fitting_families(seen)]
@@ -143,6 +147,11 @@ def decided(seen: Profile) -> Iterator[str]:
         vars(designs[0].changed(data={}, doc="")), *(design.models for design in designs),
         planning.variants_of(pooled), planning.study(pooled, "", 5).folds,
     ))  # fmt: skip
+    whole = pooled.changed(rows=9000, features={key: {} for key in ("dates", "lags")})
+    for turn, error in enumerate(REPAIRED * 2):
+        after = checks._repaired(whole, error, seen, turn // len(REPAIRED))
+        new = {key: value for key, value in vars(after).items() if value != vars(whole)[key] and key != "doc"}
+        yield f"{error} {turn // len(REPAIRED)} {json.dumps(new)}"
     for block in ed.sections_of(ed.assemble(pooled)).values():
         for action in moves.actions(block, seen):
             if " beside " not in action.title or designs[0].models.keys() & set(action.title.split(" beside ")[1:]):
@@ -206,7 +215,11 @@ SHARED_WORDS = ("titanic", "adult-income", "diamonds", "california", "bike", "sp
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_path: Path, run_script: Run) -> None:
+def test_a_first_script_scores_and_answers_in_the_wanted_shape(
+    name: str, tmp_path: Path, run_script: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLE_STAR_SHARE", "300")  # with time enough it is always the same
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     task = TASKS[name](tmp_path / "input")
     seen = profile_of(task)
     assert serve.refusal(seen.recipe.metric.name, task.folder, "") == ""
@@ -226,6 +239,15 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(name: str, tmp_pa
     assert all(cell for row in rows for cell in row if name not in ("no_id",))
     if seen.recipe.kind == "label" and task.labels and len(seen.targets) == 1:
         assert {row[-1] for row in rows} <= task.labels
+    short = [f"score: {float(score):.2g}"]
+    for column, cells in zip(header, zip(*rows, strict=True), strict=True):
+        numbers = pd.to_numeric(pd.Series(cells).str.replace(",", "."), errors="coerce")
+        if numbers.nunique() > 3:
+            shown = [f"{number:.2g}" for number in (numbers.mean(), numbers.std(), numbers.iloc[0], numbers.iloc[-1])]
+        else:
+            shown = [f"{cell!r} {often}" for cell, often in sorted(Counter(cells).items())[:5]]
+        short.append(f"{column}: {', '.join(shown)}")
+    as_kept(f"engineer/scripts/{name}.txt", "\n".join(short))
 
 
 def test_the_main_directions_of_a_wide_table_are_those_of_its_features(tmp_path: Path, run_script: Run) -> None:

@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import itertools
 import runpy
+import time
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,15 @@ from mle_star.engineer.parts.deciding import RECIPES
 from mle_star.engineer.parts.encoding import as_table, build_features, encode
 from mle_star.engineer.parts.matrices import fit_kernel
 from mle_star.engineer.parts.texts import count_words
-from mle_star.engineer.parts.validation import Course, cross_validate, make_folds, rounds_of, spread, with_found
+from mle_star.engineer.parts.validation import (
+    Course,
+    cross_validate,
+    make_folds,
+    rounds_of,
+    rows_in_time,
+    spread,
+    with_found,
+)
 from mle_star.engineer.parts.validation import search_settings as search
 from mle_star.engineer.planning import metric_settings
 from tests.conftest import as_kept
@@ -93,7 +103,8 @@ def test_every_family_learns_what_there_is_to_learn(key: str, kind: str) -> None
     fit, held = np.arange(200), np.arange(200, 260)
     (given, others), _ = build_features(rows.take(fit), y[fit], [rows.take(held)], columns, {}, {}, job(kind))
     settings = {**usual(key), **family.cheap, "search": {}, "only": []}  # scripts use the last two themselves
-    (p,) = family.fit(given, y[fit], [others], settings, job(kind))
+    (p,) = family.fit(given, y[fit], [others], settings, job(kind, 300.0))
+    as_kept_in_short(f"families/{key}-{kind}", p)
     if kind == "regression":
         assert np.mean((p - y[held]) ** 2) < 0.8 * np.var(y[held])
     else:
@@ -303,6 +314,18 @@ def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> Non
     kappa = formulas.quadratic_weighted_kappa
     (cuts,) = deciding.decide_cut_points(grades, guesses, [guesses], kappa)
     assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(guesses), 0, 3).astype(int))
+    three, likely = DICE.integers(0, 3, 600), DICE.dirichlet(np.ones(3), 600)
+    likely = (likely + np.eye(3)[three] * [0.1, 0.3, 0.5]) / 1.3
+    made = [np.array([plain, cut]).T, np.array([guesses - 1.5, cuts]).T]
+    for decide in (deciding.decide_best_cut, deciding.decide_by_share, deciding.decide_label_cut):
+        made.append(np.array([decide(*given, f1)[0] for given in ((y, p, [p]), (y, p, [p[::-1]]))]).T)
+    for score in (formulas.accuracy, formulas.f_score):
+        made.append(deciding.decide_class_factors(three, likely, [likely], score)[0][:, None])
+    made += [deciding.decide_best_cut(three, likely, [likely], formulas.f_score)[0][:, None]]
+    made += [deciding.decide_not_negative(y, p, [guesses - 1.5], f1)[0][:, None]]
+    recipes = [f"{name}: {one.kind} {one.decide.__name__} {one.log} {one.loss}" for name, one in RECIPES.items()]
+    as_kept("engineer/recipes.txt", "\n".join(recipes))
+    as_kept_in_short("decided", *made)
 
 
 def test_folds_follow_time_groups_and_classes() -> None:
@@ -314,6 +337,93 @@ def test_folds_follow_time_groups_and_classes() -> None:
         assert not set(frame["who"].iloc[fit]) & set(frame["who"].iloc[held])
     folds = make_folds(frame, y, {"kind": "classes", "count": 5, "repeats": 2}, 1)
     assert len(folds) == 10 and all(y[held].mean() == 0.5 for _, held in folds)
+
+
+@pytest.fixture
+def even(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for the time has used a tenth of a second more."""
+    ticks = itertools.count(0, 0.1)
+    monkeypatch.setattr("time.monotonic", lambda: next(ticks))
+
+
+HURRIES = [(5000, 3000, 0.05, 1.0, 0.0, 0.0), (5000, 300, 0.05, 20.0, 0.0, 0.3), (5000, 50, 0.1, 1.0, 30.0, 0.0),
+           (3000, 3000, 0.05, 1e-3, 0.0, 0.0), (5000, 3000, 0.3, 1.0, 2.0, 1.0)]  # fmt: skip
+
+
+@pytest.mark.usefixtures("even")
+def test_by_a_clock_that_goes_evenly_each_has_the_time_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = list[str]()
+    for rows, rounds, rate, seconds, most, answering in HURRIES:
+        pace, ends = (
+            Pace({"rounds": rounds, "rate": rate}, job("regression", seconds, most), rows, answering),
+            list[Any](),
+        )
+        for _ in range(60):
+            ends.append((pace.tick(), pace.late, pace.over))
+        known = [len(list(same)) for _, same in itertools.groupby(ends)]
+        lines.append(
+            f"pace: {known} {ends[5]} {ends[-1]} {pace.rate:.4g} {pace.seconds:.4g} {pace.enough} {pace.spent:.4g}"
+        )
+    for limit, share in (("", ""), ("100", ""), ("1000", "7"), ("1", "")):
+        monkeypatch.setenv("MLE_STAR_SECONDS", limit)
+        monkeypatch.setenv("MLE_STAR_SHARE", share)
+        clock = Clock(90.0)
+        figures = [clock.left(), clock.room(), clock.part(3).seconds, clock.part(2).most]
+        lines.append(f"clock: {limit} {share} {' '.join(f'{figure:.4g}' for figure in figures)}")
+    frame, signal = table(300)
+    for kind, y in truths(signal).items():
+        tries = list[str]()
+
+        def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+            tries.append(f"{len(y)} {job.seconds:.3g} {settings['gain']:.3g} {settings['size']}")  # noqa: B023
+            near = [part.frame["n0"].to_numpy() * settings["gain"] for part in others]
+            wide = 1 / (1 + np.exp(-settings["size"] * near[0]))
+            return near if job.numeric else [np.column_stack([1 - wide, wide, wide])]
+
+        for loss in ("squared", "absolute"):
+            own = {"gain": 0.2, "size": 8, "search": {"gain": [0.1, 3.0], "size": [2, 9]}}
+            best = search(fit, Rows(frame), y, own, replace(job(kind, 4.0), loss=loss))
+            lines.append(f"search: {kind} {loss} {best['gain']:.3g} {best['size']} | {' | '.join(tries)}")
+    for kind, y in truths(np.tile(signal, 20)).items():
+        for seconds, most in ((1.0, 0.0), (0.15, 0.0), (0.01, 0.2), (1e-3, 0.0)):
+            seen = list[int]()
+            note: Any = lambda rows, y, others, settings, job: seen.extend([len(y), len(others[0].frame)])  # noqa: E731, B023
+            part = course(pd.concat([frame] * 20), y, frame, {"kind": "plain", "count": 2}, note)
+            few = rows_in_time(part, "model", part.rows, y, [part.rows], job(kind, seconds, most))
+            lines.append(f"rows: {kind} {seconds} {most} {seen} {len(few)} {few[:5]} {part.paces['model']:.4g}")
+    as_kept("engineer/clock.txt", "\n".join(lines))
+
+
+SHORT = (20, 5, False, 0), (20, 5, True, 0), (6, 5, False, 20), (3, 3, True, 9), (9, 1, False, 9), (2, 1, False, 40)
+"""Seconds, folds, whether the first models are cut off, and how many tenths of a second each takes."""
+
+
+@pytest.mark.usefixtures("even")
+@pytest.mark.parametrize("kind", ["regression", "multiclass"])
+def test_folds_are_left_out_and_time_is_shared_as_it_was(kind: str) -> None:
+    frame, signal = table(600)
+    y, lines = truths(signal)[kind], list[str]()
+    for number, (seconds, count, late, lasts) in enumerate(SHORT):
+        calls = list[str]()
+
+        def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+            for _ in range(lasts):  # noqa: B023
+                time.monotonic()
+            calls.append(f"{len(y)} {[len(one.frame) for one in others]} {job.seed} {job.seconds:.3g} {job.most:.3g}")  # noqa: B023
+            job.found.update(rounds=30, rate=0.1, late=late)  # noqa: B023
+            many = len(np.unique(y)) if not job.numeric else 0
+            made = [part.frame["n0"].fillna(0).to_numpy() * len(y) / 600 for part in others]
+            return [np.column_stack([one] * many) if many else one for one in made]
+
+        folds = {"kind": "classes" if kind == "multiclass" else "plain", "count": count}
+        known = course(frame, y, frame.head(40), folds, fit, classes=3 if kind == "multiclass" else 0)
+        known = replace(
+            known, job=job(kind), clock=Clock(seconds), models={**known.models, "other": known.models["model"]}
+        )
+        outcome = cross_validate(known)
+        ends = [float(np.abs(one).mean()) for one in (outcome.known["model"], outcome.test["other"])]
+        lines.append(f"{number}: {len(outcome.scored)} {ends[0]:.4g} {ends[1]:.4g} | {' | '.join(calls)}")
+    as_kept(f"engineer/rounds-{kind}.txt", "\n".join(lines))
 
 
 def test_a_search_stays_in_its_ranges_and_never_ends_worse() -> None:

@@ -1,5 +1,6 @@
 """Which rows of one table are related, and leaks in the data: what is planted is found, nothing that only looks so."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,20 @@ import pytest
 
 from mle_star import ConfigError, PipelineConfig
 from mle_star.cli.app import main
+from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.leaks import leaks_in
+from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
+from mle_star.holdout import related
+from mle_star.holdout.answers import Answers
 from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.split import wanted_rule
+from mle_star.holdout.related import Rule, moments_in
+from mle_star.holdout.split import split_rows, wanted_rule
 from mle_star.holdout.views import Data
 from mle_star.run.events import HoldOutPrepared, Notice
 from mle_star.run.journal import read_journal
-from tests.conftest import Captured, Patch
+from tests.conftest import Captured, Patch, as_kept
 from tests.method.conftest import make_task
 
 Dice = np.random.Generator
@@ -138,6 +144,68 @@ def test_what_relates_the_rows_of_one_table_decides_which_are_hidden(tmp_path: P
         hidden, shown = ({units[row] for row in rows} for rows in (view, data.stays(view)))
         assert min(hidden) > max(shown) if kind == "time" else not hidden & shown
         assert 0.05 * COUNT < len(view) < 0.4 * COUNT
+
+
+NAMED = """patient_id userId PATIENT_NO id uuid id_old Id paid video store_number shop.name customers group_key host
+category_id product_id zip day_id day t time_idx week_no weeks step ticks period-number tickets number"""
+
+
+def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path) -> None:
+    def short(*figures: Any) -> str:
+        return " ".join(f"{float(one):.3g}" for one in figures)
+
+    def digest(rows: Any) -> str:
+        return f"{len(rows)} rows from {min(rows, default=-1)} to {max(rows, default=-1)} of sum {sum(rows)}"
+
+    lines = list[str]()
+    for name, (make, *_) in CASES.items():
+        data = opened(tmp_path / name, make(np.random.default_rng(7)))
+        rows = related.Known(data.layout, data.train)
+        lines += [
+            f"--- {name}: {data.rule.kind} {data.rule.column} | {data.rule.reason} | {' | '.join(data.rule.hints)}"
+        ]
+        for column in rows.features:
+            about, codes = data.layout.train.column(column), rows.codes(column)
+            share, others = related._explained(rows.target, codes), related._alike_features(rows, column, codes)
+            figures = short(*share, others, related.may_be_time(about), related.may_be_entity(about))
+            known = moments_in(column, data.train.column(column))
+            if related.may_be_time(about):
+                when = np.array([known[cell].timestamp() for cell in data.train.column(column)])
+                panel = related._panel(rows, [c for c in rows.features if c != column], when, np.isfinite(when))
+                own = related._in_order(when, panel), related._is_series(when, panel), related._is_regular(when)
+                figures += f" | {short(*own, related._drifts(rows.target, when, panel), panel.sum())}"
+            lines.append(f"{column}: {figures} {sorted(known.items())[:2]}")
+        metric = known_metric("rmse" if data.layout.target.columns[0].numeric and name != "patients" else "accuracy")
+        task = make_task(tmp_path / name, description="Predict `y`.", evaluation_metric=metric.name,
+                         metric_direction=metric.direction)  # fmt: skip
+        holdout = HoldOut.prepare(task, PipelineConfig(seed=7), tmp_path / f"{name} run", write=False)
+        truth, places = holdout.scorer.data.truth, holdout.hidden_rows
+        late = dict(zip(places, (tuple(truth[row]) for row in [*places[9:], *places[:9]]), strict=True))
+        right = {row: tuple(truth[row]) if row % 3 else late[row] for row in places}
+        measures = [holdout.measure(Answers(late, ()), rows, ahead=ahead) for rows in (None, holdout.select_rows)
+                    for ahead in (False, True)]  # fmt: skip
+        lines += [f"{short(one.score, one.low, one.high)} on {one.rows} rows of {one.views} views" for one in measures]
+        change, dummy = holdout.compare(Answers(right, ()), Answers(late, ()), places), holdout.baseline()
+        assert change is not None and dummy is not None
+        lines.append(
+            f"{short(change.difference, change.error, change.wins)} | {short(dummy.score, dummy.low, dummy.high)}"
+        )
+        shown = *holdout.split.views, holdout.split.select, *holdout.select_halves(), holdout.compared_rows(1)
+        lines += [*map(digest, shown), f"{holdout.search_views} {holdout.digest}"]
+    for name in NAMED.split():
+        columns = [describe(name, list(map(str, cells))) for cells in (range(50), ["A-1", "B 22"] * 9, ["a", "7", ""])]
+        lines.append(f"{name}: {[(related.may_be_time(one), related.may_be_entity(one)) for one in columns]}")
+    kinds: Any = ("classes", "quantiles", "groups", "copies", "random")
+    for kind, count, folds in itertools.product(kinds, (60, 1499, 1500, 4999, 5000, 12_000), (None, 1, 2)):
+        split = split_rows(Rule(kind, "c", ""), [str(i * 7919 % 613 % 250) for i in range(count)], seed=3, folds=folds)
+        lines.append(f"{kind} {count} {folds}: {' | '.join(map(digest, (*split.views, split.select)))}")
+    for span, each, ahead in itertools.product((5, 40, 400), (1, 3, 40), (0, 1, 7, 60)):
+        cells = [str(100 + i % span) for i in range(span * each)] + ["?"] * 3
+        later = [str(100 + span + i) for i in range(ahead)]
+        for folds in (None, 1):
+            split = split_rows(Rule("time", "c", ""), cells, seed=3, ahead=later, folds=folds)
+            lines.append(f"{span} {each} {ahead} {folds}: {' | '.join(map(digest, (*split.views, split.select)))}")
+    as_kept("holdout/related.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,9 @@ HELD: dict[str, tuple[list[str], str]] = {
     "two": (spread("0", "1", "1"), "roc_auc log_loss f1 average_precision brier"),
     "lopsided": (spread(*"0" * 19, "1"), "roc_auc accuracy"),
     "numbers": ([str(i * 7 % 50) for i in range(ROWS)], "rmse mae r2 spearman rmsle"),
+    "mixed": (spread("1", "2", "x"), "qwk"),
+    "grades": (spread("1", "2", "5", "2"), "qwk map@3"),
+    "sets": (spread("a b", "b c", "a", "c"), "multilabel_f1_micro"),
 }
 """Targets, and the metrics that score them."""
 
@@ -117,6 +120,13 @@ def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) ->
                 except Ungradable as error:
                     found = str(error)
                 lines.append(f"{name}, {metric}, {what}: {figures} {found}")
+            change, dummy = (
+                scorer.compare(by_row(truth), by_row(odd["next"]), range(ROWS)),
+                scorer.baseline(range(ROWS)),
+            )
+            figures = [float(f"{one:.4g}") for one in (change.difference, change.error, change.wins)]
+            same = agreement(scorer, *([(cell,) for cell in cells] for cells in (truth, odd["next"])))
+            lines.append(f"{name}, {metric}: {figures} {dummy} {scorer.usual_answer()} {same:.4g}")
     as_kept("holdout/held.txt", "\n".join(lines))
 
 

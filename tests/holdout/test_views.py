@@ -325,6 +325,11 @@ def numbered_again(folder: Path) -> None:
     tables(folder, visits={"id": range(ROWS), "visits": range(ROWS)})
 
 
+def numbered_elsewhere(folder: Path) -> None:
+    numbered_again(folder)
+    change(folder, "train", id=None)
+
+
 def keys_twice(folder: Path) -> None:
     for name in ("test", "sample_submission"):
         change(folder, name, id=[f"r{1000 + i // 2}" for i in range(TEST)])
@@ -340,6 +345,7 @@ def keys_twice(folder: Path) -> None:
         (sample_of("id y", TEST - 5), "does not ask for the rows of test.csv"),
         (sample_of("y", TEST - 5, key=False), "does not ask for the rows of test.csv"),
         (sample_of("y", TEST + 5, key=False), "does not ask for the rows of test.csv"),
+        (numbered_elsewhere, "the training rows have no id"),
         (numbered_again, "values of id occur more than once"), (keys_twice, "occur more than once in the test"),
         (lambda folder: tables(folder, history={"id": ["r1"], "y": [0]}), r"history\.csv holds the target"),
     ],

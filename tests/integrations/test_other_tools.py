@@ -30,10 +30,10 @@ from mle_star.integrations.competitions import kept
 from mle_star.integrations.mlflow import EXPERIMENT, POLL_SECONDS, MlflowMirror
 from mle_star.run.events import AnyEvent, RunFinished, RunResumed, RunStarted, ScriptFinished
 from mle_star.run.folder import RunFolder, first_line, request_finish
-from tests.conftest import Captured, Patch, write_texts
+from tests.conftest import Captured, Patch, as_kept, write_texts
 from tests.pipeline.mind import Mind, MindBrain, fenced
 from tests.pipeline.test_cli_run import Cli
-from tests.views.journals import Invented
+from tests.views.journals import EXPECTED, Invented
 
 SERVICE = "http://localhost"  # where the client looks for a service under test; a proxy leads to the stand-in's port
 DATA = {
@@ -144,7 +144,9 @@ def test_a_competition_becomes_a_folder(service: Service, tmp_path: Path, capsys
     assert (task.competition_id, task.evaluation_metric, task.metric_direction.value) == ("houses", "rmse", "minimize")
     assert "What do houses cost & why?" in task.description and "Be nice" not in task.description
     assert {path.name for path in (folder / "input").iterdir()} == set(DATA)
-    assert f"mle-star run {folder}" in capsys.readouterr().out
+    texts = [(folder / name).read_text(encoding="utf-8") for name in ("description.md", "task.yaml")]
+    printed = capsys.readouterr()
+    as_kept("integrations/kaggle_get.txt", "\n".join([*texts, printed.err, printed.out]).replace(str(tmp_path), "…"))
     assert main(["kaggle", "get", "houses", "--output", str(folder)]) == 1, "a task folder is not overwritten"
 
 
@@ -176,7 +178,14 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
     assert sent.expected == "0.30 to 0.50, best guess 0.40, self-reported"
     expected(run_dir, 0.7)  # another script was submitted since
     assert main(["kaggle", "status", str(run_dir)]) == 0
-    assert "public score 0.1234, expected 0.30 to 0.50, best guess 0.40" in capsys.readouterr().out
+    (run_dir / "kaggle.json").write_text('[{"competition": "houses", "ref": 71, "message": "m"}]', encoding="utf-8")
+    for status, score in (("PENDING", None), ("ERROR", "?")):
+        service.submissions[0].update(status=status, publicScore=score, errorDescription="broken")
+        assert main(["kaggle", "status", str(run_dir)]) == 0
+    Invented(seed=12, M=2, T=1, K=1, L=1, R=1).write(tmp_path / "bare")
+    assert main(["kaggle", "status", str(tmp_path / "bare")]) == 1
+    lines = [str(sent), *map(str, kept(run_dir)), str(service.submissions), *capsys.readouterr()]
+    as_kept("integrations/kaggle_sent.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
 def test_without_a_credential_a_line_says_where_to_get_one(tmp_path: Path, capsys: Captured) -> None:
@@ -335,7 +344,7 @@ def write(run_dir: Path, events: list[AnyEvent]) -> None:
 
 
 def invented(seed: int) -> list[AnyEvent]:
-    first, *others = Invented(seed=seed, M=2, T=1, K=2, L=1, R=1).events()
+    first, *others = Invented(seed=seed, M=2, T=1, K=2, L=1, R=1).ended(expected=EXPECTED)
     return [first.model_copy(update={"run_id": f"run-{seed}"}), *others]
 
 
@@ -372,6 +381,16 @@ def test_a_run_is_mirrored_late_but_once(server: Server, tmp_path: Path, capsys:
         (tmp_path / "report.html").write_text("<p>the report", encoding="utf-8")
     assert not mirror.behind
     (parent,), nested = parents(server.uri, events)
+    lines, client = list[str](), MlflowClient(tracking_uri=server.uri)
+    for run in (parent, *sorted(nested, key=lambda run: int(run.data.tags["mle_star.key"].partition(":")[2]))):
+        tags = {name: tag for name, tag in run.data.tags.items() if name not in ("mlflow.user", "mle_star.key")}
+        files = [file.path for file in client.list_artifacts(run.info.run_id)]
+        lines += [
+            f"{run.info.run_name} {run.info.status} {files} {tags} {run.data.metrics}",
+            *map(str, (pair for pair in run.data.params.items() if pair[0].startswith("task.") or pair[0] == "seed")),
+        ]
+    best = [(one.step, one.value) for one in client.get_metric_history(parent.info.run_id, "best_score")]
+    as_kept("integrations/mlflow.txt", "\n".join([*lines, str(best)]).replace(parent.info.run_id, "…"))
     assert len(nested) == len(scripts) > 3, "each script once"
     scores = sorted(event.result.score for event in scripts if event.result.score is not None)
     assert sorted(run.data.metrics["score"] for run in nested if "score" in run.data.metrics) == pytest.approx(scores)

@@ -46,6 +46,7 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     frame.to_excel("houses.xlsx", index=False)
     frame.to_parquet("houses.parquet")
     with zipfile.ZipFile("one.zip", "w") as archive:
+        archive.writestr("a folder/", "")
         archive.writestr("whatever.csv", houses())
     with zipfile.ZipFile("houses.zip", "w") as archive:
         archive.writestr("house-prices/train.csv", houses())

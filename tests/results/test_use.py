@@ -31,7 +31,7 @@ from mle_star.search.final_result import rescore
 from mle_star.views import RunStory
 from mle_star.views.lineage import lineage_of
 from mle_star.views.verdict import Verdict
-from tests.conftest import Captured, Logs, Patch, write_texts
+from tests.conftest import Captured, Logs, Patch, as_kept, write_texts
 from tests.execution.conftest import FixedExecutor
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
@@ -324,7 +324,11 @@ def test_another_script_is_promoted_and_the_report_is_about_it(label_run: Run, h
     assert (step, score) == ("phase1/candidate-0/script", 0.5)
     assert run.score == 0.5 and "level = 0.5000" in (run.path / "solution.py").read_text(encoding="utf-8")
     assert run.submission is not None and "60,0.5" in run.submission.read_text(encoding="utf-8")
-    assert "promoted by hand: the script of phase1/candidate-0/script" in run.result.warnings
+    facts = run.result.model_dump(
+        mode="json", include={"warnings", "lineage", "expected", "single_model", "submission_path"}
+    )
+    assert facts.pop("submission_path") == str(run.submission)
+    as_kept("results/promoted.txt", json.dumps(facts, indent=1))
     assert len(list(read_journal(run.path / "journal.jsonl"))) == before + 1
     with pytest.raises(ConfigError, match="no scored script at 'phase9'; there are phase1/candidate-"):
         promote(run.path, "phase9")
@@ -340,6 +344,24 @@ def test_another_script_is_promoted_and_the_report_is_about_it(label_run: Run, h
     assert lineage_of(story).submitted == "phase1/candidate-0"
     page = run.report.read_text(encoding="utf-8")
     assert "By hand" in page and kept not in page, "that was another script's"
+
+
+def test_what_cannot_be_loaded_says_why(house_run: Run, tmp_path: Path) -> None:
+    lines, result = list[str](), json.loads((house_run.path / "result.json").read_text(encoding="utf-8"))
+    task, journal = {**result["task"], "data_dir": str(tmp_path / "gone")}, house_run.path / "journal.jsonl"
+    write_texts(tmp_path / "run", {"journal.jsonl": journal.read_text(encoding="utf-8")})
+    for known in (
+        None,
+        {},
+        {**result, "final_solution": {**result["final_solution"], "content": " "}},
+        {**result, "task": task},
+    ):
+        if known is not None:
+            write_texts(tmp_path / "run", {"result.json": json.dumps(known)})
+        with pytest.raises(ConfigError) as error:
+            load_model(tmp_path / "run")
+        lines.append(str(error.value).replace(str(tmp_path), "…"))
+    as_kept("results/unloaded.txt", "\n".join(lines))
 
 
 def test_two_runs_are_compared_and_scores_measured_anew(label_run: Run, house_run: Run, capsys: Captured) -> None:
@@ -374,8 +396,13 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     done = subprocess.run(call, cwd=alone, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and done.stderr.strip().endswith("new.csv lacks kind")
     target = Path(alone)
-    card = (target / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert "from 30 rows" in card and "measured on hidden rows" in card and "`rooms`, `kind`" in card
+    lines = list[str]()
+    for folder, run in ((target, house_run), (tmp_path / "labels", label_run)):
+        texts = [folder / name for name in ("predict.py", "MODEL_CARD.md", "Dockerfile", "requirements.txt")]
+        lines += [path.read_text(encoding="utf-8").replace(run.path.name, "…") for path in texts]
+        lines += sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    as_kept("results/exported.txt", "\n".join(lines).replace(f"python:{version}", "python:…"))
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err

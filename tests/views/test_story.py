@@ -307,7 +307,7 @@ def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     assert Verdict(story).sure.startswith("Measured on 180 rows"), "not on those of views that were never run"
     known = EXPECTED.model_copy(update={"score": story.score})
     sure = Verdict(story_of(Invented(seed=11).ended(expected=known), HOLDOUT)).sure
-    assert sure.endswith(" whose answers no script saw. The interval of 95 % is for new rows."), "its ends are told once"
+    assert sure.endswith(" whose answers no script saw. The interval of 95 % is for new rows."), "told once"
     config = PipelineConfig(scoring="self_reported")
     story.apply(ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config))
     assert not Verdict(story).checked and Verdict(story).split == ""

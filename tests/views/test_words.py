@@ -11,12 +11,14 @@ from rich.console import Console, ConsoleDimensions
 
 from mle_star.cli.app import main
 from mle_star.models import MetricDirection, RetrievedModel, Yardstick
+from mle_star.models.texts import figure, printable, quoted, shorten, within
 from mle_star.run import events as ev
-from mle_star.views import RunStory, write_report
+from mle_star.views import RunStory, charts, text, write_report
 from mle_star.views.display import screen, summary
 from mle_star.views.headlines import headline
 from mle_star.views.live import IndexServer
 from mle_star.views.page import page_title
+from mle_star.views.verdict import ScaleMark
 from tests.conftest import Captured, Patch, as_kept, write_texts
 from tests.views.conftest import served
 from tests.views.journals import EXPECTED, HAPPENED, TRIED, Invented, campaign, scored, write_journal
@@ -106,14 +108,23 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
     as_kept("views/terminal.txt", "".join(terminal))
     write_journal(shelf / "broken-off", events[:120])
+    rows = "size,price\n" + "".join(f"{i % 17},{i % 17 * 2}\n" for i in range(300))
+    write_texts(tmp_path, {"cars/train.csv": rows, "runs/a.csv": rows})
     write_texts(shelf, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n', "no-run/note.txt": ""})
     with (shelf / "broken-off" / "journal.jsonl").open("a") as journal:
         journal.write('{"torn')
     commands = """
-        runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco; show no
-        show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
-        diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b
-        show k; leaderboard; leaderboard runs/early --json
+        runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco
+        show no; show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
+        diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b; show k; leaderboard
+        leaderboard runs/early --json; leaderboard early scored --top 2; leaderboard scored --top 3
+        leaderboard scored failed; compare scored failed; compare early used; compare kept broken-off; runs no-run
+        run cars --set max_concurrent_scripts=1 --dry-run --output x --model offline --max-budget 3 --time-limit 90m
+        run cars --set max_concurrent_scripts=1 --dry-run -o x -L 1
+        run cars --set max_concurrent_scripts=1 -o x --dry-run --model haiku --time-limit 1m; run
+        run --from early cars; demo none; predict early cars; predict early new.csv -o gone/a.csv
+        predict early new.csv -o a.txt; predict early new.csv -o runs/a.csv; score early
+        score scored --answers cars/train.csv; promote scored phase9; export scored cars; sweep
     """.replace("\n", ";").split(";")
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.chdir(tmp_path)
@@ -122,7 +133,8 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         out, err = capsys.readouterr()
         assert "Traceback (most recent call last)" not in err and (not code or err.count("\n") == 1)
         called.append(f"$ {command.strip()}: {code}\n{err}{out}")
-    as_kept("views/commands.txt", re.sub(r"(?<=damaged \()[^\n]*", "…", "".join(called)))
+    shell = re.sub(r"(?<=damaged \()[^\n]*|(?<=perhaps )\d+", "…", "".join(called))
+    as_kept("views/commands.txt", shell.replace(str(tmp_path), "…"))
     report = write_report(shelf / "broken-off").read_text(encoding="utf-8")
     as_kept("views/broken-off.html", bare(report, str(tmp_path)))
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
@@ -131,3 +143,47 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         for name, path in {**pages, "list": "?", "compare": "compare?a=scored&b=failed&"}.items():
             with urllib.request.urlopen(server.address.replace("?", path), timeout=240) as reply:
                 as_kept(f"views/{name}.html", bare(reply.read().decode("utf-8"), server.token, str(tmp_path)))
+
+
+SPANS = (0, 1), (0, 0.003), (-3, 7), (0.7512, 0.7533), (0, 1.9), (0, 59), (0, 61), (0, 4000), (0, 90_000), (0, 4e6)
+SIZES = 0, 0.04, 0.1, 0.5, 1.25, 9.96, 59.6, 61, 600, 3599.7, 3600, 4320, 90_061, 99_999.5, 1_250_000, 1e13, -0.25, -3e4
+MARKS = [("one", 0.5, "own"), ("two", 0.62, "best", 0.5, 0.7), ("a <b>", -1.25, "dim", -2.0, 0.1)]
+BARS = [
+    charts.Bar("first", 0.5, "half", "good", "why"),
+    charts.Bar("a <b> " * 30, -0.25, "less"),
+    charts.Bar("c", 0.0, "0"),
+]
+WRITTEN = (
+    "\x1b[31mred\x1b[0m and \x1b]0;title\x07more", "a\r\nb\rc\x00d\x7fe", "\u202eabc\ud800", "x" * 30,
+    "0.12345678901 1.5", "One. Two! Three? Four", '{"a": 1}\nwords\n  \n', "é  ü", "",
+)  # fmt: skip
+
+
+def test_numbers_texts_and_axes_are_written_as_they_were() -> None:
+    writers = (text.score, text.signed, text.money, text.clock, text.duration, figure)
+    lines = [f"{value}: {' | '.join(write(value) for write in writers)} | {text.tokens(int(value))}" for value in SIZES]
+    for low, high in SPANS:
+        found = charts.nice_ticks(low, high), charts.nice_ticks(low, high, 3), charts.time_ticks(high)
+        place = charts.scale(low, high, 50)
+        ends = [round(place(low + share * (high - low)), 6) for share in (-1, 0, 0.3, 2)]
+        lines.append(f"{low} to {high}: {' | '.join(map(str, map(text.ticks, found)))} | {ends}")
+        lines.append(f"{within(low + (high - low) / 3, low, high)} {within(high, high, low)}")
+    for values in ([1.0], [1, 2, 3], [1, 2, 3, 4, 1e6], [-1e6, 2, 3, 4, 5, 6], [5.0] * 6, [0.0, 0.0]):
+        lines.append(f"{values}: {charts.score_range(values)} {charts.with_air(min(values), max(values), 0.5)}")
+    for one in WRITTEN:
+        shown = (
+            text.clean(one, max_line=12, max_text=20),
+            text.one_line(one, 9),
+            text.sentences(one, 12),
+            text.prose(one),
+        )
+        lines.append(
+            f"{shown} {text.last_line(one, 'none')!r} {printable(one)!r} {quoted(one * 9)} {shorten(one, 8)!r}"
+        )
+    lines += [charts.bars("k", "t", some, "unit", baseline=base, write=write) for some in (BARS, BARS[:1], BARS[1:])
+              for base in (None, 0.25) for write in (None, text.duration)]  # fmt: skip
+    lines += [charts.strip([ScaleMark(*one) for one in MARKS[:count]], "unit") for count in (1, 3)]
+    for count, direction in ((1, SMALLER), (60, SMALLER), (60, MetricDirection.maximize), (200, SMALLER)):
+        run = Invented(seed=3, M=2, T=max(1, count // 20), K=max(1, count // 20), L=2, direction=direction)
+        lines.append(str(charts.trajectory(RunStory.from_events(run.events()[: 12 * count]))))
+    as_kept("views/numbers.txt", "\n".join(lines).replace("><", ">\n<"))

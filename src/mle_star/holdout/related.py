@@ -374,8 +374,7 @@ def _explained(values: Any, groups: Any) -> tuple[float, float]:
     """The share of the variance that groups explain beyond chance, and how many standard deviations that is from it."""
     count, sizes = len(values), np.bincount(groups)
     number = int((sizes > 0).sum())
-    total = (values**2).sum()
-    if not total or number < 2 or number >= count:
+    if number < 2 or number >= count or not values.any():
         return 0.0, 0.0
     centred = values - values.mean(axis=0)
     share = float((_means(centred, groups) ** 2).sum() / (centred**2).sum())
