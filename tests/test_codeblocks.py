@@ -363,3 +363,16 @@ def test_what_a_script_adds_is_told_from_what_is_known() -> None:
     assert new_lines(f"a\nblend\n{'c' * 200}\nd", [f"a\nb\n{'c' * 200}\nd"]).splitlines() == [
         "a", "blend", "# ... 2 lines ...",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [
+        ("x = fit(rate=3e-4, depth=12)  # deeper", True),
+        *((f"x = {call}", False) for call in ("fit(rate=-0.1, depth=6)", "fit(rate='0.1', depth=6)", "fit(depth=6)")),
+        ("x = fit(rate=True, depth=6)", False),
+        ("x = fit(rate=0.1, depth=6", False),
+    ],
+)
+def test_scripts_of_one_shape_differ_in_numbers_alone(other: str, alike: bool) -> None:
+    assert (cb.shape_of(other) == cb.shape_of("x = fit(rate=0.1, depth=6)")) is alike

@@ -236,6 +236,39 @@ async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick
             raise late
 
 
+@pytest.mark.parametrize(
+    ("lanes", "takes", "call", "paths"),
+    [
+        *((1, 96, 5, 1), (1, 96, 40, 2), (1, 16, 5, 2), (1, 40, 40, 3), (1, 10, 40, 5), (2, 480, 5, 2), (3, 96, 40, 5)),
+        *((0, 480, 5, 5), (1, 0, 0, 5)),  # nothing has run here, or took no time
+    ],
+)
+def test_there_are_no_more_paths_than_fill_the_lanes(
+    lanes: int, takes: float, call: float, paths: int, quick_path: Path
+) -> None:
+    with timed(quick_path, left=5000, seconds=takes, L=5, more_steps=True) as run:
+        run.context.record(CALLED.model_copy(update={"seconds": call}))
+        run.context.shared.scripts.lanes = lanes
+        assert timing.fitting_paths(run.context) == paths
+        decided = [*[True] * (5 - paths), *[False] * (paths > 1)]
+        assert [value for _, _, value, _ in decisions(run)] == decided
+        plain = replace(run.context, config=run.config.model_copy(update={"more_steps": False}))
+        assert timing.fitting_paths(plain) == 5, "what was asked for, where there is no limit to use"
+
+
+def test_where_every_minute_is_used_the_last_run_is_kept_as_solutions_become_slower(quick_path: Path) -> None:
+    with timed(quick_path, left=250, more_steps=True) as run:
+        run.context.budget.time_limit = 250
+        for takes, fit in ((100.0, True), (101.0, False)):
+            ran(run.context, 0.6, takes)
+            assert [timing.fits(replace(run.context, parts=(phase,))) for phase in ("phase2", "phase3")] == [fit, True]
+        ran(run.context, 0.4, 200.0)
+        plan_time(run.context, "phase2")
+        before = run.context.budget.rerun_seconds
+        plan_time(run.context, "phase3")
+        assert (before, run.context.budget.rerun_seconds) == (200, 101), "what is slower than the best has lost to it"
+
+
 def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(quick_path: Path) -> None:
     few = {"M": 6, "max_concurrent_scripts": 1}
     with timed(quick_path, left=9000, seconds=400.0, **few) as run, scope("phase1") as place:
@@ -261,9 +294,11 @@ EVEN = 9000 * 6.5 / 8
         ({"more_steps": False}, 829.0, 9000, 2),
         ({"more_steps": False, "L": 1}, 10.0, 9000, 2),  # one path has no ensembles
         ({"preset": "letter"}, 829.0, EVEN, 2),
-        ({"more_steps": True}, 829.0, 10_000 - (1.25 * 829 + 40), 1.25),  # a run of a slower solution, and four calls
-        # the rest is for three runs of a slower solution, six calls, and R rounds
-        ({"more_steps": True}, 10.0, 10_000 - (3 * 12.5 + 60) - 1.2 * 5 * 50, 1.25),
+        ({"more_steps": True}, 829.0, 9000, 1),
+        ({"more_steps": True}, 980.0, 10_000 - 1020, 1),  # a run of the solution, and four calls
+        # the rest is for 1.5 runs of a solution of each path, six calls, and R rounds, or those that fit into Phase 3
+        ({"more_steps": True}, 10.0, 10_000 - (3 * 10 + 60) - 1.2 * 5 * 50, 1),
+        ({"more_steps": True}, 320.0, 9000 - 1.2 * 2 * 670, 1),
     ],
 )
 def test_phase_2_has_what_later_phases_cannot_use(

@@ -122,8 +122,10 @@ PROMISING: dict[str, Any] = {"diversity": ("starts",), "leakage_checks": "promis
 ALL: dict[str, Any] = {"phase2": "failed", "paths": (("failed", 0.515), ("failed", 0.515)), "log": SAME}
 SLOW: dict[str, Any] = {"delay": 1.0, "phase2": "cancelled", "initial": 0.5, "candidates": (0.5,), "rounds": 1}
 SLOW["phase3"] = "cancelled time spent: 10.8 of 12 s; phase3 had until 10.8 s"
-IN_TURN: dict[str, Any] = {"more_steps": True, "max_concurrent_paths": 1}
-TURNS: dict[str, Any] = {"seconds": 15.0, "used": True, "tries": [[1] * 4, [1] * 5]}
+IN_TURN: dict[str, Any] = {"more_steps": True, "max_concurrent_paths": 1, "max_concurrent_scripts": 2}
+TURNS: dict[str, Any] = {"seconds": 15.0, "used": True, "tries": [[1] * 5, [1] * 5]}
+ONE_PATH: dict[str, Any] = {"after": a_second, "seconds": 16.0, "used": True}
+ONE_PATH["log"] = "1 path instead of 2: more would wait for each other's scripts"
 NO_TIME = {"phase2": "cancelled", "phase3": "skipped the time is nearly used up"}
 ROWS: dict[str, Callable[[], Row]] = {
     "a path at its first attempt": lambda: Row(before=failing("coder", "path-0"), paths=(("failed", 0.515), 0.527)),
@@ -171,7 +173,10 @@ ROWS: dict[str, Callable[[], Row]] = {
         timed(60, more_steps=True, K=1), hang("coder", after=1), after=a_second, used=True, seconds=51.45
     ),
     "nothing when paths in turn use their time": lambda: Row(
-        timed(17, 0.2, 0.55, 0.15, 0.1, K=1, **IN_TURN), None, (0.555, 0.575), delay=1.0, after=a_second, **TURNS
+        timed(17, 0.2, 0.55, 0.15, 0.1, K=1, **IN_TURN), None, (0.565, 0.575), delay=1.0, after=a_second, **TURNS
+    ),
+    "nothing when one path is enough for the only lane": lambda: alone(
+        timed(17, 0.2, 0.55, 0.15, 0.1, K=1, more_steps=True, max_concurrent_scripts=1), 0.635, delay=1.0, **ONE_PATH
     ),
     "time that paths take from Phase 3": lambda: late(92.125, timed(100), cling, *CUT_LATER, **NO_TIME),
     "time for a second plan of an ensemble": lambda: late_in_phase_3("ens_planner"),

@@ -1,6 +1,7 @@
 """What a run does beyond the specification: long scripts are met on a sample of the rows, only promising ones are
 checked, paths begin differently, and limits are known."""
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,16 @@ async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun
     def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return done.model_copy(update={"duration_seconds": 1.0 if "sample-" in str(request.input_dir) else 40.0})
 
-    config, executor = settings(**{**ONE, "K": 2}, time_limit_seconds=36_000), LevelExecutor(after=slow)
-    await quick(config, executor=executor, agents=MindAgents(Mind(models=1)))
-    refined = [e.purpose for e in quick.events(ev.ScriptFinished) if "/k-" in e.step]
-    assert refined == ["sample", "solution", "sample", "solution"]
+    numbers = count()
+
+    def changed(prompt: str) -> str:
+        number = next(numbers)
+        return fenced(f"# another number\nlevel = 0.6{number}00\n" + "tries = [1]\n" * (number == 1))
+
+    config, executor = settings(**{**ONE, "K": 3}, time_limit_seconds=36_000), LevelExecutor(after=slow)
+    await quick(config, executor=executor, agents=MindAgents(Mind(models=1, overrides={"coder": changed})))
+    refined = [(e.step.split("/")[3], e.purpose) for e in quick.events(ev.ScriptFinished) if "/k-" in e.step]
+    assert refined == [("k-0", "solution"), ("k-1", "sample"), ("k-1", "solution"), ("k-2", "solution")]
     for prompt in quick.prompts("coder"):
         assert "on a sample of 6002 of the 60000 training rows, and must work there" in prompt
         assert "more than 60000 training samples" in prompt  # there is time for all of them

@@ -255,13 +255,14 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
     c = config
     cost = "unknown for this model" if forecast.cost_usd is None else f"about {money(forecast.cost_usd)}"
     limit = "no limit" if c.max_budget_usd is None else f"limit {money(c.max_budget_usd)}"
+    at_most = "up to " * c.more_steps
     lines = {
         "task": f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.value})",
         "data": data,
         "model": c.model,
-        "plan": f"{plural(c.num_retrieved_models, 'model')}, {plural(c.num_parallel_solutions, 'path')} of "
+        "plan": f"{plural(c.num_retrieved_models, 'model')}, {at_most}{plural(c.num_parallel_solutions, 'path')} of "
         f"{c.outer_loop_steps} x {c.inner_loop_steps} refinements{', more while the time lasts' * c.more_steps}, "
-        f"{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
+        f"{at_most}{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{cost}, {limit}",
         "time": _time_in_words(task, config),

@@ -210,7 +210,7 @@ async def evaluate_with_retry(
 async def _failed_on_sample(script: models.SolutionScript) -> tuple[Sample, models.EvaluationResult] | None:
     """How a script failed on the sample of the rows; None when it works there, or where there is no smoke test."""
     run = active_run()
-    sample = None if run is None else await sample_for(run)
+    sample = None if run is None else await sample_for(run, script.content)
     if sample is None:
         return None
     result = await execute_in_run(script, purpose="sample", data=DataFolder(sample.folder))

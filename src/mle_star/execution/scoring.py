@@ -21,6 +21,7 @@ from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.explain import overlap
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.views import write_sample
+from mle_star.method.codeblocks import shape_of
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import EvaluationResult, Measure, ScoreChange, SolutionScript, is_improvement
 from mle_star.models.texts import digest_of
@@ -79,8 +80,8 @@ async def surroundings_digest(run: RunContext) -> str:
 # --- the smoke test ------------------------------------------------------------------------------------------
 
 
-async def sample_for(run: RunContext) -> Sample | None:
-    """The sample, where a new script should run on it first; made once a run.
+async def sample_for(run: RunContext, script: str) -> Sample | None:
+    """The sample, where a new `script` should run on it first; made once a run.
 
     Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
     """
@@ -96,13 +97,14 @@ async def sample_for(run: RunContext) -> Sample | None:
             except (Unsupported, ConfigError, OSError, ValueError) as error:
                 logger.info("no sample of the rows can be made: %s", error)
     sample = scripts.sample
-    return sample if sample is not None and run.decide("sample", partial(_pays, run, sample)) else None
+    return sample if sample is not None and run.decide("sample", partial(_pays, run, sample, script)) else None
 
 
-def _pays(run: RunContext, sample: Sample) -> bool:
+def _pays(run: RunContext, sample: Sample, script: str) -> bool:
     """By what the current solution takes; for candidates, which run side by side, by the table alone.
 
-    Where scripts are stopped early in any case, the first whole answer comes first.
+    Where scripts are stopped early in any case, the first whole answer comes first. A script that differs from one that
+    worked in numbers alone will work.
     """
     if limit_in_run(run) < SLOW_SECONDS:
         return False
@@ -110,7 +112,9 @@ def _pays(run: RunContext, sample: Sample) -> bool:
     seconds = None if first else run.solution_seconds
     if seconds is None:
         return sample.of >= LARGE_ROWS
-    return seconds >= (QUICK_SECONDS if sample.of >= LARGE_ROWS else SLOW_SECONDS)
+    if seconds < (QUICK_SECONDS if sample.of >= LARGE_ROWS else SLOW_SECONDS):
+        return False
+    return shape_of(script) not in {shape_of(run.ledger.text(one.script)) for one in run.ledger.solutions()}
 
 
 def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:

@@ -11,11 +11,14 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, fence
 from markdown_it.token import Token
+
+from mle_star.models.texts import digest_of
 
 FENCE_LINE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*?)[ \t]*$")
 _INDENTED_FENCE = re.compile(r"^([ \t]+)(?:`{3,}[^`]*|~{3,}.*)$")
@@ -67,6 +70,16 @@ def has_extractable_code(response: str, *, by_line: bool = False) -> bool:
 def parsed(code: str) -> ast.Module | None:
     """The syntax tree, or None: what Python cannot read, and be it for its depth, is a value like any other."""
     return _quietly(lambda: ast.parse(code))
+
+
+@lru_cache(maxsize=512)
+def shape_of(code: str) -> str:
+    """What two scripts have in common that differ in numbers and comments alone; what is no Python has its own."""
+    tree = parsed(code)
+    for node in [] if tree is None else ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            node.value = 0
+    return digest_of(code if tree is None else ast.dump(tree))
 
 
 def compiles(code: str) -> bool:

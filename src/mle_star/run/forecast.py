@@ -17,7 +17,7 @@ from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
 from mle_star.run import events
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, price_of, read_prices
-from mle_star.run.timing import plan_seconds
+from mle_star.run.timing import FEWER_PATHS, plan_seconds
 
 SCRIPT_CHARACTERS, SCRIPT_SECONDS = 6000, 60.0
 """A script's size and time before any was seen."""
@@ -91,6 +91,8 @@ class Forecaster:
             self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
         elif isinstance(event, events.PhaseFinished) and event.path is None:
             self._over.add(event.phase)
+        elif isinstance(event, events.Decided) and event.name == FEWER_PATHS and event.value:
+            self._plan_for(num_parallel_solutions=self._config.num_parallel_solutions - 1)
 
     def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> events.Forecast:
         """The whole run as it looks now."""
@@ -116,11 +118,20 @@ class Forecaster:
         call, script = _mean(self._latency) or config.traits.call_seconds, _mean(self._runtime) or SCRIPT_SECONDS
         takes = plan_seconds(config, call, script, left={"phase2": 1.0})
         steps = max(round(config.outer_loop_steps * shares.phase2 * config.time_limit_seconds / max(takes, 1.0)), 1)
-        if steps == config.outer_loop_steps:
-            return
-        self._config = config.model_copy(update={"outer_loop_steps": steps})
-        refinements = {step: n for step, n in planned_steps(self._config).items() if step[0] == "phase2"}
-        self._planned = Counter({**self._planned, **refinements})
+        if steps != config.outer_loop_steps:
+            self._plan_for(outer_loop_steps=steps)
+
+    def _plan_for(self, **sizes: int) -> None:
+        """Phases 2 and 3 of other sizes."""
+        self._config = self._config.model_copy(update=sizes)
+        again = planned_steps(self._config)
+        parts = [
+            (step, n)
+            for steps in (self._planned, again)
+            for step, n in steps.items()
+            if (step[0] in ("phase2", "phase3")) == (steps is again)
+        ]
+        self._planned = Counter(dict(parts))
 
     def news(self, *, spent_usd: float, elapsed: float) -> events.Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""

@@ -11,8 +11,10 @@ From them follow, in this order: what the plan takes, how long a script may take
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from mle_star.models import PipelineConfig
 from mle_star.models.enums import PhaseName
@@ -43,8 +45,8 @@ RERUN = 1.25
 KEPT, KEPT_FOR_MODEL = 1.5, 2 * RERUN
 """So many times what a script took is kept for that: the final selection comes before it. Without a test nothing but a
 fitted model answers new rows: a blend of two has the time, or a script after a long selection."""
-GROWTH, LITTLE_GROWTH = 2.0, 1.25
-"""A refined script may take so many times as long as a candidate; the less where every minute is used."""
+GROWTH = 2.0
+"""A refined script may take so many times as long as a candidate; where every minute is used, `fits` looks."""
 LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 """A script is told this share of the run's time at least, up to so many seconds: in less it would mostly start up.
 An ensemble, which trains all models of several scripts, has twice that."""
@@ -54,9 +56,12 @@ less where paths wait for each other's scripts."""
 ATTEMPT_CALLS, LONG_CALLS = 2.0, 4.0
 """An attempt is planned and written; a call takes long where so many of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2
-"""Phase 3 takes no more of its share than so many times what its rounds should take ..."""
-LAST_RUNS, LAST_CALLS, LEAST_CALLS = 3.0, 6.0, 4.0
-"""... and finalization no more than so many runs of a solution that became slower, and calls; no less than one run."""
+"""Phase 3 takes no more of its share than so many times what the rounds should take that fit into it ..."""
+LAST_CALLS, LEAST_CALLS = 6.0, 4.0
+"""... and finalization no more than what is kept for a solution, or for one of each path together, and so many calls;
+no less than one run."""
+FEWER_PATHS = "fewer-paths"
+"""The decision to do with one path less."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 LAST_TIMES = 2.0
@@ -202,9 +207,14 @@ def suggested_seconds(run: RunContext, limit: float, views: int = 1) -> float:
 
 
 def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0, studies: float = 0.0) -> bool:
-    """Can the script that so many calls make still be scored in the time of its phase? To the letter it may try."""
-    needed = seconds_for(run, calls=calls, scripts=scripts, studies=studies)
-    return run.config.letter or needed <= run.seconds_left
+    """Can the script that so many calls make still be scored in the time of its phase? To the letter it may try.
+
+    Where every minute is used, solutions may have become slower since Phase 2 began: one more run of it is kept.
+    """
+    needed, left = seconds_for(run, calls=calls, scripts=scripts, studies=studies), run.seconds_left
+    if run.phase == "phase2" and run.config.more_steps:
+        left = min(left, run.budget.time_limit - run.budget.elapsed() - KEPT * (run.solution_seconds or 0.0))
+    return run.config.letter or needed <= left
 
 
 def calls_take_long(run: RunContext) -> bool:
@@ -261,6 +271,22 @@ def too_late_for(run: RunContext, script: str) -> str:
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
 
 
+def fitting_paths(run: RunContext) -> int:
+    """How many of the paths asked for the run has a use for, where it goes on while the time lasts.
+
+    A path waits for calls while another's script runs. Paths beyond those that fill the lanes of scripts would only
+    wait for each other: fewer of them get further. The last one counts where half of it is needed.
+    """
+    paths = run.config.num_parallel_solutions
+    lanes, once = run.shared.scripts.lanes or paths, run.solution_seconds or 0.0
+    fill = lanes * seconds_for(run, calls=ATTEMPT_CALLS, scripts=1)
+    for fewer in range(paths - 1, 0, -1) if run.config.more_steps else ():
+        if not run.decide(FEWER_PATHS, partial(operator.gt, (fewer + 0.5) * once, fill)):
+            break
+        paths = fewer
+    return paths
+
+
 # --- what is kept for later --------------------------------------------------------------------------------
 
 
@@ -275,20 +301,24 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     Where scores come from hidden rows, what is submitted learns from all rows in the end: time is kept for it. Phase 3
     has no time where no ensemble could be scored in it, or there is one path only.
     """
-    solutions, budget, has_phase3 = run.ledger.ran(), run.budget, run.config.num_parallel_solutions > 1
+    config, budget, call = run.config, run.budget, run.ledger.call_seconds
+    solutions, paths = run.ledger.ran(), config.num_parallel_solutions
     slowest = max((one.seconds for one in solutions if one.score is not None), default=0.0)
-    if phase == "phase2":
-        slowest *= LITTLE_GROWTH if run.config.more_steps else GROWTH
-    if phase == "phase2" and not run.config.letter:
-        takes = seconds_for(run, calls=3, scripts=run.config.num_parallel_solutions)
+    if phase not in ("phase1", "phase2"):  # what is slower than these lost to them
+        slowest = max(run.ledger.best_seconds(), default=0.0)
+    elif phase == "phase2":
+        slowest *= 1.0 if config.more_steps else GROWTH
+    if phase == "phase2" and not config.letter:
+        takes = seconds_for(run, calls=3, scripts=paths)
         theirs = budget.spare_seconds * budget.shares.phase3 / (budget.shares.phase2 + budget.shares.phase3)
-        if not (has_phase3 and run.decide("ensembles", lambda: takes <= theirs, reopen=True)):
-            budget.ensemble_limit = 0.0
-        elif run.config.more_steps:
-            budget.ensemble_limit = ENSEMBLE_TIMES * run.config.ensemble_rounds * takes
-    if phase == "phase2" and run.config.more_steps:
-        budget.final_limit = LAST_RUNS * slowest + LAST_CALLS * run.ledger.call_seconds
-    budget.rerun_seconds = slowest + LEAST_CALLS * run.ledger.call_seconds if run.config.more_steps else 0.0
+        if not (paths > 1 and run.decide("ensembles", lambda: takes <= theirs, reopen=True)):
+            budget.ensemble_limit, paths = 0.0, 1
+        elif config.more_steps:
+            rounds = min(config.ensemble_rounds, max(theirs // max(takes, 0.1), 1))
+            budget.ensemble_limit = ENSEMBLE_TIMES * rounds * takes
+    if phase == "phase2" and config.more_steps:
+        budget.final_limit = KEPT * paths * slowest + LAST_CALLS * call
+    budget.rerun_seconds = slowest + LEAST_CALLS * call if config.more_steps else 0.0
     if run.shared.holdout is not None:
         last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
         is_enough = run.shared.search_views > 1 or (phase == "finalization" and not run.shared.has_test)
@@ -296,5 +326,5 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
         kept = KEPT if run.shared.has_test else KEPT_FOR_MODEL
         budget.rerun_seconds = max(kept * slowest, last, budget.rerun_seconds)
         missing = run.shared.views - run.solution_views
-        searching = phase != "finalization" and not (run.config.letter or run.config.more_steps)
+        searching = phase != "finalization" and not (config.letter or config.more_steps)
         budget.views_seconds = min(VIEWS_SHARE * budget.time_limit, missing * RERUN * slowest) if searching else 0.0
