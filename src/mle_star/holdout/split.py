@@ -275,7 +275,7 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
         spanned = sum(moment > newest - (end - newest) for moment, _ in known)
         wanted = max(min(spanned, most), min(FEWEST_LATER, most))
     else:
-        wanted = min(max(int(AHEAD_SHARE * count), min(FEWEST_AHEAD, int(HIDDEN_SHARE * count))), most)
+        wanted = min(max(int(AHEAD_SHARE * count), min(FEWEST_AHEAD, int(HIDDEN_SHARE * count)), 1), most)
         searched = folds or usual_views(int(wanted / FOLD_SHARE))  # as where a view hides a fifth
     most = min(2 * MOST_HIDDEN, int((1 - LEAST_LEARNED) * count))
     views = min(1 + MORE_VIEWS if folds is None else searched, max(most // wanted, 1))
