@@ -24,7 +24,7 @@ from mle_star.execution.submission import check_table, count_rows, find_sample_s
 from mle_star.execution.workspace import copy_plain, entries_below, remove_entry
 from mle_star.method.scores import best_first
 from mle_star.run.context import RunContext
-from mle_star.run.events import BestImproved, ScriptFinished, SubmissionKept
+from mle_star.run.events import BestImproved, SubmissionKept
 from mle_star.run.folder import RunFolder, place_copy, write_whole
 
 logger = logging.getLogger("mle_star.execution")
@@ -53,11 +53,9 @@ def keep_submission(run: RunContext) -> str | None:
     return relative
 
 
-def restore_submission(run: RunContext, event: ScriptFinished) -> bool:
+def restore_submission(run: RunContext, submission: str) -> bool:
     """Put a recorded submission back into the swept directory of its script; False when the copy is gone."""
-    if event.result.submission is None:
-        return True
-    kept = run.run_dir / event.result.submission
+    kept = run.run_dir / submission
     if not kept.is_file():
         return False
     shutil.copyfile(kept, run.work_dir / "final" / "submission.csv")

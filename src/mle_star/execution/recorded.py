@@ -103,7 +103,8 @@ async def _recorded(run: RunContext, step: str, digest: str) -> ScriptFinished |
         return None
     async with run.shared.scripts.locks[str(run.work_dir)]:
         await _make_anew(run, scoring.data_of(run))
-        return event if await asyncio.to_thread(restore_submission, run, event) else None
+        made = event.result.submission
+        return event if made is None or await asyncio.to_thread(restore_submission, run, made) else None
 
 
 async def _cached(run: RunContext, step: str, digest: str) -> ScriptFinished | None:

@@ -185,15 +185,16 @@ def _joins(script: str, place: int) -> bool:
 # --- fences ----------------------------------------------------------------------------------------------
 
 
-def _fenced_blocks(text: str, *, by_line: bool = False) -> list[_Block]:
+@lru_cache(maxsize=8)  # a reply is asked for its code more than once
+def _fenced_blocks(text: str, *, by_line: bool = False) -> tuple[_Block, ...]:
     """All fenced blocks, outermost first; a tagged fence inside a block nests, a bare one closes."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if by_line:
-        return list(_scan_by_line(lines))
-    blocks = list(_scan(lines))
+        return tuple(_scan_by_line(lines))
+    blocks = tuple(_scan(lines))
     indented = None if blocks else next((m for m in map(_INDENTED_FENCE.match, lines) if m), None)
     if indented is not None:  # so far in that Markdown calls it a paragraph or indented code
-        blocks = list(_scan([re.sub(f"^[ \\t]{{0,{len(indented[1])}}}", "", line) for line in lines]))
+        blocks = tuple(_scan([re.sub(f"^[ \\t]{{0,{len(indented[1])}}}", "", line) for line in lines]))
     return blocks
 
 

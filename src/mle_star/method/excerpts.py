@@ -40,12 +40,22 @@ class _Unit:
 
 def changed_lines(before: str, after: str) -> set[int]:
     """The lines of `after`, counted from 1, that `before` does not have there; where some went, those beside."""
-    matcher = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    old, new = before.splitlines(), after.splitlines()
+    head = _same(old, new)
+    tail = _same(old[head:][::-1], new[head:][::-1])  # a comparison of all is slow, and most changes are in one place
+    matcher = SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
     changed = set[int]()
     for tag, _, _, low, high in matcher.get_opcodes():
         if tag != "equal":
+            low, high = low + head, high + head
             changed |= set(range(low + 1, high + 1)) if low < high else {low, low + 1}
     return changed
+
+
+def _same(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((count for count, (one, other) in pairs if one != other), min(len(some), len(others)))
 
 
 def excerpt(script: str, wanted: Collection[int]) -> str:
