@@ -216,7 +216,9 @@ class _Selection:
         self.picked = Pick(best, list(shortlist.values()), alone, dull)
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
         if facts := answer_charts(holdout.scorer, field.answers[chosen]):
-            self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **facts))
+            digest, events = digest_of(best.solution.content), self._run.journal.events
+            seen = [e.importance for e in events if isinstance(e, SolutionExamined) and e.digest == digest]
+            self.events.append(SolutionExamined(digest=digest, importance=next(filter(None, seen), []), **facts))
 
     def _blend(self, field: Field) -> dict[str, float]:
         """The weights of the blend, by the rows of the search that all answer; empty where one alone is as good.
