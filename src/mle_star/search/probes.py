@@ -79,7 +79,7 @@ async def answer_more_views(chosen: Collection[str] = ()) -> bool:
     holdout, budget = holdout_of(run), run.budget
     if holdout is None or run.config.letter or budget.finish_requested or budget.money_is_gone:
         return done
-    most = math.inf if run.config.has_own_limit else SHARE_OF_SEARCH * budget.elapsed()
+    most = math.inf if run.config.has_own_limit else 0.0 if chosen else SHARE_OF_SEARCH * budget.elapsed()
     checked = 0.0 if chosen else seconds_for(run, calls=LEAST_CALLS)  # what is chosen may have to be
     with within(run, min(budget.spare_seconds - checked, most), "views"):
         for place, one in enumerate(_of(run, chosen) if chosen else _in_turn(run)):
@@ -205,7 +205,7 @@ async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]
         return
     if len(weights) > 1:
         solution = solution.model_copy(update={"content": max(weights, key=weights.__getitem__)})
-    found = next((event.importance for event in known if event.importance), [])  # by an earlier process of the run
+    found = known[-1].importance  # by an earlier process of the run
     if not found and ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
         _leave_out(run, "too little time is left")
     elif not found and not run.budget.finish_requested:

@@ -216,7 +216,10 @@ class _Selection:
         self.picked = Pick(best, list(shortlist.values()), alone, dull)
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
         examined = confusion(holdout.scorer, field.answers[chosen])
-        self.events.append(SolutionExamined(digest=digest_of(best.solution.content), **examined))
+        digest, events = digest_of(best.solution.content), self._run.journal.events
+        seen = [one.importance for one in events if isinstance(one, SolutionExamined) and one.digest == digest]
+        known = next(filter(None, seen), [])
+        self.events.append(SolutionExamined(digest=digest, importance=known, **examined))
 
     def _blend(self, field: Field) -> dict[str, float] | None:
         """The weights of the blend, by the rows of the search that all answer; None where one alone is as good.
