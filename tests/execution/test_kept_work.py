@@ -12,8 +12,10 @@ from mle_star.execution.kept_work import CACHE, kept_for, lend, take_back
 from mle_star.execution.recorded import execute_in_run
 from mle_star.holdout.holdout import HoldOut
 from mle_star.models import EvaluationResult, PipelineConfig, SolutionScript, TaskDescription
+from mle_star.models.enums import PhaseName
 from mle_star.run.context import RunContext, RunShared, path_context
 from mle_star.run.events import ScriptPurpose
+from mle_star.run.timing import GROWTH, KEPT, plan_time
 from tests.execution.conftest import OpenRun, script, write_files, write_sizes
 
 CONFIG = PipelineConfig(scoring="auto", score_views=2, time_limit_seconds=3600, more_steps=False)
@@ -25,6 +27,7 @@ def slow():
         return open("cache/counts/sizes.txt").read()
     except FileNotFoundError:
         print("counted")
+        time.sleep(0.5)
         done = str(sum(int(row["size"]) for row in csv.DictReader(open("input/train.csv"))))
         open("cache/counts/sizes.txt", "w").write(done)
         return done
@@ -103,12 +106,19 @@ def holdout(task: TaskDescription, tmp_path: Path) -> HoldOut:
 async def test_work_is_done_once_for_each_view_and_anew_by_final_scripts(open_run: OpenRun, holdout: HoldOut) -> None:
     with open_run(CONFIG, shared=RunShared(holdout=holdout)) as run:
         first = await execute_in_run(script(WORK))
-        later = await execute_in_run(script(f"# later\n{WORK}"))
+        later = await execute_in_run(script(warm := f"# later\n{WORK}"))
         with path_context(0, run.work_dir):
             beside = await execute_in_run(script(WORK), purpose="submission")
         assert [one.is_error for one in (first, later, beside)] == [False] * 3
         assert ["counted" in one.stdout for one in (first, later, beside)] == [True, False, True]
         assert [one.warm for one in (first, later, beside)] == [False, True, False]
+        cold, quick = first.duration_seconds, later.duration_seconds
+        assert quick < cold == run.ledger.took(warm), "without what was left it would take as long"
+        assert (run.solution_seconds, run.ledger.best_seconds()) == (quick, [cold])
+        phases: list[tuple[PhaseName, float]] = [("phase2", GROWTH), ("phase3", 1)]
+        for phase, growth in phases:
+            plan_time(run, phase)
+            assert run.budget.rerun_seconds == KEPT * growth * cold, "final scripts begin with nothing"
         assert first.stdout.replace("counted\n", "") == later.stdout
         assert first.score == later.score and first.measure == later.measure, "on both views, of other rows each"
         sums = {(kept_for(run.run_dir, view.folder) / "counts" / "sizes.txt").read_text() for view in holdout.views}

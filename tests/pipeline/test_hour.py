@@ -113,6 +113,10 @@ async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> N
     for prompt in (planner, coder):
         changes = prompt.partition("# What repairs changed")[2].partition("\n# ")[0]
         assert "TimeoutError" in changes and f"-{SLOW}" in changes
+    its_share = r"2 h 2\d min of this phase are left, 2\d h.* of the run\."  # a tenth of 24 h, with a first score
+    merger = brain.prompts("merger")[0]
+    assert re.search(its_share, merger)  # 5
+    assert re.search(r"takes [\d.]+ s on each of 5 views of the rows, one after another: [\d.]+ s for a score", merger)
     assert "stopped at its time limit, which says nothing of the idea" in ensemble  # 6
     last = events(run_dir, ev.RunFinished)[-1].result
     assert last is not None and last.final_solution.content.startswith("# for submission"), "8: the refit is submitted"
@@ -124,5 +128,5 @@ async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> N
     }.items():
         assert all(words in prompt for prompt in brain.prompts(agent))  # 10
     alike = r"errors correlate by [01]\.\d+; of \d+ answers \d+ are right in the first alone, \d+ in the second alone"
-    for prompt in (ensemble, brain.prompts("merger")[0]):
+    for prompt in (ensemble, merger):
         assert re.search(rf"\n- .*solution.*: [\d.]+, [\d.]+ s\n- .* and .*: {alike}", prompt), prompt

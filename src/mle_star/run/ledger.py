@@ -329,19 +329,26 @@ class Ledger:
         return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
 
     def took(self, script: str) -> float:
-        """The longest that a script ran for a score; 0 where it has none."""
+        """The longest that a script takes for a score, beginning with nothing; 0 where it has none."""
         digest = digest_of(script)
-        return max((run.seconds for run in self.ran() if run.script == digest and run.score is not None), default=0.0)
+        scored = (run for run in self.ran() if run.script == digest and run.score is not None)
+        return max(map(self.cold_seconds, scored), default=0.0)
+
+    def cold_seconds(self, run: ScriptRun) -> float:
+        """How long a run may take without what others left in `./cache`: as long as any that began with nothing."""
+        cold = [one.seconds for one in self.ran() if one.score is not None and not one.result.warm]
+        return max([run.seconds, *cold]) if run.result.warm else run.seconds
 
     @property
     def call_seconds(self) -> float:
         """How long a call takes, by the median."""
         return statistics.median(self._calls.values()) if self._calls else 0.0
 
-    def seconds(self, label: str, place: str = "") -> float | None:
+    def seconds(self, label: str, place: str = "", *, cold: bool = False) -> float | None:
         """How long the best solution of a path takes, what it began with included; of `main`, the best of no path.
 
-        With `place`, as far as it ran there: a fork knows what ran later in the run that it came from.
+        With `place`, as far as it ran there: a fork knows what ran later in the run that it came from. Final scripts
+        begin `cold`, without work that others left.
         """
         runs = [run for run in self.solutions() if not run.step.startswith("phase2/")]
         best = self._best_that_ran([run for run in runs if run.step.startswith(place)])
@@ -349,7 +356,7 @@ class Ledger:
             start = self._starts.get(f"phase2/{label}", "")
             begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.result.cached]
             best = self._best_that_ran([*(begun or best)[-1:], *self.solutions(f"phase2/{label}/")])
-        return best[0].seconds if best else None
+        return (self.cold_seconds(best[0]) if cold else best[0].seconds) if best else None
 
     def _best_that_ran(self, runs: list[ScriptRun]) -> list[ScriptRun]:
         """The best of some runs that really ran, the last one on ties; none, where none did."""
@@ -357,9 +364,10 @@ class Ledger:
         return best_first(ran, lambda run: run.score, self.direction)[:1]
 
     def best_seconds(self) -> list[float]:
-        """How long the best solution of each path takes, and the best outside of paths."""
+        """How long the best solution of each path takes, and the best outside of paths, beginning with nothing."""
         labels = {run.step.split("/")[1] for run in self.runs.values() if run.step.startswith("phase2/")}
-        return [seconds for seconds in map(self.seconds, [*sorted(labels), "main"]) if seconds is not None]
+        known = (self.seconds(label, cold=True) for label in [*sorted(labels), "main"])
+        return [seconds for seconds in known if seconds is not None]
 
     # --- attempts ---
 

@@ -213,7 +213,8 @@ def fits(run: RunContext, *, calls: float = 0.0, scripts: float = 1.0, studies: 
     """
     needed, left = seconds_for(run, calls=calls, scripts=scripts, studies=studies), run.seconds_left
     if run.phase == "phase2" and run.config.more_steps:
-        left = min(left, run.budget.time_limit - run.budget.elapsed() - KEPT * (run.solution_seconds or 0.0))
+        last = KEPT * (run.ledger.seconds(run.label, cold=True) or 0.0)
+        left = min(left, run.budget.time_limit - run.budget.elapsed() - last)
     return run.config.letter or needed <= left
 
 
@@ -303,7 +304,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
     """
     config, budget, call = run.config, run.budget, run.ledger.call_seconds
     solutions, paths = run.ledger.ran(), config.num_parallel_solutions
-    slowest = max((one.seconds for one in solutions if one.score is not None), default=0.0)
+    slowest = max((run.ledger.cold_seconds(one) for one in solutions if one.score is not None), default=0.0)
     if phase not in ("phase1", "phase2"):  # what is slower than these lost to them
         slowest = max(run.ledger.best_seconds(), default=0.0)
     elif phase == "phase2":
