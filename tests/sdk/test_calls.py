@@ -405,3 +405,5 @@ def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -
     assert sys.getprofile() is None
     assert read_structured(Block, piece * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None
     assert read_structured(Block, '{"code": "x"} ' + piece * 3) == {"code": "x"}
+    looks = [read_structured(Block, "{," * starts + '{"code": "x"}') for starts in (999, 1000)]
+    assert looks == [{"code": "x"}, None]
