@@ -139,9 +139,9 @@ async def test_what_the_client_of_an_agent_is_started_with(
             fields = {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
             fields |= {name: sorted(fields[name] or ()) for name in ("hooks", "mcp_servers")}
             usual = ClaudeAgentOptions()
-            said = {name: value for name, value in fields.items() if value not in (getattr(usual, name), [])}
+            other = {name: value for name, value in fields.items() if value not in (getattr(usual, name), [])}
             lines += [
-                f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in said.items() if name not in own
+                f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in other.items() if name not in own
             ]
             names = sorted(name for name, text in options.env.items() if text)
             lines.append(f"{agent.value}, {way}: {' '.join(name for name in names if name not in os.environ)}")
