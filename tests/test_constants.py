@@ -53,7 +53,7 @@ def shown(value: Any) -> str:
         given = [{name: one for name, one in n.items() if one} if isinstance(n, dict) else n for n in notes]
         return f"{shown(value.__origin__)} {shown(given)}"
     if hasattr(value, "__origin__"):
-        return repr(value)
+        return repr(value).replace("pathlib._local", "pathlib")  # as later versions of Python call it
     return getattr(value, "__qualname__", type(value).__name__)
 
 

@@ -104,6 +104,7 @@ async def test_tool_use_is_supervised(open_bench: OpenBench, tmp_path: Path, cap
         ("bwrap", r"bubblewrap is not installed \(.*install bubblewrap\)$"),
         ("bwrap socat", r"bubblewrap and socat are not installed"),
         ("bwrap!", r"bubblewrap does not work here \(no namespaces\)$"),
+        ("socat!", r"socat does not work here \(no namespaces\)$"),
     ],
 )
 async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
