@@ -20,6 +20,7 @@ from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.models import AgentType, LeakageDetectionOutput, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import Prompt, render
 from mle_star.run.budget import Budget
+from mle_star.run.events import AgentReply
 from mle_star.run.forecast import Forecaster
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
@@ -407,3 +408,5 @@ def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -
     assert read_structured(Block, '{"code": "x"} ' + piece * 3) == {"code": "x"}
     looks = [read_structured(Block, "{," * starts + '{"code": "x"}') for starts in (999, 1000)]
     assert looks == [{"code": "x"}, None]
+    bare = outcome_of(CODER, Turn(result=ResultMessage("success", 1, 1, False, 1, "session", result="x")))
+    assert bare == AgentReply(text="x", session_id="session"), "of an API that tells no usage"
