@@ -48,6 +48,12 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__}{shown(fields)}"
     if isinstance(value, (str, bytes, int, float, Path)) or value is None:
         return repr(value).replace(str(PACKAGE), "…").replace(os.environ["PATH"], "…")
+    if hasattr(value, "__metadata__"):  # an argument or an option of a command
+        notes = [getattr(note, "__dict__", getattr(note, "metadata", note)) for note in value.__metadata__]
+        given = [{name: one for name, one in n.items() if one} if isinstance(n, dict) else n for n in notes]
+        return f"{shown(value.__origin__)} {shown(given)}"
+    if hasattr(value, "__origin__"):
+        return repr(value).replace("pathlib._local", "pathlib")  # as later versions of Python call it
     return getattr(value, "__qualname__", type(value).__name__)
 
 

@@ -3,12 +3,14 @@
 import ast
 import inspect
 import json
+import math
 import os
 import runpy
 import subprocess
 import sys
 import timeit
 import warnings
+from collections.abc import Callable
 from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
@@ -24,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 import mle_star
 from mle_star import models as m
+from mle_star.models import enums, texts
 from mle_star.prompts import PromptRegistry
 from tests.conftest import as_kept
 
@@ -229,6 +232,47 @@ def test_a_template_is_filled_in_one_pass_with_what_was_declared_untouched(value
         assert text == f"<{value}|{{x}}|{{not_declared}} {{{value}}}>"
     with pytest.raises(KeyError, match="x"):
         template.render(two_words="x")
+
+
+NUMBERS = (0.0, 1e-9, 0.123456, 9.995, 9.5, 59.6, 60.0, 119.6, 3599.7, 3600.0, 7384.0, 10_000.0, 1e12, 2e15)
+CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
+    (texts.score, [(None,), (math.nan,), (-math.inf,), (-12_345.6,), *((number,) for number in NUMBERS)]),
+    (texts.duration, [(None,), (-1.0,), *((number,) for number in NUMBERS)]),
+    (texts.figure, [(number,) for number in (-1e4, -9999.4, *NUMBERS)]),
+    (texts.within, [(0.5, 0.4, 0.6), (5e4, 1e4, 2e5), (0.5, 0.5, 0.5), (0, -1e-3, 2e-3), (1, 0, math.inf)]),
+    (texts.plural, [(0, "row"), (1, "class"), (2, "class"), (1000, "script")]),
+    (texts.some_of, [([*"abc"],), ([*"abcde"],), ([*"ab"], 1)]),
+    (texts.quoted, [("x" * 80,), ("x" * 81,)]),
+    (texts.shorten, [("abcdef", 6), ("abcdefg", 6), ("abcdefgh", 5)]),
+    (texts.printable, [("é",), ("a\n\tb\x1b\ud800",)]),
+    (texts.storable, [({"\ud800": ["\ud83d", 1, None, {"a": "é"}]},)]),
+    (texts.did_you_mean, [("Sed", ["seed", "model"]), ("xyz", ["seed", "model"])]),
+    (texts.digest_of, [(), ("ab",), ("a", "b")]),
+    (enums.phase_of, [("phase2/path-0",), ("probes/a",), ("",)]),
+    (enums.kind_of_script, [(f"{step}/x",) for step in ("phase1/candidate-0", "phase1", "phase2", "phase3", "views")]),
+    (m.MetricDirection.of, [(None,), (True,), (False,)]),
+]
+
+
+def test_texts_and_numbers_are_shown_so() -> None:
+    lines = [texts.printable("a\n\tb\r", keep="\n")]
+    for function, calls in CALLS:
+        lines += [f"{function.__qualname__}{given!r}: {function(*given)!r}" for given in calls]
+    for change in (0.0, 0.0040449, -12_345.6):
+        lines.append(m.ScoreChange(difference=change, error=0.00199, wins=0.5, rows=180).words)
+    some: dict[str, Any] = {"low": 0.72, "high": 0.861}
+    for more in (
+        {},
+        some,
+        {**some, "rows": 1},
+        {"rows": 2, "estimated": True},
+        {"rows": 2, "views": 1, "estimated": True},
+    ):
+        measure = m.Measure(score=0.789, **more)
+        lines.append(f"{more}: {measure} ({measure.basis})")
+    for sandbox in ("none", "seccomp", "bubblewrap", "namespaces+seccomp"):
+        lines.append(f"{sandbox}: {m.Isolation(sandbox=sandbox).strength}")
+    as_kept("models/texts.txt", "\n".join(lines))
 
 
 AGENTS = """

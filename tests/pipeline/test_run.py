@@ -97,18 +97,6 @@ def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_lis
         phase, place = event.step.split("/")[:2]
         assert begins[phase] <= event.at <= over[phase]
         assert (phase == "phase2") == place.startswith("path-")
-    result = calm.result
-    assert result.phase1.initial_score == 0.53
-    assert [path.best_score for path in result.phase2_results] == [0.54, 0.542]
-    assert calm.run.ends() == [
-        ("phase1", "completed", "", 0.53),
-        ("phase2", "completed", "completed, completed", 0.542),
-        ("phase3", "completed", "", 0.562),
-        ("finalization", "completed", "", 0.562),
-    ]
-    assert result.phase3 is not None and result.phase3.input_solutions[0].score == 0.54
-    assert result.final_solution.phase is m.SolutionPhase.final
-    assert result.final_solution.score == result.phase3.best_ensemble_score
     kinds = [event.kind for event in calm.heard]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
     assert kinds.count("script_started") == len(calm.run.events(ev.ScriptStarted))
@@ -122,18 +110,7 @@ def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_lis
     assert "run" not in calm.executor.directories, "no script works where the journal lies"
 
 
-LEFT_OUT = {
-    "at",
-    "prompt",
-    "text",
-    "script",
-    "template_hash",
-    "interpreter",
-    "versions",
-    "isolation",
-    "hardware",
-    "run_id",
-}
+LEFT_OUT = {"at", "prompt", "text", "script", "template_hash"}
 """What is kept elsewhere, or differs from machine to machine."""
 
 
@@ -143,9 +120,7 @@ def nearly_right(text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]
 
 
 @pytest.mark.parametrize("scoring", ["self_reported", "auto"])
-async def test_all_that_a_run_records_is_as_kept(
-    quick: QuickRun, task: m.TaskDescription, scoring: str, tmp_path: Path
-) -> None:
+async def test_a_run_records_this(quick: QuickRun, task: m.TaskDescription, scoring: str, tmp_path: Path) -> None:
     config = settings(M=3, R=2, scoring=scoring, score_views=2, briefing=(), max_concurrent_scripts=1)
     executor, agents = LevelExecutor(seconds=3.0, answers=nearly_right), MindAgents(cost_usd=0.5)
     known = task.model_copy(update=LOSS if scoring == "auto" else {})
@@ -244,7 +219,6 @@ def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
     assert last.message.startswith("nothing left to do after")
     assert last.result is not None and last.result.model_dump(mode="json") == whole
     assert (folder / "input").resolve() == Path(result.task.data_dir).resolve()
-    as_kept("pipeline/lineage.txt", json.dumps(origin, indent=1))
 
 
 @pytest.mark.req("REQ-OR-039")

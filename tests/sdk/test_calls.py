@@ -20,6 +20,7 @@ from mle_star.engineer.server import BrainReply, BrainRequest, ToolCall
 from mle_star.models import AgentType, LeakageDetectionOutput, PipelineConfig, TaskDescription, agent_config
 from mle_star.prompts import Prompt, render
 from mle_star.run.budget import Budget
+from mle_star.run.events import AgentReply
 from mle_star.run.forecast import Forecaster
 from mle_star.sdk import AgentClient, EnvironmentFacts
 from mle_star.sdk.hooks import CallSite
@@ -139,9 +140,9 @@ async def test_what_the_client_of_an_agent_is_started_with(
             fields = {one.name: getattr(options, one.name) for one in dataclasses.fields(options)}
             fields |= {name: sorted(fields[name] or ()) for name in ("hooks", "mcp_servers")}
             usual = ClaudeAgentOptions()
-            found = {name: value for name, value in fields.items() if value not in (getattr(usual, name), [])}
+            other = {name: value for name, value in fields.items() if value not in (getattr(usual, name), [])}
             lines += [
-                f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in found.items() if name not in own
+                f"{agent.value}, {way}: {name} = {shown(value)}" for name, value in other.items() if name not in own
             ]
             names = sorted(name for name, text in options.env.items() if text)
             lines.append(f"{agent.value}, {way}: {' '.join(name for name in names if name not in os.environ)}")
@@ -405,3 +406,7 @@ def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -
     assert sys.getprofile() is None
     assert read_structured(Block, piece * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None
     assert read_structured(Block, '{"code": "x"} ' + piece * 3) == {"code": "x"}
+    looks = [read_structured(Block, "{," * starts + '{"code": "x"}') for starts in (999, 1000)]
+    assert looks == [{"code": "x"}, None]
+    bare = outcome_of(CODER, Turn(result=ResultMessage("success", 1, 1, False, 1, "session", result="x")))
+    assert bare == AgentReply(text="x", session_id="session"), "of an API that tells no usage"

@@ -24,7 +24,7 @@ from mle_star.run.budget import Budget
 from mle_star.sdk.definitions import list_data_files
 from mle_star.sdk.hooks import HURRY, Guard
 from mle_star.testing import ScriptedBrain
-from tests.conftest import Logs, Patch, write_texts
+from tests.conftest import Logs, Patch, as_kept, write_texts
 from tests.sdk.conftest import Bench, OpenBench
 
 ACTOR = agent_config(AgentType.coder, None, "full")
@@ -104,6 +104,7 @@ async def test_tool_use_is_supervised(open_bench: OpenBench, tmp_path: Path, cap
         ("bwrap", r"bubblewrap is not installed \(.*install bubblewrap\)$"),
         ("bwrap socat", r"bubblewrap and socat are not installed"),
         ("bwrap!", r"bubblewrap does not work here \(no namespaces\)$"),
+        ("socat!", r"socat does not work here \(no namespaces\)$"),
     ],
 )
 async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
@@ -197,11 +198,10 @@ ORDINARY = [
 
 
 @pytest.mark.req("REQ-OR-033")
-@pytest.mark.parametrize(
-    ("line", "refused"), [*((line, True) for line in REFUSED), *((line, False) for line in ORDINARY)]
-)
-def test_the_listed_commands_and_writing_outside_are_refused_and_ordinary_work_is_not(line: str, refused: bool) -> None:
-    assert (guard.check_command(line) is not None) is refused
+def test_the_listed_commands_and_writing_outside_are_refused_with_the_reason_and_ordinary_work_is_not() -> None:
+    reasons = {line: guard.check_command(line) for line in (*REFUSED, *ORDINARY)}
+    assert [line for line in reasons if reasons[line] is None] == ORDINARY
+    as_kept("sdk/refused.txt", "\n".join(f"{line!r}: {reasons[line]}" for line in REFUSED))
 
 
 @pytest.mark.req("REQ-OR-033")

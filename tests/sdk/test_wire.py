@@ -135,8 +135,8 @@ async def test_faults_carry_the_api_s_error_body_or_break_off_and_charge_nothing
     for name, (status, kind) in {**kinds, "overloaded": (529, "overloaded_error")}.items():
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:
             reply = await post(server.base_url)
-            answer = {"type": "error", "error": {"type": kind, "message": "injected"}}
-            assert (reply.status, reply.json(), server.delivered) == (status, answer, [])
+            wanted = {"type": "error", "error": {"type": kind, "message": "injected"}}
+            assert (reply.status, reply.json(), server.delivered) == (status, wanted, [])
             assert reply.headers.get("retry-after") == ("0" if status == 429 else None)
     for name, error in (("cut_stream", http.client.IncompleteRead), ("hang", TimeoutError)):
         async with MessagesServer(FaultyBrain(ScriptedBrain("x"), rate=1, kinds=(name,))) as server:

@@ -184,7 +184,7 @@ def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_ev
     assert err.getvalue().count("completed, score") >= 3
 
 
-LONG = "zz-a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
+LONG = "a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,6 @@ def _in_turn(run: RunContext) -> list[ScriptRun]:
     """
     clean = {one.script: one for one in answered_here(run) if not run.ledger.ever_leaked(one.script)}
     measured = [(one, one.result.measure) for one in clean.values() if one.result.measure is not None]
-    measured.sort(key=lambda pair: pair[1].estimated)
     ranked = best_first(measured, lambda pair: pair[1].score, run.task.metric_direction)
     return [one for one, measure in ranked if _is_close(measure, ranked[0][1])][: 1 + MOST_RIVALS]
 

@@ -303,7 +303,7 @@ class Field:
         Scripts are compared two by two, on the rows that both answer; no estimate takes part.
         The blend's weights were found on the rows of the search: there it has an advantage that means nothing.
         """
-        rows = sorted({*self.holdout.search_rows, *select})
+        rows = [*self.holdout.search_rows, *select]
         scripts = [name for name in self.answers if name != BLEND]
         best, *others = sorted(scripts, key=lambda name: -len(self.answers[name].hidden))
         for name in others:

@@ -106,12 +106,12 @@ class Stages:
         self.outcomes[phase] = "skipped"
         self.context.journal.record(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
 
-    def reason_to_skip(self, phase: PhaseName) -> str:
-        """Why no work of `phase` may begin, or an empty text. What is recorded already is taken over in any case."""
+    def reason_to_skip(self, phase: PhaseName) -> str | None:
+        """Why no work of `phase` may begin, if so. What is recorded already is taken over in any case."""
         if self.cannot_write is not None:
             return self.cannot_write.words
         if self.context.journal.phase(phase):
-            return ""
+            return None
         if self.budget.finish_requested:
             self.note_stop(Stop("request"))
             return "the run was asked to finish"
@@ -121,7 +121,7 @@ class Stages:
         if self.budget.spare_seconds <= 0:
             self.note_stop(Stop("time"))
             return "the time is nearly used up"
-        return ""
+        return None
 
     def note_stop(self, stop: Stop | None) -> None:
         """Remember what ended the run before its plan was done; the first one counts."""
