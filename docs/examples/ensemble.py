@@ -1201,7 +1201,7 @@ def solve(solution: Solution) -> None:
     if memory.full:
         try:
             score, answers = learn_all(solution, train, test, clock, memory)
-            print(f"Nothing was fitted: the models are those of {memory.folder}")
+            print(f"The models were fitted before: {memory.folder}")
         except Exception as error:
             print(f"What was kept in {memory.folder} does not serve, all is fitted again: {error!r}")
             memory.forget()

@@ -283,7 +283,7 @@ def test_nothing_in_the_engineer_names_a_data_set() -> None:
         assert not [word for word in SHARED_WORDS if word in text], file
 
 
-RECALLED, SPOILED = "Nothing was fitted", "does not serve, all is fitted again"
+RECALLED, SPOILED = "The models were fitted before", "does not serve, all is fitted again"
 
 
 def answers(folder: Path) -> dict[str, float]:

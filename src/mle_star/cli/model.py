@@ -38,7 +38,7 @@ def predict(
     timeout: Annotated[float | None, Option(min=1, help="Seconds that it may take; else as in the run.")] = None,
     force: Force = False,
 ) -> None:
-    """Predict new rows with the solution of a run: its own script, in the sandbox, with the rows as its test file.
+    """Predict new rows with the fitted model of a run: one answer for each row, in their order.
 
     The rows need the columns of the training data, without the target; more columns are left out.
 

@@ -32,7 +32,7 @@ RULE = 100
 
 
 def report(run_folder: Run, open_it: Open = False) -> None:
-    """Rewrite report.html of a run from its journal; also while the run is going.
+    """Make the report page of a run and print where it is; also while the run is going.
 
     \b
     Examples:

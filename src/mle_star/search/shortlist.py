@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 BLEND = "blend"
 MOST_MEMBERS = 12
 MOST_SHORTLISTED = 12
+FEWEST_COMPARED = 50  # rows that the search never used; where both have answered fewer, all hidden rows are compared
 
 
 class Found(NamedTuple):
@@ -205,14 +206,18 @@ class _Selection:
             change, lead = field.against(name, chosen), None
             ahead = holdout.compare(field.answers[name], dummy, new)
             if single is not None and solution.content != single[0].content:
-                lead = holdout.compare(field.answers[name], self._clean[single[0].content], new)
+                theirs = self._clean[single[0].content]
+                both = [row for row in new if row in theirs.hidden and row in field.answers[name].hidden]
+                rows = new if len(both) >= FEWEST_COMPARED else holdout.hidden_rows
+                lead = holdout.compare(field.answers[name], theirs, rows)
             members = self._members(scripts[name])
             shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, (ahead, lead))
             compared = holdout.figure(field.answers[name], holdout.hidden_rows)
             more = {"compared": compared, "change": change and change.model_dump()}
             table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
-        alone, dull = None if single is None else _single(*single), holdout.baseline(field.answers[chosen])
+        alone = None if single is None else _single(*single)
+        dull = holdout.baseline(field.answers[chosen])
         self.picked = Pick(best, list(shortlist.values()), alone, dull)
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
         examined = confusion(holdout.scorer, field.answers[chosen])
