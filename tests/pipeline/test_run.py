@@ -133,8 +133,9 @@ async def test_a_run_records_this(quick: QuickRun, task: m.TaskDescription, scor
             event.kind not in ("forecast", "run_started", "run_finished") and not is_early
         ):  # which comes first is chance
             lines.append(f"{event.kind} {event.model_dump_json(exclude=left_out, exclude_defaults=True)}")
+    lines += sorted(str(path.relative_to(quick.dir)) for path in quick.dir.glob("*/*") if path.is_file())
     text = re.sub(r'("[a-z_]*(?:seconds|elapsed)": ?)[\d.e-]+', r"\1…", "\n".join(lines))
-    text = re.sub(r"(?<=-)[0-9a-f]{12,}(?=\.)|(?<=\.\d{6})\d+", "…", text)
+    text = re.sub(r"(?<=-)[0-9a-f]{12,}(?=[.-])|(?<=\.\d{6})\d+", "…", text)
     as_kept(f"pipeline/run-{scoring}.txt", text.replace(str(tmp_path), "…"))
 
 
