@@ -159,9 +159,9 @@ def _version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[bool, Option("--version", is_eager=True, callback=_version, help="Show the version.")] = False,
-    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error; may also follow the command.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of an error; also after a command.")] = False,
 ) -> None:
-    """Give it a table or a folder of data; get back a fitted model, a script you can read, and a score with an interval.
+    """Give it a table or a folder of data; get back a fitted model, a readable script and a score with an interval.
 
     \b
     Examples:
