@@ -141,12 +141,17 @@ def test_the_package_as_a_program_is_the_command_with_its_exit_code_and_its_read
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("mle-star re", {"report", "resume"}), ("mle-star show ", {"latest", "b-2", "a-1"}), ("mle-star diff a", {"a-1"})],
-)
+    [
+        ("mle-star re", {"report", "resume"}), ("mle-star show ", {"latest", "b-2", "a-1", "c-3"}),
+        ("mle-star diff a", {"a-1"}), ("mle-star show none p", set()),
+        ("mle-star promote c-3 phase3/r-0/ens", {"phase3/r-0/ens_planner", "phase3/r-0/ensembler"}),
+    ],
+)  # fmt: skip
 def test_a_shell_is_told_commands_names_of_runs_and_executors(typed: str, offered: set[str], tmp_path: Path) -> None:
     for name in ("a-1", "b-2"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "journal.jsonl").touch()
+    Invented(seed=11, M=1, T=1, K=1, R=1).write(tmp_path / "runs" / "c-3")
     count = len(typed.split(" ")) - 1
     env = {**os.environ, "_MLE_STAR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(count)}
     command = [sys.executable, "-c", "from mle_star.cli.app import main; main()"]

@@ -226,6 +226,10 @@ def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() ->
     ]
     plain, anchored = (np.abs(one.known["model"][one.scored] - y[one.scored]).mean() for one in outcomes)
     assert anchored < 0.3 * plain
+    years, own = Rows(pd.DataFrame({"when": pd.date_range("2020", periods=900)})), {"columns": ["when"], "group": None}
+    rows = [years.take(np.arange(800)), years.take(np.arange(800, 900))]
+    made = steps()["lags"].function(rows, np.sin(np.arange(800) / 50) * 9, {**own, "horizon": 100}, job("regression"))
+    as_kept_in_short("steps/lags-of-years", *made)
 
 
 @pytest.mark.parametrize("key", all_blends())
@@ -238,6 +242,8 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
         if kind == "binary":
             chances = {name: 1 / (1 + np.exp(-4 * (value - 0.5))) for name, value in known.items()}
             known = {name: np.column_stack([1 - chance, chance]) for name, chance in chances.items()}
+        else:
+            known["worse"] = 2 * known["good"] - y  # the truth is the one by twice less the other
         score = formulas.roc_auc if kind == "binary" else formulas.r2
         (blended,) = blend.function(y, known, [known], score)
         as_kept_in_short(f"blends/{key}-{kind}", blended)

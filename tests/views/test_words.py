@@ -117,7 +117,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco
         show no; show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
         diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b; show k; leaderboard
-        leaderboard runs/early --json; leaderboard early scored --top 2; leaderboard scored --top 3
+        leaderboard runs/early --json; leaderboard early scored --top 2; leaderboard early; leaderboard scored --top 3
         leaderboard scored failed; compare scored failed; compare early used; compare kept broken-off; runs no-run
         run cars --set max_concurrent_scripts=1 --dry-run --output x --model offline --max-budget 3 --time-limit 90m
         run cars --set max_concurrent_scripts=1 --dry-run -o x -L 1
