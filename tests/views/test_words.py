@@ -147,7 +147,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
 
 SPANS = (0, 1), (0, 0.003), (-3, 7), (0.7512, 0.7533), (0, 1.9), (0, 59), (0, 61), (0, 4000), (0, 90_000), (0, 4e6)
 SIZES = 0, 0.04, 0.1, 0.5, 1.25, 9.96, 59.6, 61, 600, 3599.7, 3600, 4320, 90_061, 99_999.5, 1_250_000, 1e13, -0.25, -3e4
-MARKS = [("one", 0.5, "own"), ("two", 0.62, "best", 0.5, 0.7), ("a <b>", -1.25, "dim", -2.0, 0.1)]
+MARKS = [ScaleMark("one", 0.5, "own"), ScaleMark("two", 0.62, "best", 0.5, 0.7), ScaleMark("a <b>", -1, "dim", -2, 0.1)]
 BARS = [
     charts.Bar("first", 0.5, "half", "good", "why"),
     charts.Bar("a <b> " * 30, -0.25, "less"),
@@ -182,7 +182,7 @@ def test_numbers_texts_and_axes_are_written_as_they_were() -> None:
         )
     lines += [charts.bars("k", "t", some, "unit", baseline=base, write=write) for some in (BARS, BARS[:1], BARS[1:])
               for base in (None, 0.25) for write in (None, text.duration)]  # fmt: skip
-    lines += [charts.strip([ScaleMark(*one) for one in MARKS[:count]], "unit") for count in (1, 3)]
+    lines += [charts.strip(MARKS[:count], "unit") for count in (1, 3)]
     for count, direction in ((1, SMALLER), (60, SMALLER), (60, MetricDirection.maximize), (200, SMALLER)):
         run = Invented(seed=3, M=2, T=max(1, count // 20), K=max(1, count // 20), L=2, direction=direction)
         lines.append(str(charts.trajectory(RunStory.from_events(run.events()[: 12 * count]))))
