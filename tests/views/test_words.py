@@ -139,7 +139,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
     as_kept("views/broken-off.html", bare(report, str(tmp_path)))
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
     with served(IndexServer(shelf)) as server:
-        pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted")}
+        pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted", "broken")}
         for name, path in {**pages, "list": "?", "compare": "compare?a=scored&b=failed&"}.items():
             with urllib.request.urlopen(server.address.replace("?", path), timeout=240) as reply:
                 as_kept(f"views/{name}.html", bare(reply.read().decode("utf-8"), server.token, str(tmp_path)))
