@@ -205,6 +205,9 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
         for folds in (None, 1):
             split = split_rows(Rule("time", "c", ""), cells, seed=3, ahead=later, folds=folds)
             lines.append(f"{span} {each} {ahead} {folds}: {' | '.join(map(digest, (*split.views, split.select)))}")
+    tied = [*range(400), *[400] * 300, *range(401, 701)]  # a moment of many rows lies in the middle
+    split = split_rows(Rule("time", "c", ""), list(map(str, tied)), seed=3, ahead=["2000"])
+    lines.append(f"tied: {' | '.join(map(digest, (*split.views, split.select)))}")
     as_kept("holdout/related.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 

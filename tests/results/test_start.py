@@ -45,9 +45,10 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     frame = pandas.read_csv("houses.csv")
     frame.to_excel("houses.xlsx", index=False)
     frame.to_parquet("houses.parquet")
-    with zipfile.ZipFile("one.zip", "w") as archive:
-        archive.writestr("a folder/", "")
-        archive.writestr("whatever.csv", houses())
+    for name in ("one.zip", "packed.csv.zip"):
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.writestr("a folder/", "")
+            archive.writestr("whatever.csv", houses())
     with zipfile.ZipFile("houses.zip", "w") as archive:
         archive.writestr("house-prices/train.csv", houses())
         archive.writestr("house-prices/test.csv", "rooms,kind\n1,small\n2,huge\n")
@@ -60,8 +61,11 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 @pytest.mark.parametrize(
     "source",
-    ["houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "task.zip", "task-inside.zip", "folder"],
-)
+    [
+        "houses.csv", "houses.xlsx", "houses.parquet", "houses.zip", "one.zip", "packed.csv.zip", "task.zip",
+        "task-inside.zip", "folder",
+    ],
+)  # fmt: skip
 def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path, capfd: Captured, source: str) -> None:
     before = sorted(place.rglob("*"))
     words = ["run", source, "--target", "price", "--model", "offline", "-M", "1", "-T", "1", "-K", "1", "-L", "1"]

@@ -364,15 +364,19 @@ def test_what_cannot_be_loaded_says_why(house_run: Run, tmp_path: Path) -> None:
     as_kept("results/unloaded.txt", "\n".join(lines))
 
 
-def test_two_runs_are_compared_and_scores_measured_anew(label_run: Run, house_run: Run, capsys: Captured) -> None:
+def test_two_runs_are_compared_and_scores_measured_anew(
+    label_run: Run, house_run: Run, capsys: Captured, monkeypatch: Patch, tmp_path: Path
+) -> None:
     assert main(["compare", str(label_run.path), str(house_run.path)]) == 0
     out = capsys.readouterr().out
     assert "labels, accuracy (higher is better)" in out and "houses, mae (lower is better)" in out
     assert "num_parallel_solutions" in out and "outer_loop_steps" not in out
     assert "their scores are not comparable" in out
+    answers = write_texts(tmp_path, {"answers.csv": "id,label\n" + "".join(f"{i},{i % 2}\n" for i in range(60, 70))})
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["score", str(house_run.path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("phase1/candidate-0/script ") and all(len(line.split()) > 3 for line in lines)
+    assert main(["score", str(label_run.path), "--answers", str(answers / "answers.csv")]) == 0
+    as_kept("results/scored.txt", capsys.readouterr().out)
 
 
 def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_path: Path, capsys: Captured) -> None:

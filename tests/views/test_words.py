@@ -117,7 +117,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         runs; runs --json; show scored; show scored phase2/path-0/t-0/k-1; show failed phase1/merge-1; show sco
         show no; show scored phase2; diff early phase1/candidate-3 final; diff scored final best; show e
         diff scored phase9 final; diff no-run a b; report damaged; report no-run; show b; show k; leaderboard
-        leaderboard runs/early --json; leaderboard early scored --top 2; leaderboard scored --top 3
+        leaderboard runs/early --json; leaderboard early scored --top 2; leaderboard early; leaderboard scored --top 3
         leaderboard scored failed; compare scored failed; compare early used; compare kept broken-off; runs no-run
         run cars --set max_concurrent_scripts=1 --dry-run --output x --model offline --max-budget 3 --time-limit 90m
         run cars --set max_concurrent_scripts=1 --dry-run -o x -L 1
@@ -139,7 +139,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
     as_kept("views/broken-off.html", bare(report, str(tmp_path)))
     as_kept("views/campaign.html", bare(campaign(shelf).read_text(encoding="utf-8")))
     with served(IndexServer(shelf)) as server:
-        pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted")}
+        pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted", "broken")}
         for name, path in {**pages, "list": "?", "compare": "compare?a=scored&b=failed&"}.items():
             with urllib.request.urlopen(server.address.replace("?", path), timeout=240) as reply:
                 as_kept(f"views/{name}.html", bare(reply.read().decode("utf-8"), server.token, str(tmp_path)))
@@ -147,11 +147,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
 
 SPANS = (0, 1), (0, 0.003), (-3, 7), (0.7512, 0.7533), (0, 1.9), (0, 59), (0, 61), (0, 4000), (0, 90_000), (0, 4e6)
 SIZES = 0, 0.04, 0.1, 0.5, 1.25, 9.96, 59.6, 61, 600, 3599.7, 3600, 4320, 90_061, 99_999.5, 1_250_000, 1e13, -0.25, -3e4
-MARKS = [
-    ScaleMark("one", 0.5, "own"),
-    ScaleMark("two", 0.62, "best", 0.5, 0.7),
-    ScaleMark("a <b>", -1.25, "dim", -2.0, 0.1),
-]
+MARKS = [ScaleMark("one", 0.5, "own"), ScaleMark("two", 0.62, "best", 0.5, 0.7), ScaleMark("a <b>", -1, "dim", -2, 0.1)]
 BARS = [
     charts.Bar("first", 0.5, "half", "good", "why"),
     charts.Bar("a <b> " * 30, -0.25, "less"),

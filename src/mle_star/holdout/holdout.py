@@ -221,7 +221,7 @@ class HoldOut:
         """Put what a script said on a view into the predictions; where it lies, relative to the run's folder."""
         relative = Path("answers") / f"{name}-{number}.csv"
         target = self.folder / relative
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(exist_ok=True)
         shutil.copyfile(submission, target)
         return relative.as_posix()
 
