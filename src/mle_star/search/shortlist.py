@@ -223,8 +223,8 @@ class _Selection:
         examined = confusion(holdout.scorer, field.answers[chosen])
         digest, events = digest_of(best.solution.content), self._run.journal.events
         seen = [one.importance for one in events if isinstance(one, SolutionExamined) and one.digest == digest]
-        known = next(filter(None, seen), [])
-        self.events.append(SolutionExamined(digest=digest, importance=known, **examined))
+        examined["importance"] = next(filter(None, seen), [])
+        self.events.append(SolutionExamined(digest=digest, **examined))
 
     def _blend(self, field: Field) -> dict[str, float] | None:
         """The weights of the blend, by the rows of the search that all answer; None where one alone is as good.
