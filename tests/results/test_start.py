@@ -94,10 +94,10 @@ def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_n
         guess = make_task(data, run_dir, name="houses", target="price")
     assert [path.name for path in data.iterdir()] == ["train.csv"] and (run_dir / "task.yaml").is_file()
     assert guess.task.competition_id == "houses"
-    other = place / "runs" / "houses-2"
+    other = place / "new" / "houses-2"
     with pytest.raises(ConfigError, match="no column 'prize'"), taken_in(Path("houses.csv"), other) as data:
         make_task(data, other, target="prize")
-    assert not other.exists()
+    assert not other.parent.exists()
     with pytest.raises(ConfigError, match="is not empty"), taken_in(Path("houses.csv"), run_dir):
         pass
     assert (run_dir / "task.yaml").is_file()
@@ -419,10 +419,13 @@ print(f"Final Validation Performance: {level}")
     assert {name: list(answers[name]) for name in answers} == {name: [one, one] for name, one in chances.items()}
 
 
-def test_predictions_are_written_as_the_name_of_the_file_says(tmp_path: Path, house_run: Run) -> None:
-    pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}).to_csv(tmp_path / "new.csv", index=False)
+def test_predictions_are_written_as_the_name_of_the_file_says(
+    tmp_path: Path, house_run: Run, capsys: Captured
+) -> None:
+    new = {"rooms": [3, 4], "kind": ["huge", "small"], "price": [1, 2]}
+    pandas.DataFrame(new).to_csv(tmp_path / "new.csv", index=False)
     command = ["predict", str(house_run.path), str(tmp_path / "new.csv"), "--output", str(tmp_path / "p.PARQUET")]
-    assert main(command) == 0
+    assert main(command) == 0 and "new.csv holds price: not used" in capsys.readouterr().err
     written = pandas.read_parquet(tmp_path / "p.PARQUET")
     assert list(written.columns) == ["price"] and written["price"].round(-1).tolist() == [200, 10]
     readers: dict[str, Any] = {".csv": pandas.read_csv, ".tsv": pandas.read_table, ".xlsx": pandas.read_excel}

@@ -299,6 +299,14 @@ def test_an_expected_score_has_the_digits_of_its_interval(figures: tuple[float, 
     assert Measure(score=score, low=low, high=high, rows=rows, measured="harness").words == words
 
 
+def test_a_candidate_that_there_was_no_time_for_was_left_out_and_did_not_fail() -> None:
+    late = {"score": None, "error": ev.OUT_OF_TIME}
+    events = changed(Invented(seed=11).events(), ev.CandidateEvaluated, lambda one: late if one.index else {})
+    story = story_of(events)
+    assert [one.step for one in story.attempts if one.kind == "candidate"] == ["phase1/candidate-0"]
+    assert 'chip bad">left out' in Page(Path("run")).html(story)
+
+
 def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     one_view = {"measure": Measure(score=0.9, rows=180, measured="harness")}
     events = Invented(seed=11).events()

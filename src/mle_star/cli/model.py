@@ -56,7 +56,10 @@ def predict(
             raise ConfigError(f"{output}: there is no folder {output.absolute().parent}")
         if output.suffix.lower() not in WRITTEN:
             raise ConfigError(f"{output}: predictions are written as {', '.join(WRITTEN)}")
-    answers = load_model(run_folder).predict(new, timeout_seconds=timeout)
+    model = load_model(run_folder)
+    answers, known = model.predict(new, timeout_seconds=timeout), read_table(new)
+    if held := [name for name in model.targets if not isinstance(known, str) and name in known.columns]:
+        note(f"{new} holds {', '.join(held)}: not used; rows that the model learned from are predicted too well")
     if output is None:
         typer.echo(answers.to_csv(index=False), nl=False)
         return

@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def taken_in(
     if run_dir.exists() and any(run_dir.iterdir()):
         RunFolder(run_dir).create()  # says what is wrong with the place
         raise ConfigError(f"{run_dir} is not empty; choose another output folder")
-    existed = run_dir.exists()
+    existed, made = run_dir.exists(), [folder for folder in run_dir.parents if not folder.exists()]
     try:
         data = RunFolder(run_dir).data
         data.mkdir(parents=True)
@@ -71,6 +71,9 @@ def taken_in(
             remove_entry(run_dir)
             if existed:
                 run_dir.mkdir(exist_ok=True)
+            for folder in made:  # the nearest first
+                with suppress(OSError):
+                    folder.rmdir()
         if type(error) is ConfigError:
             raise ConfigError(in_their_words(str(error), source)) from None
         raise

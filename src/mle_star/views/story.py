@@ -285,6 +285,8 @@ class RunStory:
         best = "" if chosen is None else chosen.step
         found = []
         for node in (one for one in self.nodes if one.kind != "data" or one.event_accepted):
+            if getattr(node.event, "error", "") == events.OUT_OF_TIME:
+                continue  # it was not tried
             accepted = node.step == best if node.kind == "candidate" else node.accepted
             origins = (self.ledger.node_of(digest) for digest in node.event.parents)
             parents = dict.fromkeys(one.step for one in origins if one is not None and one.step != node.step)
