@@ -164,7 +164,7 @@ def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
     assert main([*words, "-M", "3"]) == 0
     out = capfd.readouterr().out
     assert "3 models, up to 2 paths of 4 x 4 refinements, more while the time lasts, up to 5 ensembles" in out
-    assert "about $" in out and "limit $5.00" in out and " 2 hours\n" in out
+    assert "about $" in out and "limit $5.00" in out and " 2 h\n" in out
     assert main([*words, "--json", "--metric", "auc", "--set", "seed=7"]) == 0
     plan = json.loads(capfd.readouterr().out)
     assert plan["config"]["time_limit_seconds"] == 7200 and plan["config"]["seed"] == 7
