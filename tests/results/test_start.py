@@ -419,9 +419,7 @@ print(f"Final Validation Performance: {level}")
     assert {name: list(answers[name]) for name in answers} == {name: [one, one] for name, one in chances.items()}
 
 
-def test_predictions_are_written_as_the_name_of_the_file_says(
-    tmp_path: Path, house_run: Run, capsys: Captured
-) -> None:
+def test_predictions_are_written_as_the_name_of_the_file_says(tmp_path: Path, house_run: Run, capsys: Captured) -> None:
     new = {"rooms": [3, 4], "kind": ["huge", "small"], "price": [1, 2]}
     pandas.DataFrame(new).to_csv(tmp_path / "new.csv", index=False)
     command = ["predict", str(house_run.path), str(tmp_path / "new.csv"), "--output", str(tmp_path / "p.PARQUET")]
