@@ -334,6 +334,9 @@ for a, b in folds.split(train):
     model = lgb.train(params, train[a])
     seen = model.predict(train[b])
 chart = draw(words)REST
+scaler = Scaler()
+scaled = scaler.fit_transform(train)REST
+near = scaler.transform(far)REST
 print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
 
 
@@ -342,6 +345,7 @@ print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
     [
         ("depth = 3", ["params =", "    return"], ["draw(", "count_words", "def clean"]),
         ("words =", ["train = clean", "def clean", '    table["a"]', "draw("], []),
+        ("near =", ["scaler = Scaler()", "scaler.fit_transform"], ["draw(", "count_words"]),
         ("    model =", ["params =", "depth = 3", "seen ="], ["draw(", "count_words"]),
         ('    table["a"]', ["def clean", "    return table", "train = clean"], ["draw("]),
     ],

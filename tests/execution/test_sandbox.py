@@ -45,12 +45,14 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
         (":", None),
         ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "does not work here: bwrap: No perm"),
         ("kill -9 $$", "does not work here"),
+        ("exec /bin/sleep 60", "timed out after"),
         ("", "apt install bubblewrap"),
     ],
 )
 def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, options, reason = box.find_bubblewrap()
     assert path and "--unshare-net" in options, reason
+    monkeypatch.setattr(box, "PROBE_SECONDS", 2.0 if "sleep" in body else 60.0)
     seen = tmp_path / "seen"
     if body:
         (tmp_path / "bwrap").write_text(f'#!/bin/sh\n(export; pwd) >> {seen}\n[ "$1" = --help ] && exit 0\n{body}\n')

@@ -48,6 +48,11 @@ def series(dice: Dice) -> Columns:
     return {"day": days(), **noise(dice), "y": walk(dice)}
 
 
+def with_gap(dice: Dice) -> Columns:
+    later = pd.date_range("2031-01-01", periods=90).strftime("%d/%m/%Y")
+    return {**series(dice), "day": [*days(COUNT - 90), *later]}
+
+
 def panel(dice: Dice) -> Columns:
     shops = [pd.DataFrame({"week": range(40, 100), "shop": f"s{i}", "y": walk(dice, 60) + 5 * i}) for i in range(6)]
     return pd.concat(shops).to_dict("list")
@@ -102,11 +107,16 @@ def kinds(name: str, shift: int = 0) -> Callable[[Dice], Columns]:
 CASES: dict[str, tuple[Callable[[Dice], Columns], str, str]] = {
     "a series": (series, "time", "day"),
     "a series, shuffled": (shuffled(series), "time", "day"),
+    "a series with a gap of years, shuffled": (shuffled(with_gap), "time", "day"),
     "several series, by numbered weeks": (panel, "time", "week"),
     "patients": (persons, "groups", "patient_id"),
     "persons": (lambda dice: persons(dice, "person"), "groups", "person"),
+    "patients alike in the target alone": (lambda dice: {**persons(dice), "p": dice.random(COUNT)},
+                                           "groups", "patient_id"),
     "patients in the order of their visits": (visits, "groups", "patient_id"),
     "rows three times": (thrice, "copies", ""),
+    "rows three times, with a number each": (lambda dice: {"id": range(COUNT), **thrice(dice),
+                                              "line_id": range(7, 7 + COUNT)}, "copies", ""),
     "rows three times, a little changed": (shuffled(jittered), "copies", ""),
     "some of a series, shuffled": (shuffled(series, 0.6), "quantiles", "day is alike"),
     "a date that says nothing": (lambda dice: {"day": days(), **noise(dice), "y": dice.random(COUNT)}, "quantiles", ""),

@@ -26,7 +26,7 @@ from mle_star.phase3 import invoke_ens_planner, invoke_ensembler
 from mle_star.prompts import Prompt
 from mle_star.run import events as ev
 from mle_star.run.context import current_run, enter_run, path_context, scope
-from mle_star.run.prompt_context import MARK, around
+from mle_star.run.prompt_context import MARK, _first_lines, around
 from mle_star.run.request import ask_agent
 from mle_star.safety import check_and_fix_leakage, check_data_usage, make_debug_callback
 from mle_star.sdk.definitions import EnvironmentFacts, ScriptShare, build_system_prompt
@@ -284,6 +284,11 @@ def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
     assert around(script, block) == script.replace(block, f"    {MARK}")
     assert around(script, "import x\n") == script.replace("import x\n", f"{MARK}\n")
     assert around(script, "no such block") == script == around(script, " ")
+
+
+def test_as_many_whole_lines_of_an_analysis_are_shown_as_have_room() -> None:
+    shown = {3: "ab", 8: "ab c\nde", 9: "ab c\nde", 12: "ab c\nde\nfgh"}
+    assert {most: _first_lines("ab c\nde\nfgh", most) for most in shown} == shown
 
 
 async def test_what_a_step_repeats_comes_first_and_additions_do_not_decide_about_reuse(quick_path: Path) -> None:

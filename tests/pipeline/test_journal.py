@@ -67,6 +67,8 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
         assert [thread.name for thread in set(threading.enumerate()) - before] == ["journal-sync_0"]
     assert not set(threading.enumerate()) - before
     journal.close()  # a second time
+    with pytest.raises(ValueError, match="closed file"):
+        journal.record(ev.PhaseStarted(step="phase1", phase="phase1"))
     assert list(read_journal(path)) == [first, second, third]
     with Journal(path) as journal:
         assert journal.started == first

@@ -363,6 +363,8 @@ def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_hea
     assert first == tmp_path / "Titanic--the-ship-20260131-140509"
     first.mkdir()
     assert new_run_folder(tmp_path, "../Titanic: the ship", now).name.endswith("-140509-2")
+    first.with_name(f"{first.name}-2").touch()
+    assert new_run_folder(tmp_path, "../Titanic: the ship", now).name.endswith("-140509-3"), "a file has the name"
     assert new_run_folder(tmp_path, "???", now).name == "run-20260131-140509"
     contents: list[str | bytes | Iterable[str]] = ["text é", "text é".encode(), (piece for piece in ("text", " é"))]
     for content in contents:

@@ -67,6 +67,13 @@ async def post(base: str, headers: Mapping[str, str] = CODER, *, timeout: float 
     return await ask(base, "POST", "/v1/messages?beta=true", json.dumps(body(**payload)).encode(), headers, timeout)
 
 
+async def test_a_server_that_has_ended_answers_no_more() -> None:
+    async with MessagesServer(ScriptedBrain("x")) as server:
+        assert (await post(server.base_url)).status == 200
+    with pytest.raises(ConnectionRefusedError):
+        await post(server.base_url)
+
+
 async def test_a_streamed_reply_is_the_same_message_in_pieces() -> None:
     brain = ScriptedBrain(BrainReply(text="é" * 100_000, input_tokens=7, output_tokens=11))
     async with MessagesServer(brain) as server:
