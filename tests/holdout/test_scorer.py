@@ -93,7 +93,7 @@ HELD: dict[str, tuple[list[str], str]] = {
     "classes": (spread("a", "b", "c"), "accuracy f1_macro qwk"),
     "two": (spread("0", "1", "1"), "roc_auc log_loss f1 average_precision brier"),
     "lopsided": (spread(*"0" * 19, "1"), "roc_auc accuracy"),
-    "numbers": ([str(i * 7 % 50) for i in range(ROWS)], "rmse mae r2 spearman rmsle"),
+    "numbers": ([str(10 + i * 7 % 50) for i in range(ROWS)], "rmse mae r2 spearman rmsle"),
     "mixed": (spread("1", "2", "x"), "qwk"),
     "grades": (spread("1", "2", "5", "2"), "qwk map@3"),
     "sets": (spread("a b", "b c", "a", "c"), "multilabel_f1_micro"),
@@ -107,7 +107,7 @@ def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) ->
         folder = write(tmp_path / name, truth, truth[0])
         odd = {"right": truth, "next": [*truth[1:], truth[0]], "blank": ["", *truth[1:]], "word": ["zebra", *truth[1:]]}
         odd |= {"one": truth[:1] * ROWS, "most": [*truth[:6], *truth[:1] * 114], "more": [*truth[:7], *truth[:1] * 113]}
-        edges = {"far": "1000", "below": "-49.5", "near": "98", "beyond": "98.5"}
+        edges = {"far": "1000", "below": "-39.5", "near": "108", "beyond": "108.5"}
         odd |= {what: [cell, *truth[1:]] for what, cell in edges.items()}
         for metric in metrics.split():
             scorer = scorer_of(folder, metric)
