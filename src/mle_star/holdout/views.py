@@ -40,16 +40,13 @@ MOST_CLASSES, EACH_CLASS = 200, 10
 
 
 class View(NamedTuple):
-    """One view. `order` tells for each row of its test file which one it is: a row of the real test from 0 on, or
-
-    a training row as -1 - place. Its first `test_rows` entries in that numbering are the real test's rows.
-    """
+    """One view. `order` says which row each row of its test file is."""
 
     name: str
     folder: Path
     hidden: tuple[int, ...]
-    order: tuple[int, ...]
-    test_rows: int
+    order: tuple[int, ...]  # a row of the real test from 0 on, or a training row as -1 - place
+    test_rows: int  # of the real test
     names: Mapping[int, str] = {}  # the keys of hidden rows, where they have other ones here
 
 
