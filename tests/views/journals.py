@@ -51,6 +51,7 @@ _ENDED = m.EvaluationResult(stdout="", stderr="", duration_seconds=7.5, **_LATE)
 _CACHED = _ENDED.model_copy(update={"is_error": False, "timed_out": False, "score": 0.5, "cached": True})
 TRIED: dict[str, Any] = {"path": 0, "t": 1, "k": 2, "plan": "p", "before": "a", "after": "b", "best_score": 0.5}
 HAPPENED: list[AnyEvent] = [
+    HOLDOUT.model_copy(update={"not_shown": [], "views": 5}),
     ev.ScriptFinished(step="here", digest="", script="", result=_ENDED),
     ev.ScriptFinished(digest="", script="", result=_CACHED),
     ev.LeakageChecked(found=3, fixed=1),

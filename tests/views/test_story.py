@@ -299,6 +299,13 @@ def test_an_expected_score_has_the_digits_of_its_interval(figures: tuple[float, 
     assert Measure(score=score, low=low, high=high, rows=rows, measured="harness").words == words
 
 
+def test_an_ensemble_is_named_where_there_was_one() -> None:
+    ended = Invented(seed=11).ended(expected=EXPECTED)
+    without = changed(ended, ev.EnsembleTried, lambda one: {"score": None})
+    words = [{one.name: one.what for one in Verdict(story_of(events, HOLDOUT)).stages} for events in (ended, without)]
+    assert [one["Phase 3"] for one in words] == ["best ensemble", "no ensemble was scored"]
+
+
 def test_a_candidate_that_there_was_no_time_for_was_left_out_and_did_not_fail() -> None:
     late = {"score": None, "error": ev.OUT_OF_TIME}
     events = changed(Invented(seed=11).events(), ev.CandidateEvaluated, lambda one: late if one.index else {})

@@ -85,8 +85,9 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
         case events.HoldOutPrepared() if event.why_not:
             return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
         case events.HoldOutPrepared():
-            views = f" in {event.views} views, each hiding others" if event.views > 1 else ""
-            hidden = f"scripts are scored by {plural(event.search_rows, 'hidden row')}{views} ({event.rule})"
+            rounds = f" in {event.views} rounds, each hiding others" if event.views > 1 else ""
+            later = f"; {event.select_rows:,} more are kept for the expected score" if event.select_rows else ""
+            hidden = f"scripts are scored by {plural(event.search_rows, 'hidden row')}{rounds} ({event.rule}){later}"
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
             chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})

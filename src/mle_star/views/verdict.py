@@ -11,7 +11,7 @@ from mle_star.data.metrics import find_metric
 from mle_star.models import SURE, MetricDirection, is_improvement
 from mle_star.models.enums import traits_of
 from mle_star.models.texts import plural, within
-from mle_star.run.events import BudgetWarning, MergeTried
+from mle_star.run.events import BudgetWarning, EnsembleTried, MergeTried
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
 from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES
@@ -254,10 +254,11 @@ class Verdict:
         add("First score", story.first_score, "where the run started")
         merged = sum(merge.accepted for merge in story.tried(MergeTried))
         refined = any(one.accepted for one in story.refinements)
+        pooled = any(one.score is not None for one in story.tried(EnsembleTried))
         what = {
             "phase1": f"{plural(merged, 'model')} merged in" if merged else "best candidate, nothing merged in",
             "phase2": "best refined path" if refined else "no attempt was better",
-            "phase3": "best ensemble",
+            "phase3": "best ensemble" if pooled else "no ensemble was scored",
         }
         for phase, words in what.items():
             event = story.phases.get(phase)
