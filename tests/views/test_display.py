@@ -24,7 +24,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 
 from mle_star.cli.app import main
-from mle_star.run.events import EVENT_ADAPTER, AnyEvent, RunResumed, ScriptFinished
+from mle_star.run.events import EVENT_ADAPTER, AnyEvent, Decided, RunResumed, ScriptFinished
 from mle_star.run.journal import Journal, read_journal
 from mle_star.views import RunStory
 from mle_star.views.display import BLOCKS, choose_mode, make_display, screen, sparkline
@@ -234,6 +234,13 @@ def test_no_script_that_is_shown_drives_the_terminal(tmp_path: Path, capsys: Cap
     Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run")
     shown = printed(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
+
+
+def test_steps_are_listed_without_those_that_only_decide(tmp_path: Path, capsys: Captured) -> None:
+    events = Invented(T=1, K=1, R=1).events()
+    write_journal(tmp_path / "run", [*events, Decided(step="phase1/go-on", name="go-on", value=True)])
+    shown = printed(capsys, "show", tmp_path / "run")
+    assert "phase1/candidate-0/script" in shown and "go-on" not in shown
 
 
 def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys: Captured) -> None:

@@ -18,7 +18,7 @@ from mle_star.cli import console, table, tell
 from mle_star.cli.options import AsList, Open, Port, Run
 from mle_star.errors import ConfigError
 from mle_star.models.texts import some_of
-from mle_star.run.folder import RunFolder, runs_folder
+from mle_star.run.folder import RunFolder, callable_name, runs_folder
 from mle_star.run.journal import read_journal
 from mle_star.run.log_lines import DEBUG, LINES
 from mle_star.serving import GuardedServer
@@ -94,7 +94,8 @@ def show(run_folder: Run, step: Annotated[str, Argument(metavar="[STEP]", help="
     if not wanted:
         raise ConfigError(f"{run_folder} has no step {step!r}; `mle-star show {run_folder}` lists them")
     if not step or len(wanted) > MOST_STEPS:
-        _list_steps(screen, wanted)
+        _list_steps(screen, {name: record for name, record in wanted.items() if record.keys() != {"decided"}})
+        tell(f"one of them, whole: mle-star show {callable_name(run_folder)} STEP")
         return
     for name, record in wanted.items():
         _show_step(screen, name, record)
