@@ -380,3 +380,5 @@ def test_what_a_script_adds_is_told_from_what_is_known() -> None:
 )
 def test_scripts_of_one_shape_differ_in_numbers_alone(other: str, alike: bool) -> None:
     assert (cb.shape_of(other) == cb.shape_of("x = fit(rate=0.1, depth=6)")) is alike
+    long = "x = " + " + ".join("a" * 1500)  # Python reads it; what goes through its tree by calls does not
+    assert cb.shape_of(long) == cb.shape_of(long) != cb.shape_of(f"{long} + 1")

@@ -21,6 +21,7 @@ from mle_star.run.context import RunContext, ScriptRequest, path_context, scope
 from mle_star.run.reached import partial_phase1
 from mle_star.run.timing import in_phase_time, plan_time, seconds_for, share_in_run, study_fits
 from mle_star.safety import check_and_evaluate
+from mle_star.search import probes
 from tests.conftest import ran, script_finished
 from tests.pipeline.clock import Clock, in_its_own_time
 
@@ -146,6 +147,13 @@ def decisions(run: ScriptedRun) -> list[tuple[str, str, bool, bool]]:
     return [(event.step, event.name, event.value, event.reopen) for event in run.events(ev.Decided)]
 
 
+def test_a_run_that_was_asked_to_finish_answers_no_more_views(quick_path: Path) -> None:
+    with timed(quick_path, left=100.0) as run:
+        known = [probes._fits(run.context, seconds) for seconds in (99.0, 101.0)]
+        run.context.budget.finish_requested = True
+        assert [*known, probes._fits(run.context, 1.0)] == [True, False, False]
+
+
 @pytest.mark.parametrize(("left", "runs"), [(99.0, 0), (101.0, 1)])
 async def test_a_script_begins_where_what_the_solution_takes_is_left(quick_path: Path, left: float, runs: int) -> None:
     with timed(quick_path, left=left) as run:
@@ -251,7 +259,8 @@ def test_there_are_no_more_paths_than_fill_the_lanes(
         run.context.shared.scripts.lanes = lanes
         assert timing.fitting_paths(run.context) == paths
         decided = [*[True] * (5 - paths), *[False] * (paths > 1)]
-        assert [value for _, _, value, _ in decisions(run)] == decided
+        named = [(f"fewer-paths-{4 - number}-of-{5 - number}", value) for number, value in enumerate(decided)]
+        assert [(name, value) for _, name, value, _ in decisions(run)] == named, "with other paths, it is decided anew"
         plain = replace(run.context, config=run.config.model_copy(update={"more_steps": False}))
         assert timing.fitting_paths(plain) == 5, "what was asked for, where there is no limit to use"
 

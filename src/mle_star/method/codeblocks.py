@@ -79,7 +79,7 @@ def shape_of(code: str) -> str:
     for node in [] if tree is None else ast.walk(tree):
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             node.value = 0
-    return digest_of(code if tree is None else ast.dump(tree))
+    return digest_of((None if tree is None else _quietly(lambda: ast.dump(tree))) or code)
 
 
 def compiles(code: str) -> bool:

@@ -91,7 +91,7 @@ class Forecaster:
             self._planned["finalization", "test"] = 1  # no script is told to cut rows, so nobody is asked where
         elif isinstance(event, events.PhaseFinished) and event.path is None:
             self._over.add(event.phase)
-        elif isinstance(event, events.Decided) and event.name == FEWER_PATHS and event.value:
+        elif isinstance(event, events.Decided) and event.name.startswith(FEWER_PATHS) and event.value:
             self._plan_for(num_parallel_solutions=self._config.num_parallel_solutions - 1)
 
     def forecast(self, *, spent_usd: float = 0.0, elapsed: float = 0.0) -> events.Forecast:

@@ -282,7 +282,7 @@ def fitting_paths(run: RunContext) -> int:
     lanes, once = run.shared.scripts.lanes or paths, run.solution_seconds or 0.0
     fill = lanes * seconds_for(run, calls=ATTEMPT_CALLS, scripts=1)
     for fewer in range(paths - 1, 0, -1) if run.config.more_steps else ():
-        if not run.decide(FEWER_PATHS, partial(operator.gt, (fewer + 0.5) * once, fill)):
+        if not run.decide(f"{FEWER_PATHS}-{fewer}-of-{paths}", partial(operator.gt, (fewer + 0.5) * once, fill)):
             break
         paths = fewer
     return paths

@@ -104,6 +104,7 @@ def _in_turn(run: RunContext) -> list[ScriptRun]:
     """
     clean = {one.script: one for one in answered_here(run) if not run.ledger.ever_leaked(one.script)}
     measured = [(one, one.result.measure) for one in clean.values() if one.result.measure is not None]
+    measured.sort(key=lambda pair: pair[1].estimated)  # what an estimate rests on may have been found to leak
     ranked = best_first(measured, lambda pair: pair[1].score, run.task.metric_direction)
     return [one for one, measure in ranked if _is_close(measure, ranked[0][1])][: 1 + MOST_RIVALS]
 
@@ -142,7 +143,7 @@ async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: flo
 
 
 def _fits(run: RunContext, seconds: float) -> bool:
-    return seconds <= run.seconds_left
+    return not run.budget.finish_requested and seconds <= run.seconds_left
 
 
 # --- scores that are self-reported ------------------------------------------------------------------------------

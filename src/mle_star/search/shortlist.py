@@ -45,7 +45,7 @@ class Shortlisted:
     """Something that may be submitted, with its expected score. A blend has several scripts with weights.
 
     `change` is it against what was chosen; `leads` are it against a dummy and against the best model alone, on rows
-    that the search never used.
+    that the search never used, as far as these are enough.
     """
 
     name: str
@@ -191,7 +191,8 @@ class _Selection:
         holdout = self._holdout
         field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()})
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
-        if weights := self._blend(field):
+        fixed = self._known is not None and self._known.name != BLEND  # then no blend takes part any more
+        if weights := None if fixed else self._blend(field):
             scripts[BLEND], entries = weights, {**entries, BLEND: _blend_solution(holdout, weights)}
         new = holdout.select_rows  # that the search never used
         chosen = field.choose(new) if self._known is None else self._known.name
@@ -208,7 +209,8 @@ class _Selection:
             if single is not None and solution.content != single[0].content:
                 theirs = self._clean[single[0].content]
                 both = [row for row in new if row in theirs.hidden and row in field.answers[name].hidden]
-                rows = new if len(both) >= FEWEST_COMPARED else holdout.hidden_rows
+                searched = [] if name == BLEND else holdout.hidden_rows  # by which the weights of a blend were found
+                rows = new if len(both) >= FEWEST_COMPARED else searched
                 lead = holdout.compare(field.answers[name], theirs, rows)
             members = self._members(scripts[name])
             shortlist[name] = Shortlisted(name, scripts[name], known, measure, members, change, (ahead, lead))
