@@ -173,23 +173,20 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
     shutil.copy(data / "sample_submission.csv", run_dir / "final" / "submission.csv")
     with Journal(run_dir / "journal.jsonl") as journal:
         journal.record(RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline"))
-    (final,) = rescore(run_dir, folder / ANSWERS)
+    (final,) = rows = rescore(run_dir, folder / ANSWERS)
     assert final.truth is not None, final.problem
     unknown = ["truth: not known, as nothing was submitted that can be scored"]
-    assert _truth(run_dir, task, name, folder / ANSWERS) == unknown
+    assert _truth(rows, run_dir, task, name) == unknown
 
 
-def test_the_demo_shows_what_each_script_is_worth(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_demo_shows_what_each_script_is_worth(tmp_path: Path) -> None:
     run = Invented(seed=11, M=3, T=1, K=2, R=2, name="rents")
     run.write(tmp_path)
     steps = [one.step for one in RunStory.of(tmp_path).attempts]
     known = [Rescored(step, 0.5, truth=90 - 2.5 * place) for place, step in enumerate(steps)]
     known += [Rescored("nowhere", 0.5, truth=1.0), Rescored(steps[0], 0.5)]
     known += [Rescored(SUBMITTED, 0.5, truth=61.25, select=EXPECTED)]
-    lines = list[str]()
-    for name in ("rents", "wine"):
-        monkeypatch.setattr("mle_star.cli.task.rescore", lambda *_: known)
-        lines += _truth(tmp_path, run.task, name, tmp_path)
+    lines = [line for name in ("rents", "wine") for line in _truth(known, tmp_path, run.task, name)]
     as_kept("examples/truth.txt", "\n".join(lines))
 
 

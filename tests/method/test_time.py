@@ -260,7 +260,7 @@ def test_there_are_no_more_paths_than_fill_the_lanes(
         assert timing.fitting_paths(run.context) == paths
         decided = [*[True] * (5 - paths), *[False] * (paths > 1)]
         named = [(f"fewer-paths-{4 - number}-of-{5 - number}", value) for number, value in enumerate(decided)]
-        assert [(name, value) for _, name, value, _ in decisions(run)] == named, "with other paths, it is decided anew"
+        assert [(name, value) for _, name, value, _ in decisions(run)] == named, "with other paths, it is decided again"
         plain = replace(run.context, config=run.config.model_copy(update={"more_steps": False}))
         assert timing.fitting_paths(plain) == 5, "what was asked for, where there is no limit to use"
 

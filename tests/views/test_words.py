@@ -1,5 +1,6 @@
 """Every view of made-up runs, word for word: `make snapshots` writes them anew; look at the difference."""
 
+import difflib
 import io
 import re
 import time
@@ -68,6 +69,11 @@ def bare(html: str, *hidden: str) -> str:
     return re.sub("|".join(map(re.escape, hidden)), "…", html) if hidden else html
 
 
+def other_lines(page: str, first: str) -> str:
+    """A page by the lines in which it differs from the first one, with their places: together they are the page."""
+    return "\n".join(difflib.unified_diff(first.splitlines(), page.splitlines(), n=0, lineterm=""))
+
+
 def ends() -> dict[str, list[ev.AnyEvent]]:
     """Runs that came to different ends."""
     small, one_path = Invented(seed=11, M=3, T=1, K=2, R=2), Invented(seed=4, T=2, K=2, R=1, L=1, direction=SMALLER)
@@ -100,7 +106,8 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         write_journal(shelf / name, run)
         story = RunStory.of(shelf / name)
         terminal += [f"--- {name}: {page_title(story)}\n", shown(summary(story, Path("runs/one")), 160)]
-    as_kept("views/scored.html", bare(write_report(shelf / "scored").read_text(encoding="utf-8"), str(tmp_path)))
+    whole = bare(write_report(shelf / "scored").read_text(encoding="utf-8"), str(tmp_path))
+    as_kept("views/scored.html", whole)
     planning = next(at for at, event in enumerate(events) if event.step == "phase2/path-1/t-0/k-2/planner")
     for at in (0, 1, 40, planning + 1, len(events)):
         story, size = RunStory.from_events(events[:at]), ConsoleDimensions(110, 30)
@@ -142,7 +149,8 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         pages = {name: f"runs/{name}/?" for name in ("early", "failed", "promoted", "broken")}
         for name, path in {**pages, "list": "?", "compare": "compare?a=scored&b=failed&"}.items():
             with urllib.request.urlopen(server.address.replace("?", path), timeout=240) as reply:
-                as_kept(f"views/{name}.html", bare(reply.read().decode("utf-8"), server.token, str(tmp_path)))
+                page = bare(reply.read().decode("utf-8"), server.token, str(tmp_path))
+                as_kept(f"views/{name}.html", other_lines(page, whole) if name in ("promoted", "broken") else page)
 
 
 SPANS = (0, 1), (0, 0.003), (-3, 7), (0.7512, 0.7533), (0, 1.9), (0, 59), (0, 61), (0, 4000), (0, 90_000), (0, 4e6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection, TaskDescription
 from mle_star.models.enums import OFFLINE
 from mle_star.run.folder import callable_name
-from mle_star.search.final_result import SUBMITTED, rescore
+from mle_star.search.final_result import SUBMITTED, Rescored, rescore
 from mle_star.views import text
 from mle_star.views.story import RunStory
 
@@ -110,14 +111,14 @@ def demo(
     tell("time: about two minutes on two cores, eight at most; Ctrl-C finishes with the best so far")
     run_dir = start_run(task, load_config(SETTINGS), output, view, advice=False)
     if view.talks:
-        for line in _truth(run_dir, task, name, place / ANSWERS):
+        for line in _truth(rescore(run_dir, place / ANSWERS), run_dir, task, name):
             tell(line)
         advise(f"mle-star report {callable_name(run_dir)} --open")
 
 
-def _truth(run_dir: Path, task: TaskDescription, name: str, answers: Path) -> list[str]:
+def _truth(rows: Sequence[Rescored], run_dir: Path, task: TaskDescription, name: str) -> list[str]:
     """A bar for every script by its score on the test, in the order of the run; then the expected score."""
-    scored = [one for one in rescore(run_dir, answers) if one.truth is not None]
+    scored = [one for one in rows if one.truth is not None]
     if not scored or scored[-1].step != SUBMITTED or scored[-1].select is None:
         return ["truth: not known, as nothing was submitted that can be scored"]
     final, metric = scored[-1], task.evaluation_metric
