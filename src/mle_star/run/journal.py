@@ -1,4 +1,4 @@
-"""The truth on disk: one typed event a line, appended, flushed and synced. Resume is replay of these lines."""
+"""The truth on disk: one typed event a line, appended; what was paid for is synced. Resume is replay of these lines."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seco
 """What two events may differ in that say the same."""
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
+_PAID = {"agent_finished", "script_finished", "submission_kept", "run_finished"}
+"""What a power failure must not take: the money or the hours of it. The rest a resumed run says again."""
 _EVERY_TIME = {"run_resumed", "run_finished", "agent_failed", "finish_requested", "submission_kept", "phase_finished"}
 """Said every time they happen, as what begins is, also when an earlier process said the same before."""
 _BEFORE_THE_LAST = len(PHASES) - 1.5  # where places lie that are no phase: probes of the solution
@@ -236,7 +238,7 @@ class Journal:
                 self._append(self._held[0])
                 del self._held[0]
             if self.failure is None or event.kind not in _BEGINS:
-                return self._append(line, sync=event.kind not in _BEGINS)
+                return self._append(line, sync=event.kind in _PAID)
         except JournalError as error:
             if self.failure is None:
                 logger.error("%s; the run ends with what it has", error)
@@ -260,7 +262,7 @@ class Journal:
             with suppress(OSError):
                 self._file.truncate(offset)
             raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
-        if sync:  # that something began is of no use once the power has failed
+        if sync:
             self._syncs.submit(self._sync, self._file.fileno())
         return offset
 
