@@ -144,7 +144,7 @@ async def run_pipeline(
                     with enter_run(context):
                         result = await _Pipeline(context, state, control).run()
                 await asyncio.to_thread(remove_entry, folder.root / CACHE)  # final scripts do without
-                result = result.model_copy(update={"task": task})
+                result = result.model_copy(update={"task": task, "config": config})  # as they were given
                 result = final_result.with_costs(result, budget.spent)
                 return final_result.write_result(folder, journal, result, example or Path(task.data_dir))
 
@@ -252,10 +252,23 @@ class _Pipeline:
             solution, picked = other, picked and picked.instead(other)
         elif self.stages.cannot_write is None:
             keep_nothing(self.context)
+            picked = await self._look_again(solution, found, picked)
+        return self._complete(result, solution, picked)
+
+    async def _look_again(self, solution: SolutionScript, found: Found, picked: Pick | None) -> Pick | None:
+        """With the submission on disk: which columns matter, and what is chosen on the views that it lacks.
+
+        Who stops the run in here has its result all the same.
+        """
+        try:
             await examine_columns(solution, {} if picked is None else picked.chosen.scripts)
             if picked is not None and await answer_more_views(picked.chosen.scripts):
                 picked = await pick(found, picked)
-        return self._complete(result, solution, picked)
+        except asyncio.CancelledError:
+            if self.control.stopped_by is None:
+                raise
+            self.stages.warnings.append(f"stopped by {self.control.stopped_by} after the submission was made")
+        return picked
 
     async def _phase1(self) -> Phase1Result:
         stage, seconds = self.stages.begin("phase1"), self.budget.open_phase("phase1")

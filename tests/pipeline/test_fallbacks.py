@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mle_star import ExecutionRawResult, FinalResult, PipelineConfig, PipelineState
+from mle_star.config import effective_config
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import BudgetWarning, PhaseFinished
 from tests.pipeline.clock import in_its_own_time
@@ -214,6 +215,7 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
     words = "used its time" if row.used else ending * ("finalization" in result.phases_completed)
     assert row.stopped or quick.last.message.partition(" after")[0] == words
     assert (result.phase1.initial_score, result.phase1.candidate_scores) == (row.initial, [*row.candidates])
+    assert result.config == effective_config(row.config)
     assert state.phase2_path_statuses == [outcome for outcome, _ in row.ended]
     check_paths(row, result)
     check_phases(row, result, quick)

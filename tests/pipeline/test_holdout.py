@@ -1,6 +1,8 @@
 """Scripts scored by labels that they never see: what a run expects is what its answers are worth."""
 
+import asyncio
 import re
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -405,6 +407,19 @@ async def test_a_second_run_on_the_data_is_no_change(quick: QuickRun, task: Task
     assert (second / "views" / "view-0" / "stores.csv").stat().st_nlink > 2
     assert agents.count("debugger") == 0
     assert not [event for event in quick.events(ev.Notice) if event.level == "error"]
+
+
+async def test_who_stops_a_run_that_has_its_submission_has_its_result(quick: QuickRun) -> None:
+    async def stop(request: ScriptRequest) -> None:
+        if current_run().phase == "importance":
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(600)
+
+    result = await scored(quick, answering(before=stop), signals=True, **ONE)
+    assert result.warnings == ["stopped by SIGTERM after the submission was made"]
+    kept = FinalResult.model_validate_json((quick.dir / "result.json").read_text())
+    assert (quick.last.state, story(kept)) == ("completed", story(result))
+    assert submitted(result) and result.phases_completed == ["phase1", "phase2", "finalization"]
 
 
 async def test_many_rows_have_one_view_in_the_search_and_others_in_the_end(
