@@ -47,7 +47,7 @@ from mle_star.run.reached import partial_phase1, partial_phase3
 from mle_star.run.timing import fitting_paths, keep_nothing
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
-from mle_star.search.probes import answer_more_views, examine_columns, probe
+from mle_star.search.probes import answer_more_views, examine_columns, measure_other_splits, probe
 from mle_star.search.shortlist import Found, Pick, known_measure, pick, yardsticks
 from mle_star.search.stages import Outcome, Paths, Stage, Stages
 
@@ -261,7 +261,9 @@ class _Pipeline:
         Who stops the run in here has its result all the same.
         """
         try:
-            await examine_columns(solution, {} if picked is None else picked.chosen.scripts)
+            weights = {} if picked is None else picked.chosen.scripts
+            await examine_columns(solution, weights)
+            self.stages.warnings += await measure_other_splits(solution, weights)
             if picked is not None and await answer_more_views(picked.chosen.scripts):
                 picked = await pick(found, picked)
         except asyncio.CancelledError:

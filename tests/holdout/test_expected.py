@@ -226,7 +226,7 @@ def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_one
     task = make_task(
         tmp_path / "data", description="Predict `y`.", evaluation_metric="rmse", metric_direction="minimize"
     )
-    holdout = HoldOut.prepare(task, PipelineConfig(time_column="day"), tmp_path / "run", write=False)
+    holdout = HoldOut.prepare(task, PipelineConfig(time_column="day"), tmp_path / "run", write=0)
 
     def measured(levels: Sequence[float], dice: Any) -> Measure:
         errors = {row: level * dice.normal() for level, v in zip(levels, holdout.split.views, strict=True) for row in v}

@@ -57,7 +57,7 @@ def by_row(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
 def prepared(folder: Path, metric: str, run_dir: Path) -> HoldOut:
     known = {"evaluation_metric": metric, "metric_direction": known_metric(metric).direction}
     task = make_task(folder, description="Predict `y`.", **known)
-    return HoldOut.prepare(task, PipelineConfig(), run_dir, write=False)
+    return HoldOut.prepare(task, PipelineConfig(), run_dir, write=0)
 
 
 LISTS = ("cat", "dog", "cow"), ("a b", "b c", "a", "c"), ("7", "1 2", "01")

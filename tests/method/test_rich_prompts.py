@@ -106,7 +106,7 @@ def rich(quick_path: Path) -> Iterator[ScriptedRun]:
     with scripted_run(quick_path, executor=ScriptedExecutor(), config=config, clock=lambda: 0.0, **TASK) as run:
         shared = run.context.shared
         scored = run.task.model_copy(update={"data_dir": str(houses(quick_path / "houses"))})
-        shared.holdout = HoldOut.prepare(scored, config, quick_path / "holdout", write=False)
+        shared.holdout = HoldOut.prepare(scored, config, quick_path / "holdout", write=0)
         shared.scripts.sample = Sample(quick_path / "sample", rows=9000, of=90_000)
         with scope("phase1"):
             note_run(current_run(), 21.5, 12.0)

@@ -476,6 +476,35 @@ async def test_one_table_alone_ends_with_an_expected_score_and_no_submission(qui
     assert result.expected is not None and result.expected.measured == "harness" and noise_of(result) == 0.05
 
 
+async def test_where_the_data_only_hint_at_groups_both_splits_are_measured(quick: QuickRun, data_dir: Path) -> None:
+    for name in ("test.csv", "sample_submission.csv"):
+        (data_dir / name).unlink()
+    head, *rows = (data_dir / "train.csv").read_text().splitlines()
+    (data_dir / "train.csv").write_text(
+        f"shop_id,{head}\n" + "".join(f"{i % 23},{row}\n" for i, row in enumerate(rows))
+    )
+    shown = list[set[str]]()
+
+    def look(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
+        if current_run().phase == "split-by-groups":
+            tables = [Path(request.working_dir, "input", f"{name}.csv").read_text() for name in ("train", "test")]
+            shown.extend({line.split(",")[0] for line in table.splitlines()[1:]} for table in tables)
+        return done
+
+    result = await scored(quick, answering(after=look), **ONE)
+    (hint,) = [event.message for event in quick.events(ev.Notice) if "shop_id" in event.message]
+    assert hint.endswith("rows are hidden at random, `--group shop_id` if that is wrong")
+    known, hidden = shown
+    assert known | hidden == {str(shop) for shop in range(23)} and not known & hidden, "no shop is on both sides"
+    (told,) = result.warnings
+    begin, words, end = re.split(" scores |; ", told)
+    assert (begin, end) == (
+        "with whole groups of shop_id hidden the solution",
+        "`--group shop_id` makes this the split",
+    )
+    assert words == "0.68 to 0.99, best guess 0.94, from 87 rows, for as many new rows"
+
+
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
 async def test_what_cannot_be_scored_is_self_reported_and_probed(quick: QuickRun, data_dir: Path, why: str) -> None:
     if why == "more than once":

@@ -47,8 +47,8 @@ class HoldOut:
     seed: int
 
     @classmethod
-    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: bool = True) -> HoldOut:
-        """Make the views, or only plan them; `Unsupported` says why this task cannot be scored so."""
+    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: int = 99) -> HoldOut:
+        """Make the first `write` views and plan the others; `Unsupported` says why this task cannot be scored so."""
         folder = Path(task.data_dir).resolve()
         try:
             metric, layout = metric_of(task, folder), find_layout(folder, task.description)
@@ -63,11 +63,9 @@ class HoldOut:
         starts = () if units is None else tuple(sorted(min(units[row] for row in view) for view in split.views))
         holdout = cls(Scorer(data, metric, starts), split, [], run_dir, config.seed)
         holdout._put_first_what_can_be_scored()
-        make = data.make_view if write else data.plan_view
-        holdout.views = [
-            make(f"view-{number}", hidden, run_dir / "views" / f"view-{number}", seed=config.seed + number)
-            for number, hidden in enumerate(holdout.split.views)
-        ]
+        for number, hidden in enumerate(holdout.split.views):
+            make, name = data.make_view if number < write else data.plan_view, f"view-{number}"
+            holdout.views.append(make(name, hidden, run_dir / "views" / name, seed=config.seed + number))
         if metric.needs == "numbers":
             _ = holdout.scorer.ranges  # a target that is no number would be held against every script
         return holdout

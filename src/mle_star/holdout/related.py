@@ -53,7 +53,7 @@ SplitKind = Literal["time", "groups", "copies", "classes", "quantiles", "random"
 class Rule:
     """How rows are chosen. `column` is the one that tells: a date, a group, or the target.
 
-    `sets` tell for each row which others it is a copy of. `hints` are what else may relate the rows. Not `sure`: what
+    `sets` tell for each row which others it is a copy of. `doubts` are what else may relate the rows. Not `sure`: what
     relates them is too little to go by.
     """
 
@@ -61,13 +61,28 @@ class Rule:
     column: str
     reason: str
     sets: Sequence[str] = field(default=(), repr=False)
-    hints: tuple[str, ...] = field(default=(), repr=False)
+    doubts: tuple[Rule, ...] = field(default=(), repr=False)
     sure: bool = field(default=True, repr=False)
 
     @property
     def is_grouped(self) -> bool:
         """Do rows belong together, to a moment or a group?"""
         return self.kind in ("time", "groups", "copies")
+
+    @property
+    def hints(self) -> list[str]:
+        """What else may relate the rows, and the option for it."""
+        return [f"{rule.reason}: rows are hidden at random, {rule.option} if that is wrong" for rule in self.doubts]
+
+    @property
+    def setting(self) -> str:
+        """The setting that asks for this split by the column."""
+        return "time_column" if self.kind == "time" else "group"
+
+    @property
+    def option(self) -> str:
+        """The same on the command line."""
+        return f"`--{self.setting.replace('_', '-')} {self.column}`"
 
 
 @dataclass(frozen=True)

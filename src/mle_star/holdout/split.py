@@ -18,7 +18,6 @@ from mle_star.errors import ConfigError
 from mle_star.holdout.related import (
     Known,
     Rule,
-    SplitKind,
     copies,
     entities,
     may_be_entity,
@@ -57,8 +56,6 @@ QUANTILES = 10
 LOOKED_AHEAD = 8
 """Rows are drawn evenly from the classes among so many times as many, which hold enough of each."""
 
-_OPTIONS: dict[SplitKind, str] = {"time": "--time-column", "groups": "--group"}
-
 
 class Split(NamedTuple):
     """The hidden rows of each view. The search never looks at those in `select`: they are for the expected score.
@@ -87,11 +84,7 @@ def find_rule(layout: Layout, config: PipelineConfig, rows: Known | None = None)
         found = [rule for rule in (by_time, by_group, copies(rows)) if rule is not None]
     if sure := [rule for rule in found if rule.sure]:
         return sure[0]
-    hints = (
-        f"{one.reason}: rows are hidden at random, `{_OPTIONS[one.kind]} {one.column}` if that is wrong"
-        for one in found
-    )
-    return replace(_like_the_target(layout), hints=tuple(hints))
+    return replace(_like_the_target(layout), doubts=tuple(found))
 
 
 def wanted_rule(layout: Layout, config: PipelineConfig) -> Rule | None:

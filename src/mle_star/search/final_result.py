@@ -247,7 +247,7 @@ def _holdout(recorded: list[events.AnyEvent], task: TaskDescription, run_dir: Pa
     if prepared is None or prepared.why_not:
         return None
     try:
-        holdout = HoldOut.prepare(task, config_of(recorded), run_dir, write=False)
+        holdout = HoldOut.prepare(task, config_of(recorded), run_dir, write=0)
     except (Unsupported, Ungradable, OSError) as error:
         raise ConfigError(f"the data in {task.data_dir} can no longer be split as the run did: {error}") from None
     if holdout.digest != prepared.digest:

@@ -190,21 +190,40 @@ def _shuffle(run: RunContext, folder: Path) -> float | None:
     return None if grade is None else grade.score
 
 
+# --- another split ----------------------------------------------------------------------------------------
+
+
+async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, float]) -> list[str]:
+    """What the solution is worth if the rows are related after all as the data only hint at."""
+    run, said, solution = current_run(), list[str](), _largest(solution, weights)
+    holdout = holdout_of(run)
+    for rule in () if holdout is None or run.config.letter else holdout.split.rule.doubts:
+        if run.budget.finish_requested or ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
+            break
+        with within(run, run.budget.spare_seconds, f"split-by-{rule.kind}"):
+            config = run.config.model_copy(update={rule.setting: rule.column})
+            task = run.task.model_copy(update={"data_dir": run.shared.whole})
+            other = await asyncio.to_thread(HoldOut.prepare, task, config, run.run_dir / "views" / rule.kind, write=1)
+            result = await execute_in_run(solution, purpose="probe", data=DataFolder(other.seen))
+            if not result.is_error and verify_submission(str(run.work_dir)):
+                answers = other.read([run.work_dir / SUBMISSION], other.views)
+                words = other.measure(answers, other.split.views[0], ahead=True).words
+                what = f"the latest rows by {rule.column}" if rule.kind == "time" else f"whole groups of {rule.column}"
+                said.append(f"with {what} hidden the solution scores {words}; {rule.option} makes this the split")
+    return said
+
+
 # --- the importance of columns -----------------------------------------------------------------------------
 
 
 async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]) -> None:
-    """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known.
-
-    Of a blend, it is the script with the largest of its `weights`.
-    """
+    """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known."""
     run, digest = current_run(), digest_of(solution.content)
     known = [e for e in run.journal.events if isinstance(e, SolutionExamined) and e.digest == digest]
     holdout = holdout_of(run)
     if holdout is None or not known:
         return
-    if len(weights) > 1:
-        solution = solution.model_copy(update={"content": max(weights, key=weights.__getitem__)})
+    solution = _largest(solution, weights)
     found = known[-1].importance  # by an earlier process of the run
     if not found and ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
         _leave_out(run, "too little time is left")
@@ -213,6 +232,11 @@ async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]
             found = await _importance(run, holdout, solution)
     if found:
         run.record(known[-1].model_copy(update={"importance": found}))
+
+
+def _largest(solution: SolutionScript, weights: Mapping[str, float]) -> SolutionScript:
+    """Of a blend, the script with the largest weight."""
+    return solution.model_copy(update={"content": max(weights, key=weights.__getitem__)}) if weights else solution
 
 
 async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScript) -> list[tuple[str, float]]:
