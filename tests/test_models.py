@@ -234,7 +234,7 @@ def test_a_template_is_filled_in_one_pass_with_what_was_declared_untouched(value
         template.render(two_words="x")
 
 
-NUMBERS = (0.0, 1e-9, 0.123456, 9.995, 9.5, 59.6, 60.0, 119.6, 3599.7, 3600.0, 7384.0, 10_000.0, 1e12, 2e15)
+NUMBERS = (0.0, 1e-9, 0.123456, 9.995, 9.5, 59.6, 60.0, 119.6, 3599.7, 3600.0, 7384.0, 9999.6, 10_000.0, 1e12, 2e15)
 CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (texts.score, [(None,), (math.nan,), (-math.inf,), (-12_345.6,), *((number,) for number in NUMBERS)]),
     (texts.duration, [(None,), (-1.0,), *((number,) for number in NUMBERS)]),

@@ -54,7 +54,7 @@ def score(value: float | None) -> str:
         return "–"
     if not math.isfinite(value):
         return str(value)
-    if abs(value) >= 10_000:
+    if abs(value) >= 9_999.5:
         return f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"
     return "0" if value == 0 else f"{value:#.4g}".rstrip(".")
 
