@@ -113,4 +113,4 @@ def duration(seconds: float | None) -> str:
 
 def figure(value: float) -> str:
     """A number as prompts show it: four significant digits, and never less than its whole part."""
-    return f"{value:.4g}" if abs(value) < 10_000 or abs(value) >= 1e15 else f"{value:.0f}"
+    return f"{value:.4g}" if abs(value) < 9_999.5 or abs(value) >= 1e15 else f"{value:.0f}"
