@@ -53,7 +53,7 @@ SplitKind = Literal["time", "groups", "copies", "classes", "quantiles", "random"
 class Rule:
     """How rows are chosen. `column` is the one that tells: a date, a group, or the target.
 
-    `sets` tell for each row which others it is a copy of. `doubts` are what else may relate the rows. Not `sure`: what
+    `sets` tell for each row which others it is a copy of. `unsure` are what else may relate the rows. Not `sure`: what
     relates them is too little to go by.
     """
 
@@ -61,7 +61,7 @@ class Rule:
     column: str
     reason: str
     sets: Sequence[str] = field(default=(), repr=False)
-    doubts: tuple[Rule, ...] = field(default=(), repr=False)
+    unsure: tuple[Rule, ...] = field(default=(), repr=False)
     sure: bool = field(default=True, repr=False)
 
     @property
@@ -72,7 +72,7 @@ class Rule:
     @property
     def hints(self) -> list[str]:
         """What else may relate the rows, and the option for it."""
-        return [f"{rule.reason}: rows are hidden at random, {rule.option} if that is wrong" for rule in self.doubts]
+        return [f"{rule.reason}: rows are hidden at random, {rule.option} if that is wrong" for rule in self.unsure]
 
     @property
     def setting(self) -> str:

@@ -84,7 +84,7 @@ def find_rule(layout: Layout, config: PipelineConfig, rows: Known | None = None)
         found = [rule for rule in (by_time, by_group, copies(rows)) if rule is not None]
     if sure := [rule for rule in found if rule.sure]:
         return sure[0]
-    return replace(_like_the_target(layout), doubts=tuple(found))
+    return replace(_like_the_target(layout), unsure=tuple(found))
 
 
 def wanted_rule(layout: Layout, config: PipelineConfig) -> Rule | None:

@@ -197,7 +197,7 @@ async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, f
     """What the solution is worth if the rows are related after all as the data only hint at."""
     run, said, solution = current_run(), list[str](), _largest(solution, weights)
     holdout = holdout_of(run)
-    for rule in () if holdout is None or run.config.letter else holdout.split.rule.doubts:
+    for rule in () if holdout is None or run.config.letter else holdout.split.rule.unsure:
         if run.budget.finish_requested or ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
             break
         with within(run, run.budget.spare_seconds, f"split-by-{rule.kind}"):
