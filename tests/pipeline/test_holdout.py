@@ -496,8 +496,8 @@ async def test_where_the_data_only_hint_at_groups_both_splits_are_measured(quick
     assert hint.endswith("rows are hidden at random, `--group shop_id` if that is wrong")
     known, hidden = shown
     assert known | hidden == {str(shop) for shop in range(23)} and not known & hidden, "no shop is on both sides"
-    (told,) = result.warnings
-    begin, words, end = re.split(" scores |; ", told)
+    (warning,) = result.warnings
+    begin, words, end = re.split(" scores |; ", warning)
     assert (begin, end) == (
         "with whole groups of shop_id hidden the solution",
         "`--group shop_id` makes this the split",

@@ -195,7 +195,7 @@ def _shuffle(run: RunContext, folder: Path) -> float | None:
 
 async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, float]) -> list[str]:
     """What the solution is worth if the rows are related after all as the data only hint at."""
-    run, said, solution = current_run(), list[str](), _largest(solution, weights)
+    run, found, solution = current_run(), list[str](), _largest(solution, weights)
     holdout = holdout_of(run)
     for rule in () if holdout is None or run.config.letter else holdout.split.rule.unsure:
         if run.budget.finish_requested or ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
@@ -209,8 +209,8 @@ async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, f
                 answers = other.read([run.work_dir / SUBMISSION], other.views)
                 words = other.measure(answers, other.split.views[0], ahead=True).words
                 what = f"the latest rows by {rule.column}" if rule.kind == "time" else f"whole groups of {rule.column}"
-                said.append(f"with {what} hidden the solution scores {words}; {rule.option} makes this the split")
-    return said
+                found.append(f"with {what} hidden the solution scores {words}; {rule.option} makes this the split")
+    return found
 
 
 # --- the importance of columns -----------------------------------------------------------------------------
