@@ -363,7 +363,9 @@ def test_what_is_too_large_or_cannot_be_kept_stops_no_script(
     for name in ("input", "model"):
         (tmp_path / name).mkdir()
     (tmp_path / "input" / "train.csv").write_text("a\n", encoding="utf-8")
-    memory = Memory({"train": {"file": "train.csv"}})
+    stopped, memory = (Memory({"train": {"file": "train.csv"}}) for _ in range(2))
+    assert stopped.hold([0].copy) == [0] and list((tmp_path / "model").iterdir())
+    assert Memory({"train": {"file": "train.csv"}}).open and not list((tmp_path / "model").iterdir())
     memory.room = 500
     assert [memory.hold([thing].copy) for thing in (1, made, 2)] == [[1], [made], [2]]
     memory.close()

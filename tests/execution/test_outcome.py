@@ -241,6 +241,7 @@ def test_of_a_script_that_was_stopped_the_debugger_sees_how_far_it_came() -> Non
     assert ex.exception_line(text).startswith("TimeoutError: the script was stopped at the time limit of 7 seconds")
     assert "fold" not in ex.debug_text(stopped, letter=True)
     assert "fold" not in debugged(exit_code=-9, stdout=printed), "it was not the clock"
+    assert "limit of 2 seconds" in debugged(timed_out=True, duration_seconds=2), "where none is known, what it took"
 
 
 MAX, MIN = m.MetricDirection.maximize, m.MetricDirection.minimize

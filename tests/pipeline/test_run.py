@@ -281,6 +281,8 @@ async def test_a_second_run_knows_nothing_of_the_first_and_failed_calls_count(qu
         assert state.run_dir == tmp_path / name and state.agent_call_count == len(agents.calls)
         assert state.accumulated_cost_usd == results[-1].total_cost_usd == pytest.approx(0.01 * len(agents.calls))
     assert seen == [("phase1", 0, None, [], 0.0, True)] * 3, "nor does a window that was used before"
+    failed = [event.seconds for event in quick.events(ev.AgentFailed, "third")]
+    assert failed and all(0 <= seconds < 60 for seconds in failed)
     assert story(results[0]) == story(results[1])
     assert Path(results[0].submission_path) != Path(results[1].submission_path)
     with pytest.raises(ValueError, match="holds a run already"):

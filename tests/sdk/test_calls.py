@@ -410,3 +410,5 @@ def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -
     assert looks == [{"code": "x"}, None]
     bare = outcome_of(CODER, Turn(result=ResultMessage("success", 1, 1, False, 1, "session", result="x")))
     assert bare == AgentReply(text="x", session_id="session"), "of an API that tells no usage"
+    lost = outcome_of(CODER, Turn())
+    assert isinstance(lost, Failure) and lost.message == "the CLI ended without a result"
