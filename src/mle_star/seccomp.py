@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from errno import EAFNOSUPPORT, ENETUNREACH, ENOSYS, ENOTSUP, EPERM
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -143,9 +143,7 @@ def _set_ids(binding: Any) -> Iterator[_Rule]:
 
 def _rest(binding: Any, internet: bool) -> Iterator[_Rule]:
     """What else scripts are refused."""
-
-    def bits(index: int, mask: int) -> Iterator[Any]:
-        return _bits(binding, index, mask)
+    bits = partial(_bits, binding)
 
     def equal(index: int, value: int) -> Any:
         return binding.Arg(index, binding.MASKED_EQ, _INT, value)

@@ -259,7 +259,7 @@ class Elsewhere:
         if machine is None:
             machine = next(self.turns).machine
         node = next(node for node in self.nodes if node.machine == machine)
-        if missing := node.missing(parcel.data):
+        if missing := node.missing(parcel):
             return Delivery(node.machine, missing=missing)
         self.ran.append(node.machine)
         if self.lost:
@@ -328,7 +328,7 @@ async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(linked:
     delivery = await node.run(parcel, ex.LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
     assert delivery.raw is not None and delivery.raw.stdout == "shared\n", delivery.raw
     assert not [path for name in ("files", "views") for path in (tmp_path / "there" / name).iterdir()]
-    gone = dataclasses.replace(parcel, data_dir=str(tmp_path / "gone"))
+    gone = dataclasses.replace(parcel, request=request.model_copy(update={"input_dir": str(tmp_path / "gone")}))
     with pytest.raises(ExecutionError, match="the data folder is gone"):
         await node.run(gone, ex.LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
 
@@ -363,7 +363,7 @@ def test_the_store_of_a_machine_is_its_user_s_alone(tmp_path: Path) -> None:
         with pytest.raises(ExecutionError, match="others can write to it: set MLE_STAR_NODE_DIR to"):
             Node(store, "one")
     store.chmod(0o755)
-    assert Node(store, "one").missing([]) == ()
+    Node(store, "one")
     if os.getuid() == 0:  # only root can give a folder away
         os.chown(store, 65533, 65533)
         with pytest.raises(ExecutionError, match=r"is no folder of yours, .*: set MLE_STAR_NODE_DIR to"):

@@ -168,7 +168,7 @@ def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> No
     assert state == "completed" and 0 < float(score) < 1
     with pytest.raises(ValueError, match="planned"), _accompanied(run_dir, Shown(notify="exit 3")):
         raise ValueError("planned")
-    assert "--notify: 'exit 3' ended with 3" in capsys.readouterr().err
+    assert "--notify: 'exit 3': exit code 3" in capsys.readouterr().err
     _notify(run_dir, "bell")
     assert capsys.readouterr().err == "\a"
 

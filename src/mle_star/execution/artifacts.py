@@ -55,11 +55,10 @@ def keep_submission(run: RunContext) -> str | None:
 
 def restore_submission(run: RunContext, submission: str) -> bool:
     """Put a recorded submission back into the swept directory of its script; False when the copy is gone."""
-    kept = run.run_dir / submission
-    if not kept.is_file():
-        return False
-    shutil.copyfile(kept, run.work_dir / "final" / "submission.csv")
-    return True
+    with suppress(FileNotFoundError):
+        shutil.copyfile(run.run_dir / submission, run.work_dir / "final" / "submission.csv")
+        return True
+    return False
 
 
 async def keep_best(run: RunContext) -> None:

@@ -5,7 +5,6 @@ Programs are asked from an empty folder, in the environment that scripts have.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -38,9 +37,8 @@ _LOGINS = ("token", "stored_tokens")
 """Where the hub's library keeps its login, in the folder that `HF_HOME` names."""
 
 
-def cache_places(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def cache_places(config: PipelineConfig, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Where libraries find weights, by the variable that tells them: as set, else a configured folder of that form."""
-    environ = os.environ if environ is None else environ
     places = {name: environ[name] for name in CACHE_VARIABLES if environ.get(name)}
     for folder in config.model_caches:
         for form, names in _CACHE_FORMS.items():
@@ -57,7 +55,7 @@ def readable_parts(cache: str) -> list[str]:
     return [str(path) for path in sorted(folder.iterdir()) if path.name not in _LOGINS]
 
 
-def weights_at_hand(config: PipelineConfig, environ: Mapping[str, str] | None = None) -> list[str]:
+def weights_at_hand(config: PipelineConfig, environ: Mapping[str, str] = os.environ) -> list[str]:
     """The weights in the caches, each as a script would ask for it: a model's name on the hub, or a file's path."""
     places = {*cache_places(config, environ).values(), *config.model_caches}
     return sorted({weights for place in places for weights in _weights_in(Path(place))})
@@ -123,9 +121,7 @@ def script_environment(config: PipelineConfig, gpus: Sequence[int | str] | None 
     env.update(cache_places(config, env))
     if not config.allow_network:
         env.update(dict.fromkeys(_OFFLINE, "1"))  # a missing weight is an error at once, not after minutes of waiting
-    env["MLE_STAR_SEED"] = str(config.seed)
-    env["MPLBACKEND"] = "Agg"
-    env["PYTHONIOENCODING"] = "utf-8:backslashreplace"
+    env |= {"MLE_STAR_SEED": str(config.seed), "MPLBACKEND": "Agg", "PYTHONIOENCODING": "utf-8:backslashreplace"}
     if not config.letter:
         env["PYTHONFAULTHANDLER"] = "1"  # where a script was when it crashed or was stopped
     return {**env, **thread_counts(threads_per_script(config))}
@@ -165,13 +161,16 @@ def find_program(name: str) -> str | None:
     return found if found and os.path.isabs(found) else None  # noqa: PTH117 - Windows looks in the current folder first
 
 
-def try_program(command: Sequence[str], seconds: float, *, check: bool = False) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; raises `OSError` or `SubprocessError` when it cannot be run, or `check` fails."""
-    env, nothing = script_environment(PipelineConfig()), subprocess.DEVNULL
+def try_program(command: str | Sequence[str], seconds: float, **how: Any) -> tuple[bytes, str]:
+    """Run a program to its end: what it prints, and in one line why it failed, if it did."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as neutral:
-        return subprocess.run(
-            command, cwd=neutral, env=env, stdin=nothing, capture_output=True, timeout=seconds, check=check
-        )
+        how = {"cwd": neutral, "env": script_environment(PipelineConfig()), **how}
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, **how)
+        except (OSError, subprocess.SubprocessError) as error:
+            return b"", str(error)
+    errors = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    return done.stdout, errors[-1] if done.returncode else ""
 
 
 GPU_SECONDS = 5
@@ -180,10 +179,9 @@ GPU_SECONDS = 5
 def detect_gpu_info() -> dict[str, Any]:
     """Ask `nvidia-smi`; any trouble means that there is no GPU. Never raises."""
     query = [find_program("nvidia-smi") or "", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    answer = b""
-    with suppress(OSError, subprocess.SubprocessError):
-        answer = try_program(query, GPU_SECONDS, check=True).stdout
-    lines = [line.partition(",")[::2] for line in answer.decode("utf-8", "replace").splitlines() if line.strip()]
+    answer, why = try_program(query, GPU_SECONDS)
+    told = "" if why else answer.decode("utf-8", "replace")
+    lines = [line.partition(",")[::2] for line in told.splitlines() if line.strip()]
     names, memory = [name.strip() for name, _ in lines], [size.strip() for _, size in lines if size.strip()]
     found: dict[str, Any] = {"cuda_available": bool(lines), "gpu_count": len(lines), "gpu_names": names}
     return {**found, "gpu_memory": memory} if memory else found
@@ -250,15 +248,11 @@ def locate_interpreter(python: str | None = None) -> InterpreterInfo:
 def _ask(python: str | None, question: str) -> InterpreterInfo:
     wanted = python or sys.executable
     chosen = find_program(wanted) or wanted
-    try:
-        # -S, because the question goes through `site` in its own way
-        answer = try_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS, check=True).stdout
-        known: dict[str, Any] = json.loads(answer)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        output = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error).encode()
-        lines = output.decode("utf-8", "replace").strip().splitlines() or ["no answer"]
-        raise ConfigError(f"python={chosen!r} is no usable Python interpreter: {lines[-1]}") from None
-    return InterpreterInfo.model_validate(known)
+    # -S, because the question goes through `site` in its own way
+    answer, why = try_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS)
+    with suppress(ValueError):
+        return InterpreterInfo.model_validate_json(b"" if why else answer)
+    raise ConfigError(f"python={chosen!r} is no usable Python interpreter: {why or 'no answer'}")
 
 
 COMMAND_SECONDS = 30.0
@@ -266,10 +260,5 @@ COMMAND_SECONDS = 30.0
 
 def call_command(command: str, variables: Mapping[str, str]) -> str:
     """Run a command of the user's in a shell, with these variables; what went wrong, or nothing."""
-    env = {**os.environ, **variables}
-    try:
-        done = subprocess.run(command, shell=True, env=env, capture_output=True, text=True, timeout=COMMAND_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    errors = done.stderr.strip().splitlines() or [""]
-    return "" if done.returncode == 0 else f"{command!r} ended with {done.returncode} {errors[-1]}".strip()
+    _, why = try_program(command, COMMAND_SECONDS, shell=True, cwd=None, env={**os.environ, **variables})
+    return why and f"{command!r}: {why}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -106,15 +105,10 @@ def find_bubblewrap() -> tuple[str, frozenset[str], str]:
     path, options = find_program("bwrap"), frozenset[str]()
     if path is None:
         return "", options, f"bubblewrap is not installed: {INSTALL_HINT}"
-    try:
-        text = try_program([path, "--help"], PROBE_SECONDS)
-        options = frozenset(word for word in text.stdout.decode("utf-8", "replace").split() if word.startswith("--"))
-        command = [path, *_namespaces(False, options), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-        answer = try_program([*command, path, "--version"], PROBE_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        return "", options, f"bubblewrap does not work here: {error}"
-    if answer.returncode:
-        why = answer.stderr.decode("utf-8", "replace").strip() or f"exit code {answer.returncode}"
+    text, why = try_program([path, "--help"], PROBE_SECONDS)
+    options = frozenset(word for word in text.decode("utf-8", "replace").split() if word.startswith("--"))
+    command = [path, *_namespaces(False, options), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    if why := why or try_program([*command, path, "--version"], PROBE_SECONDS)[1]:
         return "", options, f"bubblewrap does not work here: {why}; this machine or container forbids user namespaces"
     return path, options, ""
 
@@ -122,13 +116,7 @@ def find_bubblewrap() -> tuple[str, frozenset[str], str]:
 def _trial(name: str, *words: str) -> str:
     """Why the kernel does not do what a function of `child.confine` asks of it; nothing when it does."""
     with tempfile.TemporaryDirectory(prefix="mle-star-probe-") as folder:
-        command = [*child_program(sys.executable, "confine", name), folder, *words]
-        try:
-            answer = try_program(command, PROBE_SECONDS)
-        except (OSError, subprocess.SubprocessError) as error:
-            return f"the kernel could not be tried: {error}"
-    lines = answer.stderr.decode("utf-8", "replace").strip().splitlines() or [f"{name}: it died of it"]
-    return lines[-1] if answer.returncode else ""
+        return try_program([*child_program(sys.executable, "confine", name), folder, *words], PROBE_SECONDS)[1]
 
 
 def child_program(python: str, module: str, function: str = "main") -> list[str]:

@@ -63,10 +63,8 @@ def get_submission_info(working_dir: str, expected_filename: str = DEFAULT_NAME)
     """The facts about a submission; `row_count` leaves out the header and is None when there is no file."""
     path = os.path.abspath(Path(working_dir) / "final" / expected_filename)  # noqa: PTH100
     with open_submission(working_dir, expected_filename) as file:
-        if file is None:
-            return {"exists": False, "path": path, "size_bytes": 0, "row_count": None}
-        size = os.fstat(file.fileno()).st_size
-        return {"exists": True, "path": path, "size_bytes": size, "row_count": count_rows(file)}
+        size, rows = (0, None) if file is None else (os.fstat(file.fileno()).st_size, count_rows(file))
+        return {"exists": file is not None, "path": path, "size_bytes": size, "row_count": rows}
 
 
 def count_rows(file: BinaryIO) -> int:
@@ -143,11 +141,9 @@ def check_table(file: BinaryIO, name: str, sample: Path | None) -> list[str]:
     """What is wrong with the table in `file`, by itself and beside the sample."""
     wanted, separator = (None, ",") if sample is None else _read_sample(sample)
     try:
-        if wanted is None:
-            table = read_facts(file)
-        else:
-            most_cells, most_rows = max(MAX_CELLS, 2 * wanted.cells), 2 * wanted.rows + SPARE_ROWS
-            table = read_facts(file, separator, most_cells=most_cells, most_rows=most_rows, most_ids=MAX_IDS)
+        cells, rows = (0, math.inf) if wanted is None else (2 * wanted.cells, 2 * wanted.rows + SPARE_ROWS)
+        most_ids = 0 if wanted is None else MAX_IDS
+        table = read_facts(file, separator, most_cells=max(MAX_CELLS, cells), most_rows=rows, most_ids=most_ids)
     except (csv.Error, UnicodeDecodeError) as error:
         return [f"{name} is not a readable UTF-8 CSV file: {error}"]
     if not table.rows:

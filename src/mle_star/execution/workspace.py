@@ -9,7 +9,6 @@ import platform
 import re
 import shutil
 import stat
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -45,11 +44,10 @@ def remove_entry(path: Path) -> bool:
             shutil.rmtree(path)
             return True
         tools = [find_program(name) or name for name in ("find", "chmod", "rm")]
-        done = try_program(["/bin/sh", "-c", _REMOVE, "sh", os.path.abspath(path), *tools], _CHILD_SECONDS)  # noqa: PTH100
-        why = done.stderr.decode("utf-8", "replace").strip()[-200:]
+        _, why = try_program(["/bin/sh", "-c", _REMOVE, "sh", os.path.abspath(path), *tools], _CHILD_SECONDS)  # noqa: PTH100
     except FileNotFoundError:
         return True
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
         why = str(error)
     if left := os.path.lexists(path):
         logger.warning("%s could not be removed (%s)", path, why)

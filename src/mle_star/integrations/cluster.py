@@ -289,17 +289,22 @@ def store_chunk(digest: str, sender: str, offset: int, chunk: bytes, last: bool)
 def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float, shared_data: bool) -> Delivery:
     """Run a script here, or say which data it lacks. Ray cancels a task as Ctrl-C ends a program."""
     node = _node()
-    missing = () if shared_data else node.missing(parcel.data)
+    missing = () if shared_data else node.missing(parcel)
     if missing:
         ray.get(mailbox.put.remote(number, None))
         return Delivery(node.machine, missing=missing)
     config = _shared_out(parcel.config, cpus)
     cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", []) if gpus else []
-    env = {**parcel.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": ",".join(cards)}
+    env = {**parcel.request.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": ",".join(cards)}
     executor = _executor(config.model_dump_json())
 
     async def work(log: Path, output: BinaryIO) -> Delivery:
-        running = node.run(replace(parcel, env=env), executor, log, shared_data=shared_data)
+        running = node.run(
+            replace(parcel, request=parcel.request.model_copy(update={"env": env})),
+            executor,
+            log,
+            shared_data=shared_data,
+        )
         with sent_meanwhile(output, lambda piece: mailbox.put.remote(number, piece)):
             return await running
 

@@ -8,7 +8,6 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from mle_star.errors import ExecutionError
@@ -18,9 +17,8 @@ from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.local import LocalExecutor
 from mle_star.execution.outcome import CHANGED_DATA, HEADER
 from mle_star.execution.process import NOTE
-from mle_star.integrations.remote import DataFile, Delivery, Parcel, collect, digest_of_file, put, whole
+from mle_star.integrations.remote import Delivery, Parcel, collect, digest_of_file, put, whole
 from mle_star.models.texts import digest_of
-from mle_star.run.context import ScriptRequest
 
 FOLDER_VARIABLE = "MLE_STAR_NODE_DIR"
 """Where a machine keeps data for scripts and lets them work; below the temporary folder unless it is set there."""
@@ -68,9 +66,9 @@ class Node:
 
     # --- data -------------------------------------------------------------------------------------------------
 
-    def missing(self, data: Iterable[DataFile]) -> tuple[str, ...]:
-        """The digests of what must be sent before a script can see these data."""
-        return tuple(dict.fromkeys(file.digest for file in data if not self._file(file.digest).is_file()))
+    def missing(self, parcel: Parcel) -> tuple[str, ...]:
+        """The digests of what must be sent before a script can see its data."""
+        return tuple(digest for digest in dict.fromkeys(parcel.data.values()) if not self._file(digest).is_file())
 
     def store(self, digest: str, sender: str, offset: int, chunk: bytes, last: bool) -> None:
         """Take in a piece of a file; with the last one it is looked at, and counts."""
@@ -95,13 +93,12 @@ class Node:
             os.utime(view)  # used now: the last to go when room is wanted
             return view
         part = Path(tempfile.mkdtemp(prefix=".view-", dir=view.parent))
-        for file in parcel.data:
-            place = part / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
+        for name, digest in parcel.data.items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(self._file(file.digest), place)
+                os.link(self._file(digest), part / name)
             except OSError:
-                shutil.copyfile(self._file(file.digest), place)
+                shutil.copyfile(self._file(digest), part / name)
         try:
             part.rename(view)
         except OSError:
@@ -110,7 +107,7 @@ class Node:
 
     def _view(self, parcel: Parcel) -> Path:
         """Where the data of a parcel are shown: under the name of their whole content."""
-        return self.folder / "views" / digest_of(*(f"{file.path}\0{file.digest}" for file in parcel.data))
+        return self.folder / "views" / digest_of(*(f"{name}\0{digest}" for name, digest in parcel.data.items()))
 
     def _file(self, digest: str) -> Path:
         return self.folder / "files" / digest
@@ -139,35 +136,29 @@ class Node:
 
     async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
         """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
+        asked = parcel.request
         place = Path(tempfile.mkdtemp(prefix=workspace.own_prefix(PREFIX), dir=self.folder / "work"))
         try:
             (place / IN_USE).symlink_to(self._view(parcel))  # before it is looked for: from now on nobody removes it
-            view = Path(parcel.data_dir) if shared_data else self.view(parcel)
+            view = Path(asked.input_dir or "") if shared_data else self.view(parcel)
             work = Path(workspace.prepare_path_directory(place, "main"))
             workspace.link_input_data(str(view), str(work))
-            (work / parcel.name).write_bytes(parcel.code)
+            script = work / Path(asked.script_path).name
+            script.write_bytes(parcel.code)
             for name, found in parcel.folders.items():
                 put(found, work / name, "the run")
-            env = {name: value for name, value in parcel.env.items() if name not in _OWN_VARIABLES}
+            env = {name: value for name, value in asked.env.items() if name not in _OWN_VARIABLES}
             env |= {name: os.environ[name] for name in _OWN_VARIABLES if name in os.environ}
-            request = ScriptRequest(
-                script_path=str(work / parcel.name),
-                working_dir=str(work),
-                timeout_seconds=parcel.timeout_seconds,
-                env=env,
-                input_dir=str(view),
-                hidden=parcel.hidden,
-                readable=parcel.readable if shared_data else (),
-                output_file=str(log),
-            )
-            raw = await executor.run(request)
+            places = {"script_path": script, "working_dir": work, "input_dir": view, "output_file": log}
+            own = {**{name: str(path) for name, path in places.items()}, "env": env}
+            raw = await executor.run(asked.model_copy(update=own if shared_data else {**own, "readable": ()}))
             files, left = collect(work / "final")
             fitted = whole(work / STATE) if STATE in parcel.folders else {}
             if raw.isolation.strength < 2 and not shared_data and not _is_intact(view, parcel):
                 stderr = f"{raw.stderr}\n{HEADER}\nPermissionError: {CHANGED_DATA}\n"
                 raw = raw.model_copy(update={"stderr": stderr, "exit_code": 1})
                 files, fitted = {}, {}
-                for path in (self._view(parcel), *(self._file(file.digest) for file in parcel.data)):
+                for path in (self._view(parcel), *map(self._file, parcel.data.values())):
                     workspace.remove_entry(path)
         finally:
             workspace.remove_entry(place)
@@ -181,5 +172,5 @@ class Node:
 def _is_intact(view: Path, parcel: Parcel) -> bool:
     """Are the data still what they were? Asked only where no namespaces keep a script from changing them."""
     with contextlib.suppress(OSError):
-        return all(digest_of_file(view / file.path) == file.digest for file in parcel.data)
+        return all(digest_of_file(view / name) == digest for name, digest in parcel.data.items())
     return False

@@ -43,28 +43,17 @@ class MachineLost(Exception):
 
 
 @dataclass(frozen=True)
-class DataFile:
-    """One file of the data: where it belongs, and what is in it."""
-
-    path: str  # below `input/`, with slashes
-    size: int
-    digest: str
-
-
-@dataclass(frozen=True)
 class Parcel:
-    """A script as it is sent out."""
+    """A script as it is sent out. The paths of its request mean something where machines share a disk, and else here.
 
-    name: str
+    `input_dir` says where the data lie, `readable` where links among them lead.
+    """
+
+    request: ScriptRequest
     code: bytes
-    env: dict[str, str]
-    timeout_seconds: float
     config: PipelineConfig
-    data: tuple[DataFile, ...]
-    data_dir: str  # where the data lie at the sender's, and perhaps at the receiver's, too
+    data: dict[str, str]  # the digest of each file, by its name below `input/`, with slashes
     folders: dict[str, Files] = field(default_factory=dict)  # what lies beside the script: members, a fitted state
-    hidden: tuple[str, ...] = ()  # what no script may see, where machines share a disk ...
-    readable: tuple[str, ...] = ()  # ... and where links among the data lead there
 
 
 @dataclass(frozen=True)
@@ -79,31 +68,19 @@ class Delivery:
 
 
 def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
-    """A parcel for a request whose paths mean something here only."""
+    """A parcel for a request."""
     work, script = Path(request.working_dir), Path(request.script_path)
     folder = DataFolder(request.input_dir or work / "input")
-    data = []
-    for path, status in folder.files():
-        stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        name = Path(path).relative_to(folder.root).as_posix()
-        data.append(DataFile(name, status.st_size, _known_digest(path, *stamp)))
+    stamps = {path: (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for path, s in folder.files()}
+    data = {folder.name(path): _known_digest(path, *stamp) for path, stamp in stamps.items()}
     beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
     folders = {name: whole(work / name) for name in beside if name not in ("input", "final")}
     for name in (name for name, files in folders.items() if files is None):
         logger.warning("%s: %s/ is too much to be sent: the script finds it empty", script, name)
     linked = linked_places(work / "input") if request.input_dir is None else []
-    return Parcel(
-        name=script.name,
-        code=script.read_bytes(),
-        env=request.env,
-        timeout_seconds=request.timeout_seconds,
-        config=config,
-        data=tuple(data),
-        data_dir=str(folder.root),
-        folders={name: files or {} for name, files in folders.items()},
-        hidden=request.hidden,
-        readable=(*request.readable, *linked),
-    )
+    shown = {"input_dir": str(folder.root), "readable": (*request.readable, *linked)}
+    sent = {name: files or {} for name, files in folders.items()}
+    return Parcel(request.model_copy(update=shown), script.read_bytes(), config, data, sent)
 
 
 @lru_cache(maxsize=10_000)
@@ -255,7 +232,8 @@ class RemoteExecutor:
         await asyncio.shield(self._sending[key])
 
     async def _send(self, machine: str, parcel: Parcel, digest: str) -> None:
-        source = Path(parcel.data_dir) / next(file.path for file in parcel.data if file.digest == digest)
+        name = next(name for name, known in parcel.data.items() if known == digest)
+        source = Path(parcel.request.input_dir or "") / name
         size = source.stat().st_size
         with source.open("rb") as file:
             for offset in range(0, max(size, 1), CHUNK_BYTES):

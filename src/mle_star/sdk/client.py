@@ -94,11 +94,7 @@ class AgentClient:
         self._servers = AsyncExitStack()
         self._keeper = ProcessKeeper(self.marker)
 
-        @cache
-        def warn(message: str) -> None:
-            logger.warning(message)
-            notify(message)
-
+        warn = cache(self._warn)
         self._launcher = Launcher(
             task=task,
             config=config,
@@ -163,6 +159,10 @@ class AgentClient:
         finally:
             self._keeper.end()
             await self._servers.aclose()
+
+    def _warn(self, message: str) -> None:
+        logger.warning(message)
+        self._notify(message)
 
     # --- calls ---
 
@@ -233,9 +233,7 @@ class AgentClient:
             if not waits or self._pool.closed:
                 raise AgentError(outcome.message, agent=agent, reason=outcome.reason, attempts=tries, cost_usd=bill.usd)
             what = "the service is busy" if outcome.reason == "rate_limit" else "the connection failed"
-            message = f"{agent}: {what} ({outcome.message[:200]}); trying again in {waits[0]:g} s"
-            logger.warning(message)
-            self._notify(message)
+            self._warn(f"{agent}: {what} ({outcome.message[:200]}); trying again in {waits[0]:g} s")
             await asyncio.sleep(waits.pop(0))
 
     def _learn_of_tools(self, config: AgentConfig, turn: Turn, outcome: AgentReply | Failure) -> None:
