@@ -170,13 +170,12 @@ def _changes(before: Interpreter | None, now: Interpreter | None) -> list[str]:
     if before is None or now is None:
         return []
     old, new = ({"Python": one.version, **one.packages} for one in (before, now))
-    changed = (name for name in {*old, *new} if old.get(name) != new.get(name))
-    return [
-        f"{name} is gone"
-        if name not in new
-        else f"{name} {new[name]} " + (f"instead of {old[name]}" if name in old else "is new")
-        for name in sorted(changed, key=lambda name: (name != "Python", name.lower()))
-    ]
+    names = sorted({*old, *new}, key=lambda name: (name != "Python", name.lower()))
+    return [f"{name} {_change(old.get(name), new.get(name))}" for name in names if old.get(name) != new.get(name)]
+
+
+def _change(old: str | None, new: str | None) -> str:
+    return "is gone" if new is None else f"{new} is new" if old is None else f"{new} instead of {old}"
 
 
 def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path, journal: Journal) -> HoldOut | None:
@@ -278,7 +277,7 @@ def gather_facts(
     """
     python, parts = python or inspect_interpreter(config.python), config.briefing
     packages = {plain_name(name) for name in python.packages}
-    shows_data = "data" in parts and config.traits.reads_prose
+    shows_data = "data" in parts and not config.traits.is_embedded
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
         memory_gb=hardware.get("script_memory_gb") or Limits.of(config).memory_bytes / 1e9,
