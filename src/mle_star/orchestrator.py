@@ -116,11 +116,13 @@ async def run_pipeline(
             with control.watching(signals=signals), _closing_line(journal, budget, control):
                 holdout = await asyncio.to_thread(setup.prepare_holdout, task, config, folder.root, journal)
                 example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
-                views = 1 if holdout is None else len(holdout.views)
-                has_test = example is None if holdout is None else holdout.scorer.data.test_rows > 0
+                shared = RunShared(holdout=holdout, example=example, whole=task.data_dir, has_test=example is None)
+                shared.views_at_once = not announced(used).is_here
+                if holdout is not None:
+                    shared.views, shared.search_views = len(holdout.views), holdout.search_views
+                    shared.has_test = holdout.scorer.data.test_rows > 0
                 seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
-                whole, scored = task.data_dir, holdout is not None
-                served = setup.connected(seen, config, journal, budget, hardware, base_url, can_use_tool, whole, scored)
+                served = setup.connected(seen, config, journal, budget, hardware, base_url, can_use_tool, shared)
                 async with served if agents is None else nullcontext(agents) as client:
                     context = RunContext(
                         task=seen,
@@ -131,15 +133,7 @@ async def run_pipeline(
                         journal=journal,
                         run_dir=folder.root,
                         work_dir=setup.work_dir(folder.root, seen, "main"),
-                        shared=RunShared(
-                            holdout=holdout,
-                            has_test=has_test,
-                            example=example,
-                            whole=whole,
-                            views=views,
-                            search_views=1 if holdout is None else holdout.search_views,
-                            views_at_once=not announced(used).is_here,
-                        ),
+                        shared=shared,
                     )
                     with enter_run(context):
                         result = await _Pipeline(context, state, control).run()

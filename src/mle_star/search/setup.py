@@ -33,7 +33,7 @@ from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.models.texts import some_of
 from mle_star.run.budget import Budget
-from mle_star.run.context import Agents
+from mle_star.run.context import Agents, RunShared
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, new_run_folder, spent_by
 from mle_star.run.journal import Journal
@@ -320,21 +320,19 @@ async def connected(
     hardware: dict[str, Any],
     base_url: str | None,
     can_use_tool: CanUseTool | None,
-    whole: str,
-    scored_by_answers: bool,
+    shared: RunShared,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: the SDK client on the model's API.
 
     They are told of the machine that there is now, and of the packages with which the run began: a reply that was paid
-    for counts. No shell of theirs can read records, nor the `whole` data where they are shown a part.
+    for counts. No shell of theirs can read records, nor the whole data where they are shown a part.
     """
-
     async with AsyncExitStack() as stack:
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-        known = task, config, hardware, journal.interpreter, scored_by_answers
-        facts = await asyncio.to_thread(gather_facts, *known)
+        scored = shared.holdout is not None
+        facts = await asyncio.to_thread(gather_facts, task, config, hardware, journal.interpreter, scored)
         run_dir = journal.path.parent
         client = AgentClient(
             task,
@@ -345,7 +343,7 @@ async def connected(
             budget=budget,
             notify=lambda message: journal.record(Notice(level="warning", message=message)),
             can_use_tool=can_use_tool,
-            hidden=hidden_from(run_dir, whole, DataFolder(task.data_dir)),
+            hidden=hidden_from(run_dir, shared.whole, DataFolder(task.data_dir)),
         )
         await stack.enter_async_context(client)
         if (look_ahead := getattr(serve, "look_ahead", None)) is not None:  # while the first process of the CLI starts
