@@ -53,14 +53,8 @@ def fit(
     if options.get("agents") is None:
         check_credentials(config, options.get("base_url"))
     source, place = Path(data) if isinstance(data, str) else data, None if run_dir is None else Path(run_dir)
-    with (
-        prepared(source, config, place, drop=drop, target=target, metric=metric, maximize=maximize) as (
-            task,
-            folder,
-            _,
-        ),
-        quiet_progress(shown=not quiet) as listener,
-    ):
+    made = prepared(source, config, place, drop=drop, target=target, metric=metric, maximize=maximize)
+    with made as (task, folder, _), quiet_progress(shown=not quiet) as listener:
         folder = choose_folder(task, config, folder).root
         listeners = [*options.pop("listeners", ()), listener]
         complete(run_pipeline(task, config, run_dir=folder, listeners=listeners, console=False, **options))

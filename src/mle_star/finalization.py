@@ -175,7 +175,7 @@ async def _best_submission(solution: SolutionScript) -> Submission:
     """All steps; with the money gone only the cheapest ones; with the time gone only what was kept."""
     budget, draft = current_run().budget, _Draft(solution, solution)
     if budget.money_is_gone and not budget.degraded:
-        budget.open_finalization()
+        budget.open_phase("finalization")
     while True:
         try:
             return await _submit(draft)
@@ -183,7 +183,7 @@ async def _best_submission(solution: SolutionScript) -> Submission:
             logger.warning("finalization was cut short: %s", stop)
             if budget.degraded or not budget.money_is_gone:
                 return await use_kept_submission(solution, reason=str(stop))
-            budget.open_finalization()
+            budget.open_phase("finalization")
 
 
 async def _submit(draft: _Draft) -> Submission:

@@ -116,11 +116,13 @@ async def run_pipeline(
             with control.watching(signals=signals), _closing_line(journal, budget, control):
                 holdout = await asyncio.to_thread(setup.prepare_holdout, task, config, folder.root, journal)
                 example = await asyncio.to_thread(setup.example_data, task, folder.root, holdout)
-                views = 1 if holdout is None else len(holdout.views)
-                has_test = example is None if holdout is None else holdout.scorer.data.test_rows > 0
+                shared = RunShared(holdout=holdout, example=example, whole=task.data_dir, has_test=example is None)
+                shared.views_at_once = not announced(used).is_here
+                if holdout is not None:
+                    shared.views, shared.search_views = len(holdout.views), holdout.search_views
+                    shared.has_test = holdout.scorer.data.test_rows > 0
                 seen = task.model_copy(update={"data_dir": str(holdout.seen if holdout else example or task.data_dir)})
-                whole, scored = task.data_dir, holdout is not None
-                served = setup.connected(seen, config, journal, budget, hardware, base_url, can_use_tool, whole, scored)
+                served = setup.connected(seen, config, journal, budget, hardware, base_url, can_use_tool, shared)
                 async with served if agents is None else nullcontext(agents) as client:
                     context = RunContext(
                         task=seen,
@@ -131,15 +133,7 @@ async def run_pipeline(
                         journal=journal,
                         run_dir=folder.root,
                         work_dir=setup.work_dir(folder.root, seen, "main"),
-                        shared=RunShared(
-                            holdout=holdout,
-                            has_test=has_test,
-                            example=example,
-                            whole=whole,
-                            views=views,
-                            search_views=1 if holdout is None else holdout.search_views,
-                            views_at_once=not announced(used).is_here,
-                        ),
+                        shared=shared,
                     )
                     with enter_run(context):
                         result = await _Pipeline(context, state, control).run()
@@ -165,7 +159,7 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
 
     def close(state: events.RunState, message: str) -> None:
         folder.release_reserve()
-        spent = {"cost_usd": budget.spent_usd, "seconds": budget.elapsed()}
+        spent = {"cost_usd": budget.spent.usd, "seconds": budget.elapsed()}
         journal.record(events.RunFinished(state=state, message=message, **spent))
 
     try:
@@ -175,7 +169,7 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
         if control.stopped_by is None:
             raise
         kept = folder.best_submission if folder.best_submission.is_file() else None
-        spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent_usd, "submission": kept and str(kept)}
+        spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent.usd, "submission": kept and str(kept)}
         so_far = f"the best submission so far is {kept}; " if kept else ""
         words = f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here"
         raise RunInterrupted(words, diagnostics=spent) from None
@@ -195,7 +189,7 @@ def _tell_forecasts(journal: Journal, budget: Budget, control: RunControl, forec
                 journal.record(news)
 
     def now() -> dict[str, float]:
-        return {"spent_usd": budget.spent_usd, "elapsed": budget.elapsed()}
+        return {"spent_usd": budget.spent.usd, "elapsed": budget.elapsed()}
 
     begun, first = datetime.now(timezone.utc), forecaster.news(**now())
     if first is not None and not journal.takes_over(()):
@@ -242,7 +236,7 @@ class _Pipeline:
         phase2 = await self._phase2(phase1)
         phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
         found = Found(phase1, phase2, phase3)
-        stage = self.stages.begin("finalization")  # what selects the solution is part of it
+        stage = Stage(self.stages, "finalization")  # what selects the solution is part of it
         await answer_more_views()
         picked = await pick(found)
         solution = self._choose(found) if picked is None else picked.chosen.solution
@@ -273,7 +267,7 @@ class _Pipeline:
         return picked
 
     async def _phase1(self) -> Phase1Result:
-        stage, seconds = self.stages.begin("phase1"), self.budget.open_phase("phase1")
+        stage, seconds = Stage(self.stages, "phase1"), self.budget.open_phase("phase1")
         result, why = await self.stages.attempt(seconds, run_phase1(self.task, self.config), "phase1")
         if not self.config.letter:  # to the letter a run whose Phase 1 did not end is over
             result = result or partial_phase1()
@@ -292,7 +286,7 @@ class _Pipeline:
         if why := self.stages.reason_to_skip("phase2"):
             self.stages.skip("phase2", why)
             return []
-        stage, statuses = self.stages.begin("phase2"), self.state.phase2_path_statuses
+        stage, statuses = Stage(self.stages, "phase2"), self.state.phase2_path_statuses
         seconds = self.stages.open("phase2")
         limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
         at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
@@ -315,7 +309,7 @@ class _Pipeline:
             return None
         if len(scripts) == 1:
             logger.warning("all paths ended with the same script: an ensemble of it has little value")
-        stage, seconds = self.stages.begin("phase3"), self.stages.open("phase3")
+        stage, seconds = Stage(self.stages, "phase3"), self.stages.open("phase3")
         with scope("phase3"):
             work = run_phase3(solutions, self.task, self.config)
             result, why = await self.stages.attempt(seconds, work, "phase3")
@@ -339,7 +333,7 @@ class _Pipeline:
         return single if kept else phase3.best_ensemble
 
     async def _finalize(self, stage: Stage, solution: SolutionScript, found: Found, picked: Pick | None) -> FinalResult:
-        seconds = self.budget.open_finalization()
+        seconds = self.budget.open_phase("finalization")
         members = picked.chosen.scripts if picked is not None and len(picked.chosen.scripts) > 1 else None
         others = None if picked is None else picked.stand_ins()
         result, why, nothing = None, None, self.stages.cannot_write
@@ -381,7 +375,7 @@ class _Pipeline:
                 "total_duration_seconds": elapsed,
                 "phases_completed": completed,
                 "phases_skipped": self.stages.ended_as("skipped"),
-                "duration_breakdown": final_result.duration_breakdown(self.stages.seconds, elapsed),
+                "duration_breakdown": final_result.duration_breakdown(self.stages.ended, elapsed),
                 "lineage": final_result.lineage(result, chosen, None if picked is None else picked.chosen.origin),
                 "stopped_by": None if stop is None else stop.reason,
                 "used_time": used_time,

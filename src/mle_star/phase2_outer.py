@@ -199,9 +199,8 @@ async def invoke_ablation(solution: SolutionScript, previous_summaries: list[str
     """A_abl: a script that studies parts of the solution not studied before, or None when the reply holds no code."""
     if not solution.content.strip() or not solution.is_executable:
         raise ValueError("A_abl requires a solution that is not empty and can be run")
-    code = await ask_for_code(
-        AgentType.ablation, solution_script=solution.content, previous_ablations=previous_summaries
-    )
+    known: dict[str, Any] = {"solution_script": solution.content, "previous_ablations": previous_summaries}
+    code = await ask_for_code(AgentType.ablation, **known)
     return SolutionScript(content=code, phase=SolutionPhase.refined) if code else None
 
 

@@ -144,7 +144,7 @@ async def _evaluate(plan: str, script: SolutionScript) -> SolutionScript:
     run = current_run()
     trial = await check_and_evaluate(script)
     if trial.result.is_error:
-        logger.warning("%s: round failed: %s; plan %r", run.place, trial.summary, plan[:200])
+        logger.warning("%s: round failed: %s; plan %r", run.place, trial.error, plan[:200])
     elif not verify_submission(str(run.work_dir)):
         logger.warning("%s: the ensemble left no final/submission.csv", run.place)
     return trial.script

@@ -65,11 +65,6 @@ class Trial(NamedTuple):
     result: EvaluationResult
     error: str = ""
 
-    @property
-    def summary(self) -> str:
-        """The error for log lines: the first line of its traceback, and the one that names the exception."""
-        return f"{TRACEBACK_HEADER} {self.error}" if self.result.is_error and self.script.content else self.error
-
 
 async def check_and_evaluate(candidate: SolutionScript, origin: SolutionScript | None = None) -> Trial:
     """Check for leakage, run, repair, scorer: how every phase evaluates; one that never came counts as failed."""
@@ -126,7 +121,7 @@ def make_debug_callback(
             return repaired
         if checks_later() and not run.ledger.is_checked(digest_of(solution.content)):
             return repaired
-        return await check_changes(repaired, solution)
+        return await check_and_fix_leakage(repaired, origin=solution)
 
     return repair
 
@@ -187,16 +182,11 @@ def checks_later() -> bool:
 
 async def check_before_running(solution: SolutionScript, origin: SolutionScript | None = None) -> SolutionScript:
     """The leakage check of a script that is still to run; none where only promising ones are checked."""
-    return solution if checks_later() else await check_changes(solution, origin)
+    return solution if checks_later() else await check_and_fix_leakage(solution, origin=origin)
 
 
-async def check_and_fix_leakage(solution: SolutionScript) -> SolutionScript:
-    """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is."""
-    return await check_changes(solution, None)
-
-
-async def check_changes(solution: SolutionScript, origin: SolutionScript | None) -> SolutionScript:
-    """The leakage check of a script that may have been made from another one.
+async def check_and_fix_leakage(solution: SolutionScript, *, origin: SolutionScript | None = None) -> SolutionScript:
+    """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
 
     Of a script whose `origin` was found clean the checker sees what has to do with its changes; to the letter all.
     A script with a leak that remains is marked `leaking`: its score does not count, it never becomes the best. Without
@@ -288,7 +278,7 @@ async def check_winner(
         if k in checked:
             return k
         checked.add(k)
-        found = await check_changes(scripts[k], origin)
+        found = await check_and_fix_leakage(scripts[k], origin=origin)
         if not found.leaking and found.content != scripts[k].content:
             found = (await evaluate_checked(found)).script
         scripts[k] = found

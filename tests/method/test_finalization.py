@@ -241,7 +241,7 @@ async def test_with_the_money_gone_the_test_script_and_one_repair_are_all_that_i
         call = run.agents.calls("test")[0]
         assert run.agents.names == names and call.max_cost_usd == pytest.approx(most)
         assert ("rows = everything" in call.prompt) == cuts == (BLOCK not in call.prompt)
-        assert run.context.budget.spent_usd == pytest.approx(spent + cost * len(names))
+        assert run.context.budget.spent.usd == pytest.approx(spent + cost * len(names))
     assert result.contamination is None and Path(result.submission_path).is_file()
     assert result.final_solution.content == (GOOD if test == GOOD else script(0.7))
     assert result.lineage["finalization"]["subsampling_removed"] is cuts

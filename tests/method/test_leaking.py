@@ -16,7 +16,7 @@ from mle_star.run import events as ev
 from mle_star.run.context import scope
 from mle_star.run.folder import RunFolder
 from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
-from mle_star.safety import check_and_fix_leakage, check_at_last, check_changes, evaluate_checked
+from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
 from mle_star.search.final_result import best_path, diagnostics_of
 from mle_star.views import RunStory
 from tests.conftest import best_score, leaks, ran
@@ -318,7 +318,7 @@ async def test_a_script_made_from_a_clean_one_is_checked_by_its_changes(quick_ru
     rest = "".join(f"\nremark_{n} = 'a line that has nothing to do with the level, number {n}'" for n in range(30))
     start, changed = solution(script(0.5) + rest), solution(script(0.6) + rest)
     for known in (False, True):
-        await check_changes(changed, start)
+        await check_and_fix_leakage(changed, origin=start)
         seen = quick_run.agents.log[-1].prompt
         whole = not known or quick_run.config.letter
         assert ("remark_7" in seen) == whole and "level = 0.6" in seen

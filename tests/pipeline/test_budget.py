@@ -200,7 +200,7 @@ def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_step() -> Non
     budget.settle(second, 4.0, "phase2/path-1/x")
     budget.charge(3.0, "phase2/path-0/x")
     budget.charge(5.0, "phase3")
-    assert budget.spent_usd == 18.0
+    assert budget.spent.usd == 18.0
     places = ["phase2/path-0/x", "phase2/path-1/x", "phase2/path-0/x", "phase3"]
     assert budget.spent.charges[4:] == list(zip(places, [2.0, 4.0, 3.0, 5.0], strict=True))
     assert ledger()[0].open_call().cap_usd is None
@@ -233,8 +233,8 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
             beyond += overshoot if part > 0.5 else 0.0
             budget.settle(call, call.cap_usd * part + (overshoot if part > 0.5 else 0.0), "phase1")
         caps = sum(call.cap_usd or 0.0 for call in under_way)
-        assert budget.spent_usd + caps <= 10.0 + beyond + 1e-9
-        assert budget.free_usd <= max(10.0 - budget.spent_usd - caps, 0.0) + 1e-9
+        assert budget.spent.usd + caps <= 10.0 + beyond + 1e-9
+        assert budget.free_usd <= max(10.0 - budget.spent.usd - caps, 0.0) + 1e-9
 
 
 @in_its_own_time
@@ -266,7 +266,7 @@ async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_ba
     assert clock() - given_up == pytest.approx(LATE_SECONDS, abs=0.01)
     assert budget.free_usd == pytest.approx(old.cap_usd) == pytest.approx(0.25)
     budget.settle(old, 0.05, "phase2")  # its cost became known after all
-    assert budget.spent_usd == pytest.approx(0.55)
+    assert budget.spent.usd == pytest.approx(0.55)
 
 
 @pytest.mark.req("REQ-OR-029", "REQ-OR-030")
@@ -274,7 +274,7 @@ def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_an
     budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
     budget.charge(9.0, "phase2")
     budget.open_script()
-    budget.open_finalization()
+    budget.open_phase("finalization")
     assert not budget.degraded and budget.open_call().cap_usd == 1.0
     budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
     budget.charge(10.0, "phase2")
@@ -283,7 +283,7 @@ def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_an
     assert budget.short_of_money
     budget.open_phase("finalization")
     budget.open_script()
-    budget.open_finalization()
+    budget.open_phase("finalization")
     assert budget.degraded
     for _ in range(2):
         call = budget.open_call()
@@ -311,7 +311,7 @@ def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limi
     assert facts(budget.over()) == ("time", 80.3, 70.3)
     budget.charge(1.0, "phase2")
     assert facts(budget.over()) == ("money", 10.5, 10.0)
-    budget.open_finalization()
+    budget.open_phase("finalization")
     assert budget.over().limit == "time"  # on the reserve, only time is left to run out
 
 

@@ -24,6 +24,7 @@ from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.execution.environment import find_program
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
+from mle_star.run.context import RunShared
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunStarted, ScriptFinished
 from mle_star.run.folder import new_run_folder, place_copy, request_finish, take_request, write_whole
 from mle_star.run.journal import Journal
@@ -300,7 +301,7 @@ async def test_agents_are_told_of_the_machine_and_replies_count_on_any(task: Tas
         config = PipelineConfig(script_memory_gb=memory)
         with Journal(tmp_path / "journal.jsonl") as journal:
             budget = setup.open_budget(journal, setup.first_event(task, config, found, Isolation()), resume=resume)
-            surroundings = found, "http://127.0.0.1:9", None, task.data_dir, False
+            surroundings = found, "http://127.0.0.1:9", None, RunShared(whole=task.data_dir)
             async with setup.connected(task, config, journal, budget, *surroundings) as agents:
                 assert isinstance(agents, AgentClient)
                 prompts.add(agents.system_prompt)

@@ -128,7 +128,7 @@ def _credentials(config: PipelineConfig) -> Finding:
     except CredentialError as error:
         return Finding("credentials", "problem", f"none for the model {config.model}", str(error).split(": ", 1)[-1])
     free = f"not needed for the model {config.model}; found: {found or 'none'}"
-    return Finding("credentials", "ok", free if config.traits.is_free else found)
+    return Finding("credentials", "ok", free if config.traits.is_embedded else found)
 
 
 def _interpreter(config: PipelineConfig) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from mle_star.data.guess import guess_task
 from mle_star.errors import ConfigError
 from mle_star.models import MetricDirection, TaskDescription
 from mle_star.models.enums import OFFLINE
+from mle_star.models.settings import sized
 from mle_star.run.folder import callable_name
 from mle_star.search.final_result import SUBMITTED, Rescored, rescore
 from mle_star.views import text
@@ -74,16 +75,7 @@ NOISE = {"rents": 50.0}
 """The noise that was put into an example: about what a model scores that knows the formula."""
 FLATS, BAR = 1200, 40
 # Small enough for a first look of two minutes, and still every part of the method.
-SETTINGS: dict[str, Any] = {
-    "model": OFFLINE,
-    "num_retrieved_models": 2,
-    "outer_loop_steps": 1,
-    "inner_loop_steps": 2,
-    "num_parallel_solutions": 2,
-    "ensemble_rounds": 1,
-    "score_views": 1,
-    "time_limit_seconds": 480,
-}
+SETTINGS: dict[str, Any] = {"model": OFFLINE, **sized(2, 1, 2, 2, 1), "score_views": 1, "time_limit_seconds": 480}
 
 
 def demo(

@@ -85,7 +85,7 @@ async def sample_for(run: RunContext, script: str) -> Sample | None:
 
     Scripts of the embedded engineer watch the clock and fail seldom: with them the first whole answer comes first.
     """
-    if run.config.sample_first == "off" or run.config.traits.keeps_time:
+    if run.config.sample_first == "off" or run.config.traits.is_embedded:
         return None
     scripts = run.shared.scripts
     async with scripts.locks["sample"]:

@@ -389,6 +389,6 @@ def family_of(name: str, used: Sequence[str] = ()) -> str:
     return ""
 
 
-def built_in(code: str, most: int = MOST_NAMES) -> list[str]:
+def built_in(code: str) -> list[str]:
     """The classes that a script makes objects of (models, encoders, splitters), in order, each once."""
-    return list(dict.fromkeys(_BUILT.findall(re.sub(r"#.*", "", code))))[:most]
+    return list(dict.fromkeys(_BUILT.findall(re.sub(r"#.*", "", code))))[:MOST_NAMES]

@@ -196,7 +196,7 @@ class Yardstick(Frozen):
     change: ScoreChange | None = None
 
 
-class EvaluationResult(Frozen):
+class EvaluationResult(ExecutionRawResult):
     """A scored run of a script. Look at `is_error` before `score`.
 
     `score_problem` says why a score line was none; `refused`: the script was not even run. `submission` is the copy of
@@ -205,24 +205,17 @@ class EvaluationResult(Frozen):
     """
 
     score: float | None = None
-    stdout: str
-    stderr: str
-    exit_code: int
-    duration_seconds: float
     is_error: bool
     error_traceback: str | None = None
     score_problem: str = ""
     timed_out: bool = False
     timeout_seconds: float | None = None
     refused: bool = False
-    isolation: Isolation = Isolation()
     cached: bool = False
     warm: bool = False
     measure: Measure | None = None
     submission: str | None = None
     answers: list[str] = []
-    machine: str = ""
-    reruns: int = 0
 
 
 class RefinementAttempt(Frozen):

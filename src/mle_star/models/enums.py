@@ -127,11 +127,6 @@ def phase_of(step: str) -> str:
     return name if name in ORDER else ""
 
 
-def phases_after(name: PhaseName) -> tuple[Phase, ...]:
-    """The phases that follow one."""
-    return PHASES[ORDER[name] + 1 :]
-
-
 def kind_of_script(step: str) -> SolutionPhase:
     """What a script is, by the step that it ran in."""
     is_first = step.startswith("phase1/candidate")
@@ -154,17 +149,13 @@ class Traits(NamedTuple):
     author: str = "a language model"
     call_seconds: float = 25.0
     """What a call takes before one was measured."""
-    is_free: bool = False
-    """No key, no price, no cap of money."""
     is_embedded: bool = False
-    """It has a server of its own, for all agents or none."""
-    reads_prose: bool = True
-    """Else it reads facts and looks at the tables itself."""
-    uses_tools: bool = True
-    one_client: bool = False
-    """It replies in less time than a client takes to start, and is sent no tools: one client serves all agents."""
-    keeps_time: bool = False
-    """Its scripts watch the clock and fail seldom: none is tried on a sample first."""
+    """It has a server of its own, for all agents or none: no key, no price, no cap of money.
+
+    It reads facts instead of prose, looks at the tables itself, and is sent no tools. It replies in less time than a
+    client takes to start: one client serves all agents. Its scripts watch the clock and fail seldom: none is tried on a
+    sample first.
+    """
     unknown_data: tuple[str, ...] = ()
     """Kinds of data that it can do nothing with."""
 
@@ -175,12 +166,7 @@ _ENGINEER = Traits(
     kind="built-in rules, no language model",
     author="rules",
     call_seconds=1.0,
-    is_free=True,
     is_embedded=True,
-    reads_prose=False,
-    uses_tools=False,
-    one_client=True,
-    keeps_time=True,
     unknown_data=("image", "audio"),
 )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from mle_star.models.agents import AGENTS, AgentType
-from mle_star.models.enums import PHASES, Frozen, ToolProfile, Traits, traits_of
+from mle_star.models.enums import PHASES, Frozen, Sizes, ToolProfile, Traits, traits_of
 
 
 class PhaseTimeBudget(Frozen):
@@ -56,25 +56,24 @@ def _roles(preset: str) -> dict[str, dict[str, str]]:
     return {agent.value: dict(one.presets[preset]) for agent, one in AGENTS.items() if preset in one.presets}
 
 
+SIZES = ("num_retrieved_models", "outer_loop_steps", "inner_loop_steps", "num_parallel_solutions", "ensemble_rounds")
+"""The settings that the paper calls M, T, K, L and R."""
+
+
+def sized(*numbers: int | None) -> dict[str, Any]:
+    """The settings of these sizes; None leaves one as it is."""
+    return {name: number for name, number in zip(SIZES, numbers, strict=True) if number is not None}
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
-        "num_retrieved_models": 2,
-        "outer_loop_steps": 1,
-        "inner_loop_steps": 2,
-        "num_parallel_solutions": 1,
-        "ensemble_rounds": 1,
+        **sized(2, 1, 2, 1, 1),
         "max_debug_attempts": 2,
         "leakage_checks": "promising",
         "agents": _roles("quick"),
     },
     "good": {"leakage_checks": "promising", "agents": _roles("good")},
-    "best": {
-        "num_retrieved_models": 6,
-        "outer_loop_steps": 6,
-        "num_parallel_solutions": 3,
-        "ensemble_rounds": 6,
-        "agents": _roles("best"),
-    },
+    "best": {**sized(6, 6, None, 3, 6), "agents": _roles("best")},
     "letter": {
         "letter": True,
         "scoring": "self_reported",
@@ -262,6 +261,11 @@ class PipelineConfig(Frozen):
                 "`split`, `time_column` and `group` say which rows are hidden, and `self_reported` hides none"
             )
         return self
+
+    @property
+    def sizes(self) -> Sizes:
+        """Its numbers, as the paper calls them."""
+        return Sizes(*(getattr(self, name) for name in SIZES))
 
     @property
     def fills_time(self) -> bool:

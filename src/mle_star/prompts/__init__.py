@@ -20,7 +20,6 @@ heading, and the fence is longer than any run of backticks in the text.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -30,6 +29,7 @@ from typing import Any
 
 from mle_star.models import AgentType, MetricDirection, PipelineConfig, PromptTemplate, TaskDescription
 from mle_star.models.agents import AGENTS, piece, section, template_text
+from mle_star.models.texts import digest_of
 
 SUBSAMPLING = "If there are more than {limit} training samples, you must subsample to {limit} for a faster run."
 _STEADY_END = "{steady_end}\n\n"
@@ -163,7 +163,7 @@ class PromptRegistry:
 
     def hash(self, agent_type: AgentType, variant: str | None = None) -> str:
         """A digest of the template's wording, for the journal."""
-        return hashlib.sha256(self.get(agent_type, variant).template.encode()).hexdigest()[:16]
+        return digest_of(self.get(agent_type, variant).template)[:16]
 
 
 def render(agent: AgentType, variant: str | None = None, **values: Any) -> str:
@@ -238,7 +238,7 @@ def facts_section(
     It is the same whenever the same question is asked: no clock, no limit, nothing that may differ on resume. To the
     letter there is none, except for the embedded engineer, who reads nothing else.
     """
-    if config.letter and config.traits.reads_prose:
+    if config.letter and not config.traits.is_embedded:
         return ""
     tried = (values.get("tried") or ()) if "memory" in config.briefing else ()
     facts: dict[str, Any] = {

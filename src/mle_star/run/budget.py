@@ -161,6 +161,7 @@ class Budget:
     def open_phase(self, phase: PhaseName) -> float:
         """Begin `phase`: set its deadline from the shares of the search phases still to come; the seconds it has.
 
+        Finalization begins on the reserve when the money is gone.
         Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
         again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
         Phase 1 has nothing to fall back on: at `share_end` it continues with the candidates that have a score, but as
@@ -173,7 +174,7 @@ class Budget:
         seconds = free * shares[0] / sum(shares) if shares else free
         if phase == "phase2":
             seconds = max(seconds, free - self.ensemble_limit)
-        self.phase = phase
+        self.phase, self.degraded = phase, phase == "finalization" and self.money_is_gone
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
             seconds = free
@@ -212,11 +213,6 @@ class Budget:
 
     # --- money ---
 
-    @property
-    def spent_usd(self) -> float:
-        """Money spent so far, by earlier processes, too."""
-        return self.spent.usd
-
     def charge(self, usd: float, step: str) -> None:
         """Add the cost of one call."""
         self.spent.charges.append((step, usd))
@@ -226,11 +222,11 @@ class Budget:
         """What is neither spent nor kept for a call under way."""
         if self.max_usd is None:
             return math.inf
-        return max(self.max_usd - self.spent_usd - sum(call.cap_usd or 0.0 for call in self._calls), 0.0)
+        return max(self.max_usd - self.spent.usd - sum(call.cap_usd or 0.0 for call in self._calls), 0.0)
 
     @property
     def _usual_usd(self) -> float:
-        return self.spent_usd / max(sum(usd > 0 for _, usd in self.spent.charges), 1)
+        return self.spent.usd / max(sum(usd > 0 for _, usd in self.spent.charges), 1)
 
     def _cap(self, *, alone: bool) -> float | None:
         """What a call may cost that begins now: an even share for each that may be under way beside it.
@@ -248,7 +244,7 @@ class Budget:
     @property
     def money_is_gone(self) -> bool:
         """Is the money limit reached?"""
-        return self.max_usd is not None and self.spent_usd >= self.max_usd
+        return self.max_usd is not None and self.spent.usd >= self.max_usd
 
     @contextmanager
     def when_spent(self, act: Callable[[], None]) -> Iterator[None]:
@@ -266,11 +262,6 @@ class Budget:
                 act()
 
     # --- limits ---
-
-    def open_finalization(self) -> float:
-        """Begin the last phase, on the reserve when the money is gone; the seconds it has."""
-        self.degraded = self.money_is_gone
-        return self.open_phase("finalization")
 
     async def wait_for_money(self) -> None:
         """Wait while calls under way hold so much that one more could not be paid: most give some of it back."""
@@ -321,13 +312,13 @@ class Budget:
 
     def _no_money(self) -> BudgetExceeded:
         self.short_of_money = True
-        return BudgetExceeded(limit="money", used=self.spent_usd, allowed=self.max_usd or 0.0)
+        return BudgetExceeded(limit="money", used=self.spent.usd, allowed=self.max_usd or 0.0)
 
     def new_warnings(self) -> list[BudgetWarning]:
         """The limits of which 80 % is spent since the last time this was asked."""
         spent = [BudgetWarning(limit="time", used=self.elapsed(), allowed=self.time_limit)]
         if self.max_usd is not None:
-            spent.append(BudgetWarning(limit="money", used=self.spent_usd, allowed=self.max_usd))
+            spent.append(BudgetWarning(limit="money", used=self.spent.usd, allowed=self.max_usd))
         due = [one for one in spent if one.used >= WARN_AT * one.allowed and one.limit not in self._warned]
         self._warned.update(one.limit for one in due)
         return due
@@ -354,7 +345,7 @@ UNKNOWN = Price(4, 20)
 
 def price_of(model: str) -> Price | None:
     """The list price of a model, or None when the name says nothing."""
-    if traits_of(model).is_free:
+    if traits_of(model).is_embedded:
         return Price(0, 0)
     return next((price for part, price in _list_prices().items() if part in model.lower()), None)
 
@@ -378,22 +369,16 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 def usage_cost(usage: Mapping[str, Any], price: Price) -> float:
     """US dollars for the usage of one message, as the Messages API counts it."""
-    written = _number(usage, "cache_creation_input_tokens")
-    hour = min(_number(_mapping(usage, "cache_creation"), "ephemeral_1h_input_tokens"), written)
-    sent = (
-        _number(usage, "input_tokens")
-        + CACHE_READ * _number(usage, "cache_read_input_tokens")
-        + CACHE_WRITE * (written - hour)
-        + CACHE_WRITE_HOUR * hour
-    )
-    tokens = (sent * price.input + _number(usage, "output_tokens") * price.output) / 1e6
-    return tokens + SEARCH_USD * _number(_mapping(usage, "server_tool_use"), "web_search_requests")
+    kinds = ("input", "cache_read_input", "cache_creation_input", "output")
+    new, read, written, output = (_number(usage, f"{kind}_tokens") for kind in kinds)
+    hour = min(_number(usage, "cache_creation", "ephemeral_1h_input_tokens"), written)
+    sent = new + CACHE_READ * read + CACHE_WRITE * (written - hour) + CACHE_WRITE_HOUR * hour
+    searches = SEARCH_USD * _number(usage, "server_tool_use", "web_search_requests")
+    return (sent * price.input + output * price.output) / 1e6 + searches
 
 
-def _number(usage: Mapping[str, Any], name: str) -> float:
-    return float(usage.get(name) or 0)
-
-
-def _mapping(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = usage.get(name)
-    return value if isinstance(value, Mapping) else {}
+def _number(usage: Any, *path: str) -> float:
+    """A number that may stand some levels down; 0 where there is none."""
+    for name in path:
+        usage = usage.get(name) if isinstance(usage, Mapping) else None
+    return float(usage or 0)

@@ -140,8 +140,6 @@ class RunShared:
     whole: str = ""
     """The user's data, if no row is hidden."""
     ending: Ending = field(default_factory=Ending)
-    ledger: Ledger = field(default_factory=Ledger)
-    reached: Ledger = field(default_factory=Ledger)
     scripts: Scripts = field(default_factory=Scripts)
 
 
@@ -163,10 +161,14 @@ class RunContext:
     until: float = math.inf
     """When the turn of a path ends, in seconds since the run began."""
     shared: RunShared = field(default_factory=RunShared)
+    ledger: Ledger = field(default_factory=Ledger)
+    """What the search has found so far, in all processes of the run."""
+    reached: Ledger = field(default_factory=Ledger)
+    """What this process has come to, done or taken over from the record."""
 
     def __post_init__(self) -> None:
-        self.shared.ledger.follow(self.journal, self.task.metric_direction)
-        self.shared.reached.follow(self.journal, self.task.metric_direction, fresh=True)
+        self.ledger.follow(self.journal, self.task.metric_direction)
+        self.reached.follow(self.journal, self.task.metric_direction, fresh=True)
 
     @property
     def phase(self) -> str:
@@ -193,16 +195,6 @@ class RunContext:
     def record(self, event: AnyEvent) -> None:
         """Write an event; one without a step gets this place's name."""
         self.journal.record(event if event.step else event.model_copy(update={"step": "/".join(self.parts)}))
-
-    @property
-    def ledger(self) -> Ledger:
-        """What the search has found so far, in all processes of the run."""
-        return self.shared.ledger
-
-    @property
-    def reached(self) -> Ledger:
-        """What this process has come to, done or taken over from the record."""
-        return self.shared.reached
 
     @property
     def solution_seconds(self) -> float | None:

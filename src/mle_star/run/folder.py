@@ -98,8 +98,6 @@ class RunFolder:
             if self.journal.exists():
                 raise ConfigError(f"{self.root} holds a run already; use `mle-star resume` or another output folder")
             (self.root / MARK).touch()
-            self.final.mkdir(exist_ok=True)
-            self.artifacts.mkdir(exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.root}: cannot be made a run folder ({error.strerror})") from None
         return self
@@ -108,8 +106,6 @@ class RunFolder:
         """Check that a run is here to be resumed."""
         if not self.journal.is_file():
             raise ConfigError(f"{self.root} holds no run: there is no {self.journal.name} in it")
-        self.final.mkdir(exist_ok=True)
-        self.artifacts.mkdir(exist_ok=True)
         return self
 
 

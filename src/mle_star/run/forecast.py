@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mle_star.models import AgentType, PhaseTimeBudget, PipelineConfig, TaskDescription, agent_config
 from mle_star.models.agents import AGENTS
-from mle_star.models.enums import ORDER, PHASES, Sizes
+from mle_star.models.enums import ORDER, PHASES
 from mle_star.models.texts import plural
 from mle_star.prompts import PromptRegistry
 from mle_star.run import events
@@ -35,15 +35,8 @@ Step = tuple[str, str]
 
 def planned_steps(config: PipelineConfig) -> Counter[Step]:
     """The calls and script runs of a run in which every script works and every merge is accepted."""
-    sizes = Sizes(
-        config.num_retrieved_models,
-        config.outer_loop_steps,
-        config.inner_loop_steps,
-        config.num_parallel_solutions,
-        config.ensemble_rounds,
-    )
-    planned = {agent.value: one.planned.items() for agent, one in AGENTS.items()}
-    counts = {(phase, agent): count(sizes) for agent, counted in planned.items() for phase, count in counted}
+    sizes, agents = config.sizes, AGENTS.items()
+    counts = {(phase, agent.value): count(sizes) for agent, one in agents for phase, count in one.planned.items()}
     if config.leakage_checks == "promising":  # of what would be accepted: about one in `ACCEPTED_OF` attempts is
         checked = {step: math.ceil(n / ACCEPTED_OF) for step, n in counts.items() if step[1] == AgentType.leakage}
         counts.update(checked)
@@ -124,14 +117,9 @@ class Forecaster:
     def _plan_for(self, **sizes: int) -> None:
         """Phases 2 and 3 of other sizes."""
         self._config = self._config.model_copy(update=sizes)
-        again = planned_steps(self._config)
-        parts = [
-            (step, n)
-            for steps in (self._planned, again)
-            for step, n in steps.items()
-            if (step[0] in ("phase2", "phase3")) == (steps is again)
-        ]
-        self._planned = Counter(dict(parts))
+        known = {step: n for step, n in self._planned.items() if step[0] not in ("phase2", "phase3")}
+        again = {step: n for step, n in planned_steps(self._config).items() if step[0] in ("phase2", "phase3")}
+        self._planned = Counter(known | again)
 
     def news(self, *, spent_usd: float, elapsed: float) -> events.Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,7 +81,7 @@ def _words(event: AnyEvent) -> tuple[str, str, int]:
     return event.kind, event.step, hash(event.model_dump_json(exclude=_TIMES))
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """Appends events, knows the recorded steps, tells its listeners. One writer per file.
 
     `secrets` are texts that must never reach the disk, such as the values of credentials; they are blotted out.
@@ -129,9 +129,6 @@ class Journal:
         os.close(folder)
         self._syncs = ThreadPoolExecutor(1, "journal-sync")
         self._sync_error: OSError | None = None
-
-    def __enter__(self) -> Journal:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from mle_star.method.scores import best_first, best_of
-from mle_star.models import EvaluationResult, MetricDirection, is_improvement
+from mle_star.models import MetricDirection, is_improvement
 from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events
@@ -27,22 +27,14 @@ ERROR_TEXT, PRINTED_TEXT = 16_000, 1000
 """Characters of a script's error, and of what it printed last, that the ledger keeps; the journal has all of it."""
 
 
-@dataclass(frozen=True)
-class ScriptRun:
+class ScriptRun(ScriptFinished):
     """One run of a script. `script` is the digest of its text, `digest` that of the work; `result` has little text.
 
     `counts`: its score may be the best. A final script trains on every row, and the score of a script that was known to
     leak says nothing.
     """
 
-    step: str
-    purpose: events.ScriptPurpose
-    at: datetime
-    script: str
-    digest: str
-    surroundings: str
-    result: EvaluationResult
-    counts: bool = True
+    counts: bool
 
     @property
     def place(self) -> str:
@@ -82,9 +74,12 @@ class ScriptRun:
             "stderr": result.stderr[-ERROR_TEXT:] if result.is_error else "",
             "error_traceback": None if traceback is None else traceback[-ERROR_TEXT:],
         }
-        known = {name: getattr(event, name) for name in ("step", "purpose", "at", "digest", "surroundings")}
         counts = event.purpose == "solution" and not result.is_error and not leaks
-        return cls(**known, script=digest_of(event.script), result=result.model_copy(update=texts), counts=counts)
+        return cls(**{**dict(event), "script": digest_of(event.script), "counts": counts}).with_result(**texts)
+
+    def with_result(self, **changes: Any) -> ScriptRun:
+        """The same with another result."""
+        return self.model_copy(update={"result": self.result.model_copy(update=changes)})
 
 
 @dataclass(frozen=True)
@@ -292,9 +287,8 @@ class Ledger:
     def scored(self, surroundings: str | None = None) -> list[ScriptRun]:
         """The solutions whose answers were scored in these surroundings: other data or hidden rows say nothing here."""
         here = self._surroundings if surroundings is None else surroundings
-        return [
-            run for run in self.ran() if run.surroundings == here and run.result.answers and not run.result.is_error
-        ]
+        found = (run for run in self.ran() if run.surroundings == here)
+        return [run for run in found if run.result.answers and not run.result.is_error]
 
     def answered(self, surroundings: str | None = None) -> list[ScriptRun]:
         """The same, each with all that its script answered: more than its score rests on, if it ran on further views.
@@ -305,10 +299,7 @@ class Ledger:
         for run in (*found, *(run for run in self.ran(studies=True) if run.purpose == "views")):
             key, answers = (run.script, run.surroundings), run.result.answers
             most[key] = max(most.get(key, []), [] if run.result.is_error else answers, key=len)
-        return [
-            replace(run, result=run.result.model_copy(update={"answers": most[run.script, run.surroundings]}))
-            for run in found
-        ]
+        return [run.with_result(answers=most[run.script, run.surroundings]) for run in found]
 
     def bests(self, place: str = "") -> list[ScriptRun]:
         """The runs whose scores were the best when they came."""

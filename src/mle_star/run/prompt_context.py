@@ -182,12 +182,10 @@ def _changed_by_repairs(call: _Call) -> Slots:
     for step, one in reversed(ledger.repaired.items()):
         before, after = (ledger.text(digest).splitlines() for digest in (one.parent, one.digest))
         if step.startswith(place) and before and after and len(found) < MAX_DIFFS:
-            changes = fenced(
-                shorten("\n".join(list(unified_diff(before, after, n=0, lineterm=""))[2:]), MAX_DIFF), "diff"
-            )
-            found.append(
-                f"After `{one_line((one.error.strip() or 'no error').splitlines()[-1], MAX_ERROR)}`:\n\n{changes}"
-            )
+            lines = [*unified_diff(before, after, n=0, lineterm="")][2:]
+            error = one_line((one.error.strip() or "no error").splitlines()[-1], MAX_ERROR)
+            changes = fenced(shorten("\n".join(lines), MAX_DIFF), "diff")
+            found.append(f"After `{error}`:\n\n{changes}")
     return {"diffs": "\n\n".join(reversed(found))} if found else None
 
 

@@ -86,29 +86,20 @@ def warn_unusable(agent: AgentType, reply: str) -> None:
 
 def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str, values: dict[str, Any]) -> Prompt:
     """The prompt: the template, a remark of the caller's, and the sections that every agent gets."""
-    known: dict[str, Any] = {
-        "metric": run.task.evaluation_metric,
-        "direction": run.task.metric_direction,
-        "subsample_limit": run.config.subsample_limit,
-    }
-    if "task_description" in values and not run.config.task_in_prompts:
-        values = {**values, "task_description": _IN_SYSTEM_PROMPT}
-    shown = {} if run.config.letter or "scores" not in values else {"scores": _short(values["scores"])}
-    filled = PromptRegistry().get(agent, variant).render(**{**known, **values, **shown})
-    sections = [
-        filled,
-        f"# Note\n\n{remark}" if remark else "",
-        _noise(run, values.get("scores")) if AGENTS[agent].plans else "",
-        facts_section(agent, variant, run.task, run.config, values),
-    ]
-    prompt = Prompt("\n\n".join(section for section in sections if section))
+    task, config = run.task, run.config
+    shown: dict[str, Any] = {"metric": task.evaluation_metric, "direction": task.metric_direction}
+    shown |= {"subsample_limit": config.subsample_limit, **values}
+    if "task_description" in values and not config.task_in_prompts:
+        shown["task_description"] = _IN_SYSTEM_PROMPT
+    if "scores" in values and not config.letter:  # four significant digits
+        shown["scores"] = [None if score is None else float(figure(score)) for score in values["scores"]]
+    filled = PromptRegistry().get(agent, variant).render(**shown)
+    note = f"# Note\n\n{remark}" if remark else ""
+    noise = _noise(run, values.get("scores")) if AGENTS[agent].plans else ""
+    parts = (filled, note, noise, facts_section(agent, variant, task, config, values))
+    prompt = Prompt("\n\n".join(filter(None, parts)))
     prompt.steady = filled.steady
     return prompt
-
-
-def _short(scores: Sequence[float | None]) -> list[float | None]:
-    """Scores with four significant digits."""
-    return [None if score is None else float(figure(score)) for score in scores]
 
 
 def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:

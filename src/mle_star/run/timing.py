@@ -81,8 +81,7 @@ SHARE = "MLE_STAR_SHARE"
 
 def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
     """By phase, the calls and script runs that come one after another; what runs side by side counts once."""
-    m, t, k = config.num_retrieved_models, config.outer_loop_steps, config.inner_loop_steps
-    paths = config.num_parallel_solutions
+    m, t, k, paths, rounds = config.sizes
     slots = config.max_concurrent_scripts or paths
     at_once = min(config.max_concurrent_paths or paths, paths)
     waves = math.ceil(paths / at_once)
@@ -90,7 +89,7 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
     critical: dict[str, tuple[float, float]] = {
         "phase1": (3 + 2 * (m - 1) + 2, math.ceil(m / slots) + (m - 1)),
         "phase2": (waves * t * (3 + 3 * k - 1), waves * crowding * t * (1 + k)),
-        "phase3": (3 * config.ensemble_rounds, config.ensemble_rounds),
+        "phase3": (3 * rounds, rounds),
         "finalization": (4, 1),
     }
     return {phase: steps for phase, steps in critical.items() if paths > 1 or phase != "phase3"}

@@ -115,14 +115,7 @@ def _words(event: events.AnyAttempt) -> tuple[str, str]:
     return f"path {event.path + 1}, step {event.t + 1}, try {event.k + 1}", event.plan
 
 
-def tried_table(
-    ledger: Ledger,
-    *,
-    path: int | None = None,
-    t: int | None = None,
-    above: Sequence[str] = (),
-    most: int = MAX_CHARACTERS,
-) -> str:
+def tried_table(ledger: Ledger, *, path: int | None = None, t: int | None = None, above: Sequence[str] = ()) -> str:
     """Everything that was tried, the telling ones first: of this step, then gains, failures, and the rest.
 
     Plans that stand `above` are named by their number there.
@@ -133,7 +126,7 @@ def tried_table(
     for number, entry in enumerate(ranked):
         line = entry.line(above)
         left = f"- and {len(ranked) - number} more"
-        if size + len(line) + len(left) + 2 > most:
+        if size + len(line) + len(left) + 2 > MAX_CHARACTERS:
             lines.append(left)
             break
         lines.append(line)

@@ -108,7 +108,7 @@ class AgentClient:
             can_use_tool=can_use_tool,
             hidden=hidden,
             warn=warn,
-            replies="plain" if config.tool_use == "none" or not config.traits.uses_tools else "tools",
+            replies="plain" if config.tool_use == "none" or config.traits.is_embedded else "tools",
         )
         own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
         self._tariff = Tariff(warn, own)
@@ -190,7 +190,7 @@ class AgentClient:
         """
         if self._pool.closed:
             raise AgentError("the client is not open: use `async with`", agent=config.agent_type.value)
-        if self.config.traits.is_free:
+        if self.config.traits.is_embedded:
             max_cost_usd = None  # a client with a cap is not used again
         bill, call = _Bill(label, on_late_cost), asyncio.get_running_loop().create_future()
         self._calls.add(call)
@@ -301,7 +301,7 @@ class AgentClient:
         bill.on_late_cost(bill.usd)
 
     def _charge(self, turn: Turn, bill: _Bill) -> None:
-        if self.config.traits.is_free:
+        if self.config.traits.is_embedded:
             turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
         bill.usd += turn.cost_usd
         self.state.add_cost(turn.cost_usd, bill.label)

@@ -136,7 +136,7 @@ def require_credentials(config: PipelineConfig, environ: Mapping[str, str] = os.
 
     The embedded model needs nothing, and a server of the user's may not either.
     """
-    if config.traits.is_free or config.base_url or find_credentials(environ):
+    if config.traits.is_embedded or config.base_url or find_credentials(environ):
         return
     if not _CLAUDE.search(config.model):
         raise CredentialError(

@@ -107,7 +107,7 @@ class Launcher:
     def reuse(self) -> bool:
         """Is a client used again after `/clear`?"""
         chosen = self.config.client_reuse
-        return self.config.traits.one_client if chosen == "auto" else chosen == "clear"
+        return self.config.traits.is_embedded if chosen == "auto" else chosen == "clear"
 
     @property
     def shares_client(self) -> bool:
@@ -115,7 +115,7 @@ class Launcher:
 
         It is sent no tools, so that all its clients would be alike; whose call it is says the proxy.
         """
-        return self.config.traits.one_client and self.reuse
+        return self.config.traits.is_embedded and self.reuse
 
     def model(self, config: AgentConfig) -> str:
         """The model name that requests of an agent carry."""

@@ -188,7 +188,7 @@ class PipelineState:
     @property
     def accumulated_cost_usd(self) -> float:
         """Money spent so far."""
-        return 0.0 if self._budget is None else self._budget.spent_usd
+        return 0.0 if self._budget is None else self._budget.spent.usd
 
     def watch(self, budget: Budget, run_dir: Path, hardware: dict[str, Any]) -> None:
         """Start with this run."""

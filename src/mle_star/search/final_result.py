@@ -44,9 +44,9 @@ def best_path(results: list[Phase2Result], direction: MetricDirection) -> Phase2
     return best_of(reversed(counted), lambda result: result.best_score, direction)
 
 
-def duration_breakdown(seconds: dict[str, float], total: float) -> dict[str, float]:
+def duration_breakdown(ended: dict[str, events.PhaseFinished], total: float) -> dict[str, float]:
     """Wall-clock seconds by phase."""
-    by_phase = {f"{phase.name}_duration_seconds": seconds.get(phase.name, 0.0) for phase in PHASES}
+    by_phase = {f"{phase}_duration_seconds": event.seconds for phase, event in ended.items()}
     return {**by_phase, "total_duration_seconds": total}
 
 
@@ -130,7 +130,7 @@ def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> 
         "error": f"{type(error).__name__}: {error}",
         "errors": getattr(error, "errors", {}),
         "elapsed_seconds": run.budget.elapsed(),
-        "cost_usd": run.budget.spent_usd,
+        "cost_usd": run.budget.spent.usd,
         "last_successful_step": done[-1] if done else None,
         "candidate_scores": {event.model_name: event.score for event in candidates},
         "best_candidate": best and {"step": best.step, "score": best.score, "content": run.ledger.text(best.script)},

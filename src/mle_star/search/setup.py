@@ -33,7 +33,7 @@ from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.models.texts import some_of
 from mle_star.run.budget import Budget
-from mle_star.run.context import Agents
+from mle_star.run.context import Agents, RunShared
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunResumed, RunStarted
 from mle_star.run.folder import RunFolder, new_run_folder, spent_by
 from mle_star.run.journal import Journal
@@ -170,13 +170,12 @@ def _changes(before: Interpreter | None, now: Interpreter | None) -> list[str]:
     if before is None or now is None:
         return []
     old, new = ({"Python": one.version, **one.packages} for one in (before, now))
-    changed = (name for name in {*old, *new} if old.get(name) != new.get(name))
-    return [
-        f"{name} is gone"
-        if name not in new
-        else f"{name} {new[name]} " + (f"instead of {old[name]}" if name in old else "is new")
-        for name in sorted(changed, key=lambda name: (name != "Python", name.lower()))
-    ]
+    names = sorted({*old, *new}, key=lambda name: (name != "Python", name.lower()))
+    return [f"{name} {_change(old.get(name), new.get(name))}" for name in names if old.get(name) != new.get(name)]
+
+
+def _change(old: str | None, new: str | None) -> str:
+    return "is gone" if new is None else f"{new} is new" if old is None else f"{new} instead of {old}"
 
 
 def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path, journal: Journal) -> HoldOut | None:
@@ -278,7 +277,7 @@ def gather_facts(
     """
     python, parts = python or inspect_interpreter(config.python), config.briefing
     packages = {plain_name(name) for name in python.packages}
-    shows_data = "data" in parts and config.traits.reads_prose
+    shows_data = "data" in parts and not config.traits.is_embedded
     share = ScriptShare(
         cores=hardware.get("script_cores") or threads_per_script(config),
         memory_gb=hardware.get("script_memory_gb") or Limits.of(config).memory_bytes / 1e9,
@@ -321,21 +320,19 @@ async def connected(
     hardware: dict[str, Any],
     base_url: str | None,
     can_use_tool: CanUseTool | None,
-    whole: str,
-    scored_by_answers: bool,
+    shared: RunShared,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: the SDK client on the model's API.
 
     They are told of the machine that there is now, and of the packages with which the run began: a reply that was paid
-    for counts. No shell of theirs can read records, nor the `whole` data where they are shown a part.
+    for counts. No shell of theirs can read records, nor the whole data where they are shown a part.
     """
-
     async with AsyncExitStack() as stack:
         serve = served_model(config.model) if base_url is None else None
         if serve is not None:
             base_url = (await stack.enter_async_context(serve())).base_url
-        known = task, config, hardware, journal.interpreter, scored_by_answers
-        facts = await asyncio.to_thread(gather_facts, *known)
+        scored = shared.holdout is not None
+        facts = await asyncio.to_thread(gather_facts, task, config, hardware, journal.interpreter, scored)
         run_dir = journal.path.parent
         client = AgentClient(
             task,
@@ -346,7 +343,7 @@ async def connected(
             budget=budget,
             notify=lambda message: journal.record(Notice(level="warning", message=message)),
             can_use_tool=can_use_tool,
-            hidden=hidden_from(run_dir, whole, DataFolder(task.data_dir)),
+            hidden=hidden_from(run_dir, shared.whole, DataFolder(task.data_dir)),
         )
         await stack.enter_async_context(client)
         if (look_ahead := getattr(serve, "look_ahead", None)) is not None:  # while the first process of the CLI starts

@@ -256,10 +256,8 @@ class _Selection:
         return weights
 
     def _members(self, weights: dict[str, float]) -> list[dict[str, Any]]:
-        return [
-            {"step": self._name(script), "weight": weight, "score": self._steps[script].score}
-            for script, weight in weights.items()
-        ]
+        found = ((self._name(script), weight, self._steps[script].score) for script, weight in weights.items())
+        return [{"step": step, "weight": weight, "score": score} for step, weight, score in found]
 
     def _single_model(self, phase1: models.Phase1Result) -> tuple[models.SolutionScript, models.Measure] | None:
         """The best of the candidates, chosen by the rows of the search and measured on the others."""
@@ -357,6 +355,5 @@ class Field:
 
 
 def _blend_solution(holdout: HoldOut, weights: dict[str, float]) -> models.SolutionScript:
-    return models.SolutionScript(
-        content=blend_script(list(weights.values()), holdout.scorer), phase=models.SolutionPhase.ensemble
-    )
+    script = blend_script(list(weights.values()), holdout.scorer)
+    return models.SolutionScript(content=script, phase=models.SolutionPhase.ensemble)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from mle_star.errors import BudgetExceeded
 from mle_star.method.scores import best_first
 from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
-from mle_star.models.enums import PHASES, PhaseName, phases_after
+from mle_star.models.enums import ORDER, PHASES, PhaseName
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext, cancel_all, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
@@ -37,9 +37,16 @@ SUBMIT_SECONDS = 15.0
 
 
 class Stage:
-    """A phase that is under way, or one path of Phase 2."""
+    """A phase that is under way, or one path of Phase 2.
 
-    def __init__(self, stages: Stages, phase: PhaseName, path: int | None, model: str, digest: str) -> None:
+    A path begins with the script `digest`, of `model` if that is not the initial solution.
+    """
+
+    def __init__(
+        self, stages: Stages, phase: PhaseName, path: int | None = None, model: str = "", digest: str = ""
+    ) -> None:
+        if path is None:
+            plan_time(stages.context, phase)
         self._stages, self.phase, self.path = stages, phase, path
         self.step = phase if path is None else f"{phase}/path-{path}"
         self._began = stages.budget.elapsed() - stages.budget.spent.by_stage.get(self.step, 0.0)
@@ -51,14 +58,11 @@ class Stage:
 
     def ended(self, outcome: Outcome, detail: str = "", *, score: float | None = None) -> None:
         """Record how it went."""
-        seconds = self._stages.budget.elapsed() - self._began
-        if self.path is None:
-            self._stages.outcomes[self.phase] = outcome
-            self._stages.seconds[self.phase] = seconds
-            if outcome in ("failed", "cancelled"):
-                self._stages.warnings.append(f"{self.phase} {outcome}: {detail}")
+        if self.path is None and outcome in ("failed", "cancelled"):
+            self._stages.warnings.append(f"{self.phase} {outcome}: {detail}")
         about: dict[str, Any] = {"step": self.step, "phase": self.phase, "path": self.path, "outcome": outcome}
-        self._stages.context.journal.record(PhaseFinished(**about, score=score, seconds=seconds, detail=detail))
+        seconds = self._stages.budget.elapsed() - self._began
+        self._stages.end(PhaseFinished(**about, score=score, seconds=seconds, detail=detail))
 
 
 class Stages:
@@ -66,20 +70,20 @@ class Stages:
 
     def __init__(self, context: RunContext) -> None:
         self.context, self.budget = context, context.budget
-        self.outcomes: dict[PhaseName, Outcome] = {}
-        self.seconds: dict[str, float] = {}
+        self.ended: dict[str, PhaseFinished] = {}
+        """The phases that are over, in their order."""
         self.warnings: list[str] = []
         self.stop: Stop | None = None
 
-    def begin(self, phase: PhaseName, path: int | None = None, model: str = "", digest: str = "") -> Stage:
-        """Open a stage; a path begins with the script `digest`, of `model` if that is not the initial solution."""
-        if path is None:
-            plan_time(self.context, phase)
-        return Stage(self, phase, path, model, digest)
+    def end(self, event: PhaseFinished) -> None:
+        """Record that a stage is over."""
+        if event.path is None:
+            self.ended[event.phase] = event
+        self.context.journal.record(event)
 
     def ended_as(self, outcome: Outcome) -> list[str]:
         """The phases that ended so, in their order."""
-        return [phase.name for phase in PHASES if self.outcomes.get(phase.name) == outcome]
+        return [phase for phase, event in self.ended.items() if event.outcome == outcome]
 
     def end_by(self, why: Exception | None) -> tuple[Outcome, str]:
         """How a stage has ended, and why. A search that fills its time is complete when that is over."""
@@ -95,7 +99,7 @@ class Stages:
         all that rests on it would be paid for again.
         """
         journal, seconds = self.context.journal, self.budget.open_phase(phase)
-        gone_on = any(journal.phase(later.name) for later in phases_after(phase))
+        gone_on = any(journal.phase(later.name) for later in PHASES[ORDER[phase] + 1 :])
         if gone_on and journal.phase(phase) not in ("", "begun"):
             self.budget.set_phase_deadline(0.0)
             return 0.0
@@ -103,8 +107,7 @@ class Stages:
 
     def skip(self, phase: PhaseName, why: str) -> None:
         """Pass over a phase."""
-        self.outcomes[phase] = "skipped"
-        self.context.journal.record(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
+        self.end(PhaseFinished(step=phase, phase=phase, outcome="skipped", detail=why))
 
     def reason_to_skip(self, phase: PhaseName) -> str | None:
         """Why no work of `phase` may begin, if so. What is recorded already is taken over in any case."""
@@ -235,7 +238,7 @@ class Paths:
                     initial = await self._stages.within(path.seconds_left, start, "phase2", label)
                     other = initial.content != self._phase1.initial_solution.content
                     model = (initial.source_model or "") if other else ""
-                    stage = self._stages.begin("phase2", index, model, digest_of(initial.content))
+                    stage = Stage(self._stages, "phase2", index, model, digest_of(initial.content))
                     work = self._refine(initial, score_of(initial), context.task, context.config)
                     result = await self._stages.within(path.seconds_left, work, "phase2", label)
         except BudgetExceeded as stop:
@@ -254,7 +257,7 @@ class Paths:
             result = self._substitute(partial_path(place, initial), initial)
             self._stages.warnings.append(f"{label} failed: {detail}; the run continues with {result.best_score:g}")
         self._statuses[index] = outcome
-        (stage or self._stages.begin("phase2", index)).ended(outcome, detail, score=result.best_score)
+        (stage or Stage(self._stages, "phase2", index)).ended(outcome, detail, score=result.best_score)
         return result
 
     async def _start(self, index: int) -> SolutionScript:
