@@ -16,7 +16,7 @@ import pytest
 
 from mle_star import ConfigError, PipelineConfig, errors, load_config, load_task
 from mle_star.cli.app import COMMANDS, build_app, exit_code, main
-from mle_star.cli.options import FLAGS
+from mle_star.cli.options import FLAGS, PANELS
 from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, _truth, build_example
 from mle_star.data.guess import guess_task
 from mle_star.run.events import RunStarted
@@ -80,6 +80,10 @@ def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypa
     assert {name: plan[name] for name in GIVEN} == wanted
     assert main(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.lower().split())
+    panels = {title: re.findall(r"│ (--[a-z-]+)", part) for title, part in re.findall(r"╭─ ([a-z ]+) ─+╮(.*?)╰", shown)}
+    assert panels.pop("options") == ["--config", "--set", "--help"], "each other option stands in a panel"
+    panels.pop("arguments")
+    assert [*map(str.lower, PANELS)] == sorted(panels, key=[*map(str.lower, PANELS)].index)
     assert [name for name in FLAGS if str(PipelineConfig.model_fields[name].description).lower() not in shown] == []
 
 
