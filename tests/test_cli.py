@@ -219,7 +219,7 @@ def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_p
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
     truth = re.search(
-        r"^truth: rmse (\S+) on the test; expected was \S+ \((\S+) to (\S+)\)$", done.stderr, re.MULTILINE
+        r"^truth: rmse (\S+) on the test; expected was (\S+) to (\S+) \(95 % interval\), ", done.stderr, re.MULTILINE
     )
     assert truth and NOISE["rents"] * 0.95 < float(truth[1]) < 80 and float(truth[2]) < float(truth[3])
     assert [line.split()[0] for line in done.stderr.splitlines() if "█" in line][-1:] == ["submitted"]

@@ -30,7 +30,7 @@ from mle_star.models.settings import PRESETS as PRESETS
 from mle_star.models.settings import PhaseTimeBudget as PhaseTimeBudget
 from mle_star.models.settings import PipelineConfig as PipelineConfig
 from mle_star.models.settings import RoleSettings as RoleSettings
-from mle_star.models.texts import plural, within
+from mle_star.models.texts import in_interval, plural
 from mle_star.models.texts import score as score_text
 
 SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
@@ -148,7 +148,7 @@ class ScoreChange(Frozen):
 
 
 class Measure(Frozen):
-    """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
+    """How a score was measured: by the harness on hidden rows, with a 95 % interval, or by the script itself.
 
     `printed` is what the script said of itself, where the harness measured. The interval of an expected score is that
     of the score on the real test, or else on what `ahead` says: new rows have noise of their own. A script that ran on
@@ -170,13 +170,12 @@ class Measure(Frozen):
 
     @property
     def words(self) -> str:
-        """`0.72 to 0.86, best guess 0.79, from 624 rows`: as every reader meets it."""
+        """`0.72 to 0.86 (95 % interval), best guess 0.79, from 624 rows`: as every reader meets it."""
         rows = "" if self.rows is None else f", from {plural(self.rows, 'row')}"
         rows += f", for {self.ahead}" if self.ahead else ""
         if self.low is None or self.high is None:
             return f"{score_text(self.score)}{rows}"
-        guess, low, high = within(self.score, self.low, self.high)
-        return f"{low} to {high}, best guess {guess}{rows}"
+        return f"{in_interval(self.score, self.low, self.high)}{rows}"
 
     @property
     def basis(self) -> str:

@@ -379,10 +379,9 @@ def _largest(gains: list[Gain]) -> list[Gain]:
 
 
 def _stages(stages: Sequence[Milestone]) -> str:
-    """The scores of the search one after another, and behind them that of the rows kept for the end."""
-    search = " → ".join(f"{one.name} {text.score(one.score)}" for one in stages if not one.apart)
-    last = [f"; {text.score(one.score)} {one.what}" for one in stages if one.apart]
-    return "".join([search, *last]) if len(stages) > 1 else ""
+    """The scores of the search one after another."""
+    search = [f"{one.name} {text.score(one.score)}" for one in stages if not one.apart]
+    return " → ".join(search) if len(stages) > 1 else ""
 
 
 def _gain(gain: Gain) -> Text:

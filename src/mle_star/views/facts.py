@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mle_star.models import ScoreChange
+from mle_star.models import AgentType, ScoreChange
 from mle_star.models.enums import PHASES
 from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
@@ -38,6 +38,11 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
     words = {"path": "path", "t": "step", "k": attempt, "r": "round", "candidate": "candidate", "merge": "merge"}
     parts = (part.partition("-") for part in step.split("/"))
     return between.join(f"{words[name]} {number}" for name, _, number in parts if name in words and number.isdigit())
+
+
+def name_of(agent: AgentType) -> str:
+    """What an agent is called."""
+    return agent.value.replace("ens_", "ensemble ")
 
 
 class ScoredAttempt(NamedTuple):

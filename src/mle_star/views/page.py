@@ -17,7 +17,6 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from mle_star.models.texts import plural
 from mle_star.run import events
 from mle_star.run.folder import RunFolder, is_running, write_whole
 from mle_star.views import charts, tables, text
@@ -195,9 +194,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("score", "signed", "money", "duration", "clean", "prose", "one_line", "moment", "tokens")
-    environment.filters.update({name: getattr(text, name) for name in names})
-    environment.filters.update(plural=plural, headline=headline, coloured=coloured, place_of=place_of)
+    environment.filters.update({name: one for name, one in vars(text).items() if callable(one)})
+    environment.filters.update(headline=headline, coloured=coloured, place_of=place_of)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, tables=tables, events=events)
     return environment
