@@ -30,7 +30,7 @@ from mle_star.models.settings import PRESETS as PRESETS
 from mle_star.models.settings import PhaseTimeBudget as PhaseTimeBudget
 from mle_star.models.settings import PipelineConfig as PipelineConfig
 from mle_star.models.settings import RoleSettings as RoleSettings
-from mle_star.models.texts import in_interval, plural
+from mle_star.models.texts import plural, within
 from mle_star.models.texts import score as score_text
 
 SCORE_PATTERN = r"Final Validation Performance:\s*([\d.eE+-]+)"
@@ -169,13 +169,17 @@ class Measure(Frozen):
         return self.words
 
     @property
-    def words(self) -> str:
-        """`0.72 to 0.86 (95 % interval), best guess 0.79, from 624 rows`: as every reader meets it."""
-        rows = "" if self.rows is None else f", from {plural(self.rows, 'row')}"
-        rows += f", for {self.ahead}" if self.ahead else ""
+    def figure(self) -> str:
+        """`0.72 to 0.86 (95 % interval), best guess 0.79`: the interval first, with the digits that it carries."""
         if self.low is None or self.high is None:
-            return f"{score_text(self.score)}{rows}"
-        return f"{in_interval(self.score, self.low, self.high)}{rows}"
+            return score_text(self.score)
+        return "{1} to {2} (95 % interval), best guess {0}".format(*within(self.score, self.low, self.high))
+
+    @property
+    def words(self) -> str:
+        """The figure, from how many rows it is and for which: as every reader meets it."""
+        rows = "" if self.rows is None else f", from {plural(self.rows, 'row')}"
+        return f"{self.figure}{rows}" + (f", for {self.ahead}" if self.ahead else "")
 
     @property
     def basis(self) -> str:

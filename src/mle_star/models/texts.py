@@ -69,12 +69,6 @@ def within(figure: float, low: float, high: float) -> tuple[str, str, str]:
     return one, lower, upper
 
 
-def in_interval(figure: float, low: float, high: float) -> str:
-    """`0.72 to 0.86 (95 % interval), best guess 0.79`."""
-    guess, lower, upper = within(figure, low, high)
-    return f"{lower} to {upper} (95 % interval), best guess {guess}"
-
-
 def storable(value: Any) -> Any:
     """The same where it can be written as UTF-8; half a pair of surrogates, which cannot, as a script would spell it.
 

@@ -142,11 +142,9 @@ def _attempt_texts(plan: str, before: str, after: str, cap: int) -> dict[str, An
     """What an attempt says, and how the lines of its block became others."""
     shown = {"plan": text.clean(plan, max_text=cap), "after": text.clean(after, max_text=cap)}
     old, new = text.clean(before, max_text=cap).split("\n"), shown["after"].split("\n")
-    if not after:
-        return {**shown, "ops": []}
-    if max(len(old), len(new)) > COMPARED_LINES and old != new:
-        return {**shown, "ops": [("replace", 0, len(old), 0, len(new))]}
-    return {**shown, "ops": difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
+    whole: Any = [("replace", 0, len(old), 0, len(new))] if max(len(old), len(new)) > COMPARED_LINES else []
+    ops = whole if whole and old != new else difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return {**shown, "ops": ops if after else []}
 
 
 def text_cap(story: RunStory) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from mle_star.models import ScoreChange
 from mle_star.models.texts import duration as duration
-from mle_star.models.texts import plural, within
+from mle_star.models.texts import plural, shorten, within
 from mle_star.models.texts import score as score
 
 MAX_LINE = 2000
@@ -36,10 +36,7 @@ _LONG_NUMBER = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
 
 def clean(text: str, *, max_line: int = MAX_LINE, max_text: int = MAX_TEXT) -> str:
     """A text that shows all it holds and does nothing: no terminal codes, no hidden marks, no endless lines."""
-    if len(text) > max_text:
-        half = max_text // 2
-        text = f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
-    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    text = _ANSI.sub("", shorten(text, max_text)).replace("\r\n", "\n").replace("\r", "\n")
     text = _HIDDEN.sub(_spelt_out, text)
     if len(text) > max_line:
         text = re.sub(rf"(?m)^(.{{{max_line}}})(.+)$", lambda m: f"{m[1]}[… {len(m[2]):,} more characters]", text)
