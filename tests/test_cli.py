@@ -16,7 +16,7 @@ import pytest
 
 from mle_star import ConfigError, PipelineConfig, errors, load_config, load_task
 from mle_star.cli.app import COMMANDS, build_app, exit_code, main
-from mle_star.cli.options import FLAGS
+from mle_star.cli.options import FLAGS, PANELS
 from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, _truth, build_example
 from mle_star.data.guess import guess_task
 from mle_star.run.events import RunStarted
@@ -80,6 +80,10 @@ def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypa
     assert {name: plan[name] for name in GIVEN} == wanted
     assert main(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.lower().split())
+    panels = {title: re.findall(r"│ (--[a-z-]+)", part) for title, part in re.findall(r"╭─ ([a-z ]+) ─+╮(.*?)╰", shown)}
+    assert panels.pop("options") == ["--config", "--set", "--help"], "each other option stands in a panel"
+    panels.pop("arguments")
+    assert [*map(str.lower, PANELS)] == sorted(panels, key=[*map(str.lower, PANELS)].index)
     assert [name for name in FLAGS if str(PipelineConfig.model_fields[name].description).lower() not in shown] == []
 
 
@@ -215,7 +219,7 @@ def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_p
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
     truth = re.search(
-        r"^truth: rmse (\S+) on the test; expected was \S+ \((\S+) to (\S+)\)$", done.stderr, re.MULTILINE
+        r"^truth: rmse (\S+) on the test; expected was (\S+) to (\S+) \(95 % interval\), ", done.stderr, re.MULTILINE
     )
     assert truth and NOISE["rents"] * 0.95 < float(truth[1]) < 80 and float(truth[2]) < float(truth[3])
     assert [line.split()[0] for line in done.stderr.splitlines() if "█" in line][-1:] == ["submitted"]

@@ -315,7 +315,11 @@ class _Pipeline:
             result, why = await self.stages.attempt(seconds, work, "phase3")
         if isinstance(why, BudgetExceeded):
             result = partial_phase3("phase3/", solutions)
-        stage.ended_by(why, score=None if result is None else result.best_ensemble_score)
+        outcome, detail = self.stages.end_by(why)
+        if outcome == "completed" and result is not None and not result.attempts:
+            stage.ended("skipped", "no ensemble was made in its time")
+        else:
+            stage.ended(outcome, detail, score=None if result is None else result.best_ensemble_score)
         return result
 
     def _choose(self, found: Found) -> SolutionScript:
@@ -360,7 +364,7 @@ class _Pipeline:
             used_time = self.config.more_steps or elapsed >= final_result.USED * self.budget.time_limit
             stop = None
         warnings = [stop.explain(self.context.run_dir)] if stop else []
-        if passed := [step.split("/")[1] for step in self.context.journal.refused(IN_TIME)]:
+        if passed := [step.split("/")[1].replace("-", " ") for step in self.context.journal.refused(IN_TIME)]:
             warnings.append(f"Phase 1 left out {', '.join(passed)}: its share of the time was used up")
         known = known_measure(self.context, chosen, result.final_solution.score)
         final = result.final_solution

@@ -443,22 +443,6 @@ def test_later_folds_learn_from_all_rows_for_as_long_as_the_first_ones_did() -> 
     assert with_found(settings, [*found[:1], cut], 2) == settings, "one that was cut off found nothing"
 
 
-@pytest.mark.parametrize(("late", "sizes"), [(False, [480] * 5 + [600]), (True, [480, 480, 600, 600, 600])])
-def test_models_learn_from_all_rows_too_and_from_few_folds_where_time_is_short(late: bool, sizes: list[int]) -> None:
-    seen: list[int] = []
-
-    def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: dict[str, Any], job: Job) -> list[np.ndarray]:
-        seen.append(len(y))
-        job.found.update(rounds=30, rate=0.1, late=late)
-        return [np.full(len(part.frame), 7.0 if len(y) == 600 else 1.0) for part in others]
-
-    frame, y = pd.DataFrame({"n0": DICE.normal(size=600)}), DICE.normal(size=600)
-    outcome = cross_validate(course(frame, y, frame.head(9), {"kind": "plain", "count": 5}, fit))
-    assert seen == sizes
-    assert len(outcome.scored) == (240 if late else 600), "what no fold has scored is not counted"
-    assert outcome.test["model"] == pytest.approx(7.0 if late else 4.0), "all rows weigh as much as all folds"
-
-
 @pytest.mark.parametrize(
     ("settings", "refit", "sizes", "once"),
     [

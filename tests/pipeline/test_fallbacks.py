@@ -146,10 +146,10 @@ ROWS: dict[str, Callable[[], Row]] = {
     ),
     "nothing with one path": lambda: alone(settings(T=3, K=1, L=1, max_budget_usd=50), 0.545, tries=[[1, 1, 1]]),
     "time for a second candidate": lambda: short(
-        "init", "candidate-1", 2.4, 0.51, 0.512, after=1, initial=0.5, candidates=(0.5, None)
+        "init", "candidate 1", 2.4, 0.51, 0.512, after=1, initial=0.5, candidates=(0.5, None)
     ),
-    "time for the merger": lambda: short("merger", "merge-1", 2.4, 0.52, 0.522, initial=0.51),
-    "time for the data": lambda: short("data", "data-use, leakage", 4.8, 0.525, 0.527),
+    "time for the merger": lambda: short("merger", "merge 1", 2.4, 0.52, 0.522, initial=0.51),
+    "time for the data": lambda: short("data", "data use, leakage", 4.8, 0.525, 0.527),
     "time for a first try": lambda: late(5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN),
     "all time, which nearly all belongs to Phase 2": lambda: late(
         5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001), hang("coder", after=1), *CUT_LATER, **NO_TIME

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -254,6 +255,7 @@ def test_keys_come_back_as_they_were_given(label_run: Run) -> None:
 
 HOSTILE = """
 import os
+import re
 from pathlib import Path
 state = Path('model')
 found = [path.read_text() for path in state.rglob('*') if path.is_file()] if state.exists() else []
@@ -339,7 +341,7 @@ def test_another_script_is_promoted_and_the_report_is_about_it(label_run: Run, h
     assert main(["promote", str(run.path), "phase1/candidate-0"]) == 0
     story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
     verdict = Verdict(story, run.path)
-    assert verdict.why == "The script of phase1/candidate-0 was promoted by hand."
+    assert verdict.why == "The script of candidate 0 was promoted by hand."
     assert verdict.stages[-1].what == "of the script promoted by hand"
     assert verdict.gain[0].startswith("no better than the best single model"), "it is the best single model"
     assert lineage_of(story).submitted == "phase1/candidate-0"
@@ -407,7 +409,8 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
         lines += [path.read_text(encoding="utf-8").replace(run.path.name, "…") for path in texts]
         lines += sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    as_kept("results/exported.txt", "\n".join(lines).replace(f"python:{version}", "python:…"))
+    kept = re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines))
+    as_kept("results/exported.txt", kept)
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err

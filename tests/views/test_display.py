@@ -30,7 +30,7 @@ from mle_star.views import RunStory
 from mle_star.views.display import BLOCKS, choose_mode, make_display, screen, sparkline
 from mle_star.views.headlines import headline
 from mle_star.views.shelf import Comparison
-from tests.conftest import Captured, Patch, write_texts
+from tests.conftest import Captured, Patch
 from tests.views.journals import Invented, write_journal
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
@@ -184,25 +184,6 @@ def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_ev
     assert err.getvalue().count("completed, score") >= 3
 
 
-LONG = "a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
-
-
-@pytest.fixture(scope="module")
-def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of runs: one that ended, one that failed, one that broke off, and things that are no runs."""
-    folder = tmp_path_factory.mktemp("commands") / "runs"
-    Invented(seed=11).write(folder / "good")
-    Invented(seed=2, outcome="failed").write(folder / "bad")
-    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(folder / LONG)
-    write_journal(folder / "broken-off", Invented(seed=3).events()[:120])
-    with (folder / "broken-off" / "journal.jsonl").open("a") as journal:
-        journal.write('{"torn')
-    (folder / "no-run").mkdir()
-    write_texts(folder, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n'})
-    os.utime(folder / "damaged" / "journal.jsonl", (1, 1))
-    return folder
-
-
 def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:
     """What a command prints; an error is one line, never a traceback."""
     assert main([str(word) for word in words]) == code
@@ -213,34 +194,32 @@ def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:
     return err if code else out
 
 
-def test_runs_lists_every_run_also_for_programs(runs_dir: Path, capsys: Captured, monkeypatch: Patch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    lines = {line.split()[0]: line for line in printed(capsys, "runs", runs_dir).splitlines()[1:]}
-    states = {"good": "completed", "bad": "failed", "broken-off": "stopped", "damaged": "damaged", LONG: "completed"}
-    assert [*lines] == ["damaged", "bad", "broken-off", "good", LONG] and all(
-        state in lines[name] for name, state in states.items()
-    )
-    with Journal(runs_dir / "broken-off" / "journal.jsonl"):
-        (line,) = [line for line in printed(capsys, "runs", runs_dir).splitlines() if "broken-off" in line]
-        assert "running" in line
-        going = printed(capsys, "predict", runs_dir / "broken-off", "new.csv", code=1)
-        assert "is still running" in going and "resume" not in going
-    monkeypatch.chdir(runs_dir.parent)
-    *_, last = json.loads(printed(capsys, "runs", "--json"))
-    assert (last["path"], last["state"]) == (f"runs/{LONG}", "completed") and isinstance(last["score"], float)
+def test_a_run_that_is_held_is_running_and_the_latest_has_a_report(
+    tmp_path: Path, capsys: Captured, monkeypatch: Patch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    long = "a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
+    Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(tmp_path / "runs" / long)
+    write_journal(going := tmp_path / "runs" / "going", Invented(seed=3).events()[:120])
+    with Journal(going / "journal.jsonl"):
+        running, last = json.loads(printed(capsys, "runs", "--json"))
+        refused = printed(capsys, "predict", going, "new.csv", code=1)
+    assert "is still running" in refused and "resume" not in refused
+    assert (running["state"], last["state"], last["path"]) == ("running", "completed", f"runs/{long}")
+    assert [line.split()[0] for line in printed(capsys, "runs").splitlines()[1:]] == ["going", long]
+    path = Path(printed(capsys, "report", "latest").strip())
+    assert path == going.parent / long / "report.html" and "Completed" in path.read_text(encoding="utf-8")
 
 
-def test_no_script_that_is_shown_drives_the_terminal(tmp_path: Path, capsys: Captured) -> None:
-    Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").write(tmp_path / "run")
+def test_steps_are_listed_without_those_that_only_decide_and_no_script_drives_the_terminal(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    events = Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").events()
+    write_journal(tmp_path / "run", [*events, Decided(step="phase1/go-on", name="go-on", value=True)])
+    listed = printed(capsys, "show", tmp_path / "run")
+    assert "phase1/candidate-0/script" in listed and "go-on" not in listed
     shown = printed(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
-
-
-def test_steps_are_listed_without_those_that_only_decide(tmp_path: Path, capsys: Captured) -> None:
-    events = Invented(T=1, K=1, R=1).events()
-    write_journal(tmp_path / "run", [*events, Decided(step="phase1/go-on", name="go-on", value=True)])
-    shown = printed(capsys, "show", tmp_path / "run")
-    assert "phase1/candidate-0/script" in shown and "go-on" not in shown
 
 
 def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys: Captured) -> None:
@@ -259,8 +238,8 @@ def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys
         assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
 
 
-def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
-    command = [sys.executable, "-m", "mle_star.cli.app", "watch", str(runs_dir / "good")]
+def test_watch_serves_the_page_until_it_is_interrupted(run_dir: Path) -> None:
+    command = [sys.executable, "-m", "mle_star.cli.app", "watch", str(run_dir)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -274,9 +253,3 @@ def test_watch_serves_the_page_until_it_is_interrupted(runs_dir: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=120)
     assert (process.returncode, err.strip()) == (0, "no longer served")
-
-
-def test_the_latest_run_has_a_report(runs_dir: Path, capsys: Captured, monkeypatch: Patch) -> None:
-    monkeypatch.chdir(runs_dir.parent)
-    path = Path(printed(capsys, "report", "latest").strip())
-    assert path == runs_dir / LONG / "report.html" and "Completed" in path.read_text(encoding="utf-8")

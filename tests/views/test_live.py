@@ -119,7 +119,7 @@ def test_the_page_follows_a_run_of_the_engineer_to_its_end(data_dir: Path, tmp_p
     report = seen.open(run_dir / "report.html")
     for place in (page, report):  # the live page has reached what the report says
         heading = place.locator("h1").inner_text()
-        assert all(part in heading for part in Verdict(story).figure.split(", "))
+        assert all(part in heading for part in re.split(r" \(|, ", Verdict(story).figure))
         assert "Completed" in place.locator(".verdict").inner_text()
         assert "built-in rules, no language model" in place.locator(".tiles").inner_text()
         assert str(run_dir / "final" / "submission.csv") in place.locator(".submit").inner_text()

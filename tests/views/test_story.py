@@ -207,7 +207,7 @@ def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search
         ("path 0", "refined on path 0 by", "phase2/path-0/"),
         ("path 1", "refined on path 1 by", "phase2/path-1/"),
         ("initial solution", "won unchanged", "phase1/merge"),
-        (f"{rejected.step}/script", f"The script of {rejected.step} won the final selection", rejected.step),
+        (f"{rejected.step}/script", f"step {rejected.t}, attempt {rejected.k} won the final selection", rejected.step),
         *((f"ensemble {one.r}", "An ensemble of 2 refined paths won", one.step) for one in rounds),
         ("blend", "A blend of several scripts won", ""),
     ]:
@@ -276,9 +276,10 @@ def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is
         return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
 
     alone = "than the best single model (Ridge), on the same 180 rows"
-    assert gain(single_model=beside("Ridge", 0.86, 0.004, 0.98)) == (f"better by 0.004 ± 0.002 {alone}", "good")
+    sure = gain(single_model=beside("Ridge", 0.86, 0.004, 0.98))
+    assert sure == (f"better by 0.0040 (95 % interval 0.0001 to 0.0079) {alone}", "good")
     unsure = gain(single_model=beside("Ridge", 0.86, 0.001, 0.7))
-    assert unsure == (f"better by 0.001 ± 0.002 {alone}, which may be chance", "flat")
+    assert unsure == (f"better by 0.0010 (95 % interval -0.0029 to 0.0049) {alone}, which may be chance", "flat")
     assert gain(single_model=beside("Ridge", 0.86, -0.01, 0.0))[1] == "bad"
     dummy = gain(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=beside("Ridge", 0.8, 0.05, 1.0))
     assert dummy == ("no better than always guessing the commonest class (0.8600)", "bad")
@@ -288,10 +289,10 @@ def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is
 @pytest.mark.parametrize(
     ("figures", "words"),
     [
-        ((0.79123, 0.7234, 0.8612, 624), "0.72 to 0.86, best guess 0.79, from 624 rows"),
-        ((14.04, 7.61, 20.2, 1), "8 to 20, best guess 14, from 1 row"),
-        ((0.00041, 0.0, 0.0015, 600), "0.0000 to 0.0015, best guess 0.0004, from 600 rows"),
-        ((182_345.0, 171_000.0, 195_500.0, 1460), "171,000 to 196,000, best guess 182,000, from 1,460 rows"),
+        ((0.79123, 0.7234, 0.8612, 624), "0.72 to 0.86 (95 % interval), best guess 0.79, from 624 rows"),
+        ((14.04, 7.61, 20.2, 1), "8 to 20 (95 % interval), best guess 14, from 1 row"),
+        ((0.00041, 0.0, 0.0015, 600), "0.0000 to 0.0015 (95 % interval), best guess 0.0004, from 600 rows"),
+        ((182345, 171e3, 195500, 1460), "171,000 to 196,000 (95 % interval), best guess 182,000, from 1,460 rows"),
     ],
 )
 def test_an_expected_score_has_the_digits_of_its_interval(figures: tuple[float, float, float, int], words: str) -> None:
@@ -322,10 +323,22 @@ def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
     assert Verdict(story).sure.startswith("Measured on 180 rows"), "not on those of views that were never run"
     known = EXPECTED.model_copy(update={"score": story.score})
     sure = Verdict(story_of(Invented(seed=11).ended(expected=known), HOLDOUT)).sure
-    assert sure.endswith(" whose answers no script saw. The interval of 95 % is for new rows."), "told once"
+    assert sure.endswith(" whose answers no script saw. The 95 % interval is for new rows."), "told once"
     config = PipelineConfig(scoring="self_reported")
     story.apply(ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config))
     assert not Verdict(story).checked and Verdict(story).split == ""
+
+
+def test_of_a_limit_that_ended_a_run_its_value_is_told_and_what_would_have_been_enough() -> None:
+    def detail(message: str) -> str:
+        ended = changed(Invented(seed=11).ended(), ev.RunFinished, lambda one: {"message": message})
+        return Verdict(RunStory.from_events(changed(ended, ev.Forecast, lambda one: {"seconds": 9000.0}))).detail
+
+    enough = "--time-limit was 2 h, about 2 h 30 min would have been enough"
+    for words in ("stopped by the time limit", "ended: too little time for more"):
+        assert detail(words) == f"{words}; {enough}"
+    assert detail("stopped by the money limit") == "stopped by the money limit; --max-budget was $5.00"
+    assert detail("stopped by request") == "stopped by request"
 
 
 def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from mle_star.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_INPUT, plain
-from mle_star.cli.options import with_settings
+from mle_star.cli.options import PANEL_OF, with_settings
 from mle_star.errors import ConfigError, CredentialError, JournalError, MleStarError, RunInterrupted
 
 # The modules and their commands, each the name of a function, in the order of the help. A module is loaded when one of
@@ -33,6 +33,8 @@ MODULES = {
     "doctor": "doctor",
 }
 ERROR = "mle-star: error"
+MANY = 20
+"""With more options than these the help of a command shows them by what they are about."""
 COMMANDS = {name: module for module, names in MODULES.items() for name in names.split()}
 
 # The base of typer's usage errors has no public name of its own in all versions.
@@ -40,13 +42,15 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class _PlainFlags:
-    """A flag takes no value: its help says no `<bool>`."""
+    """A flag takes no value: its help says no `<bool>`. Many options stand in panels."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = " "
+            if param.param_type_name == "option" and len(params) > MANY:
+                param.rich_help_panel = PANEL_OF.get(param.name)
         return params
 
 

@@ -109,7 +109,7 @@ def leaderboard(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    names = ("run", "script", "score>", "between", "time>", "")
+    names = ("run", "script", "score>", "95 % interval", "time>", "")
     made = table(*names, whole=names)
     for row in rows:
         between = "" if row["low"] is None else f"{text.score(row['low'])} – {text.score(row['high'])}"

@@ -39,6 +39,16 @@ FLAGS = {
     "reference_files": "--reference",
 }
 """Settings with an option of their own, in the order of the help. Types and help come from the fields."""
+PANELS = {
+    "Data": "target metric maximize drop parent split time_column group",
+    "Model": "model base_url knowledge",
+    "Limits and size": "time_limit_seconds script_timeout_seconds max_budget_usd use_cache preset num_retrieved_models "
+    "outer_loop_steps inner_loop_steps num_parallel_solutions ensemble_rounds",
+    "Safety and where scripts run": "python executor reference_files",
+    "Output": "output quiet as_json display serve mlflow notify dry_run",
+}
+"""What options are about, as the help of a command with many of them shows it."""
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
 FILES = ("knowledge", "reference_files")
 """Settings that name files: a resumed run finds them from any folder."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

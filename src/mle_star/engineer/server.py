@@ -168,9 +168,8 @@ def _event(data: dict[str, Any]) -> bytes:
 class MessagesServer:
     """`async with MessagesServer(brain) as server:` answers at `server.base_url` until the block ends."""
 
-    def __init__(self, brain: Brain, *, models: tuple[str, ...] = (OFFLINE_MODEL,)) -> None:
+    def __init__(self, brain: Brain) -> None:
         self.brain = brain
-        self.models = models
         self.delivered: list[dict[str, Any]] = []
         """The replies that went out whole: these alone are charged."""
         self.errors: list[BaseException] = []
@@ -200,9 +199,9 @@ class MessagesServer:
         return Response(status_code=200)
 
     async def _models(self, http: Request) -> Response:
-        same = {"type": "model", "created_at": "2026-01-01T00:00:00Z"}
-        data = [{**same, "id": name, "display_name": name} for name in self.models]
-        return JSONResponse({"data": data, "has_more": False, "first_id": self.models[0], "last_id": self.models[-1]})
+        name, created = OFFLINE_MODEL, "2026-01-01T00:00:00Z"
+        data = [{"type": "model", "created_at": created, "id": name, "display_name": name}]
+        return JSONResponse({"data": data, "has_more": False, "first_id": name, "last_id": name})
 
     async def _count_tokens(self, http: Request) -> Response:
         return JSONResponse({"input_tokens": estimate_tokens((await http.body()).decode("utf-8", "replace"))})

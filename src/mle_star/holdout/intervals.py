@@ -66,7 +66,7 @@ def telling_rows(metric: Metric, truth: Any) -> int:
 def interval(
     metric: Metric, score: float, figures: Sequence[float], *, telling: int, units: int, beside: float = 0.0
 ) -> tuple[float, float]:
-    """The ends of the interval of 95 %, from so many rows that count, in so many separate observations.
+    """The ends of the 95 % interval, from so many rows that count, in so many separate observations.
 
     `beside` is how many times as many there are here as in the test for which the interval is: that has its own noise.
     """

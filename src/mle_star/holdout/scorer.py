@@ -94,7 +94,7 @@ class Scorer:
     def grade(
         self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0, parts: int = 0
     ) -> tuple[float, float, float]:
-        """The metric over these training rows, and the ends of its interval of 95 %, by a bootstrap over them.
+        """The metric over these training rows, and the ends of its 95 % interval, by a bootstrap over them.
 
         With `parts` the interval is for new rows, which have noise of their own: those of the test; without one, as
         many as each of so many parts of these.

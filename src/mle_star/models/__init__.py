@@ -148,7 +148,7 @@ class ScoreChange(Frozen):
 
 
 class Measure(Frozen):
-    """How a score was measured: by the harness on hidden rows, with an interval of 95 %, or by the script itself.
+    """How a score was measured: by the harness on hidden rows, with a 95 % interval, or by the script itself.
 
     `printed` is what the script said of itself, where the harness measured. The interval of an expected score is that
     of the score on the real test, or else on what `ahead` says: new rows have noise of their own. A script that ran on
@@ -169,14 +169,17 @@ class Measure(Frozen):
         return self.words
 
     @property
-    def words(self) -> str:
-        """`0.72 to 0.86, best guess 0.79, from 624 rows`: as every reader meets it."""
-        rows = "" if self.rows is None else f", from {plural(self.rows, 'row')}"
-        rows += f", for {self.ahead}" if self.ahead else ""
+    def figure(self) -> str:
+        """`0.72 to 0.86 (95 % interval), best guess 0.79`: the interval first, with the digits that it carries."""
         if self.low is None or self.high is None:
-            return f"{score_text(self.score)}{rows}"
-        guess, low, high = within(self.score, self.low, self.high)
-        return f"{low} to {high}, best guess {guess}{rows}"
+            return score_text(self.score)
+        return "{1} to {2} (95 % interval), best guess {0}".format(*within(self.score, self.low, self.high))
+
+    @property
+    def words(self) -> str:
+        """The figure, from how many rows it is and for which: as every reader meets it."""
+        rows = "" if self.rows is None else f", from {plural(self.rows, 'row')}"
+        return f"{self.figure}{rows}" + (f", for {self.ahead}" if self.ahead else "")
 
     @property
     def basis(self) -> str:

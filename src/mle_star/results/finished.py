@@ -26,6 +26,7 @@ from mle_star.run.ledger import ScriptRun
 from mle_star.sdk.definitions import plain_name
 from mle_star.search.final_result import write_result
 from mle_star.views import RunStory, text
+from mle_star.views.facts import place_of
 
 logger = logging.getLogger(__name__)
 BY_HAND = "promoted by hand"
@@ -61,10 +62,11 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     digest = fitted_digest(result.final_solution.content, DataFolder(model.data_dir, ours=run_dir))
     if not restore_fitted(run_dir, target, digest):  # none, or of another script or other data
         (target / STATE).rmdir()
-    (target / "requirements.txt").write_text("".join(f"{line}\n" for line in needs(scripts, python.packages)))
+    packages = needs(scripts, python.packages)
+    (target / "requirements.txt").write_text("".join(f"{line}\n" for line in packages))
     version = ".".join(python.version.split(".")[:2])
     (target / "Dockerfile").write_text(_text("Dockerfile", version=version, state=STATE), encoding="utf-8")
-    (target / "MODEL_CARD.md").write_text(_card(model, result, target), encoding="utf-8")
+    (target / "MODEL_CARD.md").write_text(_card(model, result, target, version, packages), encoding="utf-8")
     return sorted(target.iterdir())
 
 
@@ -122,8 +124,8 @@ def needs(scripts: list[str], installed: dict[str, str]) -> list[str]:
     return sorted(found, key=str.lower)
 
 
-def _card(model: Model, result: FinalResult, target: Path) -> str:
-    task, layout = result.task, model.layout
+def _card(model: Model, result: FinalResult, target: Path, version: str, packages: list[str]) -> str:
+    task, layout, has_state = result.task, model.layout, (target / STATE).is_dir()
     tables = [table.name for table in (layout.train, layout.labels, *layout.others) if table is not None]
     use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
     if not (target / "predict.py").is_file():
@@ -139,7 +141,10 @@ def _card(model: Model, result: FinalResult, target: Path) -> str:
         use=use,
         rows=f"the rows of `{layout.test.name}`" if layout.test else "a few rows as an example",
         features=", ".join(f"`{name}`" for name in model.features[:40]),
-        state=f", unless `{STATE}/` holds what it fitted before" if (target / STATE).is_dir() else "",
+        state=f", unless `{STATE}/` holds what it fitted before" if has_state else "",
+        version=version,
+        packages=", ".join(f"`{name}`" for name in packages) or "no packages",
+        loaded=f"; other versions may not load `{STATE}/`: without it the script fits again" if has_state else "",
         author=f"{result.config.traits.author}, not by a person",
         warnings="".join(f"- {text.one_line(warning, 400)}\n" for warning in result.warnings),
     )
@@ -168,7 +173,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
             shutil.copyfile(work / "final" / "submission.csv", folder.submission)
         submission = str(folder.submission)
-    note = f"{BY_HAND}: the script of {chosen.step}"
+    note = f"{BY_HAND}: the script of {place_of(chosen.step) or chosen.step}"
     if story.ledger.leaks(chosen.script):
         note += "; data leakage was found in it: its score may be too good"
         logger.warning("%s", note)

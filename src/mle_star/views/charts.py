@@ -314,7 +314,7 @@ def strip(rows: Sequence[ScaleMark], unit: str) -> Markup:
         track = top + 27
         parts.append(line("track", 0, track, 100, track))
         if row.low is not None and row.high is not None:
-            shown = "{} ({} to {})".format(*within(row.score, row.low, row.high))
+            shown = "{} (95 % interval {} to {})".format(*within(row.score, row.low, row.high))
             parts.append(line(f"span {row.kind}", x(row.low), track, x(row.high), track))
         words.append(f"{row.name}: {shown}")
         parts += [*row_head(row.name, shown, top), dot(f"dot {row.kind}", x(row.score), track, 6, words[-1])]

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import termios
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
@@ -38,7 +38,7 @@ from mle_star.views.facts import PHASE_TITLES, Work, place_of
 from mle_star.views.headlines import headline
 from mle_star.views.lineage import Gain, gains_of
 from mle_star.views.story import RunStory
-from mle_star.views.verdict import Milestone, Verdict
+from mle_star.views.verdict import Verdict
 
 UNBROKEN = 1000
 MODES = ("auto", "rich", "plain", "quiet", "json")
@@ -349,7 +349,8 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     rows.append(("score", score.append(f"; {gain}" if gain else "", style=f"not bold {COLOURS[level]}")))
     rows.append(("measured", verdict.sure if story.score is not None else ""))
     rows.append(("why", text.one_line(verdict.why, 400)))
-    rows.append(("by phase", _stages(verdict.stages)))
+    search = [f"{one.name} {text.score(one.score)}" for one in verdict.stages if one.name != "Result"]
+    rows.append(("by phase", " → ".join(search) if len(search) > 1 else ""))
     rows += [("" if index else "built from", _gain(gain)) for index, gain in enumerate(_largest(gains_of(story)))]
     rows.append(("cost", f"{verdict.cost} ({verdict.cost_note})"))
     rows.append(("time", f"{verdict.time} ({verdict.time_note})"))
@@ -376,13 +377,6 @@ def _largest(gains: list[Gain]) -> list[Gain]:
     """Of many gains the largest, in order of time."""
     largest = sorted(gains, key=lambda gain: -abs(gain.amount or 0.0))[:MOST_GAINS]
     return [gain for gain in gains if gain in largest]
-
-
-def _stages(stages: Sequence[Milestone]) -> str:
-    """The scores of the search one after another, and behind them that of the rows kept for the end."""
-    search = " → ".join(f"{one.name} {text.score(one.score)}" for one in stages if not one.apart)
-    last = [f"; {text.score(one.score)} {one.what}" for one in stages if one.apart]
-    return "".join([search, *last]) if len(stages) > 1 else ""
 
 
 def _gain(gain: Gain) -> Text:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from mle_star.models import ScoreChange
+from mle_star.models import AgentType, ScoreChange
 from mle_star.models.enums import PHASES
 from mle_star.run import events
 from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
@@ -22,14 +22,13 @@ LABELS: dict[AttemptKind, tuple[str, str, str]] = {
     "ensemble": ("ensemble round {0.r}", "plan", "best ensemble so far"),
 }
 """What an attempt is called, the field of its event that tells more about it, and what it is once it is accepted."""
-_PATH = re.compile(r"(?:^|/)path-(\d+)(?:/|$)")
 
 Call = events.AgentFinished | events.AgentFailed
 
 
 def path_of(step: str) -> int | None:
     """The refinement path that a step belongs to."""
-    found = _PATH.search(step)
+    found = re.search(r"(?:^|/)path-(\d+)(?:/|$)", step)
     return int(found[1]) if found else None
 
 
@@ -38,6 +37,11 @@ def place_of(step: str, attempt: str = "attempt", between: str = ", ") -> str:
     words = {"path": "path", "t": "step", "k": attempt, "r": "round", "candidate": "candidate", "merge": "merge"}
     parts = (part.partition("-") for part in step.split("/"))
     return between.join(f"{words[name]} {number}" for name, _, number in parts if name in words and number.isdigit())
+
+
+def name_of(agent: AgentType) -> str:
+    """What an agent is called."""
+    return agent.value.replace("ens_", "ensemble ")
 
 
 class ScoredAttempt(NamedTuple):
@@ -62,9 +66,9 @@ class ScoredAttempt(NamedTuple):
     def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> ScoredAttempt:
         """An attempt as the ledger has it, in the light of the leaks that are known."""
         event, (label, note, _) = node.scored, LABELS[node.kind]
-        title, path, more = label.format(event), getattr(event, "path", None), getattr(event, note, "")
-        score, at, change = event.score, event.at, event.change
-        return cls(node.kind, node.step, title, score, accepted, at, path, more, parents, change)
+        where, about = (node.kind, node.step, label.format(event)), getattr(event, note, "")
+        path = getattr(event, "path", None)
+        return cls(*where, event.score, accepted, event.at, path, about, parents, event.change)
 
     @property
     def outcome(self) -> str:

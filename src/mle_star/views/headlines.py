@@ -9,7 +9,7 @@ from mle_star.method.scores import BASELINE
 from mle_star.models.texts import plural, some_of
 from mle_star.run import events
 from mle_star.views import text
-from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES, place_of
+from mle_star.views.facts import PHASE_TITLES, SHORT_TITLES, name_of, place_of
 
 Level = Literal["info", "good", "warning", "error"]
 Line = tuple[Level, str]
@@ -61,7 +61,8 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
         case events.PhaseStarted() if event.path is None:
             return "info", f"{PHASE_TITLES[event.phase].partition(': ')[2]} begins"
         case events.PhaseFinished():
-            score = "" if event.score is None else f", score {text.score(event.score)}"
+            last = event.phase == "finalization"  # the line that follows says its score
+            score = "" if last or event.score is None else f", score {text.score(event.score)}"
             detail = f": {event.detail}" if event.detail and event.outcome != "completed" else ""
             level: Level = "warning" if event.outcome in ("failed", "cancelled") else "info"
             return level, f"{event.outcome}{score}{detail}"
@@ -90,9 +91,8 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
             hidden = f"scripts are scored by {plural(event.search_rows, 'hidden row')}{rounds} ({event.rule}){later}"
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
-            chosen = next((one for one in event.shortlist if one["name"] == event.chosen), {"score": None, "rows": 0})
-            words = f"{event.chosen}; expected score {text.score(chosen['score'])}, from {chosen['rows']} rows"
-            return "info", f"final selection out of {plural(len(event.shortlist), 'solution')}: {words}"
+            chosen = place_of(event.chosen) or event.chosen
+            return "info", f"final selection out of {plural(len(event.shortlist), 'solution')}: {chosen}"
         case events.ModelsRetrieved():
             return "info", f"{plural(len(event.names), 'model')} found: {', '.join(event.names)}"
         case events.CandidateEvaluated():
@@ -101,7 +101,8 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
                 return "warning", f"{event.model_name} {how}: {event.error}"
             return "info", f"{event.model_name} scores {text.score(event.score)}"
         case events.Decided(name="in-time", value=False) if "/candidate-" not in event.step:
-            return "warning", f"{event.step.split('/')[1]} skipped: the phase's share of the time is used up"
+            unit = event.step.split("/")[1].replace("-", " ")
+            return "warning", f"{unit} left out: the phase's share of the time is used up"
         case events.MergeTried() if event.accepted:
             return "good", f"{event.reference_model} merged in: {text.score(event.score)}"
         case events.MergeTried():
@@ -137,7 +138,7 @@ def _of_refinement(event: events.AnyEvent) -> Line | None:
             how: Line = ("good", "best of its path so far") if event.accepted else ("info", "not better")
             return how[0], f"{how[1]}, {text.score(event.score)}: {_title(event.plan)}"
         case events.AgentFailed():
-            return "error", f"{event.agent.value} gave no answer ({event.reason}): {event.message}"
+            return "error", f"{name_of(event.agent)} gave no answer ({event.reason}): {event.message}"
         case events.ScriptFinished() if event.result.is_error:
             result = event.result
             why = "time limit reached" if result.timed_out else text.last_line(result.error_traceback or result.stderr)

@@ -9,7 +9,7 @@ from mle_star.models.texts import digest_of, plural
 from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, RefinementTried
 from mle_star.run.ledger import SearchNode, best_score
 from mle_star.views import text
-from mle_star.views.facts import ScoredAttempt
+from mle_star.views.facts import ScoredAttempt, place_of
 from mle_star.views.story import E, RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
@@ -125,7 +125,7 @@ def why(story: RunStory) -> str:
     line = lineage_of(story)
     if story.chosen_candidate is None or story.score is None:
         return ""
-    place = text.one_line(line.named.rpartition("/")[0], 80)
+    place = place_of(line.named) or text.one_line(line.named, 80)
     if line.source == "promoted":
         return f"The script of {place} was promoted by hand."
     if line.source == "other":

@@ -17,7 +17,6 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers.python import PythonLexer
 
-from mle_star.models.texts import plural
 from mle_star.run import events
 from mle_star.run.folder import RunFolder, is_running, write_whole
 from mle_star.views import charts, tables, text
@@ -143,11 +142,9 @@ def _attempt_texts(plan: str, before: str, after: str, cap: int) -> dict[str, An
     """What an attempt says, and how the lines of its block became others."""
     shown = {"plan": text.clean(plan, max_text=cap), "after": text.clean(after, max_text=cap)}
     old, new = text.clean(before, max_text=cap).split("\n"), shown["after"].split("\n")
-    if not after:
-        return {**shown, "ops": []}
-    if max(len(old), len(new)) > COMPARED_LINES and old != new:
-        return {**shown, "ops": [("replace", 0, len(old), 0, len(new))]}
-    return {**shown, "ops": difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
+    whole: Any = [("replace", 0, len(old), 0, len(new))] if max(len(old), len(new)) > COMPARED_LINES else []
+    ops = whole if whole and old != new else difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return {**shown, "ops": ops if after else []}
 
 
 def text_cap(story: RunStory) -> int:
@@ -195,9 +192,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("score", "signed", "money", "duration", "clean", "prose", "one_line", "moment", "tokens")
-    environment.filters.update({name: getattr(text, name) for name in names})
-    environment.filters.update(plural=plural, headline=headline, coloured=coloured, place_of=place_of)
+    environment.filters.update({name: one for name, one in vars(text).items() if callable(one)})
+    environment.filters.update(headline=headline, coloured=coloured, place_of=place_of)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     environment.globals.update(phase_titles=PHASE_TITLES, charts=charts, tables=tables, events=events)
     return environment

@@ -17,7 +17,7 @@ from mle_star.run.budget import Spent
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, best_score
-from mle_star.views.facts import Call, PathStory, ScoredAttempt, StepStory, Totals, Work, path_of
+from mle_star.views.facts import Call, PathStory, ScoredAttempt, StepStory, Totals, Work, name_of, path_of
 from mle_star.views.headlines import Headline, headline
 
 T = TypeVar("T")
@@ -44,6 +44,8 @@ class RunStory:
         self.config = PipelineConfig()
         self.finished: events.RunFinished | None = None
         self.forecast: events.Forecast | None = None
+        self.forecasts: list[events.Forecast] = []
+        """Those of the process that was at work last: what is left out of a plan makes later ones smaller."""
         self.holdout: events.HoldOutPrepared | None = None
         self.shortlist: events.ShortlistScored | None = None
         self.examined: events.SolutionExamined | None = None
@@ -97,14 +99,17 @@ class RunStory:
                 self.resumed[event.at] = event
                 self.config = event.config or self.config
                 self._end(None)
+                self.forecasts.clear()
                 if self.config.scoring == "self_reported":
                     self.holdout = self.shortlist = self.examined = None
             case events.RunFinished():
                 self._end(event)
+            case events.Forecast():
+                self.forecasts.append(event)
             case events.PhaseStarted() | events.PhaseFinished():
                 self._hear_phase(event)
             case events.AgentStarted():
-                name = event.agent.value + (f" ({event.variant})" if event.variant else "")
+                name = name_of(event.agent) + (f" ({event.variant})" if event.variant else "")
                 self.working[event.step] = Work(event.step, name, event.at)
             case events.AgentFinished() | events.AgentFailed():
                 self.working.pop(event.step, None)

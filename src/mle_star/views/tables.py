@@ -16,7 +16,7 @@ from mle_star.run.events import AgentFailed, PhaseFinished
 from mle_star.run.ledger import ScriptRun
 from mle_star.views import text
 from mle_star.views.charts import Bar, bars
-from mle_star.views.facts import SHORT_TITLES, ScoredAttempt, StepStory, Totals
+from mle_star.views.facts import SHORT_TITLES, ScoredAttempt, StepStory, Totals, name_of
 from mle_star.views.story import RunStory
 
 
@@ -106,7 +106,7 @@ def by_phase(story: RunStory) -> dict[str, Totals]:
 
 def by_agent(story: RunStory) -> dict[str, Totals]:
     """Sums of the calls by agent, the dearest first, then the busiest."""
-    sums = story.totals_by(lambda one: "" if isinstance(one, ScriptRun) else one.agent.value)
+    sums = story.totals_by(lambda one: "" if isinstance(one, ScriptRun) else name_of(one.agent))
     return dict(sorted(sums.items(), key=lambda item: (-item[1].cost_usd, -item[1].call_seconds)))
 
 
@@ -151,7 +151,7 @@ def failures(story: RunStory) -> list[Incident]:
     for call in story.calls.values():
         if isinstance(call, AgentFailed):
             words = f"{call.reason}: {call.message}"
-            found.append(Incident(call.at, f"{call.agent.value} agent", call.step, words, call.message))
+            found.append(Incident(call.at, f"{name_of(call.agent)} agent", call.step, words, call.message))
     for step, event in story.phases.items():
         if isinstance(event, PhaseFinished) and event.outcome in ("failed", "cancelled"):
             found.append(Incident(event.at, "phase", step, f"{event.outcome}: {event.detail}", event.detail))

@@ -6,11 +6,15 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from mle_star.models import ScoreChange
 from mle_star.models.texts import duration as duration
+from mle_star.models.texts import plural, shorten, within
 from mle_star.models.texts import score as score
 
 MAX_LINE = 2000
 MAX_TEXT = 40_000
+SPREAD = 1.96
+"""Standard errors to each side of a difference that make its 95 % interval."""
 
 # Terminal sequences: CSI, OSC and other strings up to their end, two-character escapes; 8-bit forms, too.
 _ANSI = re.compile(
@@ -32,10 +36,7 @@ _LONG_NUMBER = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
 
 def clean(text: str, *, max_line: int = MAX_LINE, max_text: int = MAX_TEXT) -> str:
     """A text that shows all it holds and does nothing: no terminal codes, no hidden marks, no endless lines."""
-    if len(text) > max_text:
-        half = max_text // 2
-        text = f"{text[:half]}\n[… {len(text) - 2 * half:,} characters left out …]\n{text[-half:]}"
-    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    text = _ANSI.sub("", shorten(text, max_text)).replace("\r\n", "\n").replace("\r", "\n")
     text = _HIDDEN.sub(_spelt_out, text)
     if len(text) > max_line:
         text = re.sub(rf"(?m)^(.{{{max_line}}})(.+)$", lambda m: f"{m[1]}[… {len(m[2]):,} more characters]", text)
@@ -89,6 +90,21 @@ def signed(value: float) -> str:
     """A difference of scores, always with its sign."""
     size = f"{abs(value):#.3g}".rstrip(".") if abs(value) < 1000 else score(abs(value))
     return "±0" if value == 0 else f"{'+' if value > 0 else '−'}{size}"
+
+
+def changed(change: ScoreChange) -> str:
+    """`better by 0.0040 (95 % interval 0.0001 to 0.0079) on the same 180 rows`."""
+    if not change.difference:
+        return change.words
+    size, reach = abs(change.difference), SPREAD * change.error
+    amount, low, high = within(size, size - reach, size + reach)
+    way = "better" if change.difference > 0 else "worse"
+    return f"{way} by {amount} (95 % interval {low} to {high}) on the same {plural(change.rows, 'row')}"
+
+
+def between(value: float, error: float) -> str:
+    """The 95 % interval of a difference, by its standard error."""
+    return f"{signed(value - SPREAD * error)} to {signed(value + SPREAD * error)}"
 
 
 def money(usd: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from mle_star.data.metrics import find_metric
 from mle_star.models import SURE, MetricDirection, is_improvement
 from mle_star.models.enums import traits_of
-from mle_star.models.texts import plural, within
+from mle_star.models.texts import plural
 from mle_star.run.events import BudgetWarning, EnsembleTried, MergeTried
 from mle_star.run.folder import RunFolder
 from mle_star.views import text
@@ -48,13 +48,12 @@ DUMMIES = {
 
 
 class Milestone(NamedTuple):
-    """A score on the way. `worse`: than that of the stage before; `apart`: on other rows, so neither."""
+    """A score on the way. `worse`: than that of the stage before, on the same rows."""
 
     name: str
     score: float
     what: str
     worse: bool = False
-    apart: bool = False
 
 
 class ScaleMark(NamedTuple):
@@ -107,7 +106,22 @@ class Verdict:
             return PHASE_TITLES.get(self.story.phase, "starting")
         if self.state == "stopped":
             return "the process ended before the run did; `mle-star resume` continues from here"
-        return "" if self.story.finished is None else text.one_line(self.story.finished.message, 400)
+        if self.story.finished is None:
+            return ""
+        message = self.story.finished.message
+        return text.one_line("; ".join([message, *self._limits(message)]), 400)
+
+    def _limits(self, message: str) -> Iterator[str]:
+        """Of a limit that ended the run: what it was, and what would have been enough for all that was planned."""
+        config = self.story.config
+        for words, limit, field, show, option in (
+            (("time limit", "too little time"), config.time_limit_seconds, "seconds", text.duration, "--time-limit"),
+            (("money limit",), config.max_budget_usd, "cost_usd", text.money, "--max-budget"),
+        ):
+            if limit is not None and any(one in message for one in words):
+                most = max((getattr(plan, field) or 0.0 for plan in self.story.forecasts), default=0.0)
+                enough = f", about {show(most)} would have been enough" if most > limit else ""
+                yield f"{option} was {show(limit)}{enough}"
 
     # --- how good ---
 
@@ -118,7 +132,7 @@ class Verdict:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the score's interval of 95 %."""
+        """The ends of the score's 95 % interval."""
         expected = self.story.expected
         if expected is None or expected.low is None or expected.high is None:
             return None
@@ -135,22 +149,19 @@ class Verdict:
             return f"The script measured itself, nobody checked it{because}: expect a {worse} {metric} on new rows."
         best = story.bests[-1].result.measure if story.bests else None
         rows = (expected.rows if expected else None) or (best.rows if best else None) or holdout.search_rows
-        known = expected.words.rpartition(", from")[0] if expected is not None and self.interval else ""
-        ahead = (expected and expected.ahead) or "new rows"
-        shown = known and known == self.figure
-        interval = f" The interval of 95 % is for {ahead}." if shown else f" On {ahead} expect {known} (95 %)."
-        between = interval if known else ""
+        between = ""
+        if expected is not None and self.interval:
+            ahead, shown = expected.ahead or "new rows", self.figure == expected.figure
+            between = f" The 95 % interval is for {ahead}." if shown else f" On {ahead} expect {expected.figure}."
         of = f"{rows:,} of " if expected is not None and rows < holdout.select_rows else ""
         kept = plural(holdout.select_rows if of else rows, "row")
         return f"Measured on {of}{kept} whose answers no script saw.{between}"
 
     @property
     def figure(self) -> str:
-        """The score as people read it: the interval first, with the digits that it carries."""
-        if self.story.expected is None or self.interval is None or self.score != self.story.expected.score:
-            return text.score(self.score)
-        guess, low, high = within(self.story.expected.score, *self.interval)
-        return f"{low} to {high}, best guess {guess}"
+        """The score as people read it: with its interval, where one is known."""
+        expected = self.story.expected
+        return expected.figure if expected is not None and self.score == expected.score else text.score(self.score)
 
     @property
     def split(self) -> str:
@@ -210,7 +221,7 @@ class Verdict:
             return "a single model: nothing that was built on it was surely better", "flat"
         known = self.story.result.single_model if self.story.result else None
         if known is not None and (change := known.change) is not None:  # row by row, where both have answered
-            amount, _, rows = change.words.partition(" on the same")
+            amount, _, rows = text.changed(change).partition(" on the same")
             than = f"{amount} than the best single model ({name}), on the same{rows}"
             words = than if rows else f"no better than {against}"
             if SURE > change.wins > 1 - SURE or not change.difference:
@@ -249,7 +260,7 @@ class Verdict:
         def add(name: str, score: float | None, what: str, *, apart: bool = False) -> None:
             if score is not None:
                 worse = bool(found) and not apart and is_improvement(found[-1].score, score, story.direction)
-                found.append(Milestone(name, score, what, worse, apart))
+                found.append(Milestone(name, score, what, worse))
 
         add("First score", story.first_score, "where the run started")
         merged = sum(merge.accepted for merge in story.tried(MergeTried))
