@@ -180,8 +180,8 @@ def detect_gpu_info() -> dict[str, Any]:
     """Ask `nvidia-smi`; any trouble means that there is no GPU. Never raises."""
     query = [find_program("nvidia-smi") or "", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     answer, why = try_program(query, GPU_SECONDS)
-    told = "" if why else answer.decode("utf-8", "replace")
-    lines = [line.partition(",")[::2] for line in told.splitlines() if line.strip()]
+    text = "" if why else answer.decode("utf-8", "replace")
+    lines = [line.partition(",")[::2] for line in text.splitlines() if line.strip()]
     names, memory = [name.strip() for name, _ in lines], [size.strip() for _, size in lines if size.strip()]
     found: dict[str, Any] = {"cuda_available": bool(lines), "gpu_count": len(lines), "gpu_names": names}
     return {**found, "gpu_memory": memory} if memory else found
