@@ -21,15 +21,14 @@ REPO = Path(__file__).parent.parent
 REGISTRY = prompts.PromptRegistry()
 
 
-@pytest.mark.req(
-    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-018",
-    "REQ-FN-027", "REQ-FN-045", "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-043", "REQ-P1-044", "REQ-P1-045",
-    "REQ-P2I-002", "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014", "REQ-P2I-015", "REQ-P2O-002",
-    "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2O-018", "REQ-P2O-042",
-    "REQ-P3-002", "REQ-P3-006", "REQ-P3-007", "REQ-P3-008", "REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046",
-    "REQ-P3-047", "REQ-P3-048", "REQ-P3-049", "REQ-SF-002", "REQ-SF-009", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
-    "REQ-SF-029", "REQ-SF-044", "REQ-SF-045", "REQ-SF-046",
-)  # fmt: skip
+@pytest.mark.req("REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017")
+@pytest.mark.req("REQ-FN-018", "REQ-FN-027", "REQ-FN-045", "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-043")
+@pytest.mark.req("REQ-P1-044", "REQ-P1-045", "REQ-P2I-002", "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014")
+@pytest.mark.req("REQ-P2I-015", "REQ-P2O-002", "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009")
+@pytest.mark.req("REQ-P2O-013", "REQ-P2O-018", "REQ-P2O-042", "REQ-P3-002", "REQ-P3-006", "REQ-P3-007", "REQ-P3-008")
+@pytest.mark.req("REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046", "REQ-P3-047", "REQ-P3-048", "REQ-P3-049")
+@pytest.mark.req("REQ-SF-002", "REQ-SF-009", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-SF-029", "REQ-SF-044")
+@pytest.mark.req("REQ-SF-045", "REQ-SF-046")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(name: str) -> None:
     text = sample(name) + "\n"
@@ -51,10 +50,8 @@ def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(nam
     assert set(re.findall(r"\{(\w[\w ]*)\}", bare + text)) <= {"final_validation_score"}
 
 
-@pytest.mark.req(
-    "REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
-    "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012", "REQ-FN-027",
-)  # fmt: skip
+@pytest.mark.req("REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017")
+@pytest.mark.req("REQ-SF-025", "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012", "REQ-FN-027")
 def test_a_fresh_registry_has_a_template_for_every_agent_and_figure_and_refuses_others() -> None:
     assert len(REGISTRY) == len(AgentType) == 14
     figures = {f"Figure {number}" for number in (*range(9, 23), *range(25, 29))}
@@ -165,11 +162,9 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
 PERSONA, CAP = "Kaggle grandmaster", r"more than 30000 training samples, you must subsample to 30000"
 
 
-@pytest.mark.req(
-    "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-P2O-002",
-    "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003", "REQ-P3-011",
-    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025")
+@pytest.mark.req("REQ-P2O-002", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003")
+@pytest.mark.req("REQ-P3-011", "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027")
 def test_each_prompt_takes_its_values_and_shows_them_whole() -> None:
     lines = []
     for prompt in REGISTRY:
