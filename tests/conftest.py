@@ -15,6 +15,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from mle_star.models import DataModality, EvaluationResult, MetricDirection, PipelineConfig, TaskDescription, TaskType
+from mle_star.models.settings import SIZES
 from mle_star.models.texts import digest_of
 from mle_star.run.context import RunContext
 from mle_star.run.events import LeakageChecked, ScriptFinished
@@ -90,13 +91,7 @@ class ConfigFactory(Protocol):
     def __call__(self, **settings: Any) -> PipelineConfig: ...
 
 
-LETTERS = {
-    "M": "num_retrieved_models",
-    "T": "outer_loop_steps",
-    "K": "inner_loop_steps",
-    "L": "num_parallel_solutions",
-    "R": "ensemble_rounds",
-}
+LETTERS = dict(zip("MTKLR", SIZES, strict=True))
 
 
 @pytest.fixture

@@ -18,11 +18,12 @@ from mle_star.cli.app import main
 from mle_star.data.folder import Medals, load_medals
 from mle_star.errors import ConfigError, PipelineError
 from mle_star.integrations.campaign import Campaign, Entry
+from mle_star.models.settings import SIZES
 from mle_star.run.events import RunFinished, RunResumed, RunStarted
 from mle_star.run.folder import spent_by
 from mle_star.run.journal import read_journal
 from mle_star.testing.executor import gone
-from tests.conftest import Captured, Logs, Patch, as_kept
+from tests.conftest import Captured, Logs, Patch, as_kept, small_task
 from tests.execution.machines import two_machines
 from tests.pipeline.conftest import events
 from tests.views.journals import Invented
@@ -31,10 +32,7 @@ CONFIG = m.PipelineConfig(seed=7, model="offline")
 
 
 def task(name: str, folder: Path) -> m.TaskDescription:
-    return m.TaskDescription(
-        competition_id=name, task_type=m.TaskType.classification, data_modality="tabular", evaluation_metric="accuracy",
-        metric_direction=m.MetricDirection.maximize, description="d", data_dir=str(folder),
-    )  # fmt: skip
+    return small_task(folder).model_copy(update={"competition_id": name, "description": "d"})
 
 
 class Died(BaseException):
@@ -260,7 +258,6 @@ def made_tasks(folder: Path, count: int) -> list[str]:
 
 
 SWEEP = "--seeds 2 --model offline --executor ray --at-once 3 --set score_views=2"
-SIZES = "num_retrieved_models outer_loop_steps inner_loop_steps num_parallel_solutions ensemble_rounds script_cpus"
 
 
 @pytest.mark.long
@@ -270,7 +267,7 @@ async def test_a_campaign_whose_process_is_killed_goes_on_to_the_end_on_a_real_c
     pytest.importorskip("ray")
     campaign = tmp_path / "campaign"
     begin = [*made_tasks(tmp_path / "tasks", 12), "-o", str(campaign), *SWEEP.split()]
-    begin += [word for name in SIZES.split() for word in ("--set", f"{name}=1")]
+    begin += [word for name in (*SIZES, "script_cpus") for word in ("--set", f"{name}=1")]
     command = [sys.executable, "-m", "mle_star", "sweep"]
 
     def finished() -> set[str]:

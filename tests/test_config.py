@@ -22,10 +22,8 @@ TEXTS = (
     "scoring=self_reported base_url=http://127.0.0.1:1 prices_file=prices.yaml preset=best leakage_checks=promising "
     "sample_first=off knowledge=notes work_dir=elsewhere log_file=run.log python=/usr/bin/python3"
 )
-ROLES = {
-    AgentType.planner: RoleSettings(model="opus", effort="high"),
-    AgentType.summarize: RoleSettings(thinking="disabled"),
-}
+PLANNER = RoleSettings(model="opus", effort="high")
+ROLES = {AgentType.planner: PLANNER, AgentType.summarize: RoleSettings(thinking="disabled")}
 WHILE_TIME_LASTS = {"more_steps": True, "leakage_checks": "promising"}
 SHARES = {"phase1": 0.2, "phase2": 0.5, "phase3": 0.2, "finalization": 0.1}
 SAMPLES: dict[str, tuple[str, Any]] = {
@@ -144,11 +142,9 @@ def test_an_earlier_run_yields_to_file_and_arguments_and_its_roles_join_theirs(t
     config = load_config(explicit, file, variables, base=base)
     assert (config.seed, config.model, config.time_limit_seconds, config.inner_loop_steps) == (3, "haiku", 90, 2)
     assert (config.max_budget_usd, config.preset) == (5, None), "what the run had left open may be said by a variable"
-    assert config.agents == {
-        AgentType.planner: RoleSettings(model="opus", effort="high", thinking="disabled"),
-        AgentType.coder: RoleSettings(model="haiku", effort="max"),
-        AgentType.leakage: RoleSettings(effort="low"),
-    }
+    planner, coder = PLANNER.model_copy(update={"thinking": "disabled"}), RoleSettings(model="haiku", effort="max")
+    roles = {AgentType.planner: planner, AgentType.coder: coder, AgentType.leakage: RoleSettings(effort="low")}
+    assert config.agents == roles
     models = [config.role(agent).model for agent in (AgentType.planner, AgentType.coder, AgentType.leakage)]
     assert models == ["opus", "haiku", "haiku"]
     assert config.model_copy(update={"model": "offline"}).role(AgentType.planner).model == "offline"

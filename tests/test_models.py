@@ -260,14 +260,9 @@ def test_texts_and_numbers_are_shown_so() -> None:
         lines += [f"{function.__qualname__}{given!r}: {function(*given)!r}" for given in calls]
     for change in (0.0, 0.0040449, -12_345.6):
         lines.append(m.ScoreChange(difference=change, error=0.00199, wins=0.5, rows=180).words)
-    some: dict[str, Any] = {"low": 0.72, "high": 0.861}
-    for more in (
-        {},
-        some,
-        {**some, "rows": 1},
-        {"rows": 2, "estimated": True},
-        {"rows": 2, "views": 1, "estimated": True},
-    ):
+    some, guess = {"low": 0.72, "high": 0.861}, {"rows": 2, "estimated": True}
+    known: tuple[dict[str, Any], ...] = ({}, some, {**some, "rows": 1}, guess, {**guess, "views": 1})
+    for more in known:
         measure = m.Measure(score=0.789, **more)
         lines.append(f"{more}: {measure} ({measure.basis})")
     for sandbox in ("none", "seccomp", "bubblewrap", "namespaces+seccomp"):
@@ -292,11 +287,8 @@ data | Read | data source
 test | Read | submission
 """
 """Their tools, and their descriptions: as the tables of specs 05, 06 and 07 have them, or a word of them."""
-REPLIES: dict[str, Any] = {
-    "retriever": m.RetrieverOutput,
-    "extractor": m.ExtractorOutput,
-    "leakage": m.LeakageDetectionOutput,
-}
+REPLIES: dict[str, Any] = {"retriever": m.RetrieverOutput, "extractor": m.ExtractorOutput}
+REPLIES["leakage"] = m.LeakageDetectionOutput
 
 
 @pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049", "REQ-OR-006", "REQ-P1-001")

@@ -21,15 +21,14 @@ REPO = Path(__file__).parent.parent
 REGISTRY = prompts.PromptRegistry()
 
 
-@pytest.mark.req(
-    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017", "REQ-FN-018",
-    "REQ-FN-027", "REQ-FN-045", "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-043", "REQ-P1-044", "REQ-P1-045",
-    "REQ-P2I-002", "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014", "REQ-P2I-015", "REQ-P2O-002",
-    "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2O-018", "REQ-P2O-042",
-    "REQ-P3-002", "REQ-P3-006", "REQ-P3-007", "REQ-P3-008", "REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046",
-    "REQ-P3-047", "REQ-P3-048", "REQ-P3-049", "REQ-SF-002", "REQ-SF-009", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
-    "REQ-SF-029", "REQ-SF-044", "REQ-SF-045", "REQ-SF-046",
-)  # fmt: skip
+@pytest.mark.req("REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-014", "REQ-FN-015", "REQ-FN-016", "REQ-FN-017")
+@pytest.mark.req("REQ-FN-018", "REQ-FN-027", "REQ-FN-045", "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-P1-043")
+@pytest.mark.req("REQ-P1-044", "REQ-P1-045", "REQ-P2I-002", "REQ-P2I-006", "REQ-P2I-007", "REQ-P2I-009", "REQ-P2I-014")
+@pytest.mark.req("REQ-P2I-015", "REQ-P2O-002", "REQ-P2O-005", "REQ-P2O-006", "REQ-P2O-007", "REQ-P2O-009")
+@pytest.mark.req("REQ-P2O-013", "REQ-P2O-018", "REQ-P2O-042", "REQ-P3-002", "REQ-P3-006", "REQ-P3-007", "REQ-P3-008")
+@pytest.mark.req("REQ-P3-011", "REQ-P3-014", "REQ-P3-015", "REQ-P3-046", "REQ-P3-047", "REQ-P3-048", "REQ-P3-049")
+@pytest.mark.req("REQ-SF-002", "REQ-SF-009", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-SF-029", "REQ-SF-044")
+@pytest.mark.req("REQ-SF-045", "REQ-SF-046")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(name: str) -> None:
     text = sample(name) + "\n"
@@ -51,15 +50,12 @@ def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(nam
     assert set(re.findall(r"\{(\w[\w ]*)\}", bare + text)) <= {"final_validation_score"}
 
 
-@pytest.mark.req(
-    "REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025",
-    "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012", "REQ-FN-027",
-)  # fmt: skip
+@pytest.mark.req("REQ-DM-032", "REQ-DM-033", "REQ-DM-034", "REQ-DM-035", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017")
+@pytest.mark.req("REQ-SF-025", "REQ-SF-033", "REQ-FN-001", "REQ-FN-004", "REQ-FN-012", "REQ-FN-027")
 def test_a_fresh_registry_has_a_template_for_every_agent_and_figure_and_refuses_others() -> None:
     assert len(REGISTRY) == len(AgentType) == 14
-    assert {prompt.figure_ref for prompt in REGISTRY} == {
-        f"Figure {number}" for number in (*range(9, 23), *range(25, 29))
-    }
+    figures = {f"Figure {number}" for number in (*range(9, 23), *range(25, 29))}
+    assert {prompt.figure_ref for prompt in REGISTRY} == figures
     assert all(REGISTRY.get(prompt.agent_type, prompt.variant) == prompt for prompt in REGISTRY)
     assert {agent: REGISTRY.get(agent).agent_type for agent in AgentType} == {agent: agent for agent in AgentType}
     assert len({REGISTRY.hash(prompt.agent_type, prompt.variant) for prompt in REGISTRY}) == len(list(REGISTRY))
@@ -108,32 +104,22 @@ TRICKY = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@pytest.mark.req("REQ-DM-031")
-@given(code=TRICKY, bug=TRICKY)
-@example(code="{bug}", bug="{code}")
-@example(code="```\n# Error\n```", bug="$0 \\0")
-def test_braces_backticks_and_jinja_inside_values_come_through_untouched(code: str, bug: str) -> None:
-    found = parts(prompts.render(AgentType.debugger, code=code, bug=bug))
-    assert found["Script"] == code
-    assert found["Error"] == bug
+@pytest.mark.req("REQ-DM-031", "REQ-P3-003", "REQ-P3-009", "REQ-P3-012")
+@given(one=TRICKY, two=TRICKY)
+@example(one="{bug}", two="{code}")
+@example(one="```\n# Error\n```", two="$0 \\0")
+def test_braces_backticks_and_jinja_inside_values_and_lists_come_through_untouched(one: str, two: str) -> None:
+    found = parts(prompts.render(AgentType.debugger, code=one, bug=two))
+    assert found == {**found, "Script": one, "Error": two}
     assert list(found) == ["", "Script", "Error", "Your task", "Rules", "Answer"]
-
-
-@pytest.mark.req("REQ-P3-003", "REQ-P3-009", "REQ-P3-012")
-@given(first=TRICKY, second=TRICKY, plan=TRICKY)
-def test_solutions_and_plans_come_through_untouched(first: str, second: str, plan: str) -> None:
-    given_twice = [first, second, first]
-    for agent, values in ((AgentType.ensembler, {"plan": plan}), (AgentType.ens_planner, {"plans": [], "scores": []})):
-        text = prompts.render(agent, L=3, solutions=given_twice, **values)
+    given_twice = [one, two, one]
+    for agent, more in ((AgentType.ensembler, {"plan": two}), (AgentType.ens_planner, {"plans": [], "scores": []})):
+        text = prompts.render(agent, L=3, solutions=given_twice, **more)
         found = parts(text)
         assert [found[f"{number} Python Solution"] for number in ("1st", "2nd", "3rd")] == given_twice
-        assert found.get("Ensemble plan", plan) == plan and re.search(r"\b3 (Python )?[Ss]olutions", text)
-    coder = parts(prompts.render(AgentType.coder, code_block=first, plan=plan))
-    assert (coder["Code block"], coder["Plan"]) == (first, plan)
-
-
-@given(TRICKY, TRICKY)
-def test_summaries_blocks_and_plans_in_lists_come_through_untouched(one: str, two: str) -> None:
+        assert found.get("Ensemble plan", two) == two and re.search(r"\b3 (Python )?[Ss]olutions", text)
+    coder = parts(prompts.render(AgentType.coder, code_block=one, plan=two))
+    assert (coder["Code block"], coder["Plan"]) == (one, two)
     shown = [text for text in (one, two) if text.strip()]
     ablation = prompts.render(AgentType.ablation, solution_script="{previous_ablations}", previous_ablations=[one, two])
     values: dict[str, Any] = {"solution_script": one, "ablation_summary": two}
@@ -165,11 +151,8 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
         text, again = (prompts.facts_section(*about) for _ in range(2))
         assert text == again and len(text) < 1000 and SCRIPT not in text
         lines.append(f"{prompt.name}: {text}")
-    more = {
-        "scores": [*range(30)],
-        "tried": [f"plan {number} of\n many {'words ' * 50}" for number in range(15)],
-        "L": 3,
-    }
+    plans = [f"plan {number} of\n many {'words ' * 50}" for number in range(15)]
+    more: dict[str, Any] = {"scores": [*range(30)], "tried": plans, "L": 3}
     for chosen in ({"seed": 7}, {"letter": True}, {"letter": True, "model": "offline"}, {"briefing": ("data",)}):
         about = (AgentType.planner, None, task, PipelineConfig(**chosen), more)
         lines.append(f"{chosen}: {prompts.facts_section(*about)}")
@@ -179,11 +162,9 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
 PERSONA, CAP = "Kaggle grandmaster", r"more than 30000 training samples, you must subsample to 30000"
 
 
-@pytest.mark.req(
-    "REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025", "REQ-P2O-002",
-    "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003", "REQ-P3-011",
-    "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025")
+@pytest.mark.req("REQ-P2O-002", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003")
+@pytest.mark.req("REQ-P3-011", "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027")
 def test_each_prompt_takes_its_values_and_shows_them_whole() -> None:
     lines = []
     for prompt in REGISTRY:

@@ -26,9 +26,8 @@ SMALL = {f"MLE_STAR_{name}": "1" for name in ONCE}
 
 def commands_of(*pages: str) -> list[list[str]]:
     """Each command once, in the order of `COMMANDS`."""
-    lines = [
-        line for page in pages for language, block in SHOWN[page] if language == "sh" for line in block.splitlines()
-    ]
+    shells = (block for page in pages for language, block in SHOWN[page] if language == "sh")
+    lines = [line for block in shells for line in block.splitlines()]
     found = {line.partition("  #")[0].strip() for line in lines if line.startswith("mle-star ") and "RUN" not in line}
     words = [shlex.split(line) for line in sorted(found)]
     return [command for name in COMMANDS for command in words if command[1] == name]
@@ -73,6 +72,5 @@ def test_python_and_commands_of_the_guides_do_on_a_table_what_their_pages_say(fo
     for words in commands:
         done(folder, sys.executable, "-m", "mle_star", *words[1:])
     assert (folder / "predictions.csv").read_text(encoding="utf-8").startswith("id,price\n200,")
-    assert {"predict.py", "solution.py", "MODEL_CARD.md", "Dockerfile"} <= {
-        p.name for p in (folder / "house-model").iterdir()
-    }
+    exported = {path.name for path in (folder / "house-model").iterdir()}
+    assert {"predict.py", "solution.py", "MODEL_CARD.md", "Dockerfile"} <= exported

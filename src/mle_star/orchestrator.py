@@ -234,8 +234,7 @@ class _Pipeline:
 
     async def _after_phase1(self, phase1: Phase1Result) -> FinalResult:
         phase2 = await self._phase2(phase1)
-        phase3 = await self._phase3(phase1, [result.best_solution for result in phase2])
-        found = Found(phase1, phase2, phase3)
+        found = Found(phase1, phase2, await self._phase3(phase1, [result.best_solution for result in phase2]))
         stage = Stage(self.stages, "finalization")  # what selects the solution is part of it
         await answer_more_views()
         picked = await pick(found)
@@ -290,8 +289,7 @@ class _Pipeline:
         seconds = self.stages.open("phase2")
         limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
         at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
-        paths = Paths(self.stages, phase1, statuses, slots=at_once, refine=run_phase2_outer_loop)
-        results = await paths.run(seconds)
+        results = await Paths(self.stages, phase1, statuses, slots=at_once, refine=run_phase2_outer_loop).run(seconds)
         ends: tuple[Outcome, ...] = ("completed", "cancelled")
         outcome: Outcome = next((end for end in ends if end in statuses), "failed")
         best = final_result.best_path(results, self.task.metric_direction)

@@ -107,8 +107,7 @@ async def _merge_by_rank(ranked: list[SolutionScript]) -> SolutionScript:
     for index, reference in enumerate(ranked[1:], start=1):
         if not run.decide("go-on", lambda: not run.budget.finish_requested and fits(run, calls=2), reopen=True):
             break
-        work = partial(_try_merge, index, s_0, reference)
-        merged = await _in_time(f"merge-{index}", work, run.budget.share_end)
+        merged = await _in_time(f"merge-{index}", partial(_try_merge, index, s_0, reference), run.budget.share_end)
         if merged is None:
             break
         s_0 = merged

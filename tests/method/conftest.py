@@ -23,11 +23,12 @@ from pydantic import BaseModel
 from mle_star import models as m
 from mle_star.errors import AgentError
 from mle_star.execution import LocalExecutor, link_input_data, setup_working_directory
+from mle_star.models.settings import sized
 from mle_star.run.budget import Budget
 from mle_star.run.context import Executor, RunContext, RunShared, ScriptRequest, Scripts, current_run, enter_run
 from mle_star.run.events import AgentReply, AgentStarted, Event
 from mle_star.run.journal import Journal
-from tests.conftest import LETTERS, as_kept, mode_settings, write_split
+from tests.conftest import LETTERS, as_kept, mode_settings, small_task, write_split
 from tests.pipeline.clock import PatientLoop
 from tests.pipeline.mind import Answers, LevelExecutor, crash
 from tests.prompt_samples import sections
@@ -175,10 +176,7 @@ class ScriptedExecutor(LevelExecutor):
 
 def settings(**changes: Any) -> m.PipelineConfig:
     """Small numbers, so that each loop shows what it does; fields by name or by the paper's letter (`K=3`)."""
-    values: dict[str, Any] = {
-        "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
-        "ensemble_rounds": 2, "time_limit_seconds": 3600, "max_debug_attempts": 2, **mode_settings(),
-    }  # fmt: skip
+    values = {**sized(2, 1, 2, 2, 2), "time_limit_seconds": 3600, "max_debug_attempts": 2, **mode_settings()}
     return m.PipelineConfig(**{**values, **{LETTERS.get(name, name): value for name, value in changes.items()}})
 
 
@@ -200,12 +198,8 @@ class ScriptedRun:
 
 def make_task(data_dir: Path | str, **changes: Any) -> m.TaskDescription:
     """A small task on two rows of test data."""
-    values: dict[str, Any] = {
-        "competition_id": "tiny-task", "task_type": m.TaskType.classification, "data_modality": m.DataModality.tabular,
-        "evaluation_metric": "accuracy", "metric_direction": m.MetricDirection.maximize,
-        "description": "Predict the target of each sample in test.csv.", "data_dir": str(data_dir),
-    }  # fmt: skip
-    return m.TaskDescription(**{**values, **changes})
+    own = {"competition_id": "tiny-task", "description": "Predict the target of each sample in test.csv."}
+    return small_task(Path(data_dir)).model_copy(update={**own, **changes})
 
 
 def write_data(folder: Path) -> Path:

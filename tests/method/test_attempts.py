@@ -36,11 +36,10 @@ def tried(prompt: str) -> list[tuple[str, str]]:
 
 
 @BOTH
-@pytest.mark.req(
-    "REQ-P2I-016", "REQ-P2I-017", "REQ-P2I-018", "REQ-P2I-019", "REQ-P2I-020", "REQ-P2I-021", "REQ-P2I-022",
-    "REQ-P2I-023", "REQ-P2I-027", "REQ-P2I-028", "REQ-P2I-029", "REQ-P2I-032", "REQ-P2I-034", "REQ-P2I-035",
-    "REQ-P2I-036", "REQ-P2I-043", "REQ-P2I-044", "REQ-P2I-046", "REQ-P2I-049", "REQ-P2I-050",
-)  # fmt: skip
+@pytest.mark.req("REQ-P2I-016", "REQ-P2I-017", "REQ-P2I-018", "REQ-P2I-019", "REQ-P2I-020", "REQ-P2I-021")
+@pytest.mark.req("REQ-P2I-022", "REQ-P2I-023", "REQ-P2I-027", "REQ-P2I-028", "REQ-P2I-029", "REQ-P2I-032")
+@pytest.mark.req("REQ-P2I-034", "REQ-P2I-035", "REQ-P2I-036", "REQ-P2I-043", "REQ-P2I-044", "REQ-P2I-046")
+@pytest.mark.req("REQ-P2I-049", "REQ-P2I-050")
 async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all_earlier_ones(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,11 +147,9 @@ async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -
 
 
 @BOTH
-@pytest.mark.req(
-    "REQ-P3-004", "REQ-P3-005", "REQ-P3-015", "REQ-P3-017", "REQ-P3-019", "REQ-P3-020", "REQ-P3-021", "REQ-P3-022",
-    "REQ-P3-023", "REQ-P3-024", "REQ-P3-030", "REQ-P3-031", "REQ-P3-032", "REQ-P3-033", "REQ-P3-034", "REQ-P3-042",
-    "REQ-P3-043", "REQ-P3-044",
-)  # fmt: skip
+@pytest.mark.req("REQ-P3-004", "REQ-P3-005", "REQ-P3-015", "REQ-P3-017", "REQ-P3-019", "REQ-P3-020", "REQ-P3-021")
+@pytest.mark.req("REQ-P3-022", "REQ-P3-023", "REQ-P3-024", "REQ-P3-030", "REQ-P3-031", "REQ-P3-032", "REQ-P3-033")
+@pytest.mark.req("REQ-P3-034", "REQ-P3-042", "REQ-P3-043", "REQ-P3-044")
 async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     """The fifth round leaves no submission: that is a warning, and the round counts."""
     play_rounds(run.agents, [0.7, "crash", "planner", "ensembler"])

@@ -332,12 +332,10 @@ def staged(root: Path, name: str, *, briefed: bool = True, **task: Any) -> Itera
         yield PLAYS[name], run
 
 
-@pytest.mark.req(
-    "REQ-P1-007", "REQ-P1-042", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-038", "REQ-P2I-001",
-    "REQ-P2I-008", "REQ-P2I-030", "REQ-P2I-031", "REQ-P2I-044", "REQ-P3-001", "REQ-P3-010", "REQ-P3-027", "REQ-P3-040",
-    "REQ-P3-045", "REQ-FN-035", "REQ-SF-022", "REQ-P1-037", "REQ-P2O-031", "REQ-P2O-033", "REQ-P2I-039", "REQ-P3-036",
-    "REQ-P3-037", "REQ-FN-037", "REQ-SF-033", "REQ-SF-036",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-007", "REQ-P1-042", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-038", "REQ-P2I-001")
+@pytest.mark.req("REQ-P2I-008", "REQ-P2I-030", "REQ-P2I-031", "REQ-P2I-044", "REQ-P3-001", "REQ-P3-010", "REQ-P3-027")
+@pytest.mark.req("REQ-P3-040", "REQ-P3-045", "REQ-FN-035", "REQ-SF-022", "REQ-P1-037", "REQ-P2O-031", "REQ-P2O-033")
+@pytest.mark.req("REQ-P2I-039", "REQ-P3-036", "REQ-P3-037", "REQ-FN-037", "REQ-SF-033", "REQ-SF-036")
 @pytest.mark.parametrize("name", PLAYS)
 def test_without_a_fault_every_listed_call_and_script_happens_in_next_to_no_time(name: str, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
@@ -424,11 +422,9 @@ async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_
 
 
 @rp.BOTH
-@pytest.mark.req(
-    "REQ-P1-021", "REQ-P1-028", "REQ-P1-030", "REQ-P1-031", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2O-034", "REQ-P2O-036",
-    "REQ-P2I-041", "REQ-P3-029", "REQ-P3-030", "REQ-P3-031", "REQ-P3-038", "REQ-FN-006", "REQ-FN-040", "REQ-FN-041",
-    "REQ-SF-019", "REQ-SF-020", "REQ-SF-040",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-021", "REQ-P1-028", "REQ-P1-030", "REQ-P1-031", "REQ-P2O-021", "REQ-P2O-025", "REQ-P2O-034")
+@pytest.mark.req("REQ-P2O-036", "REQ-P2I-041", "REQ-P3-029", "REQ-P3-030", "REQ-P3-031", "REQ-P3-038", "REQ-FN-006")
+@pytest.mark.req("REQ-FN-040", "REQ-FN-041", "REQ-SF-019", "REQ-SF-020", "REQ-SF-040")
 @pytest.mark.parametrize("fault", AGENT_FAULTS)
 @pytest.mark.parametrize(("name", "step"), CALLS)
 async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fault: Any, quick_path: Path) -> None:

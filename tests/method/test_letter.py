@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from mle_star import FinalResult, PipelineConfig, PipelineTimeoutError, SolutionPhase, run_pipeline
+from mle_star.models.settings import sized
 from mle_star.safety import check_and_evaluate
 from tests.conftest import as_kept
 from tests.method.conftest import ScriptedAgents, ScriptedExecutor, ScriptedRun, make_task, write_data
 
 from .replies import BOTH, NO_LEAKAGE, ScriptedCall, broken_script, by_step, fenced, leaky, script, solution
 
-SMALL = {
-    "num_retrieved_models": 2, "outer_loop_steps": 1, "inner_loop_steps": 2, "num_parallel_solutions": 2,
-    "ensemble_rounds": 1, "max_debug_attempts": 1,
-}  # fmt: skip
+SMALL = {**sized(2, 1, 2, 2, 1), "max_debug_attempts": 1}
 
 
 def chosen(call: ScriptedCall) -> dict[str, Any]:
@@ -54,9 +52,8 @@ async def test_the_presets_side_by_side_differ_in_these_calls_and_no_others(tmp_
     assert result.config.letter and len(usual) > 20
     assert other.submission_path and not result.submission_path, "no test script has worked"
     assert SolutionPhase.final not in (other.final_solution.phase, result.final_solution.phase)
-    lines = [f"- {step}" for step in sorted({*usual} - {*letter})] + [
-        f"+ {step}" for step in sorted({*letter} - {*usual})
-    ]
+    lines = [f"- {step}" for step in sorted({*usual} - {*letter})]
+    lines += [f"+ {step}" for step in sorted({*letter} - {*usual})]
     both, only = headings(usual) - {"Better on another path"}, headings(letter)  # that one where the other is ahead
     lines += [f"- # {title}" for title in sorted(both - only)] + [f"+ # {title}" for title in sorted(only - both)]
     as_kept("method/letter.txt", "\n".join(lines))  # who leaks counts, so there is a merge

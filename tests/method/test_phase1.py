@@ -102,9 +102,8 @@ async def test_wanted_models_have_name_and_code(
 
 
 @BOTH
-@pytest.mark.req(
-    "REQ-P1-014", "REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-024", "REQ-P1-025", "REQ-P1-032", "REQ-P1-041"
-)
+@pytest.mark.req("REQ-P1-014", "REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-024", "REQ-P1-025", "REQ-P1-032")
+@pytest.mark.req("REQ-P1-041")
 async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     scores = [0.7, 0.9, 0.8, 0.6, 0.5]
     config = stage(run, *scores, merges=(0.91, 0.95, 0.923456))  # the last beats the candidates, not the merge before
@@ -134,9 +133,8 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     assert events == [(index, f"m{index}", score, digests[index], "") for index, score in enumerate(scores)]
 
 
-@pytest.mark.req(
-    "REQ-P1-029", "REQ-P1-030", "REQ-P1-031", "REQ-P1-033", "REQ-SF-008", "REQ-SF-029", "REQ-SF-030", "REQ-SF-046"
-)
+@pytest.mark.req("REQ-P1-029", "REQ-P1-030", "REQ-P1-031", "REQ-P1-033", "REQ-SF-008", "REQ-SF-029", "REQ-SF-030")
+@pytest.mark.req("REQ-SF-046")
 @pytest.mark.parametrize(
     ("revision", "score", "warning"),
     [

@@ -32,11 +32,9 @@ async def follow(run: ScriptedRun, t: int, k: int = 1, **changes: Any) -> Phase2
 
 
 @BOTH
-@pytest.mark.req(
-    "REQ-P2O-016", "REQ-P2O-018", "REQ-P2O-019", "REQ-P2O-022", "REQ-P2O-023", "REQ-P2O-024", "REQ-P2O-025",
-    "REQ-P2O-026", "REQ-P2O-028", "REQ-P2O-030", "REQ-P2O-034", "REQ-P2O-037", "REQ-P2O-038", "REQ-P2O-040",
-    "REQ-P2O-044",
-)  # fmt: skip
+@pytest.mark.req("REQ-P2O-016", "REQ-P2O-018", "REQ-P2O-019", "REQ-P2O-022", "REQ-P2O-023", "REQ-P2O-024")
+@pytest.mark.req("REQ-P2O-025", "REQ-P2O-026", "REQ-P2O-028", "REQ-P2O-030", "REQ-P2O-034", "REQ-P2O-037")
+@pytest.mark.req("REQ-P2O-038", "REQ-P2O-040", "REQ-P2O-044")
 async def test_each_step_is_a_study_a_choice_and_a_refinement_and_leaves_one_record(
     run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:

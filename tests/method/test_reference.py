@@ -147,10 +147,8 @@ def test_phase_1_agrees_with_its_reference_model(quick_path: Path, caplog: pytes
 
 
 @rp.BOTH
-@pytest.mark.req(
-    "REQ-P2I-016", "REQ-P2I-024", "REQ-P2I-025", "REQ-P2I-026", "REQ-P2I-027", "REQ-P2I-033", "REQ-P2I-036",
-    "REQ-P2I-037", "REQ-P2I-038", "REQ-P2I-047", "REQ-P2I-048",
-)  # fmt: skip
+@pytest.mark.req("REQ-P2I-016", "REQ-P2I-024", "REQ-P2I-025", "REQ-P2I-026", "REQ-P2I-027", "REQ-P2I-033")
+@pytest.mark.req("REQ-P2I-036", "REQ-P2I-037", "REQ-P2I-038", "REQ-P2I-047", "REQ-P2I-048")
 def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     async def compare(run: ScriptedRun, sign: int, start: float, outcomes: list[Outcome]) -> None:
         play_attempts(run.agents, outcomes)
@@ -170,10 +168,8 @@ def test_the_inner_loop_agrees_with_its_reference_model(quick_path: Path) -> Non
 
 
 @rp.BOTH
-@pytest.mark.req(
-    "REQ-P2O-019", "REQ-P2O-024", "REQ-P2O-025", "REQ-P2O-027", "REQ-P2O-028", "REQ-P2O-029", "REQ-P2O-030",
-    "REQ-P2O-041", "REQ-P2O-043",
-)  # fmt: skip
+@pytest.mark.req("REQ-P2O-019", "REQ-P2O-024", "REQ-P2O-025", "REQ-P2O-027", "REQ-P2O-028", "REQ-P2O-029")
+@pytest.mark.req("REQ-P2O-030", "REQ-P2O-041", "REQ-P2O-043")
 def test_the_outer_loop_agrees_with_its_reference_model(quick_path: Path) -> None:
     async def compare(run: ScriptedRun, sign: int, start: float, steps: list[Step]) -> None:
         k = max((len(step) for step in steps if not isinstance(step, str)), default=1)

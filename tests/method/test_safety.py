@@ -134,10 +134,8 @@ IN_TURN: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.req(
-    "REQ-SF-014", "REQ-SF-015", "REQ-SF-017", "REQ-SF-018", "REQ-SF-019", "REQ-SF-020", "REQ-SF-021", "REQ-SF-035",
-    "REQ-SF-037", "REQ-SF-045",
-)  # fmt: skip
+@pytest.mark.req("REQ-SF-014", "REQ-SF-015", "REQ-SF-017", "REQ-SF-018", "REQ-SF-019", "REQ-SF-020", "REQ-SF-021")
+@pytest.mark.req("REQ-SF-035", "REQ-SF-037", "REQ-SF-045")
 @pytest.mark.parametrize(
     ("content", "flagged", "corrections", "rewrite", "fixed", "count"),
     [

@@ -38,11 +38,9 @@ finalization: run_finalization remove_subsampling generate_test_submission check
 """Functions by their modules, as far as they are laid down."""
 
 
-@pytest.mark.req(
-    "REQ-P1-007", "REQ-P1-012", "REQ-P1-017", "REQ-P1-018", "REQ-P1-040", "REQ-P2O-039", "REQ-P2I-045", "REQ-P3-041",
-    "REQ-SF-034", "REQ-SF-043", "REQ-FN-009", "REQ-FN-019", "REQ-FN-033", "REQ-FN-034",
-    "REQ-FN-044",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-007", "REQ-P1-012", "REQ-P1-017", "REQ-P1-018", "REQ-P1-040", "REQ-P2O-039", "REQ-P2I-045")
+@pytest.mark.req("REQ-P3-041", "REQ-SF-034", "REQ-SF-043", "REQ-FN-009", "REQ-FN-019", "REQ-FN-033", "REQ-FN-034")
+@pytest.mark.req("REQ-FN-044")
 def test_every_function_has_its_module_and_its_signature() -> None:
     lines = []
     for module, names in (row.split(": ") for row in SPECIFIED.strip().splitlines()):
@@ -87,10 +85,8 @@ REFUSED: list[tuple[Callable[..., Awaitable[Any]], tuple[Any, ...]]] = [
 
 
 @BOTH
-@pytest.mark.req(
-    "REQ-P2O-003", "REQ-P2O-010", "REQ-P2O-016", "REQ-P2I-003", "REQ-P2I-011", "REQ-P2I-013", "REQ-P3-003",
-    "REQ-P3-009", "REQ-P3-012", "REQ-P3-016", "REQ-SF-003",
-)  # fmt: skip
+@pytest.mark.req("REQ-P2O-003", "REQ-P2O-010", "REQ-P2O-016", "REQ-P2I-003", "REQ-P2I-011", "REQ-P2I-013", "REQ-P3-003")
+@pytest.mark.req("REQ-P3-009", "REQ-P3-012", "REQ-P3-016", "REQ-SF-003")
 async def test_an_agent_is_not_asked_without_what_it_needs(quick_run: ScriptedRun) -> None:
     lines = []
     for ask, given in REFUSED:
@@ -123,10 +119,9 @@ READ: dict[str, Reading] = {
 
 
 @BOTH
-@pytest.mark.req(
-    "REQ-P1-010", "REQ-P1-011", "REQ-P1-012", "REQ-P1-016", "REQ-P1-017", "REQ-P2O-004", "REQ-P2O-011", "REQ-P2I-004",
-    "REQ-P2I-005", "REQ-P2I-012", "REQ-P2I-013", "REQ-P3-006", "REQ-P3-009", "REQ-P3-013", "REQ-P3-016", "REQ-FN-013",
-)  # fmt: skip
+@pytest.mark.req("REQ-P1-010", "REQ-P1-011", "REQ-P1-012", "REQ-P1-016", "REQ-P1-017", "REQ-P2O-004", "REQ-P2O-011")
+@pytest.mark.req("REQ-P2I-004", "REQ-P2I-005", "REQ-P2I-012", "REQ-P2I-013", "REQ-P3-006", "REQ-P3-009", "REQ-P3-013")
+@pytest.mark.req("REQ-P3-016", "REQ-FN-013")
 @pytest.mark.parametrize("name", READ)
 async def test_of_a_reply_the_code_counts_and_a_script_has_its_phase(name: str, quick_run: ScriptedRun) -> None:
     ask, replies, phase, source = READ[name]

@@ -198,13 +198,8 @@ def test_what_was_cut_has_as_long_again_once_it_is_repaired_if_there_is_time(qui
     """Of 3,000 s a script has half at most; of what is left later, less."""
     with timed(quick_path, left=3000, seconds=200.0) as run, scope("phase2"), scope("k-0") as place:
         assert timing.limit_in_run(place) == 1500
-        cut: dict[str, Any] = {
-            "step": "phase2/k-0/script",
-            "digest": "d",
-            "script": "s",
-            "timed_out": True,
-            "is_error": True,
-        }
+        cut: dict[str, Any] = {"step": "phase2/k-0/script", "digest": "d", "script": "s"}
+        cut |= {"timed_out": True, "is_error": True}
         run.context.record(script_finished(1500.0, **cut, surroundings=run.context.shared.scripts.surroundings))
         limits = []
         for left in (2000, 1000):

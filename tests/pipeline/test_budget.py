@@ -84,16 +84,6 @@ def test_phases_get_their_shares_what_one_leaves_over_goes_to_the_rest_and_loops
     as_kept("pipeline/shares.txt", "\n".join(lines))
 
 
-@given(st.lists(st.floats(0, 2000), min_size=4, max_size=4), st.integers(1, 100_000))
-def test_whatever_the_phases_use_the_shares_never_exceed_the_limit(used: list[float], limit: int) -> None:
-    budget, clock = ledger(time_limit_seconds=limit)
-    for phase, seconds in zip(PHASES, used, strict=True):
-        share = budget.open_phase(phase.name)
-        assert 0 <= share <= max(limit - budget.elapsed(), 0) + 1e-6
-        assert (budget.deadline - budget.elapsed()) <= limit - budget.elapsed() + 1e-6
-        clock.now += seconds
-
-
 LEFT = st.floats(0.001, 100_000)
 TOOK = st.none() | st.floats(0, 50_000)
 

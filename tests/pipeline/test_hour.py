@@ -51,12 +51,10 @@ class Classifiers(Mind):
         return fenced(SCRIPT.format(level=level, note=note, more=""))
 
     def __init__(self) -> None:
-        super().__init__(
-            overrides={
-                "coder": lambda prompt: fenced(f"level = 0.8{5 * (ideas(prompt)[-1] % 2)}00\n{SLOW}"),
-                "debugger": self.repair,
-            }
-        )
+        super().__init__(overrides={"coder": self.refine, "debugger": self.repair})
+
+    def refine(self, prompt: str) -> str:
+        return fenced(f"level = 0.8{5 * (ideas(prompt)[-1] % 2)}00\n{SLOW}")
 
     def repair(self, prompt: str) -> str:
         if "level = 0.8500" in prompt:
@@ -122,10 +120,8 @@ async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> N
     assert last is not None and last.final_solution.content.startswith("# for submission"), "8: the refit is submitted"
     assert not any("agree" in warning for warning in last.warnings)
     assert not any("differs by more than 1 %" in prompt for prompt in brain.prompts("summarize"))  # 9
-    for agent, words in {
-        "ablation": "one, where there is time for one variant",
-        "init": "unless the model above",
-    }.items():
+    known = {"ablation": "one, where there is time for one variant", "init": "unless the model above"}
+    for agent, words in known.items():
         assert all(words in prompt for prompt in brain.prompts(agent))  # 10
     alike = r"errors correlate by [01]\.\d+; of \d+ answers \d+ are right in the first alone, \d+ in the second alone"
     for prompt in (ensemble, merger):

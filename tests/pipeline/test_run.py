@@ -128,10 +128,9 @@ async def test_a_run_records_this(quick: QuickRun, task: m.TaskDescription, scor
     lines = [json.dumps({name: result[name] for name in result if name != "config"}, indent=1)]
     for event in sorted(read_journal(quick.dir / "journal.jsonl"), key=lambda event: event.step):
         left_out = LEFT_OUT | ({"digest", "surroundings"} if event.kind.startswith(("agent", "script")) else set())
+        # which of the candidates comes first is chance
         is_early = event.step.startswith("phase1/candidate") and event.kind in ("best_improved", "submission_kept")
-        if (
-            event.kind not in ("forecast", "run_started", "run_finished") and not is_early
-        ):  # which comes first is chance
+        if event.kind not in ("forecast", "run_started", "run_finished") and not is_early:
             lines.append(f"{event.kind} {event.model_dump_json(exclude=left_out, exclude_defaults=True)}")
     lines += sorted(str(path.relative_to(quick.dir)) for path in quick.dir.glob("*/*") if path.is_file())
     text = re.sub(r'("[a-z_]*(?:seconds|elapsed)": ?)[\d.e-]+', r"\1…", "\n".join(lines))

@@ -42,17 +42,11 @@ class WeakMind:
             good = [f"Here is my answer:\n```json\n{whole}\n```\nI hope it helps.", _triple_quoted(answer)]
             bad = {"prose": PROSE, "other keys": '{"answer": "yes", "notes": []}', "cut": whole[: len(whole) // 2]}
         else:
-            good = [
-                f"{PROSE}\n\n{answer}\n\nThis should work.",
-                f"First a look:\n\n{DRAFT}\n\nAnd all of it:\n\n{answer}",
-            ]
-            bad = {
-                "prose": PROSE,
-                "other language": f"```r\n{OTHER}```",
-                "other language, untagged": f"```\n{OTHER}```",
-                "cut": answer[: len(answer) // 2],
-                "wrong file": answer.replace("input/test.csv", "data/testing.csv"),
-            }
+            good = [f"{PROSE}\n\n{answer}\n\nThis should work."]
+            good += [f"First a look:\n\n{DRAFT}\n\nAnd all of it:\n\n{answer}"]
+            bad = {"prose": PROSE, "other language": f"```r\n{OTHER}```", "untagged": f"```\n{OTHER}```"}
+            bad["cut"] = answer[: len(answer) // 2]
+            bad["wrong file"] = answer.replace("input/test.csv", "data/testing.csv")
         kind = "usable" if usable else self._random.choice(list(bad))
         self.kinds.append(kind)
         return self._random.choice(good) if usable else bad[kind], kind == "cut"

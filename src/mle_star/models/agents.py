@@ -182,8 +182,7 @@ def piece(name: str) -> str:
 
 
 def _read(path: Path) -> str:
-    text = path.read_text(encoding="utf-8").removesuffix("\n")
-    return re.sub(r"\{_(\w+)\}", lambda match: piece(match[1]), text)
+    return re.sub(r"\{_(\w+)\}", lambda match: piece(match[1]), path.read_text(encoding="utf-8").removesuffix("\n"))
 
 
 @cache

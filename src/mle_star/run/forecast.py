@@ -91,8 +91,7 @@ class Forecaster:
         """The whole run as it looks now."""
         if self._config.more_steps:
             self._fit_steps()
-        ahead = self._planned - self._done
-        left = Counter({step: n for step, n in ahead.items() if step[0] not in self._over})
+        left = Counter({step: n for step, n in (self._planned - self._done).items() if step[0] not in self._over})
         (calls, scripts), (done_calls, done_scripts) = _calls_and_scripts(left), _calls_and_scripts(self._done)
         repaired = REPAIR_PRIOR[0] + sum(n for (_, name), n in self._done.items() if name == "debugger")
         repairs = scripts * repaired / (REPAIR_PRIOR[1] + done_scripts)

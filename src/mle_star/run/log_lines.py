@@ -91,8 +91,7 @@ def _skipped(event: events.RefinementTried) -> str:
     if event.digest:
         return ""
     no_plan = {events.PLANNER_FAILED: "planner failed", events.SKIPPED: "the run was told to finish"}
-    failed = "replacement failed" if event.after else no_plan.get(event.plan, "coder failed")
-    return f"attempt skipped: {failed}"
+    return f"attempt skipped: {'replacement failed' if event.after else no_plan.get(event.plan, 'coder failed')}"
 
 
 LINES: dict[str, list[tuple[int | Callable[[Any], int], Callable[[Any], str]]]] = {

@@ -104,21 +104,17 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
 
 def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
     """How sure the scores are that an agent compares, where the harness measured them; empty where scripts did."""
-    if run.shared.holdout is None:
-        return ""
     measured = [one.result.measure for one in run.ledger.runs.values() if one.result.measure is not None]
-    first, attempts = measured[0] if measured else None, [node.event for node in run.ledger.nodes]
-    if first is None:
+    if run.shared.holdout is None or not measured:
         return ""
+    first, attempts = measured[0], [node.event for node in run.ledger.nodes]
     views = f", in {first.views} runs of each script" if first.views and first.views > 1 else ""
     errors = [one.change.error for one in attempts if one.change is not None and one.change.error]
     usual = f" The median of these errors is {statistics.median(errors):.2g} so far." if errors else ""
-    changes = {one.score: one.change for one in attempts if one.change is not None}
+    changes = {one.score: one.change.words for one in attempts if one.change is not None and one.score is not None}
     bases = {measure.score: measure.basis for measure in measured if measure.basis}
-    found = [
-        ", ".join(filter(None, (changes[s].words, bases.get(s, "")))) if s is not None and s in changes else ""
-        for s in scores or ()
-    ]
+    known = {score: ", ".join(filter(None, (words, bases.get(score)))) for score, words in changes.items()}
+    found = ["" if score is None else known.get(score, "") for score in scores or ()]
     against = "; ".join(one or "none" for one in found)
     plans = f"\n\nThe plans above, each against what it was to beat, in their order: {against}." if any(found) else ""
     return section("noise", rows=str(first.rows), views=views, usual=usual, plans=plans)

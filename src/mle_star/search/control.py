@@ -105,10 +105,8 @@ class RunControl:
         if threading.current_thread() is not threading.main_thread():
             return {}
         loop = asyncio.get_running_loop()
-        acts: dict[signal.Signals, Callable[[], None]] = {
-            signal.SIGINT: self._interrupted,
-            signal.SIGTERM: lambda: self.stop("SIGTERM"),
-        }
+        acts: dict[signal.Signals, Callable[[], None]] = {signal.SIGINT: self._interrupted}
+        acts[signal.SIGTERM] = lambda: self.stop("SIGTERM")
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
             acts[signal.SIGHUP] = lambda: self.stop("the end of its terminal")
 

@@ -106,10 +106,8 @@ def how_time_went(result: FinalResult, journal: Journal) -> str:
     if config.letter or not config.has_own_limit or "finalization" not in result.phases_completed:
         return ""
     limit = config.time_limit_seconds
-    left_out = any(
-        journal.refused(name) for name in ("in-time", "go-on", "study", "fits", "ensembles", "blend-fits", "run-again")
-    )
-    words = "ended: too little time for more" if left_out else "nothing left to do"
+    decided = ("in-time", "go-on", "study", "fits", "ensembles", "blend-fits", "run-again")
+    words = "ended: too little time for more" if any(map(journal.refused, decided)) else "nothing left to do"
     return "" if took >= USED * limit else f"{words} after {duration(took)} of {duration(limit)}"
 
 

@@ -132,9 +132,8 @@ async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: flo
         if not run.decide("fits", partial(_fits, run, needed + kept), reopen=True):
             break
         solution = SolutionScript(content=script, phase=kind_of_script(one.step))
-        result = await execute_in_run(
-            solution, purpose="views", timeout_seconds=ALWAYS_ENOUGH * needed + LEAST_SECONDS, views=numbers
-        )
+        limit = ALWAYS_ENOUGH * needed + LEAST_SECONDS
+        result = await execute_in_run(solution, purpose="views", timeout_seconds=limit, views=numbers)
         if result.is_error:
             logger.info("%s: no answers to further rows: %s", one.step, exception_line(debug_text(result)))
             break

@@ -137,10 +137,8 @@ def open_budget(journal: Journal, first: RunStarted, *, resume: bool) -> Budget:
     if journal.started is None:
         journal.record(first)
     elif resume:
-        changes: dict[str, Any] = {
-            "config": first.config if first.config != before else None,
-            "interpreter": first.interpreter if first.config.python != before.python else None,
-        }
+        python = first.interpreter if first.config.python != before.python else None
+        changes: dict[str, Any] = {"config": first.config if first.config != before else None, "interpreter": python}
         journal.record(RunResumed(spent_cost_usd=spent.usd, spent_seconds=spent.seconds, **changes))
         for message in _changed_since(journal, first):
             journal.record(Notice(level="warning", message=message))

@@ -219,8 +219,7 @@ class _Selection:
             table.append({"name": name, **measure.model_dump(), "members": len(scripts[name]), **more})
         best = shortlist.pop(chosen)
         alone = None if single is None else _single(*single)
-        dull = holdout.baseline(field.answers[chosen])
-        self.picked = Pick(best, list(shortlist.values()), alone, dull)
+        self.picked = Pick(best, list(shortlist.values()), alone, holdout.baseline(field.answers[chosen]))
         self.events.append(ShortlistScored(shortlist=table, chosen=chosen))
         examined = confusion(holdout.scorer, field.answers[chosen])
         digest, events = digest_of(best.solution.content), self._run.journal.events

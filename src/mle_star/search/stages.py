@@ -234,8 +234,7 @@ class Paths:
             async with self._slots:
                 end = (now := self._stages.budget.elapsed()) + (last - now) / turns
                 with path_context(index, work_dir(context.run_dir, context.task, label), end) as path:
-                    start = self._start(index)
-                    initial = await self._stages.within(path.seconds_left, start, "phase2", label)
+                    initial = await self._stages.within(path.seconds_left, self._start(index), "phase2", label)
                     other = initial.content != self._phase1.initial_solution.content
                     model = (initial.source_model or "") if other else ""
                     stage = Stage(self._stages, "phase2", index, model, digest_of(initial.content))
