@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from mle_star.data.place import share
 from mle_star.errors import ExecutionError
 from mle_star.execution import workspace
 from mle_star.execution.artifacts import STATE
@@ -96,12 +97,7 @@ class Node:
             return view
         part = Path(tempfile.mkdtemp(prefix=".view-", dir=view.parent))
         for file in parcel.data:
-            place = part / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(self._file(file.digest), place)
-            except OSError:
-                shutil.copyfile(self._file(file.digest), place)
+            share(self._file(file.digest), part / file.path)
         try:
             part.rename(view)
         except OSError:

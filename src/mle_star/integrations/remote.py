@@ -83,10 +83,9 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
     work, script = Path(request.working_dir), Path(request.script_path)
     folder = DataFolder(request.input_dir or work / "input")
     data = []
-    for path, status in folder.files():
+    for name, status in folder.files():
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        name = Path(path).relative_to(folder.root).as_posix()
-        data.append(DataFile(name, status.st_size, _known_digest(path, *stamp)))
+        data.append(DataFile(name, status.st_size, _known_digest(str(folder.root / name), *stamp)))
     beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
     folders = {name: whole(work / name) for name in beside if name not in ("input", "final")}
     for name in (name for name, files in folders.items() if files is None):
