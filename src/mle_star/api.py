@@ -109,7 +109,7 @@ class Run:
 
     def predict(self, data: Any) -> Any:
         """Predictions for new rows: a data frame, or the path of a table."""
-        return Model.of(self.path, settings=self.settings).predict(data)
+        return load_model(self.path, settings=self.settings).predict(data)
 
     def leaderboard(self) -> Any:
         """Every script that has a score, the best first, as a data frame."""

@@ -151,19 +151,14 @@ def test_texts_that_are_drawn_again_are_not_compared_again(name: str) -> None:
 def test_figures_from_counts_are_those_of_scikit_learn(rows: list[tuple[int, int]], kinds: int) -> None:
     truth, answer = (np.array(["abcde"[value % kinds] for value in column]) for column in zip(*rows, strict=True))
     known = sorted(set(truth))
-    looked_for: dict[str, Any] = {"average": "macro", "labels": known, "zero_division": 0}
-    if len(known) <= 2:
-        looked_for["labels"] = known[-1:]
     each: dict[str, Any] = {"labels": known, "zero_division": 0}
-    wanted = {
-        "f1": metrics.f1_score(truth, answer, **looked_for),
-        "f2": metrics.fbeta_score(truth, answer, beta=2.0, **looked_for),
-        "precision": metrics.precision_score(truth, answer, **looked_for),
-        "recall": metrics.recall_score(truth, answer, **looked_for),
-        "f1_macro": metrics.f1_score(truth, answer, average="macro", **each),
-        "f1_micro": metrics.f1_score(truth, answer, average="micro"),
-        "f1_weighted": metrics.f1_score(truth, answer, average="weighted", **each),
+    looked_for = {**each, "average": "macro", "labels": known[-1:] if len(known) <= 2 else known}
+    wanted = {f"f1_{mean}": metrics.f1_score(truth, answer, average=mean, **each) for mean in ("macro", "weighted")}
+    wanted |= {
+        name: getattr(metrics, f"{name}_score")(truth, answer, **looked_for) for name in ("f1", "precision", "recall")
     }
+    wanted["f2"] = metrics.fbeta_score(truth, answer, beta=2.0, **looked_for)
+    wanted["f1_micro"] = metrics.f1_score(truth, answer, average="micro")
     if len({*truth, *answer}) > 1:
         wanted["matthews_corrcoef"] = metrics.matthews_corrcoef(truth, answer)
         wanted["cohen_kappa"] = metrics.cohen_kappa_score(truth, answer)
@@ -189,8 +184,8 @@ def test_figures_of_label_sets_are_those_of_scikit_learn(rows: list[tuple[bool, 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 6), min_size=3, max_size=3)), min_size=2))
 def test_areas_are_those_of_scikit_learn(rows: list[tuple[int, list[int]]]) -> None:
     truth, many = np.array([label for label, _ in rows]), np.array([chances for _, chances in rows]) / 6
-    for functions in (("roc_auc", metrics.roc_auc_score), ("average_precision", metrics.average_precision_score)):
-        name, function = functions
+    for name in ("roc_auc", "average_precision"):
+        function = getattr(metrics, f"{name}_score")
         two = (truth > 0).astype(int)
         if 0 < two.sum() < len(two):
             value = function(two, many[:, 1])

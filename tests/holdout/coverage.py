@@ -73,7 +73,7 @@ def coverage(world: World, count: int, *, shortlist: int = 1, test: int = 0, rep
 def _ends(metric: Metric, truth: Any, given: Sequence[Any], chosen: int, count: int, test: int) -> tuple[float, float]:
     mine, answers = truth[:count], given[chosen][:count]
     score, shift = metric.compute(mine, answers), 0.0
-    figures = drawn_figures(metric, mine, answers, None, seed=1)
+    figures = drawn_figures(metric, (mine, answers), None, seed=1)
     beside = count / test if test else 0.0
     low, high = interval(metric, score, figures, telling=telling_rows(metric, mine), units=count, beside=beside)
     others, halves = np.arange(count, len(truth)), np.array_split(np.arange(count), 2)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas
@@ -20,13 +21,13 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.scoring import compared
-from mle_star.holdout.answers import Answers, keys_of
+from mle_star.holdout.answers import Answers, ByRow, keys_of
 from mle_star.holdout.explain import permuted_view
 from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.intervals import after_more_rows, drawn_figures, interval, shifted, telling_rows
-from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.views import Data, Truth
-from mle_star.models import EvaluationResult, Measure, PipelineConfig, is_improvement
+from mle_star.holdout.scorer import Rows, Scorer
+from mle_star.holdout.views import Columns, Data
+from mle_star.models import Measure, PipelineConfig, is_improvement
 from mle_star.search.shortlist import BLEND, Field
 from tests.conftest import as_kept, write_split
 from tests.method.conftest import make_task
@@ -61,9 +62,9 @@ def scorer_on(folder: Path, metric: str = "accuracy") -> Scorer:
     return Scorer(Data.read(find_layout(folder, "Predict `y`."), folder), known_metric(metric))
 
 
-def answers_of(truth: Truth, rows: Iterable[int], is_right: Callable[[int], bool]) -> dict[int, tuple[str, ...]]:
+def answers_of(truth: Columns, rows: Iterable[int], is_right: Callable[[int], bool]) -> ByRow:
     """The truth of these coins, or the other side."""
-    return {row: (truth[row][0] if is_right(row) else str(1 - int(truth[row][0])),) for row in rows}
+    return {row: (truth[0][row] if is_right(row) else str(1 - int(truth[0][row])),) for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -76,19 +77,12 @@ def holdout(tmp_path_factory: pytest.TempPathFactory) -> HoldOut:
 def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | None = None) -> Answers:
     """Right by chance, and a share of the time by skill."""
     dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth
-    answers = dict[int, tuple[str, ...]]()
+    answers: ByRow = {}
     for row in holdout.hidden_rows:
-        answer = truth[row][0] if dice.random() < skill else str(dice.randint(0, 1))
+        answer = truth[0][row] if dice.random() < skill else str(dice.randint(0, 1))
         if rows is None or row in set(rows):
             answers[row] = (answer,)
     return Answers(answers, ())
-
-
-class Known(NamedTuple):
-    """Scripts of one run that have answered to some of its views, scored in turn."""
-
-    scripts: list[Any]
-    answers: dict[str, Answers]
 
 
 @lru_cache
@@ -100,29 +94,25 @@ def five_views(place: Path, metric: str) -> HoldOut:
     return HoldOut.prepare(task.model_copy(update=named), PipelineConfig(score_views=5), place / metric)
 
 
-def scripts_on_views(holdout: HoldOut, place: Path, skills: Sequence[tuple[float, float, int]]) -> Known:
-    """Each as skilful on the first view and on the others as told; the first one answers to all five."""
-    metric = holdout.scorer.metric.name
-    truth, known = holdout.scorer.data.truth, Known([], {})
+def scripts_on_views(holdout: HoldOut, place: Path, skills: Sequence[tuple[float, float, int]]) -> list[Any]:
+    """Scripts scored in turn, each as skilful on the first view and on the others as told; the first answers to all."""
+    metric, truth, scripts = holdout.scorer.metric.name, holdout.scorer.data.truth, list[Any]()
     for number, (first, others, views) in enumerate(skills):
         dice, paths = random.Random(number), list[str]()
         for view in range(views if number else 5):
             lines = ["id,y"]
             keys = keys_of(holdout.scorer.data, holdout.views[view])
             for key, source in zip(keys, holdout.views[view].order, strict=True):
-                label = int(truth[-1 - source][0]) if source < 0 else 0
+                label = int(truth[0][-1 - source]) if source < 0 else 0
                 right = dice.random() < (others if view else first)
                 answer = label if right else 1 - label
                 lines.append(f"{key},{answer if metric == 'accuracy' else 0.1 + 0.8 * answer}")
             paths.append(f"{number}-{view}.csv")
             (place / paths[-1]).write_text("\n".join(lines) + "\n")
-        measure = compared(holdout, place, known.scripts, paths)
-        result = EvaluationResult(
-            score=measure.score, stdout="", stderr="", exit_code=0, duration_seconds=1.0, is_error=False, answers=paths
-        )
-        known.scripts.append(Written(str(number), measure.score, result))
-        known.answers[str(number)] = holdout.read([place / path for path in paths], holdout.views)
-    return known
+        score, result = compared(holdout, place, scripts, paths).score, SimpleNamespace(answers=paths)
+        answers = holdout.read(map(place.joinpath, paths), holdout.views)
+        scripts.append(SimpleNamespace(script=str(number), score=score, result=result, answers=answers))
+    return scripts
 
 
 def test_the_best_of_many_lucky_scripts_is_expected_to_be_worth_no_more_than_it_is(holdout: HoldOut) -> None:
@@ -146,19 +136,18 @@ def test_an_expected_score_comes_with_the_noise_of_new_rows_and_a_measure_withou
     for name in () if test else ("test.csv", "sample_submission.csv"):
         (folder / name).unlink()
     holdout = holdout_on(folder, tmp_path)
-    answers = guesses(holdout, 1)
-    measure = holdout.measure(answers, holdout.select_rows)
-    ahead = holdout.measure(answers, holdout.select_rows, ahead=True)
+    answers, rows = guesses(holdout, 1), holdout.select_rows
+    measure, ahead = (holdout.measure(answers, rows, ahead=ahead) for ahead in (False, True))
     width = (measure.high or 0) - (measure.low or 0)
     odds = [math.log((m.low or 0) / (1 - (m.low or 0))) for m in (measure, ahead)]
     middle = math.log(measure.score / (1 - measure.score))
     assert str(ahead).endswith("from 100 rows" if test else "from 100 rows, for as many new rows")
-    noise = (1 + len(holdout.select_rows) / (test or len(holdout.select_rows))) ** 0.5
+    noise = (1 + len(rows) / (test or len(rows))) ** 0.5
     assert (odds[1] - middle) / (odds[0] - middle) == pytest.approx(noise, rel=0.01)
     best = (1 + math.exp(odds[1] - 2 * middle)) ** -1  # as far to the other side, before more rows are learned from
     more = (1 - ahead.score) * (1 - 0.8**0.5)
     assert (ahead.high or 0) - ahead.score == pytest.approx(math.hypot(best - ahead.score, more), rel=0.01)
-    assert width == pytest.approx(2 * 1.98 * 0.5 / len(holdout.select_rows) ** 0.5, rel=0.15)
+    assert width == pytest.approx(2 * 1.98 * 0.5 / len(rows) ** 0.5, rel=0.15)
 
 
 def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
@@ -176,7 +165,7 @@ class CountingScorer(Scorer):
 
     reads: list[int] = field(default_factory=list)
 
-    def arrays(self, truth: list[list[str]], answers: list[tuple[str, ...]]) -> Any:
+    def arrays(self, truth: Rows, answers: Rows) -> Any:
         """As the scorer does."""
         self.reads.append(len(answers))
         return super().arrays(truth, answers)
@@ -188,9 +177,8 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
     scorer, places = CountingScorer(plainly.data, plainly.metric), dice.sample(range(300), 200)
     # as a script writes them, in any order, some rows without an answer
     chance = metric in ("roc_auc", "log_loss", "rmse")
-    predictions: list[dict[int, tuple[str, ...]]] = [
-        {row: (str(round(dice.random(), 2) if chance else dice.randint(0, 1)),) for row in places} for _ in "ab"
-    ]
+    cells = [[str(round(dice.random(), 2) if chance else dice.randint(0, 1)) for _ in places] for _ in "ab"]
+    predictions: list[ByRow] = [dict(zip(places, zip(some, strict=True), strict=True)) for some in cells]
     choices = [dice.sample(places, size) for size in (30, 120, 200)]
     plain = [[scorer.score(answers, rows) for answers in predictions] for rows in choices]
     scorer.reads.clear()
@@ -223,9 +211,8 @@ def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_one
     write_frame(tmp_path / "data", pandas.DataFrame({"id": range(900), "day": days, "y": 50.0}), 900)
     for name in ("test.csv", "sample_submission.csv"):
         (tmp_path / "data" / name).unlink()
-    task = make_task(
-        tmp_path / "data", description="Predict `y`.", evaluation_metric="rmse", metric_direction="minimize"
-    )
+    rmse = {"evaluation_metric": "rmse", "metric_direction": "minimize"}
+    task = make_task(tmp_path / "data", description="Predict `y`.", **rmse)
     holdout = HoldOut.prepare(task, PipelineConfig(time_column="day"), tmp_path / "run", write=0)
 
     def measured(levels: Sequence[float], dice: Any) -> Measure:
@@ -245,15 +232,6 @@ def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_one
     assert (turns.high or 0) > 8, "what is drawn are the stretches themselves, and no pieces that lie across them"
 
 
-@dataclass(frozen=True)
-class Written:
-    """What a script has answered, as the ledger has it."""
-
-    script: str
-    score: float
-    result: EvaluationResult
-
-
 @given(
     skills=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(1, 5)), min_size=2, max_size=7),
     metric=st.sampled_from(["accuracy", "log_loss"]),
@@ -264,18 +242,14 @@ def test_answers_to_fewer_views_never_win_by_a_number_that_was_not_measured(
 ) -> None:
     """Ahead of another is only what beats it on the rows that both answer; the best answers to all views."""
     holdout = five_views(tmp_path, metric)
-    known, direction = scripts_on_views(holdout, tmp_path, skills), holdout.scorer.metric.direction
-    for place, one in enumerate(known.scripts):
+    scripts, direction = scripts_on_views(holdout, tmp_path, skills), holdout.scorer.metric.direction
+    for place, one in enumerate(scripts):
         views = len(one.result.answers)
-        for rival in known.scripts[:place]:
-            if not 5 > views <= len(rival.result.answers):
-                continue
-            pair = [known.answers[script.script] for script in (one, rival)]
-            both = [row for row in holdout.search_rows if all(row in answers.hidden for answers in pair)]
-            ours, theirs = (holdout.figure(answers, both) for answers in pair)
-            beaten = is_improvement(ours, theirs, direction)
-            assert beaten or is_improvement(rival.score, one.score, direction)
-        before = [script.score for script in known.scripts[:place] if len(script.result.answers) == 5]
+        for rival in scripts[:place] if views < 5 else ():
+            if views <= len(rival.result.answers):
+                change = holdout.compare(one.answers, rival.answers, holdout.search_rows)
+                assert change and (change.difference > 0 or is_improvement(rival.score, one.score, direction))
+        before = [script.score for script in scripts[:place] if len(script.result.answers) == 5]
         assert views == 5 or not before or any(is_improvement(score, one.score, direction) for score in before)
 
 
@@ -304,8 +278,8 @@ def test_answers_to_fewer_rows_are_picked_only_where_they_are_surely_better(hold
 
     whole, weak = says(6, holdout.hidden_rows), says(2, holdout.hidden_rows)
     lucky = Answers({row: whole.hidden[row] for row in view}, ())
-    wrong = next(row for row in view if whole.hidden[row][0] != truth[row][0])
-    lucky.hidden[wrong] = (truth[wrong][0],)  # one row more is right
+    wrong = next(row for row in view if whole.hidden[row][0] != truth[0][row])
+    lucky.hidden[wrong] = (truth[0][wrong],)  # one row more is right
     assert Field(holdout, {"lucky": lucky, "on all": whole}).choose(holdout.select_rows) == "on all"
     good = says(20, view)
     field = Field(holdout, {"weak": weak, "on one view": good})
@@ -338,10 +312,8 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
     hidden = list(range(0, 400, 4))
     made = permuted_view(Scorer(data, known_metric("rmse")), hidden, tmp_path / "permuted", seed=1)
     assert (made.columns, made.count) == (("strong", "weak", "noise"), 100)
-    with (tmp_path / "permuted" / "test.csv").open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    with (tmp_path / "permuted" / "train.csv").open(newline="") as stream:
-        known = list(csv.DictReader(stream))
+    files = ((tmp_path / "permuted" / name).open(newline="") for name in ("test.csv", "train.csv"))
+    rows, known = (list(csv.DictReader(stream)) for stream in files)
     assert (len(rows), len(known)) == (400, 300) and {row.get("y") for row in rows} == {"" if labelled else None}
     assert len({row["id"] for row in (rows if nameless else (*rows, *known))}) == (400 if nameless else 700)
     for block, column in enumerate(made.columns, 1):
@@ -406,12 +378,9 @@ WIDER = ((1000, 200, 0.0), (1000, 10, 0.0), (1000, 200, 3.0), (4, 200, 0.0))
 """Few rows, few draws and noise beside them widen an interval."""
 MOVED = (0.6, 0.5, 0.8, 0.0), (0.6, 0.5, 0.8, -0.1), (0.9, 0.8, 0.95, 0.2)
 LEARNED = (
-    ("rmse", 2.5, 2.2, 3.0, 0.64),
-    ("accuracy", 0.8, 0.7, 0.83, 0.64),
-    ("accuracy", 0.5, 0.1, 1.0, 0.64),
-    ("r2", 0.5, 0.4, 0.75, 0.64),
-    ("rmse", 2.5, 2.0, 3.0, 1.0),
-)
+    ("rmse", 2.5, 2.2, 3.0, 0.64), ("accuracy", 0.8, 0.7, 0.83, 0.64), ("accuracy", 0.5, 0.1, 1.0, 0.64),
+    ("r2", 0.5, 0.4, 0.75, 0.64), ("rmse", 2.5, 2.0, 3.0, 1.0),
+)  # fmt: skip
 RARE = ("f1", 10), ("roc_auc", 50), ("f1", 0), ("accuracy", 10), ("error_rate", 0), ("rmse", 1)
 
 
@@ -448,15 +417,10 @@ def test_draws_without_a_figure_do_not_count(name: str) -> None:
     truth, metric = np.array([1.0] * 3 + [0.0] * 57), known_metric(name)
     answers = truth * 0.5 + np.linspace(0.1, 0.4, 60)
     with np.errstate(all="ignore"):
-        figures = drawn_figures(metric, truth, answers, None, 0)
+        figures = drawn_figures(metric, (truth, answers), None, 0)
     assert len(figures) < 200 and all(map(math.isfinite, figures))
     low, high = interval(metric, metric.compute(truth, answers), figures, telling=60, units=60)
     assert math.isfinite(low) and low < high
-
-
-def test_draws_without_a_positive_row_find_none() -> None:
-    truth, answers = np.array(["1"] * 2 + ["0"] * 58), np.array(["0"] * 60)
-    assert drawn_figures(known_metric("f1"), truth, answers, None, 0, [["0", "1"]]) == [0.0] * 200
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.03, 0.05, 0.2])

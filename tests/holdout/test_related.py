@@ -171,9 +171,8 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
     for name, (make, *_) in CASES.items():
         data = opened(tmp_path / name, make(np.random.default_rng(7)))
         rows = related.Known(data.layout, data.train)
-        lines += [
-            f"--- {name}: {data.rule.kind} {data.rule.column} | {data.rule.reason} | {' | '.join(data.rule.hints)}"
-        ]
+        rule = data.rule
+        lines.append(f"--- {name}: {rule.kind} {rule.column} | {rule.reason} | {' | '.join(rule.hints)}")
         for column in rows.features:
             about, codes = data.layout.train.column(column), rows.codes(column)
             share, others = related._explained(rows.target, codes), related._alike_features(rows, column, codes)
@@ -189,17 +188,16 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
         task = make_task(tmp_path / name, description="Predict `y`.", evaluation_metric=metric.name,
                          metric_direction=metric.direction)  # fmt: skip
         holdout = HoldOut.prepare(task, PipelineConfig(seed=7), tmp_path / f"{name} run", write=False)
-        truth, places = holdout.scorer.data.truth, holdout.hidden_rows
-        late = dict(zip(places, (tuple(truth[row]) for row in [*places[9:], *places[:9]]), strict=True))
-        right = {row: tuple(truth[row]) if row % 3 else late[row] for row in places}
+        truth, places = list(zip(*holdout.scorer.data.truth, strict=True)), holdout.hidden_rows
+        late = dict(zip(places, (truth[row] for row in [*places[9:], *places[:9]]), strict=True))
+        right = {row: truth[row] if row % 3 else late[row] for row in places}
         measures = [holdout.measure(Answers(late, ()), rows, ahead=ahead) for rows in (None, holdout.select_rows)
                     for ahead in (False, True)]  # fmt: skip
         lines += [f"{short(one.score, one.low, one.high)} on {one.rows} rows of {one.views} views" for one in measures]
         change, dummy = holdout.compare(Answers(right, ()), Answers(late, ()), places), holdout.baseline()
         assert change is not None and dummy is not None
-        lines.append(
-            f"{short(change.difference, change.error, change.wins)} | {short(dummy.score, dummy.low, dummy.high)}"
-        )
+        better = short(change.difference, change.error, change.wins)
+        lines.append(f"{better} | {short(dummy.score, dummy.low, dummy.high)}")
         shown = *holdout.split.views, holdout.split.select, *holdout.select_halves(), holdout.compared_rows(1)
         lines += [*map(digest, shown), f"{holdout.search_views} {holdout.digest}"]
     for name in NAMED.split():
@@ -321,11 +319,9 @@ def test_rows_of_the_test_among_the_training_rows_and_columns_that_it_lacks_are_
     table = pd.DataFrame({"id": range(LEAKY), **PLAIN, "after": PRICE, "y": PRICE})
     table.to_csv(tmp_path / "train.csv", index=False)
     table[200:].assign(a=lambda some: some["a"] + (some["id"] % 2) / 9)[["id", "a", "b"]].to_csv(tmp_path / "test.csv")
-    found = leaks_in(tmp_path, "The target is `y`.")
-    assert found == [
-        "50 % of the rows of test.csv are in train.csv, too",
-        "`after`: in train.csv only, of no use for predictions",
-    ]
+    again, late = leaks_in(tmp_path, "The target is `y`.")
+    assert again == "50 % of the rows of test.csv are in train.csv, too"
+    assert late == "`after`: in train.csv only, of no use for predictions"
 
 
 @pytest.mark.long

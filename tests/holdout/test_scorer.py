@@ -12,7 +12,7 @@ from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.rows import Unsupported
 from mle_star.execution.submission import check_table
-from mle_star.holdout.answers import Answers, Ungradable, read_answers
+from mle_star.holdout.answers import Answers, ByRow, Ungradable, read_answers
 from mle_star.holdout.explain import MOST_CLASSES, OTHER, confusion, overlap
 from mle_star.holdout.holdout import HoldOut, agreement
 from mle_star.holdout.scorer import Scorer
@@ -50,7 +50,7 @@ def spread(*values: str) -> list[str]:
     return [values[i % len(values)] for i in range(ROWS)]
 
 
-def by_row(answers: Sequence[str]) -> dict[int, tuple[str, ...]]:
+def by_row(answers: Sequence[str]) -> ByRow:
     return {row: tuple(cell.split("/")) for row, cell in enumerate(answers)}
 
 
@@ -120,10 +120,8 @@ def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) ->
                 except Ungradable as error:
                     found = str(error)
                 lines.append(f"{name}, {metric}, {what}: {figures} {found}")
-            change, dummy = (
-                scorer.compare(by_row(truth), by_row(odd["next"]), range(ROWS)),
-                scorer.baseline(range(ROWS)),
-            )
+            change = scorer.compare(by_row(truth), by_row(odd["next"]), range(ROWS))
+            dummy = scorer.baseline(range(ROWS))
             figures = [float(f"{one:.4g}") for one in (change.difference, change.error, change.wins)]
             same = agreement(scorer, *([(cell,) for cell in cells] for cells in (truth, odd["next"])))
             lines.append(f"{name}, {metric}: {figures} {dummy} {scorer.usual_answer()} {same:.4g}")
@@ -143,24 +141,21 @@ def test_sets_that_cannot_be_told_are_refused(tmp_path: Path, targets: str, name
 
 def test_spellings_of_one_label_are_one_class(tmp_path: Path) -> None:
     truth = [f"{i % 3 + 1}" + (".0" if i < 50 else "") for i in range(ROWS)]
-    folder = write(tmp_path / "data", truth, "1")
-    graded, chances = scorer_of(folder, "qwk"), scorer_of(folder, "log_loss")
-    assert graded.classes == ["1", "2", "3"]
-    assert graded.score(by_row(truth), range(ROWS)) == 1.0
-    assert list(chances._shares.values()) == pytest.approx([1 / 3] * 3)
+    graded = scorer_of(write(tmp_path / "data", truth, "1"), "qwk")
+    assert graded.classes == ["1", "2", "3"] and graded.score(by_row(truth), range(ROWS)) == 1.0
+    assert list(graded._shares.values()) == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize("metric", ["log_loss", "qwk"])
 def test_a_label_that_training_never_had_is_named(tmp_path: Path, metric: str) -> None:
-    prefixed = metric == "log_loss"
     folder = write(tmp_path / "data", spread("a", "b", "c"), "a")
-    if prefixed:
+    if metric == "log_loss":
         rows = "".join(f"{9000 + number},0.3,0.3,0.4\n" for number in range(TEST))
         (folder / "sample_submission.csv").write_text("id,a,b,c\n" + rows)
     scorer, answers = scorer_of(folder, metric), tmp_path / "answers.csv"
     answers.write_text("id,y\n" + "".join(f"{9000 + number},{'abcd'[number % 4]}\n" for number in range(TEST)))
-    worth, why = _Truth(scorer, answers).of(folder / "sample_submission.csv")
-    assert (worth, why) == (None, "'d' is none of the classes ['a', 'b', 'c'] of the training rows")
+    found = _Truth(scorer, answers).of(folder / "sample_submission.csv")
+    assert found == (None, "'d' is none of the classes ['a', 'b', 'c'] of the training rows")
 
 
 def test_what_f1_looks_at_is_decided_by_all_rows_of_the_task(tmp_path: Path) -> None:
@@ -243,11 +238,8 @@ def test_points_between_thousands_are_no_decimal_points(tmp_path: Path, metric: 
 
 
 def test_a_metric_of_the_users_own_gets_numbers_where_there_are_some(tmp_path: Path) -> None:
-    (tmp_path / "score.py").write_text(
-        "def error(truth, answer):\n"
-        "    wrong = truth['z'] != answer['z']\n"
-        "    return float((abs(truth['y'] - answer['y']) + wrong).mean())\n"
-    )
+    error = "float((abs(truth['y'] - answer['y']) + (truth['z'] != answer['z'])).mean())"
+    (tmp_path / "score.py").write_text(f"def error(truth, answer):\n    return {error}\n")
     truth = [f"{i % 7 / 4}/{'ab'[i % 2]}" for i in range(ROWS)]
     scorer = scorer_of(write(tmp_path / "data", truth, "0.5/a", names="y,z"), "score.py:error")
     assert scorer.score(by_row([f"{i % 7 / 4 + 1}/a" for i in range(ROWS)]), range(ROWS)) == pytest.approx(1.5)
@@ -375,10 +367,8 @@ def test_it_is_told_how_far_two_scripts_err_alike(
 ) -> None:
     """Of 120 answers 40 and 30 are wrong, 10 of them in both: as many as by chance."""
     scorer, right = scorer_of(write(tmp_path / "data", spread("1", "0"), "1"), metric), spread(*answers)
-    first, second = (
-        Answers(by_row([answers[one] if row % every == 0 else one for row, one in enumerate(right)]), ())
-        for every in (3, 4)
-    )
+    cells = ([answers[one] if row % every == 0 else one for row, one in enumerate(right)] for every in (3, 4))
+    first, second = (Answers(by_row(some), ()) for some in cells)
     text = overlap(scorer, first, second, range(ROWS))
     assert text.endswith(words) and bool(text) is bool(words)
     assert overlap(scorer, Answers({}, ()), second, range(ROWS)) == ""

@@ -45,17 +45,15 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     frame = pandas.read_csv("houses.csv")
     frame.to_excel("houses.xlsx", index=False)
     frame.to_parquet("houses.parquet")
-    for name in ("one.zip", "packed.csv.zip"):
+    task = {"train.csv": houses(), "task.yaml": "competition_id: x\n"}
+    archives = {"one.zip": {"a folder/": "", "whatever.csv": houses()}, "task.zip": task}
+    archives["packed.csv.zip"] = archives["one.zip"]
+    archives["houses.zip"] = {"in/train.csv": houses(), "in/test.csv": "rooms,kind\n1,small\n2,huge\n"}
+    archives["task-inside.zip"] = {f"in/{member}": text for member, text in task.items()}
+    for name, members in archives.items():
         with zipfile.ZipFile(name, "w") as archive:
-            archive.writestr("a folder/", "")
-            archive.writestr("whatever.csv", houses())
-    with zipfile.ZipFile("houses.zip", "w") as archive:
-        archive.writestr("house-prices/train.csv", houses())
-        archive.writestr("house-prices/test.csv", "rooms,kind\n1,small\n2,huge\n")
-    for name, inside in (("task.zip", ""), ("task-inside.zip", "house-prices/")):
-        with zipfile.ZipFile(name, "w") as archive:
-            archive.writestr(f"{inside}train.csv", houses())
-            archive.writestr(f"{inside}task.yaml", "competition_id: other\n")
+            for member, text in members.items():
+                archive.writestr(member, text)
     return write_texts(tmp_path, {"folder/data.csv": houses()})
 
 
@@ -107,18 +105,14 @@ def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_n
 def test_messages_call_the_users_file_by_its_name(place: Path, capsys: Captured) -> None:
     (place / "empty.csv").write_text("rooms,price\n")
     (place / "twice.csv").write_text("rooms,rooms,price\n" + "1,2,3\n4,5,6\n" * 20)
-    for words, code in [
-        (["houses.csv", "--target", "prize"], 1),
-        (["empty.csv"], 1),
-        (["twice.csv", "--target", "price"], 0),
-        (["houses.xlsx", "--target", "price"], 0),
-    ]:
-        assert main(["run", *words, "--model", "offline", "--dry-run"]) == code
+    for name, target, code in (("houses.csv", "prize", 1), ("twice.csv", "price", 0), ("houses.xlsx", "price", 0),
+                               ("empty.csv", "price", 1)):  # fmt: skip
+        assert main(["run", name, "--target", target, "--model", "offline", "--dry-run"]) == code
         err = capsys.readouterr().err
-        assert words[0] in err and "train.csv" not in err
-    with pytest.raises(ConfigError, match=r"the data frame: no column 'prize'"):
-        fit(pandas.read_csv("houses.csv"), "prize", model="offline")
+        assert name in err and "train.csv" not in err
     frame = pandas.read_csv("houses.csv")
+    with pytest.raises(ConfigError, match=r"the data frame: no column 'prize'"):
+        fit(frame, "prize", model="offline")
     with pytest.raises(ConfigError, match=r"target: the name of a column is wanted, not Series; put it into the data"):
         fit(frame.drop(columns=["price"]), frame["price"], model="offline")
 
@@ -262,27 +256,21 @@ RECORDS = [
 ]
 
 
-def european(path: Path) -> None:
-    """Decimal commas, dots for thousands, dates with dots and numbers with a point, all in one file."""
-    rows = [f"{1 + i % 28:02}.12.2020;48.{i + 10};{i + 1}.234,5;{i}" for i in range(40)]
-    path.write_text("\n".join(["datum;breite;betrag;zahl", *rows, ""]), encoding="utf-8")
-
-
+EUROPEAN = "".join(f"{1 + i % 28:02}.12.2020;48.{i + 10};{i + 1}.234,5;{i}\n" for i in range(40))
+"""Decimal commas, dots for thousands, dates with dots and numbers with a point, all in one file."""
+BLANKS = "".join(f"{i},{i % 3},{i * 2}\n" for i in range(40))
+COLUMNS = {name: [row[name] for row in RECORDS] for name in ("code", "day", "size")}
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "test.csv": lambda path: FRAME.to_csv(path, index=False),
-    "blanks.csv": lambda path: path.write_text(
-        "size ,rooms ,price \n" + "".join(f"{i},{i % 3},{i * 2}\n" for i in range(40)), encoding="utf-8"
-    ),
-    "european.csv": european,
+    "blanks.csv": lambda path: path.write_text(f"size ,rooms ,price \n{BLANKS}"),
+    "european.csv": lambda path: path.write_text(f"datum;breite;betrag;zahl\n{EUROPEAN}"),
     "test.tsv": lambda path: FRAME.to_csv(path, index=False, sep="\t", encoding="utf-16"),
     "test.parquet": lambda path: FRAME.assign(tags=[["p"] * (i % 3) for i in range(40)]).to_parquet(path),
     "test.xlsx": lambda path: FRAME.drop(columns="words").to_excel(path, index=False),
     "test.jsonl": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in RECORDS)),
     "test.json": lambda path: path.write_text(json.dumps(RECORDS)),
     "inside.json": lambda path: path.write_text(json.dumps({"version": 1, "data": RECORDS})),
-    "columns.json": lambda path: path.write_text(
-        json.dumps({name: [row[name] for row in RECORDS] for name in ("code", "day", "size")})
-    ),
+    "columns.json": lambda path: path.write_text(json.dumps(COLUMNS)),
 }
 
 

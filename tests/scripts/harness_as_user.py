@@ -112,7 +112,7 @@ def examined(task):
         data_dir=str(task / "holdout"),
     )  # fmt: skip
     holdout = HoldOut.prepare(description, PipelineConfig(), task / "runs" / "one")
-    hidden = [holdout.scorer.data.truth[row][0] for row in holdout.views[0].hidden]
+    hidden = [holdout.scorer.data.truth[0][row] for row in holdout.views[0].hidden]
     return {
         "task": str(task), "labels": labels, "other_view": str(holdout.views[1].folder / "train.csv"),
         "other_answers": write(task / "runs" / "one" / "answers" / "script-0.csv", table),

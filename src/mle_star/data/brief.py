@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +92,13 @@ def _table(table: Table, rows: str, wide: int) -> str:
 
 def _families(table: Table) -> list[list[str]]:
     """The columns in their order; numbers that follow each other under one name and a number are together."""
-    families = list[list[str]]()
-    stem_before = ""
-    for name in table.columns:
-        stem = re.sub(r"\d+$", "", name)
-        numbered = stem if stem != name and table.column(name).kind == "number" else ""
-        if numbered and numbered == stem_before:
-            families[-1].append(name)
-        else:
-            families.append([name])
-        stem_before = numbered
+
+    def family(name: str) -> tuple[str, bool]:
+        stem = name.rstrip("0123456789")
+        is_numbered = stem not in ("", name) and table.column(name).kind == "number"
+        return (stem if is_numbered else name), is_numbered
+
+    families = (list(names) for _, names in groupby(table.columns, family))
     return [part for one in families for part in ([one] if len(one) >= FAMILY else [[name] for name in one])]
 
 
@@ -198,12 +194,9 @@ def _differences(layout: Layout) -> str:
         return "There is no test table."
     about = "" if test.whole else "about "
     lines = [f"{_name(test.name)}: {about}{test.rows:,} rows to predict"]
-    for words, columns in (
-        ("only in training", [name for name in train.columns if name not in test.columns]),
-        ("only in test", [name for name in test.columns if name not in train.columns]),
-    ):
-        if columns:
-            lines.append(f"- {words}: {some_of(list(map(_name, columns)), LISTED)}")
+    for words, one, other in (("training", train, test), ("test", test, train)):
+        if columns := [_name(name) for name in one.columns if name not in other.columns]:
+            lines.append(f"- only in {words}: {some_of(columns, LISTED)}")
     for name in train.columns:
         if name in test.columns and name != layout.key and (words := _shift(name, train, test)):
             lines.append(f"- {_name(name)}: {words}")
@@ -249,25 +242,23 @@ def _pictures(found: Survey) -> str:
     return "\n".join(["Pictures:", *lines]) if lines else ""
 
 
-def picture_size(path: Path) -> tuple[int, int] | None:
+def picture_size(path: Path) -> tuple[int, ...] | None:
     """Width and height as the first bytes of a PNG, GIF or JPEG say; None for others."""
     with suppress(OSError, struct.error), path.open("rb") as file:
         head = file.read(1 << 16)
         for mark, form, place in ((b"\x89PNG", ">II", 16), (b"GIF8", "<HH", 6)):
             if head.startswith(mark):
-                width, height = struct.unpack_from(form, head, place)
-                return width, height
+                return struct.unpack_from(form, head, place)
         return _jpeg_size(head) if head.startswith(b"\xff\xd8") else None
     return None
 
 
-def _jpeg_size(head: bytes) -> tuple[int, int] | None:
+def _jpeg_size(head: bytes) -> tuple[int, ...] | None:
     place = 2
     while place + 9 < len(head) and head[place] == 0xFF:
         mark, length = head[place + 1], int.from_bytes(head[place + 2 : place + 4], "big")
         if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", head[place + 5 : place + 9])
-            return width, height
+            return struct.unpack(">HH", head[place + 5 : place + 9])[::-1]
         place += 2 + length
     return None
 

@@ -182,11 +182,9 @@ def describe(name: str, cells: list[Any]) -> Column:
         return Column(name, "constant", **known)
     if date_format:
         return Column(name, "date", date_format=date_format, **known)
-    if len(numbers) >= 0.98 * len(values):
-        return Column(name, "number" if len(numbers) == len(values) else "messy number", **known)
     amounts = sum(bool(_AMOUNT.match(value)) for value in values[:500])
-    if amounts >= 0.98 * len(values[:500]) and len(counts) > 20:
-        return Column(name, "messy number", **known)
+    if len(numbers) >= 0.98 * len(values) or (amounts >= 0.98 * len(values[:500]) and len(counts) > 20):
+        return Column(name, "number" if len(numbers) == len(values) else "messy number", **known)
     share, words = len(counts) / len(values), known["words"]
     is_text = (words >= 3 and share > 0.5) or (words >= 6 and len(counts) > 100)
     return Column(name, "text" if is_text else "category", **known)

@@ -11,7 +11,7 @@ import csv
 import math
 import os
 import textwrap
-from enum import Enum
+from enum import EnumMeta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,14 +22,12 @@ from mle_star.data.layout import survey, with_target
 from mle_star.data.metrics import METRICS, find_metric, known_metric
 from mle_star.data.place import read_mapping, read_text, refuse_place
 from mle_star.errors import ConfigError
-from mle_star.models import DataModality, Frozen, MetricDirection, TaskDescription, TaskType, is_improvement_or_equal
+from mle_star.models import Frozen, MetricDirection, TaskDescription, is_improvement_or_equal
 from mle_star.models.texts import did_you_mean, printable
 
 TASK_FILE, DESCRIPTION_FILE = "task.yaml", "description.md"
-_ENUMS: dict[str, type[Enum]] = {
-    "task_type": TaskType,
-    "data_modality": DataModality,
-    "metric_direction": MetricDirection,
+_ENUMS: dict[str, Any] = {
+    n: f.annotation for n, f in TaskDescription.model_fields.items() if type(f.annotation) is EnumMeta
 }
 _REQUIRED = ("competition_id", "task_type", "data_modality", "evaluation_metric", "metric_direction")
 _KNOWN = (*TaskDescription.model_fields, "target")
@@ -240,11 +238,9 @@ def _read_medals(path: Path, direction: MetricDirection) -> Medals:
 def _by_rank(scores: list[float]) -> Medals:
     """Kaggle's rules for the number of teams: the score of the last place that wins."""
     teams = len(scores)
-    if teams < 250:
-        gold = teams // 10 if teams < 100 else 10
-        places = (gold, teams // 5, teams * 2 // 5)
-    else:
-        gold = 10 + teams // 500
-        places = (gold, 50, 100) if teams < 1000 else (gold, teams // 20, teams // 10)
+    gold = teams // 10 if teams < 100 else 10 if teams < 250 else 10 + teams // 500
+    places = (gold, teams // 20, teams // 10)
+    if teams < 1000:
+        places = (gold, 50, 100) if teams >= 250 else (gold, teams // 5, teams * 2 // 5)
     first, second, third = (scores[max(1, place) - 1] for place in places)
     return Medals(gold=first, silver=second, bronze=third)

@@ -69,12 +69,6 @@ def f_score(
     return float(np.average(figures, weights=are if weighted else None))
 
 
-def precision(truth: np.ndarray, answer: np.ndarray, positive: Any = None) -> float:
-    """Of the rows that are said to be of a class, the share that is; without a class the mean of all."""
-    right, called, _ = label_hits(truth, answer, positive)
-    return float(share_of(right, called).mean())
-
-
 def recall(truth: np.ndarray, answer: np.ndarray, positive: Any = None) -> float:
     """Of the rows of a class, the share that is found; without a class the mean of all."""
     right, _, are = label_hits(truth, answer, positive)
@@ -101,6 +95,7 @@ def cohen_kappa(truth: np.ndarray, answer: np.ndarray, power: int = 0) -> float:
 
 
 f1_weighted = partial(f_score, weighted=True)
+precision = partial(f_score, beta=0.0)
 f2 = partial(f_score, beta=2.0)
 f05 = partial(f_score, beta=0.5)
 balanced_accuracy = recall

@@ -39,10 +39,8 @@ def guess_task(
     data = DataFolder(folder)
     data.check(allow_outside_links=True)
     found = survey(folder)
-    found.notes += [
-        f"a link leads out of the data folder, to {target}: a run wants a copy there, or allow_outside_links"
-        for target in data.outside_targets()[:3]
-    ]
+    wanted = "a run wants a copy there, or allow_outside_links"
+    found.notes += [f"a link leads out of the data folder, to {one}: {wanted}" for one in data.outside_targets()[:3]]
     goal = given_target(found, target) if target is not None else guess_target(found)
     named = _named_metric(found, data_folder, metric, direction)
     _refuse_pointless(found, goal, named[0] if named else None)
@@ -111,17 +109,15 @@ def given_target(found: Survey, given: str) -> Target:
 def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
     train, test, features = found.train, found.test, list[Column]()
     if train is not None:
-        alike = test is not None and test.form.has_header == train.form.has_header
-        shared = test.columns if test is not None and alike else train.columns
+        shared = (test if test and test.form.has_header == train.form.has_header else train).columns
         columns = [train.column(name) for name in train.columns if name in shared and name not in goal.names]
         features = [column for column in columns if not column.names_rows]
     # most rows hold a sentence of their own; names of people and places are shorter
     prose = [c.name for c in features if not c.numeric and c.words >= 6 and c.unique_share > 0.5]
     others = len(features) - len(prose)
     pictures = sum(map(len, found.images.values()))
-    kind, files = DataModality.audio, "sound files"
-    if pictures >= found.audio:
-        kind, files = DataModality.image, "pictures"
+    is_seen = pictures >= found.audio
+    kind, files = (DataModality.image, "pictures") if is_seen else (DataModality.audio, "sound files")
     if pictures > 10 or found.audio > 10:
         if others > 3 or prose:
             return DataModality.mixed, f"There are {files} and a table of {plural(len(features), 'feature')}."
@@ -135,16 +131,11 @@ def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
 
 
 def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metric | None) -> tuple[TaskType, str]:
-    by_modality = {
-        DataModality.image: TaskType.image_classification,
-        DataModality.audio: TaskType.audio_classification,
-        DataModality.text: TaskType.text_classification,
-    }
     if goal.table is None:
         if goal.pairs:
             return TaskType.image_to_image, "Pictures in, pictures out."
         return TaskType.image_classification, "A folder of pictures for each class."
-    classification = by_modality.get(modality, TaskType.classification)
+    classification = TaskType.__members__.get(f"{modality.value}_classification", TaskType.classification)
     columns = goal.columns
     first = columns[0]
     values = f"{first.name} has {plural(first.distinct, 'different value')} in {plural(first.count, 'row')}"
@@ -260,22 +251,19 @@ def _refuse_metric(train: Table, column: Column, metric: Metric | None) -> None:
     if column.kind == "messy number" and column.distinct > 20 and scored != "classes":
         odd = [value for value, _ in column.shares if not is_number(value)]
         such = f", such as {odd[0]!r}" if odd else ""
-        raise ConfigError(
-            f"the target {column.name} of {train.name} holds cells that are no plain numbers{such}: write them as "
-            "plain numbers, or leave them empty; where they are classes, --metric accuracy says so"
-        )
+        what = f"the target {column.name} of {train.name} holds cells that are no plain numbers{such}"
+        rest = "leave them empty; where they are classes, --metric accuracy says so"
+        raise ConfigError(f"{what}: write them as plain numbers, or {rest}")
     if metric is None:
         return
     if scored == "numbers" and not column.numeric and column.kind not in ("messy number", "list"):
         shown = " and ".join(repr(value) for value, _ in column.shares[:2])
-        raise ConfigError(
-            f"{metric.name} scores numbers, and {column.name} holds words such as {shown}; for classes there are "
-            "accuracy, f1_macro, log_loss"
-        )
+        what = f"{metric.name} scores numbers, and {column.name} holds words such as {shown}"
+        raise ConfigError(f"{what}; for classes there are accuracy, f1_macro, log_loss")
     if scored == "classes" and column.numeric and not column.whole and column.unique_share > 0.5:
+        many = f"{column.distinct} different numbers in {column.count} rows"
         raise ConfigError(
-            f"{metric.name} scores classes, and {column.name} holds {column.distinct} different numbers in "
-            f"{column.count} rows; for numbers there are rmse, mae, r2"
+            f"{metric.name} scores classes, and {column.name} holds {many}; for numbers there are rmse, mae, r2"
         )
 
 
@@ -286,10 +274,9 @@ def _refuse_answers(found: Survey, train: Table, goal: Target) -> None:
     if test is None or not there:
         return
     if test.columns == train.columns and test.rows == train.rows and test.sample == train.sample:
-        raise ConfigError(
-            f"{test.name} holds the same rows as {train.name}, targets and all: leave it out (labelled rows are then "
-            "held back for the test), or put the rows there that are to be predicted"
-        )
+        why = f"{test.name} holds the same rows as {train.name}, targets and all"
+        rest = "(labelled rows are then held back for the test), or put the rows there that are to be predicted"
+        raise ConfigError(f"{why}: leave it out {rest}")
     found.notes.append(f"{test.name} holds {', '.join(there)}, which is to be predicted: remove it from that file")
 
 

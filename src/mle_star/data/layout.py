@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mle_star.data.columns import EACH_CLASS, Column, is_gap, is_id_name, is_number, label_order, letters_of, named
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import TABLE_SUFFIXES, Table, read_table, table_form
+from mle_star.data.tables import TABLE_SUFFIXES, TEST_NAME, Form, Table, read_table, table_form, test_name
 from mle_star.errors import ConfigError
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
@@ -106,12 +106,20 @@ class Layout(Survey):
     key: str | None
     answers: tuple[str, ...]
 
+    @property
+    def test_file(self) -> tuple[str, Form]:
+        """What the test file is called and how it is written; where there is none, as views make one."""
+        if self.test is not None:
+            return self.test.name, self.test.form
+        name = test_name(self.train)
+        return name, self.train.form if self.train.form.kind == "csv" or name != TEST_NAME else Form()
+
 
 def survey(folder: Path) -> Survey:
     """Look at the files of a data folder and tell their roles."""
-    found, data, tables = Survey(folder), DataFolder(folder), dict[str, int]()
-    for path, status in data.files():
-        name = Path(data.name(path))
+    found, tables = Survey(folder), dict[str, int]()
+    for file, status in DataFolder(folder).files():
+        name = Path(file)
         suffix = name.suffix.lower()
         if len(name.parts) > MAX_DEPTH or any(part.startswith(".") for part in name.parts):
             continue
@@ -120,7 +128,7 @@ def survey(folder: Path) -> Survey:
         elif suffix in AUDIO_SUFFIXES:
             found.audio += 1
         elif table_form(name) is not None:
-            tables[name.as_posix()] = status.st_size
+            tables[file] = status.st_size
     _read_tables(found, tables)
     found.prose = list(_prose(folder))
     if not found.roles and not found.others and not found.images and not found.audio:
@@ -208,8 +216,7 @@ def _training_table(found: Survey, others: list[Table]) -> Table:
 
 def _lacks_targets(test: Table, train: Table) -> bool:
     """Has `train` every column of `test`, and a few more?"""
-    extra = set(train.columns) - set(test.columns)
-    return 0 < len(extra) <= 10 and set(test.columns) < set(train.columns)
+    return set(test.columns) < set(train.columns) and len(train.columns) <= len(test.columns) + 10
 
 
 def _role(name: str) -> str:
@@ -262,10 +269,8 @@ def _labels_key(train: Table, found: Survey) -> str | None:
         if sum(str(cell) in known for cell in cells) > 0.5 * len(cells):
             return shared[0]
     if not shared and labels.rows == train.rows:
-        raise ConfigError(
-            f"{labels.name} holds the labels of {train.name} and shares no key with it: put both into one table, "
-            "or give both an id"
-        )
+        what = f"{labels.name} holds the labels of {train.name} and shares no key with it"
+        raise ConfigError(f"{what}: put both into one table, or give both an id")
     return None
 
 
@@ -309,10 +314,9 @@ def with_target(found: Survey | None, description: str, names: Collection[str]) 
     if found is not None and tables and set(guess_target(found, description).names) != set(names):
         in_sample = next((target for table in tables if (target := _target_in_sample(found, table))), None)
         if in_sample is not None and found.sample is not None:
-            raise ConfigError(
-                f"the target is to be {named(names)}, but {found.sample.name} asks for {named(in_sample.names)}: "
-                f"correct the target, or remove {found.sample.name}"
-            )
+            sample, others = found.sample.name, named(in_sample.names)
+            what = f"the target is to be {named(names)}, but {sample} asks for {others}"
+            raise ConfigError(f"{what}: correct the target, or remove {sample}")
     elif all(named([name]) in description for name in names):
         return description
     return f"{description}\n\nThe target is {named(names)}."
@@ -438,7 +442,5 @@ def _target_of_folders(found: Survey) -> Target:
     if len(classes) >= 2:
         names = ", ".join(folder.rpartition("/")[2] for folder in classes[:5])
         return Target((), None, f"The folder that a picture lies in ({names}).")
-    raise ConfigError(
-        f"{found.folder}: no training table found, so the target is unknown; "
-        "add a table of the targets (such as train.csv with the columns id and label)"
-    )
+    what = "add a table of the targets (such as train.csv with the columns id and label)"
+    raise ConfigError(f"{found.folder}: no training table found, so the target is unknown; {what}")

@@ -50,10 +50,9 @@ def _telling_columns(layout: Layout) -> Iterator[str]:
         found = [n for n in names if _share_known(train, target, train.column(n), train.sample[n]) > DETERMINED]
         if found:
             what = "tells" if len(found) == 1 else "each tell"
-            yield (
-                f"{named(found, LISTED)} alone {what} {named([target.name])} almost exactly: if it is not known when "
-                f"predictions are made, leave it out (`--drop {printable(found[0])}`)"
-            )
+            words = f"{named(found, LISTED)} alone {what} {named([target.name])} almost exactly"
+            drop = f"leave it out (`--drop {printable(found[0])}`)"
+            yield f"{words}: if it is not known when predictions are made, {drop}"
 
 
 def _order_of_rows(layout: Layout) -> Iterator[str]:

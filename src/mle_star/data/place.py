@@ -10,6 +10,7 @@ import hashlib
 import lzma
 import os
 import pwd
+import shutil
 import stat
 import threading
 import time
@@ -112,31 +113,26 @@ class DataFolder:
                     folders.append(path.name)
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """The regular files with what the system knows of them, links followed."""
+        """The regular files, by their names below the folder, with what the system knows of them, links followed."""
         for path in self.entries():
             with suppress(OSError):  # a link to nothing
                 status = path.stat()
                 if stat.S_ISREG(status.st_mode):
-                    yield str(path), status
-
-    def name(self, path: str) -> str:
-        """How a file is called below the folder."""
-        return os.path.relpath(path, self.root).replace(os.sep, "/")
+                    yield path.relative_to(self.root).as_posix(), status
 
     def check(self, *, allow_outside_links: bool = False) -> None:
         """Refuse by name what could hang a reader, fill the memory or show scripts what is not data."""
         refuse_place(self.root)
         for path in self.entries():
-            name, kind = self.name(str(path)), None
+            name, kind = path.relative_to(self.root).as_posix(), None
             with suppress(OSError):
                 kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
+            what = f"data_dir: {name!r} in {self.root} is"
             if kind is not None:
-                raise ConfigError(f"data_dir: {name!r} in {self.root} is {kind}, not data: remove it")
+                raise ConfigError(f"{what} {kind}, not data: remove it")
             if not allow_outside_links and (target := self.outside_target(path)) is not None:
-                raise ConfigError(
-                    f"data_dir: {name!r} in {self.root} is a link to {target!r}, outside of that folder: put a copy "
-                    "there, set data_dir to where the data really lie, or set allow_outside_links to true"
-                )
+                rest = "set data_dir to where the data really lie, or set allow_outside_links to true"
+                raise ConfigError(f"{what} a link to {target!r}, outside of that folder: put a copy there, {rest}")
 
     def outside_target(self, path: Path) -> str | None:
         """Where a link leads that leaves the folder."""
@@ -155,8 +151,8 @@ class DataFolder:
         A change sets the time of the last change, which no program can set back.
         """
         return [
-            ((path, status.st_size, status.st_mtime_ns, status.st_ino), status.st_ctime_ns, status.st_nlink)
-            for path, status in islice(self.files(), STAMPED_FILES)
+            ((name, status.st_size, status.st_mtime_ns, status.st_ino), status.st_ctime_ns, status.st_nlink)
+            for name, status in islice(self.files(), STAMPED_FILES)
         ]
 
     def changed_since(self, before: Stamp) -> bool:
@@ -170,8 +166,8 @@ class DataFolder:
     def digest(self) -> str:
         """A digest of names and contents; beyond the limits of sizes, times and samples instead of contents."""
         hasher, left = hashlib.sha256(), DIGESTED_BYTES
-        for number, (path, status) in enumerate(self.files()):
-            size, name = status.st_size, self.name(path)
+        for number, (name, status) in enumerate(self.files()):
+            size = status.st_size
             is_read = size <= left and number < DIGESTED_FILES
             left -= size if is_read else 0
             hasher.update(f"{name}\0{size}\0".encode("utf-8", "surrogateescape"))
@@ -179,7 +175,7 @@ class DataFolder:
                 hasher.update(str(status.st_mtime_ns).encode())
             try:
                 if is_read or size > 16 * SAMPLES * SAMPLE_BYTES:
-                    hasher.update(_content_digest(path, size, 1 if is_read else SAMPLES))
+                    hasher.update(_content_digest(self.root / name, size, 1 if is_read else SAMPLES))
             except OSError as error:
                 hasher.update(f"{name}: {error.errno}".encode())
         return hasher.hexdigest()
@@ -210,7 +206,7 @@ def holds_runs(folder: Path) -> bool:
     return False
 
 
-def _content_digest(path: str, size: int, samples: int) -> bytes:
+def _content_digest(path: Path, size: int, samples: int) -> bytes:
     """Of the whole content, or of so many samples that span it."""
     hasher = hashlib.sha256()
     # what was a file a moment ago may be a pipe by now, and must not make anybody wait
@@ -244,6 +240,15 @@ def open_data(path: Path) -> Iterator[IO[bytes]]:
     else:
         with _OPENERS.get(suffix, open)(path, "rb") as stream:
             yield stream
+
+
+def share(source: Path | str, target: Path | str) -> None:
+    """The same content under a second name, since files of data are never changed; on another disk a copy."""
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(os.path.realpath(source), target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def make_room(path: Path) -> None:

@@ -75,7 +75,7 @@ def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
 
 def drop_columns(folder: Path, names: Collection[str]) -> None:
     """Write every table of a folder that has such columns again, without them; `ConfigError` where none has one."""
-    tables = [(path, read_table(path)) for path in sorted(Path(one) for one, _ in DataFolder(folder).files())]
+    tables = [(folder / name, read_table(folder / name)) for name, _ in DataFolder(folder).files()]
     known = {name for _, table in tables if isinstance(table, Table) for name in table.columns}
     for name in names:
         if name not in known:
@@ -87,8 +87,7 @@ def drop_columns(folder: Path, names: Collection[str]) -> None:
         if isinstance(rows, Parquet):
             rows = rows.without(names)
         else:
-            to = TableRows(replace(table, columns=left), [])
-            to = no_rows(table.name, left, table.form) if table.form.kind == "csv" else to
+            to = no_rows(table.name, left, table.form) if table.form.kind == "csv" else rows.empty(table.name, left)
             rows = to.holding(rows.edited(range(rows.count), to, names))
         rows.write(path, range(rows.count))
 
@@ -204,15 +203,12 @@ class Parquet(TableRows):
 
     def empty(self, name: str, columns: tuple[str, ...]) -> TableRows:
         """A table of the same types."""
-        return Parquet(
-            replace(self.table, name=name, columns=columns, rows=0), self._content.slice(0, 0).select(columns)
-        )
+        made = replace(self.table, name=name, columns=columns, rows=0)
+        return Parquet(made, self._content.slice(0, 0).select(columns))
 
     def without(self, names: Collection[str]) -> Parquet:
         """The table without some columns."""
-        return Parquet(
-            self.table, self._content.select([one for one in self._content.column_names if one not in names])
-        )
+        return Parquet(self.table, self._content.drop_columns([*{*names} & {*self.table.columns}]))
 
     def write(self, target: Path, places: Sequence[int]) -> None:
         """A file of the same types."""
@@ -258,8 +254,6 @@ class Separated(TableRows):
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
         """Some columns of some rows, with the blanks around cells that mean something."""
-        if not names:
-            return []
         with long_cells(LONGEST_CELL):
             rows = list(self._reader(self._at(places)))
         return [[row[place] for row in rows] for place in map(self.table.columns.index, names)]
@@ -348,20 +342,15 @@ class Separated(TableRows):
         import pyarrow
         from pyarrow import csv as arrow
 
-        called = [str(number) for number in range(len(self.table.columns))]
+        called, quote = [str(number) for number in range(len(self.table.columns))], self._quote
         wanted = [called[self.table.columns.index(name)] for name in names]
+        texts = dict.fromkeys(called, pyarrow.string())
         try:
             found = arrow.read_csv(
                 pyarrow.BufferReader(self._content),
                 arrow.ReadOptions(column_names=called, block_size=BLOCK_BYTES, encoding=self._held_in),
-                arrow.ParseOptions(
-                    delimiter=self._separator, quote_char=self._quote, newlines_in_values=bool(self._quote)
-                ),
-                arrow.ConvertOptions(
-                    include_columns=wanted or called[:1],
-                    column_types=dict.fromkeys(called, pyarrow.string()),
-                    strings_can_be_null=False,
-                ),
+                arrow.ParseOptions(delimiter=self._separator, quote_char=quote, newlines_in_values=bool(quote)),
+                arrow.ConvertOptions(include_columns=wanted or called[:1], column_types=texts),
             )
         except (pyarrow.ArrowException, UnicodeError):
             return None
@@ -418,11 +407,8 @@ def _content(path: Path, encoding: str) -> Any:
 
 def _places(content: Any, mark: bytes) -> Any:
     """Where a byte stands."""
-    data = np.frombuffer(content, np.uint8)
-    size = len(data) if content.find(mark) >= 0 else 0
-    found: list[Any] = [
-        np.flatnonzero(data[at : at + BLOCK_BYTES] == mark[0]) + at for at in range(0, size, BLOCK_BYTES)
-    ]
+    data, blocks = np.frombuffer(content, np.uint8), range(0, len(content), BLOCK_BYTES)
+    found: list[Any] = [np.flatnonzero(data[at : at + BLOCK_BYTES] == mark[0]) + at for at in blocks]
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import lzma
 import operator
 import re
 import time
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -48,19 +45,6 @@ DELIMITERS = [",", "\t", ";", "|"]
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 """What may as well be a whole number with commas between its thousands."""
-_BROKEN = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    MemoryError,
-    csv.Error,
-    zipfile.BadZipFile,
-    lzma.LZMAError,
-    zlib.error,
-)
-"""What readers raise of files that are no tables, and of archives that do not open."""
-
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
 
@@ -147,7 +131,7 @@ def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
         return f"{name}: not a table"
     try:
         return {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel}[form](path, name)
-    except (*_BROKEN, RuntimeError) as error:
+    except Exception as error:  # what readers raise of broken files and archives nobody has listed
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 
@@ -180,18 +164,17 @@ def _read_csv(path: Path, name: str) -> Table | str:
         body.insert(0, [cell.strip() for cell in first])
         notes.append(f"{name}: no header line; the columns are called column_1 to column_{width}")
     cells = [[row[place] for row in body] for place in range(width)]
-    commas = comma_columns(cells, separator)
-    dotted = any("." in cell for index in commas for cell in cells[index])
-    for index in commas:
-        cells[index] = [with_point(cell) for cell in cells[index]]
+    points = [list(pointed(column, separator)) for column in cells]
+    commas = [column for column, plain in zip(cells, points, strict=True) if column != plain]
+    decimal = "," if commas else "."
+    thousands = "." if any("." in cell for column in commas for cell in column) else ""
     blanks = has_blanks(texts[0], separator)
-    decimal, thousands = "," if commas else ".", "." if dotted else ""
-    form = Form("csv", encoding, separator, decimal, thousands, blanks, has_header, odd_gaps=odd_gaps(cells))
+    form = Form("csv", encoding, separator, decimal, thousands, blanks, has_header, odd_gaps=odd_gaps(points))
     count = len(body)
     if not is_all:
         with open_data(path) as stream:
             count = max(count_lines(stream) - has_header, count)
-    sample = dict(zip(columns, cells, strict=True))
+    sample = dict(zip(columns, points, strict=True))
     return Table(name, tuple(columns), sample, count, is_all and not ragged, form, tuple(notes))
 
 
@@ -264,22 +247,17 @@ def has_blanks(text: str, separator: str) -> bool:
         return False
 
 
-def comma_columns(columns: list[list[str]], separator: str) -> list[int]:
-    """The columns whose numbers are written with a decimal comma.
+def pointed(cells: Sequence[str], separator: str) -> Sequence[str]:
+    """A column with decimal points, where its numbers are written with commas; else the column itself.
 
     `1,234` may be a thousand or a fraction: among commas as separators it counts as a thousand, in other files not.
     """
-    found = []
-    for index, cells in enumerate(columns):
-        if "," not in "\n".join(cells):
-            continue
-        values = without_gaps(cells)
-        commas = [cell for cell in values if "," in cell]
-        if not commas or not all(map(_COMMA_NUMBER.fullmatch, values)):
-            continue
-        if separator != "," or not all(_GROUPED.fullmatch(cell) for cell in commas):
-            found.append(index)
-    return found
+    values = without_gaps(dict.fromkeys(cells))
+    commas = [cell for cell in values if "," in cell]
+    if not commas or not all(map(_COMMA_NUMBER.fullmatch, values)):
+        return cells
+    is_fraction = separator != "," or not all(map(_GROUPED.fullmatch, commas))
+    return list(map(with_point, cells)) if is_fraction else cells
 
 
 def with_point(cell: str) -> str:
@@ -371,12 +349,10 @@ def _is_records(value: Any) -> bool:
 
 def _rows_of_columns(value: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of an object whose values are columns, each a list or an object by row name."""
-    columns = {name: list(inner.values()) if isinstance(inner, dict) else inner for name, inner in value.items()}
-    if not all(isinstance(column, list) for column in columns.values()):
+    columns = [list(inner.values()) if isinstance(inner, dict) else inner for inner in value.values()]
+    if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
         return []
-    if len({len(column) for column in columns.values()}) != 1:
-        return []
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def flatten(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -401,16 +377,12 @@ def as_cell(value: Any) -> Any:
 
 
 def _read_parquet(path: Path, name: str) -> Table | str:
-    import pyarrow
     from pyarrow import parquet
 
-    try:
-        with parquet.ParquetFile(path) as file:
-            index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
-            keys = [column for column in file.schema_arrow.names if column not in index]
-            cells, rows = _parquet_cells(file, keys), file.metadata.num_rows
-    except pyarrow.ArrowException as error:
-        return f"{name}: cannot be read ({' '.join(str(error).split())[:200]})"
+    with parquet.ParquetFile(path) as file:
+        index = (file.schema_arrow.pandas_metadata or {}).get("index_columns", [])
+        keys = [column for column in file.schema_arrow.names if column not in index]
+        cells, rows = _parquet_cells(file, keys), file.metadata.num_rows
     columns = unique_names([str(key) for key in keys])[0]
     sample = dict(zip(columns, cells.values(), strict=True))
     read = len(next(iter(sample.values()), []))

@@ -122,7 +122,7 @@ def in_order(step: str) -> tuple[str | int, ...]:
 
 def fitted_digest(script: str, data: DataFolder) -> str:
     """What a fitted state depends on: the script, and the data as far as sizes and times tell."""
-    known = [(os.path.relpath(path, data.root), s.st_size, s.st_mtime_ns) for path, s in data.files()]
+    known = [(name, s.st_size, s.st_mtime_ns) for name, s in data.files()]
     return hashlib.sha256(f"{script}\0{json.dumps(known)}".encode()).hexdigest()
 
 

@@ -19,6 +19,10 @@ SPARE_ROWS = 1000
 _WHOLE = re.compile(r"(?:\+|(-))?0*([1-9][0-9]*)")
 
 
+ByRow = dict[int, tuple[str, ...]]
+"""The texts in the answer columns, by training row."""
+
+
 class Ungradable(ValueError):
     """Answers that cannot be scored; the message is what a debugger can act on."""
 
@@ -26,7 +30,7 @@ class Ungradable(ValueError):
 class Answers(NamedTuple):
     """What a script says of rows: for each, the texts in the answer columns. `real` are the rows of the real test."""
 
-    hidden: dict[int, tuple[str, ...]]
+    hidden: ByRow
     real: tuple[tuple[str, ...], ...]
 
 
@@ -39,8 +43,8 @@ def read_answers(data: Data, path: Path, view: View) -> Answers:
     places = [header.index(name) for name in _headings(data)]
     ordered = _in_order(data, header, rows, view)
     cells = [[row[place].strip() for row in ordered] for place in places]
-    hidden: dict[int, tuple[str, ...]] = {}
-    real: list[tuple[str, ...]] = [()] * view.test_rows
+    hidden: ByRow = {}
+    real: list[tuple[str, ...]] = [()] * data.test_rows
     for source, answer in zip(view.order, zip(*cells, strict=True), strict=True):
         if source < 0:
             hidden[-1 - source] = answer
@@ -85,7 +89,7 @@ def _in_order(data: Data, header: list[str], rows: list[list[str]], view: View) 
     if len(rows) != len(view.order):
         raise Ungradable(f"the submission has {len(rows)} rows, the test file {len(view.order)}: answer every one")
     key = _key(data)
-    if key is None or key not in header or (view.test_rows and not data.test_keys):
+    if key is None or key not in header or (data.test_rows and not data.test_keys):
         return rows
     place = header.index(key)
     by_key, keys = {row[place]: row for row in rows}, keys_of(data, view)

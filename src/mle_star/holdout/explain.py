@@ -19,7 +19,7 @@ from mle_star.data.columns import is_number
 from mle_star.data.rows import Unsupported
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.views import Data, Truth, View, all_but, link_rest
+from mle_star.holdout.views import Data, View, all_but, link_rest
 
 MOST_CLASSES = 8
 """With more of them, the rarer ones are counted together."""
@@ -66,11 +66,11 @@ def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: 
         dice.shuffle(cells)
         copies += data.train.edited(rows, data.train, changes={column: cells})
     places, blocks = range(len(copies)), 1 + len(columns)
-    truth = Truth(tuple([*[column[row] for row in rows] * blocks, *column] for column in data.truth.columns))
+    truth = tuple([*[column[row] for row in rows] * blocks, *column] for column in data.truth)
     labelled = [len(copies) + row for row in data.labelled]
     virtual = replace(data, train=data.train.holding(copies), truth=truth, labelled=labelled)
     names = _new_keys(data, places) if layout.key is not None else {}
-    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), data.test_rows, names)
+    view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), names)
     link_rest(data.folder, target, {*data.label_files, *(table.name for table in layout.roles)})
     data.train.write(target / layout.train.name, all_but(hidden, data.train.count))
     virtual.write_test_files(view)

@@ -84,7 +84,7 @@ class HoldOut:
         scorer, data, example = self.scorer, self.scorer.data, _example(self)
         is_truth = scorer.metric.needs in ("labels", "numbers") and scorer.names == data.layout.target.names
         few = data.labelled if is_truth and len(data.labelled) < ONE_VIEW_ROWS else ()
-        truth = {row: tuple(data.truth[row]) for row in few}
+        truth = {row: _targets_of(data, row) for row in few}
         for rows in filter(None, map(sorted, parts)):
             try:
                 scorer.score(dict.fromkeys(rows, example), rows)
@@ -260,11 +260,16 @@ def metric_of(task: TaskDescription, folder: Path) -> Metric:
     return known_metric(task.evaluation_metric, folder=place, direction=task.metric_direction)
 
 
+def _targets_of(data: Data, row: int) -> tuple[str, ...]:
+    """The targets of a row."""
+    return tuple(column[row] for column in data.truth)
+
+
 def _example(holdout: HoldOut) -> tuple[str, ...]:
     """An answer as the sample has it."""
     data, scorer = holdout.scorer.data, holdout.scorer
     if data.sample is None and data.layout.target.class_prefix is None:
-        example = tuple(data.truth[data.labelled[0]])
+        example = _targets_of(data, data.labelled[0])
         if len(example) != len(scorer.names):
             raise Unsupported("nothing says what an answer looks like")
         return example

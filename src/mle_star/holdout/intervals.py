@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,31 +27,23 @@ COIN_ROWS = 20
 MOST_EXPONENT = 500.0
 
 
-def drawn(
-    metric: Metric, arrays: Sequence[Any], draws: int, seed: int, members: Sequence[Any] | None = None
-) -> Iterator[Any]:
-    """Rows of these arrays that are drawn again and again; whole `members` where rows are no separate observations."""
-    count, dice = len(arrays[0] if members is None else members), np.random.default_rng(seed)
-    for _ in range(draws):
+def drawn_figures(
+    metric: Metric, arrays: Sequence[Any], members: Sequence[Any] | None, seed: int, classes: Sequence[Any] = ()
+) -> list[float]:
+    """The metric over rows of truth and answers that are drawn again and again; of two answers, the difference.
+
+    Whole `members` are drawn, where rows are no separate observations. `classes` are the task's: a draw may lack some.
+    """
+    figures, dice = list[float](), np.random.default_rng(seed)
+    count = len(arrays[0] if members is None else members)
+    for _ in range(DRAWS if len(arrays[0]) <= MANY_ROWS and len(arrays) == 2 else FEW_DRAWS):
         rows = dice.integers(0, count, count)
         if members is not None:
             rows = np.concatenate([members[unit] for unit in rows])
-        yield [array.iloc[rows] if metric.needs == "frames" else array[rows] for array in arrays]
-
-
-def drawn_figures(
-    metric: Metric,
-    truth: Any,
-    predicted: Any,
-    members: Sequence[Any] | None,
-    seed: int,
-    classes: Sequence[Sequence[str]] = (),
-) -> list[float]:
-    """The metric over draws of the rows. `classes` are those of the task: a draw may lack some."""
-    figures, draws = list[float](), DRAWS if len(truth) <= MANY_ROWS else FEW_DRAWS
-    for some, answers in drawn(metric, (truth, predicted), draws, seed, members):
+        truth, *answers = (array.iloc[rows] if metric.needs == "frames" else array[rows] for array in arrays)
         with suppress(ValueError, ConfigError):  # a draw that holds one class only
-            figures.append(metric.compute(some, answers, classes))
+            figure, *other = (metric.compute(truth, one, classes) for one in answers)
+            figures.append(figure - sum(other))
     return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by
 
 

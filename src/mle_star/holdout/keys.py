@@ -139,14 +139,10 @@ def label_files(layout: Layout, folder: Path) -> frozenset[str]:
     seen = {table.name for table in layout.others}
     found = {other.name for other in layout.others if _repeats_target(layout, other, folder)}
     unseen: list[str] = []
-    data = DataFolder(folder)
-    for path, _ in data.files():
-        name = data.name(path)
-        if name in roles:
-            continue
-        if any(part.startswith(".") for part in name.split("/")) or _may_hold_a_table(Path(path)):
+    for name in (name for name, _ in DataFolder(folder).files() if name not in roles):
+        if any(part.startswith(".") for part in name.split("/")) or _may_hold_a_table(folder / name):
             found.add(name)
-        elif name not in seen and table_form(Path(path)) is not None:
+        elif name not in seen and table_form(Path(name)) is not None:
             unseen.append(name)
     found.update(name for name in unseen[:MOST_TABLES] if _may_hold_target(folder / name, layout.target.names))
     return frozenset(found)

@@ -98,10 +98,6 @@ class Known:
         """The columns beside target and key, where all cells can be looked at."""
         return _features(self.layout) if _is_small(self.layout) else []
 
-    def about(self, name: str) -> Column:
-        """What all cells of a column show."""
-        return describe(name, list(self.train.column(name)))
-
     def codes(self, name: str) -> Any:
         """Each cell by the number of its value."""
         import pandas
@@ -334,7 +330,7 @@ def _close(rows: Known, names: Sequence[str], codes: Any) -> Any:
 
     numbers, words = list[Any](), list[Any]()
     for name, column in zip(names, codes.T, strict=True):
-        about = rows.about(name)
+        about = describe(name, list(rows.train.column(name)))
         if about.numeric and about.gaps == 0 and about.distinct > 0.2 * about.count:
             values = np.array([float(cell) for cell in rows.train.column(name)])
             numbers.append(values / (values.std() or 1.0))

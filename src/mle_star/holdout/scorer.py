@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,11 +17,11 @@ import numpy as np
 
 from mle_star.data.columns import is_number, label_order, likely_label
 from mle_star.data.metrics import Metric
-from mle_star.data.tables import comma_columns, with_point
+from mle_star.data.tables import pointed, with_point
 from mle_star.errors import ConfigError
-from mle_star.holdout.answers import Answers, Ungradable, label_of
-from mle_star.holdout.intervals import FEW_DRAWS, drawn, drawn_figures, interval, telling_rows
-from mle_star.holdout.views import Data, Truth
+from mle_star.holdout.answers import Answers, ByRow, Ungradable, label_of
+from mle_star.holdout.intervals import drawn_figures, interval, telling_rows
+from mle_star.holdout.views import Columns, Data
 from mle_star.models import Measure, ScoreChange
 from mle_star.models.texts import quoted
 
@@ -30,6 +30,7 @@ LOPSIDED_SHARE = 0.9
 FEWEST_COMPARED = 20
 STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
+Rows = Sequence[Sequence[str]]
 _LIST_MARKS = re.compile(r"[,;|]")
 
 
@@ -92,7 +93,7 @@ class Scorer:
     # --- scoring ---
 
     def grade(
-        self, answers: dict[int, tuple[str, ...]], rows: Sequence[int], *, seed: int = 0, parts: int = 0
+        self, answers: ByRow, rows: Sequence[int], *, seed: int = 0, parts: int = 0
     ) -> tuple[float, float, float]:
         """The metric over these training rows, and the ends of its 95 % interval, by a bootstrap over them.
 
@@ -105,11 +106,11 @@ class Scorer:
         beside = count / self.data.test_units if parts and self.data.test_units else parts
         members = self._stretches(moments, rows)
         count = count if members is None else len(members)
-        figures = drawn_figures(self.metric, truth, predicted, members, seed, self._labels)
+        figures = drawn_figures(self.metric, (truth, predicted), members, seed, self._labels)
         telling = telling_rows(self.metric, truth)
         return score, *interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
 
-    def score(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> float:
+    def score(self, answers: ByRow, rows: Sequence[int]) -> float:
         """The metric over these training rows."""
         return self.compute(*self.pair(answers, rows))
 
@@ -126,14 +127,14 @@ class Scorer:
     def _compared(self) -> list[dict[int, tuple[Any, ...]]]:
         return []
 
-    def pair(self, answers: dict[int, tuple[str, ...]], rows: Sequence[int]) -> tuple[Any, Any]:
+    def pair(self, answers: ByRow, rows: Sequence[int]) -> tuple[Any, Any]:
         """The truth about these training rows and the answers, in the form that the metric needs."""
         if not self._compared or self.metric.needs == "frames":
-            return self.arrays([self._truth[row] for row in rows], [answers[row] for row in rows])
+            return self.arrays(self._targets_of(rows), [answers[row] for row in rows])
         known = self._compared[-1]
         if id(answers) not in known:
             order = sorted(answers)
-            both = self.arrays([self._truth[row] for row in order], [answers[row] for row in order])
+            both = self.arrays(self._targets_of(order), [answers[row] for row in order])
             known[id(answers)] = answers, np.array(order), *both
         _, order, truth, predicted = known[id(answers)]
         places = np.searchsorted(order, rows)
@@ -171,48 +172,38 @@ class Scorer:
             ends = [len(members) * piece // STRETCHES for piece in range(STRETCHES + 1)]
         return [np.concatenate(members[first:last]) for first, last in pairwise(ends)]
 
-    def compare(
-        self, new: dict[int, tuple[str, ...]], old: dict[int, tuple[str, ...]], rows: Sequence[int]
-    ) -> ScoreChange:
+    def compare(self, new: ByRow, old: ByRow, rows: Sequence[int]) -> ScoreChange:
         """How much better `new` is than `old` on these rows, and how sure that is: both on the same draws of them."""
         (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
         members, sign = self._stretches(self._members(rows), rows), 1 if self.metric.higher_is_better else -1
-        found, arrays = list[float](), (truth, first, second)
-        for some, *answers in drawn(self.metric, arrays, FEW_DRAWS, 0, members):
-            with suppress(ValueError, ConfigError):
-                ours, theirs = (self.metric.compute(some, one, self._labels) for one in answers)
-                found.append(sign * (ours - theirs))
-        known = np.array([one for one in found if math.isfinite(one)])
+        known = sign * np.array(drawn_figures(self.metric, (truth, first, second), members, 0, self._labels))
         units = len(rows) if members is None else len(members)
         error = float(known.std()) * math.sqrt(units / max(units - 1, 1)) if len(known) else 0.0
-        return ScoreChange(
-            difference=sign * (self.compute(truth, first) - self.compute(truth, second)),
-            error=error,
-            wins=float(np.mean((known > 0) + (known == 0) / 2)) if len(known) else 0.5,
-            rows=len(rows),
-        )
+        wins = float(np.mean((known > 0) + (known == 0) / 2)) if len(known) else 0.5
+        difference = sign * (self.compute(truth, first) - self.compute(truth, second))
+        return ScoreChange(difference=difference, error=error, wins=wins, rows=len(rows))
 
     # --- arrays ---
 
     @cached_property
-    def _truth(self) -> Truth:
+    def _truth(self) -> Columns:
         """The targets of every training row."""
         truth, form = self.data.truth, (self.data.layout.labels or self.data.layout.train).form
-        return Truth(self.plain(truth.columns, form.separator)) if form.decimal == "," else truth
+        return self.plain(truth, form.separator) if form.decimal == "," else truth
 
-    def plain(self, columns: Sequence[Sequence[str]], separator: str) -> tuple[Sequence[str], ...]:
+    def plain(self, columns: Sequence[Sequence[str]], separator: str) -> Columns:
         """Targets of a file with such a separator; where the metric takes numbers, without decimal commas."""
-        if self.metric.needs not in ("numbers", "frames"):
-            return tuple(columns)
-        return tuple(
-            [with_point(cell) for cell in column] if comma_columns([list(Counter(column))], separator) else column
-            for column in columns
-        )
+        takes_numbers = self.metric.needs in ("numbers", "frames")
+        return tuple(pointed(column, separator) if takes_numbers else column for column in columns)
+
+    def _targets_of(self, rows: Sequence[int]) -> list[tuple[str, ...]]:
+        """The targets of these training rows."""
+        return list(zip(*([column[row] for row in rows] for column in self._truth), strict=True))
 
     @cached_property
     def targets(self) -> list[Sequence[str]]:
         """The targets of the labelled rows, by column."""
-        return [[column[row] for row in self.data.labelled] for column in self._truth.columns]
+        return [[column[row] for row in self.data.labelled] for column in self._truth]
 
     @property
     def classes(self) -> list[str]:
@@ -245,7 +236,7 @@ class Scorer:
         different = [self.numbers([(cell,) for cell in Counter(column)]) for column in self.targets]
         return [(float(values.min()), float(values.max())) for values in different]
 
-    def arrays(self, truth: list[list[str]], answers: list[tuple[str, ...]]) -> tuple[Any, Any]:
+    def arrays(self, truth: Rows, answers: Rows) -> tuple[Any, Any]:
         """Truth and answers in the form that the metric needs."""
         needs = self.metric.needs
         if needs == "numbers":
@@ -295,7 +286,7 @@ class Scorer:
         """Is every target a label that a row has or has not?"""
         return all(label_of(cell) in ("0", "1") for column in self.targets for cell in Counter(column))
 
-    def _sets(self, truth: list[list[str]], answers: list[tuple[str, ...]]) -> tuple[Any, ...]:
+    def _sets(self, truth: Rows, answers: Rows) -> tuple[Any, ...]:
         """A column for each label: the targets, where they are marks; else the labels that the only target lists."""
         if self._are_marks:
             return tuple(np.array([[label_of(c) == "1" for c in row] for row in rows]) for rows in (truth, answers))
@@ -319,7 +310,7 @@ class Scorer:
         steps = np.array([float(label) for label in classes])
         return np.abs(self.numbers([(cell,) for cell in answers]) - steps[None, :]).argmin(axis=1)
 
-    def _chances(self, answers: list[tuple[str, ...]]) -> Any:
+    def _chances(self, answers: Rows) -> Any:
         """A column of probabilities for each class; of several targets with two classes each, by row and target."""
         values, classes = self.numbers(answers), self.classes
         prefix = self.data.layout.target.class_prefix

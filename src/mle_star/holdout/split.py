@@ -15,16 +15,8 @@ from mle_star.data.columns import comes_later, is_apart, is_number
 from mle_star.data.layout import Layout
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
-from mle_star.holdout.related import (
-    Known,
-    Rule,
-    copies,
-    entities,
-    may_be_entity,
-    may_be_time,
-    moments_in,
-    order_in_time,
-)
+from mle_star.holdout import related
+from mle_star.holdout.related import Known, Rule, moments_in
 from mle_star.models import PipelineConfig
 from mle_star.models.settings import OPEN
 from mle_star.models.texts import did_you_mean
@@ -73,15 +65,14 @@ def find_rule(layout: Layout, config: PipelineConfig, rows: Known | None = None)
 
     Where there is no test, `rows` tell what follows each other and what belongs together; copies are never separated.
     """
-    if (rule := wanted_rule(layout, config)) is not None:
+    is_open, found = config.split == "auto", list[Rule]()
+    rule = wanted_rule(layout, config) or (_beside_test(layout, config) if is_open else None)
+    if rule is not None:
         return rule
-    if config.split == "auto" and (rule := _beside_test(layout, config)) is not None:
-        return rule
-    found: list[Rule] = []
-    if rows is not None and config.split == "auto":
-        by_time = order_in_time(rows) if layout.test is None and config.time_column != "none" else None
-        by_group = entities(rows) if layout.test is None and config.group != "none" else None
-        found = [rule for rule in (by_time, by_group, copies(rows)) if rule is not None]
+    if rows is not None and is_open:
+        by_time = related.order_in_time(rows) if layout.test is None and config.time_column != "none" else None
+        by_group = related.entities(rows) if layout.test is None and config.group != "none" else None
+        found = [rule for rule in (by_time, by_group, related.copies(rows)) if rule is not None]
     if sure := [rule for rule in found if rule.sure]:
         return sure[0]
     return replace(_like_the_target(layout), unsure=tuple(found))
@@ -115,7 +106,7 @@ def _likely_rule(layout: Layout, config: PipelineConfig) -> Rule:
     if rule is not None and rule.kind.startswith(config.split):
         return rule
     for column in map(layout.train.column, layout.train.columns):
-        fits = may_be_time(column) if by_time else may_be_entity(column) and column.unique_share < 0.8
+        fits = related.may_be_time(column) if by_time else related.may_be_entity(column) and column.unique_share < 0.8
         if fits and column.name not in layout.target.names:
             what = "is the time" if by_time else "says what belongs together"
             return Rule("time" if by_time else "groups", column.name, f"{column.name} {what}")
@@ -162,11 +153,9 @@ def split_rows(
     usual = MORE_VIEWS if folds is None else 0
     folds = folds or usual_views(min(count, ONE_VIEW_ROWS - 1) if few else count)
     most = min(int(HIDDEN_SHARE * count), MOST_HIDDEN)
-    sizes = (
-        [most, most, *[2 * most] * min(usual, MOST_HIDDEN // max(most, 1) - 1)]
-        if folds == 1
-        else [int(FOLD_SHARE * count)] * max(folds, 1 + usual)
-    )
+    sizes = [int(FOLD_SHARE * count)] * max(folds, 1 + usual)
+    if folds == 1:
+        sizes = [most, most, *[2 * most] * min(usual, MOST_HIDDEN // max(most, 1) - 1)]
     parts = groups or [[place] for place in _mixed(rule, values, seed, sum(sizes))]
     if folds == 1:
         first, *others = _filled(parts, sizes)
@@ -229,8 +218,7 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
         number = {value: place for place, value in enumerate(dict.fromkeys(values))}
         return np.fromiter(map(number.__getitem__, values), np.int64, len(values))
     numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
-    ranks: Any = np.empty(len(numbers), np.int64)
-    ranks[np.argsort(numbers, kind="stable")] = np.arange(len(numbers))
+    ranks = np.argsort(np.argsort(numbers, kind="stable"))
     return ranks * QUANTILES // len(numbers)
 
 
@@ -271,8 +259,8 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
         wanted = min(max(int(AHEAD_SHARE * count), min(FEWEST_AHEAD, int(HIDDEN_SHARE * count)), 1), most)
         searched = folds or usual_views(int(wanted / FOLD_SHARE))  # as where a view hides a fifth
     most = min(2 * MOST_HIDDEN, int((1 - LEAST_LEARNED) * count))
-    views = min(1 + MORE_VIEWS if folds is None else searched, max(most // wanted, 1))
-    starts = [known[-wanted * number][0] for number in range(1, views + 1)]
+    count_of_views = min(1 + MORE_VIEWS if folds is None else searched, max(most // wanted, 1))
+    starts = [known[-wanted * number][0] for number in range(1, count_of_views + 1)]
     half = known[max(int(LEAST_LEARNED * count) - 1, 0)][0]  # of moments with many rows, a stretch may hold more
     stretches = [[one for one in known if one[0] >= starts[0]]]
     stretches += [
@@ -281,12 +269,9 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
     if len(stretches[0]) > 2 * wanted:  # of a moment that holds most rows, some
         later = [one for one in stretches[0] if one[0] > starts[0]]
         stretches[0] = dice.sample([one for one in stretches[0] if one[0] == starts[0]], wanted - len(later)) + later
-    select = [
-        place
-        for number, hidden in enumerate(stretches)
-        for place in (_half_of_moments(hidden, dice) if number < searched else [place for _, place in hidden])
-    ]
-    return Split(rule, tuple(tuple(sorted(place for _, place in one)) for one in stretches), tuple(sorted(select)))
+    kept = [_half_of_moments(hidden, dice) for hidden in stretches[:searched]]
+    views = [tuple(sorted(place for _, place in one)) for one in stretches]
+    return Split(rule, tuple(views), tuple(sorted(chain(*kept, *views[searched:]))))
 
 
 def _half_of_moments(hidden: Sequence[tuple[Any, int]], dice: random.Random) -> list[int]:

@@ -6,7 +6,6 @@ test, in the sample's order once they are cut out.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections import Counter
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mle_star.data.layout import Layout, find_layout, labels_of
-from mle_star.data.place import DataFolder, Sample
+from mle_star.data.place import DataFolder, Sample, share
 from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
 from mle_star.data.tables import TEST_NAME, Form, test_name
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
@@ -39,6 +38,10 @@ MOST_CLASSES, EACH_CLASS = 200, 10
 """So many rows of each class are in the sample, or all there are: a split by class must work as it does on all rows."""
 
 
+Columns = tuple[Sequence[str], ...]
+"""Cells of all rows, by column."""
+
+
 class View(NamedTuple):
     """One view. `order` says which row each row of its test file is."""
 
@@ -46,7 +49,6 @@ class View(NamedTuple):
     folder: Path
     hidden: tuple[int, ...]
     order: tuple[int, ...]  # a row of the real test from 0 on, or a training row as -1 - place
-    test_rows: int  # of the real test
     names: Mapping[int, str] = {}  # the keys of hidden rows, where they have other ones here
 
 
@@ -60,7 +62,7 @@ class Data:
     test: TableRows | None
     sample: TableRows | None
     labels: TableRows | None
-    truth: Truth  # the targets of every training row, as they stand in the file
+    truth: Columns  # the targets of every training row, as they stand in the file
     keys: Sequence[str]  # of every training row; empty where rows have none
     labelled: Sequence[int]  # the rows that have a label
     rule: Rule
@@ -79,7 +81,7 @@ class Data:
         assert train is not None
         rule = find_rule(layout, config, Known(layout, train, test) if check and labels is None else None)
         truth = _truth(layout, train, labels)
-        labelled = _labelled(truth.columns)
+        labelled = _labelled(truth)
         if check and len(labelled) < FEWEST_ROWS:
             raise Unsupported(f"{len(labelled)} labelled rows are too few to hide any of them")
         keys = train.column(layout.key) if layout.key in layout.train.columns else []
@@ -156,7 +158,7 @@ class Data:
 
     def _labelled_by_folders(self, files: KeyFiles) -> bool:
         """Do the rows whose files lie in one folder mostly have one label, far more than all rows have it?"""
-        labels, folders = self.truth.columns[0], dict[tuple[Path, ...], Counter[str]]()
+        labels, folders = self.truth[0], dict[tuple[Path, ...], Counter[str]]()
         for place in self.labelled:
             where = tuple(sorted({file.parent for file in files.by_key.get(self.keys[place], ())}))
             folders.setdefault(where, Counter())[labels[place]] += 1
@@ -173,9 +175,9 @@ class Data:
         """The hidden rows of the views, as places among all training rows."""
         rule, column = self.rule, self.rule.column
         names = self.layout.target.names
-        whole: Sequence[str] = rule.sets or [""] * len(self.truth)
+        whole: Sequence[str] = rule.sets or [""] * self.train.count
         if column:
-            whole = self.truth.columns[names.index(column)] if column in names else self.train.column(column)
+            whole = self.truth[names.index(column)] if column in names else self.train.column(column)
         values = [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._test_values())
         *views, select = (tuple(self.labelled[i] for i in rows) for rows in (*chosen.views, chosen.select))
@@ -209,7 +211,7 @@ class Data:
 
     def real_view(self) -> View:
         """The untouched data as a view that hides nothing."""
-        return View("real", self.folder, (), tuple(range(self.test_rows)), self.test_rows)
+        return View("real", self.folder, (), tuple(range(self.test_rows)))
 
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
@@ -230,16 +232,16 @@ class Data:
 
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """A view as it would be: the order and the names of its rows."""
-        layout, test_rows = self.layout, self.test_rows
+        layout = self.layout
         is_earlier = len(hidden) + len(self.stays(hidden)) < self.train.count  # the real test lies too far ahead of it
-        order = [*range(0 if is_earlier else test_rows), *(-1 - place for place in hidden)]
+        order = [*range(0 if is_earlier else self.test_rows), *(-1 - place for place in hidden)]
         if self.rule.kind != "time":
             random.Random(seed).shuffle(order)
         names: dict[int, str] = {}
         is_date = self.rule.kind == "time" and self.rule.column == layout.key
         if layout.key is not None and not self._key_elsewhere and not is_date:
             names = fresh_keys(self.key_numbers, self.test_keys, hidden, seed=seed, nameless=self.nameless)
-        return View(name, target, tuple(hidden), tuple(order), test_rows, names)
+        return View(name, target, tuple(hidden), tuple(order), names)
 
     def _write_labels(self, view: View) -> None:
         labels, key = self.labels, self.layout.labels_key
@@ -253,7 +255,7 @@ class Data:
         """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
         link_rest(self.folder, target, ())
         rows = tuple(self.labelled[:EXAMPLES])
-        self.write_test_files(View("example", target, rows, tuple(-1 - row for row in rows), 0))
+        self.write_test_files(View("example", target, rows, tuple(-1 - row for row in rows)))
 
     def write_shuffled(self, target: Path, source_of: Mapping[int, int]) -> None:
         """Write all files into `target`, each row with the label of another one."""
@@ -273,7 +275,7 @@ class Data:
         link_rest(self.folder, view.folder, left_out | self.label_files)
         for file, place, key in own:
             if moved := files.moved(file, key, view.names.get(place, key)):
-                _link_file(self.folder / file, view.folder / moved)
+                share(self.folder / file, view.folder / moved)
 
     def write_test_files(self, view: View) -> None:
         """Write what a view asks for: the test file, and the sample submission."""
@@ -292,7 +294,12 @@ class Data:
             name = test_name(table)
             made = no_rows(name, columns, table.form) if name == TEST_NAME else self.train.empty(name, columns)
         rows = self.train.edited(view.hidden, made, gone, called)
-        made.holding(rows, behind_own=True).write(view.folder / made.table.name, _positions(view))
+        made.holding(rows, behind_own=True).write(view.folder / made.table.name, self._positions(view))
+
+    def _positions(self, view: View) -> list[int]:
+        """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
+        behind = {-1 - place: self.test_rows + number for number, place in enumerate(view.hidden)}
+        return [behind.get(place, place) for place in view.order]
 
     def _called(self, view: View) -> list[str]:
         """What the hidden rows are called in the view."""
@@ -306,7 +313,7 @@ class Data:
                 return  # the task has none: scripts are told in words what to submit
             answers = self.layout.answers
             sample = no_rows(SAMPLE_NAME, (*((key,) if key else ()), *answers), Form())
-            usual = {name: Counter(c).most_common(1)[0][0] for name, c in zip(names, self.truth.columns, strict=True)}
+            usual = {name: Counter(c).most_common(1)[0][0] for name, c in zip(names, self.truth, strict=True)}
             cells = {name: [usual.get(name, f"{1 / len(answers):.4f}")] * len(hidden) for name in answers}
         else:
             shared = [c for c in sample.table.columns if c in self.train.table.columns and c not in (*names, key)]
@@ -319,7 +326,7 @@ class Data:
         if key is not None and self.test is not None:
             where = {name: i for i, name in enumerate(sample.column(key))}
             place_of = {i: where[name] for i, name in enumerate(self.test_keys)}
-        positions = [place_of.get(place, place) for place in _positions(view)]
+        positions = [place_of.get(place, place) for place in self._positions(view)]
         sample.holding(rows, behind_own=True).write(view.folder / sample.table.name, positions)
 
 
@@ -328,37 +335,18 @@ def all_but(hidden: Sequence[int], count: int) -> Any:
     return np.delete(np.arange(count), np.asarray(hidden, np.int64))
 
 
-def _positions(view: View) -> list[int]:
-    """Each row of the view's test file by its place among the real test's rows and behind them the hidden ones."""
-    behind = {-1 - place: view.test_rows + number for number, place in enumerate(view.hidden)}
-    return [behind.get(place, place) for place in view.order]
-
-
-@dataclass(frozen=True)
-class Truth(Sequence[list[str]]):
-    """The targets of the rows, held by column."""
-
-    columns: tuple[Sequence[str], ...]
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    def __getitem__(self, place: Any) -> Any:
-        return [column[place] for column in self.columns]
-
-
-def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Truth:
-    names = list(layout.target.names)
+def _truth(layout: Layout, train: TableRows, labels: TableRows | None) -> Columns:
+    names = layout.target.names
     if labels is None or layout.labels_key is None:
-        return Truth(tuple(train.column(name) for name in names))
+        return tuple(map(train.column, names))
     place = {key: number for number, key in enumerate(labels.column(layout.labels_key))}
     if len(place) < labels.count:
         raise Unsupported(f"values of {layout.labels_key} occur more than once in {labels.table.name}")
     places = [place.get(key) for key in train.column(layout.labels_key)]
-    return Truth(tuple(["" if p is None else cells[p] for p in places] for cells in map(labels.column, names)))
+    return tuple(["" if p is None else cells[p] for p in places] for cells in map(labels.column, names))
 
 
-def _labelled(columns: Sequence[Sequence[str]]) -> Sequence[int]:
+def _labelled(columns: Columns) -> Sequence[int]:
     """The rows that have all of their targets."""
     rows: Sequence[int] = range(len(columns[0]))
     for column in columns:
@@ -389,18 +377,9 @@ def link_rest(source: Path, target: Path, changed: Collection[str]) -> None:
     if target.exists():
         shutil.rmtree(target)
     target.mkdir(parents=True)
-    data = DataFolder(source)
-    for path, _ in data.files():
-        if (name := data.name(path)) not in changed:
-            _link_file(Path(path), target / name)
-
-
-def _link_file(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(os.path.realpath(source), target)
-    except OSError:  # another disk
-        shutil.copyfile(source, target)
+    for name, _ in DataFolder(source).files():
+        if name not in changed:
+            share(source / name, target / name)
 
 
 # --- the sample: about a tenth of the training rows, on which scripts are tried and repaired first --------------------
@@ -422,7 +401,7 @@ def write_sample(data: DataFolder, target: Path, description: str, seed: int) ->
     if layout.labels is not None:
         raise Unsupported("the labels lie in a table of their own")
     target.mkdir(parents=True, exist_ok=True)
-    others = sum(status.st_size for path, status in files if Path(path) != data.root / layout.train.name)
+    others = sum(status.st_size for name, status in files if name != layout.train.name)
     if others > MOST_COPIED and target.stat().st_dev != data.root.stat().st_dev:
         raise Unsupported("the other files lie on another disk and are too large to be copied")
     train = read_rows(layout.train, data.root, layout.target.names)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from mle_star.data.place import share
 from mle_star.errors import ExecutionError
 from mle_star.execution import workspace
 from mle_star.execution.artifacts import STATE
@@ -94,11 +95,7 @@ class Node:
             return view
         part = Path(tempfile.mkdtemp(prefix=".view-", dir=view.parent))
         for name, digest in parcel.data.items():
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(self._file(digest), part / name)
-            except OSError:
-                shutil.copyfile(self._file(digest), part / name)
+            share(self._file(digest), part / name)
         try:
             part.rename(view)
         except OSError:

@@ -71,8 +71,8 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
     """A parcel for a request."""
     work, script = Path(request.working_dir), Path(request.script_path)
     folder = DataFolder(request.input_dir or work / "input")
-    stamps = {path: (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for path, s in folder.files()}
-    data = {folder.name(path): _known_digest(path, *stamp) for path, stamp in stamps.items()}
+    stamps = {name: (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in folder.files()}
+    data = {name: _known_digest(str(folder.root / name), *stamp) for name, stamp in stamps.items()}
     beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
     folders = {name: whole(work / name) for name in beside if name not in ("input", "final")}
     for name in (name for name, files in folders.items() if files is None):

@@ -16,7 +16,7 @@ from mle_star.config import PREFIX, load_config
 from mle_star.data.columns import is_gap, is_number, moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import TEST_NAME, Form, Table, read_table, test_name
+from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
 from mle_star.execution import LocalExecutor, artifacts, exception_line, workspace
 from mle_star.execution.environment import script_environment
@@ -39,7 +39,14 @@ OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links"
 
 def load_model(run: str | Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
     """The model of a finished run, by its folder, its name or `latest`; `settings` or the environment confine it."""
-    return Model.of(find_run(run), executor=executor, settings=settings)
+    run_dir = find_run(run)
+    result = read_result(run_dir)
+    data = Path(with_own_data(RunFolder(run_dir), result.task).data_dir)
+    if not data.is_dir():
+        raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
+    config = _with_own_settings(result.config, settings or load_config())
+    layout = find_layout(data, result.task.description)
+    return Model(run_dir.resolve(), result, layout, data.resolve(), config, executor)
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,17 +59,6 @@ class Model:
     data_dir: Path
     config: PipelineConfig
     executor: Executor | None = None
-
-    @classmethod
-    def of(cls, run_dir: Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
-        """The solution of the run in `run_dir`; `settings` are the user's, by default those of the environment."""
-        result = read_result(run_dir)
-        data = Path(with_own_data(RunFolder(run_dir), result.task).data_dir)
-        if not data.is_dir():
-            raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
-        config = _with_own_settings(result.config, settings or load_config())
-        layout = find_layout(data, result.task.description)
-        return cls(run_dir.resolve(), result, layout, data.resolve(), config, executor)
 
     @property
     def features(self) -> list[str]:
@@ -207,12 +203,8 @@ class Model:
         """The data of the run with the new rows as its test file."""
         test, sample = self.layout.test, self.layout.sample
         link_rest(self.data_dir, folder, {table.name for table in (test, sample) if table is not None})
-        train = self.layout.train
-        if test is not None:
-            write_new(rows, folder / test.name, test.form, test, self.data_dir)
-        else:  # as in the views that the script was made for
-            is_like_it = train.form.kind == "csv" or test_name(train) != TEST_NAME
-            write_new(rows, folder / test_name(train), train.form if is_like_it else Form(), train, self.data_dir)
+        name, form = self.layout.test_file  # as in the views that the script was made for
+        write_new(rows, folder / name, form, self._predicted, self.data_dir)
         example = self.example
         blank = rows.assign(**{name: value for name, value in example.items() if name not in rows.columns})
         if sample is not None:

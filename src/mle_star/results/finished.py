@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import logging
-import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from mle_star.data.place import DataFolder
-from mle_star.data.tables import TEST_NAME, Form, test_name
 from mle_star.errors import ConfigError
 from mle_star.execution import inspect_interpreter, verify_submission
 from mle_star.execution.artifacts import STATE, fitted_digest, restore_fitted
 from mle_star.holdout.views import SAMPLE_NAME
 from mle_star.method.codeblocks import parsed
 from mle_star.models import FinalResult
-from mle_star.results import Model, read_result, score_in_words, script_of
+from mle_star.results import Model, load_model, read_result, score_in_words, script_of
 from mle_star.run.folder import RunFolder, is_running, place_copy
 from mle_star.run.journal import Journal
 from mle_star.run.ledger import ScriptRun
@@ -46,10 +44,9 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     """Write all that another machine needs into `target`, which is new or empty; the files at its top."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target}: exists already and is not empty; name a new folder")
-    model = Model.of(run_dir)
+    model = load_model(run_dir)
     result = model.result
     python = inspect_interpreter(model.config.python)
-    scripts = [result.final_solution.content]
     target.mkdir(parents=True, exist_ok=True)
     _copy_data(model, target / "input")
     (target / "final").mkdir()
@@ -58,10 +55,10 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     (target / "solution.py").write_text(result.final_solution.content, encoding="utf-8")
     if (run_dir / "solution").is_dir():  # the members of a blend
         shutil.copytree(run_dir / "solution", target / "solution")
-        scripts += [path.read_text(encoding="utf-8") for path in sorted((run_dir / "solution").glob("*.py"))]
     digest = fitted_digest(result.final_solution.content, DataFolder(model.data_dir, ours=run_dir))
     if not restore_fitted(run_dir, target, digest):  # none, or of another script or other data
         (target / STATE).rmdir()
+    scripts = [path.read_text(encoding="utf-8") for path in (target / "solution.py", *target.glob("solution/*.py"))]
     packages = needs(scripts, python.packages)
     (target / "requirements.txt").write_text("".join(f"{line}\n" for line in packages))
     version = ".".join(python.version.split(".")[:2])
@@ -75,17 +72,15 @@ def _copy_data(model: Model, target: Path) -> None:
     shown = RunFolder(model.run_dir).input
     source = shown if model.layout.test is None and shown.is_dir() else model.data_dir
     data = DataFolder(source.resolve(), ours=model.run_dir)
-    for path, _ in data.files():
-        place = target / os.path.relpath(path, data.root)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place)
+    for name, _ in data.files():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(data.root / name, target / name)
 
 
 def _predict_script(model: Model) -> str | None:
     """A program that predicts the rows of a CSV file by the script alone; None where the test is no CSV file."""
     layout = model.layout
-    shown, test = layout.test or layout.train, layout.test.name if layout.test else test_name(layout.train)
-    form = shown.form if shown.form.kind == "csv" or test != TEST_NAME else Form()
+    shown, (test, form) = layout.test or layout.train, layout.test_file
     if form.kind != "csv" or (layout.sample is not None and layout.sample.form.kind != "csv"):
         return None
     return _text(
@@ -129,7 +124,7 @@ def _card(model: Model, result: FinalResult, target: Path, version: str, package
     tables = [table.name for table in (layout.train, layout.labels, *layout.others) if table is not None]
     use = "`python predict.py NEW.csv PREDICTIONS.csv` predicts rows of your own."
     if not (target / "predict.py").is_file():
-        use = f"Put rows of your own into `input/` as `{layout.test.name if layout.test else test_name(layout.train)}`."
+        use = f"Put rows of your own into `input/` as `{layout.test_file[0]}`."
     return _text(
         "MODEL_CARD.md",
         name=task.competition_id,
@@ -167,7 +162,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
         if chosen.result.submission is not None and (run_dir / chosen.result.submission).is_file():
             place_copy(run_dir / chosen.result.submission, folder.submission)
         else:
-            model = Model.of(run_dir, executor=executor)
+            model = load_model(run_dir, executor=executor)
             work = model.execute(script_of(code), model.data_dir, "promote")
             if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")

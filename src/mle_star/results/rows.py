@@ -46,8 +46,6 @@ def read_new(path: Path, like: Table) -> Any:
 
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
-    if tables.table_form(path) is None:
-        raise ConfigError(f"{path}: not a table; wanted are .csv, .tsv, .json, .parquet or .xlsx")
     table = tables.read_table(path)
     if isinstance(table, str):
         raise ConfigError(table)
@@ -77,8 +75,7 @@ def _read_separated(table: Table, path: Path, like: Table) -> Any:
         if not {*names} & {*like.columns}:
             raise ConfigError(f"{path}: no header line; the columns must have the names of the training data")
     cells = rows.values(table.columns, range(not has_header, rows.count))
-    for place in tables.comma_columns(cells, table.form.separator):
-        cells[place] = list(map(tables.with_point, cells[place]))
+    cells = [list(tables.pointed(column, table.form.separator)) for column in cells]
     return pandas.DataFrame(dict(zip((n if n in like.columns else n.strip() for n in names), cells, strict=True)))
 
 

@@ -33,6 +33,8 @@ from mle_star.run.folder import RunFolder, new_run_folder
 from mle_star.run.timing import plan_seconds
 
 logger = logging.getLogger(__name__)
+Note = Callable[[str], None]
+"""Tells people something that does not end the run."""
 SCRIPT_SECONDS, SECONDS_PER_MB = 4.0, 12.0
 """What a script takes before one was measured: libraries to load, and work that grows with the data."""
 
@@ -44,12 +46,7 @@ def is_data_file(path: Path) -> bool:
 
 @contextmanager
 def taken_in(
-    source: Any,
-    run_dir: Path,
-    *,
-    target: str | None = None,
-    note: Callable[[str], None] = logger.warning,
-    drop: Sequence[str] = (),
+    source: Any, run_dir: Path, *, target: str | None = None, note: Note = logger.warning, drop: Sequence[str] = ()
 ) -> Iterator[Path]:
     """The data in the run's folder. An error on the way takes all of it away again, and calls them as the user does.
 
@@ -87,7 +84,7 @@ def in_their_words(words: str, source: Any) -> str:
     return re.sub(r"(?<![\w.-])(?:[^\s:]*/)?train(?:\.\w+)+", lambda _: name, words)
 
 
-def _take_in(source: Any, folder: Path, target: str | None, note: Callable[[str], None]) -> None:
+def _take_in(source: Any, folder: Path, target: str | None, note: Note) -> None:
     if not isinstance(source, Path):
         _write_frame(source, folder / "train.csv")
     elif table_form(source) is None or (source.suffix.lower() == ".zip" and len(_members(source)) != 1):
@@ -104,11 +101,10 @@ def _write_frame(frame: Any, path: Path) -> None:
         raise ConfigError(f"a data frame or the path of data is wanted, not {type(frame).__name__}")
     if not len(frame):
         raise ConfigError("the data frame has no rows: there is nothing to learn from")
-    named = [name for name in frame.index.names if name is not None]
-    frame.to_csv(path, index=bool(named))
+    frame.to_csv(path, index=any(name is not None for name in frame.index.names))
 
 
-def _sheet(path: Path, target: str | None, note: Callable[[str], None]) -> Any:
+def _sheet(path: Path, target: str | None, note: Note) -> Any:
     """The sheet with the target; without one, the first that is a table: notes have one column."""
     import pandas
 
@@ -175,7 +171,7 @@ def prepared(
     run_dir: Path | None,
     *,
     dry: bool = False,
-    note: Callable[[str], None] = logger.warning,
+    note: Note = logger.warning,
     drop: Sequence[str] = (),
     **wanted: Any,
 ) -> Iterator[tuple[TaskDescription, Path | None, TaskGuess | None]]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from mle_star.data.place import MARK, RUNS
+from mle_star.data.place import MARK, RUNS, share
 from mle_star.errors import ConfigError, JournalError
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.models.texts import did_you_mean
@@ -236,27 +236,19 @@ def fork_run(parent: Path, folder: RunFolder, started: events.RunStarted) -> Tas
     """
     source, task = RunFolder(parent).open(), started.task
     if Path(task.data_dir).is_relative_to(source.data.resolve()):
-        shutil.copytree(source.data, folder.data, copy_function=_share, dirs_exist_ok=True)
+        shutil.copytree(source.data, folder.data, copy_function=share, dirs_exist_ok=True)
         place = folder.data.resolve() / Path(task.data_dir).relative_to(source.data.resolve())
         task = task.model_copy(update={"data_dir": str(place)})
     paid = spent_by(read_journal(source.journal)).usd
     first = started.model_copy(update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid})
     if source.artifacts.is_dir():
-        shutil.copytree(source.artifacts, folder.artifacts, copy_function=_share, dirs_exist_ok=True)
+        shutil.copytree(source.artifacts, folder.artifacts, copy_function=share, dirs_exist_ok=True)
     if (answers := source.root / "answers").is_dir():  # what its scripts said on views
         shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
     paid_for = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
     results = (event for event in paid_for if not (isinstance(event, events.Decided) and event.reopen))
     write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
     return task
-
-
-def _share(source: str, target: str) -> None:
-    """The same content under a second name: data and content-addressed files are never changed."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 # --- finding a run -----------------------------------------------------------------------------------------

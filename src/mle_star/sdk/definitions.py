@@ -172,10 +172,9 @@ def build_tool_server(data_dir: Path) -> McpSdkServerConfig | None:
 
 def list_data_files(data_dir: Path) -> dict[str, Any]:
     """The files below a folder, relative to it, largest number `MAX_FILES`."""
-    data = DataFolder(data_dir)
-    found = [(Path(path).relative_to(data.root), status) for path, status in islice(data.files(), MAX_FILES + 1)]
-    files = [{"path": path.as_posix(), "bytes": status.st_size} for path, status in found[:MAX_FILES]]
-    return {"files": files, "truncated": len(found) > MAX_FILES}
+    files = islice(DataFolder(data_dir).files(), MAX_FILES + 1)
+    found = [{"path": name, "bytes": status.st_size} for name, status in files]
+    return {"files": found[:MAX_FILES], "truncated": len(found) > MAX_FILES}
 
 
 def _answer(value: dict[str, Any]) -> dict[str, Any]:

@@ -204,8 +204,8 @@ def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) 
     try:
         if holdout is None:
             layout = find_layout(folder, task.description)
-            others = [path for path, _ in DataFolder(folder, ours=run_dir).files() if table_form(Path(path)) is None]
-            if layout.test or layout.sample or any(Path(path).suffix not in _TEXTS for path in others):
+            others = [Path(name) for name, _ in DataFolder(folder, ours=run_dir).files()]
+            if layout.test or layout.sample or any(not table_form(one) and one.suffix not in _TEXTS for one in others):
                 return None
         data = Data.read(layout, folder, check=False) if holdout is None else holdout.scorer.data
         if data.test_rows:

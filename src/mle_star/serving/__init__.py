@@ -136,7 +136,10 @@ class GuardedServer:
 
     def __init__(self, *, port: int = 0) -> None:
         self.token = secrets.token_urlsafe(24)
-        self._socket = _bind(port)
+        try:
+            self._socket = socket.create_server((HOST, port))
+        except OSError as error:
+            raise ConfigError(f"port {port} cannot be used: {os.strerror(error.errno or 0)}") from None
         self.port: int = self._socket.getsockname()[1]
         app = Starlette(routes=list(self.routes()), middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._guard)])
         self._server = uvicorn.Server(_config(app))
@@ -194,10 +197,3 @@ class GuardedServer:
         if not secrets.compare_digest(given.encode(), self.token.encode()):
             return "the address lacks its token; it stands where the page was started"
         return ""
-
-
-def _bind(port: int) -> socket.socket:
-    try:
-        return socket.create_server((HOST, port))
-    except OSError as error:
-        raise ConfigError(f"port {port} cannot be used: {os.strerror(error.errno or 0)}") from None

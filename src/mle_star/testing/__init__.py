@@ -12,11 +12,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from mle_star.engineer.server import BrainReply as BrainReply
-from mle_star.engineer.server import BrainRequest as BrainRequest
-from mle_star.engineer.server import MessagesServer as MessagesServer
-from mle_star.engineer.server import ToolCall as ToolCall
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall
 
+__all__ = ["Answer", "BrainReply", "BrainRequest", "MessagesServer", "ScriptedBrain", "ToolCall"]
 Answer = str | dict[str, Any] | list[Any] | BrainReply | Response | Callable[[BrainRequest], "Answer"]
 """A text, a structured value, a whole reply or response, or a function of the request that gives one of them."""
 
@@ -49,15 +47,12 @@ class ScriptedBrain:
 
     def _next(self, request: BrainRequest) -> Answer:
         keys = (f"{request.agent}/{request.variant}", request.agent)
-        for key in keys:
-            if self._queues[key]:
-                return self._queues[key].popleft()
-        for key in keys:
-            if key in self._always:
-                return self._always[key]
-        if self._default is not None:
-            return self._default
-        raise LookupError(f"no reply was scripted for {request.agent!r}")
+        if queue := next((self._queues[key] for key in keys if self._queues[key]), None):
+            return queue.popleft()
+        answer = next((self._always[key] for key in keys if key in self._always), self._default)
+        if answer is None:
+            raise LookupError(f"no reply was scripted for {request.agent!r}")
+        return answer
 
 
 def _as_reply(answer: Answer, request: BrainRequest) -> BrainReply | Response:
