@@ -84,13 +84,13 @@ async def overhead(folder: Path, rounds: int, table: Table) -> None:
             raw = await executor.run(request)
             times[name].append(time.perf_counter() - started)
             assert raw.exit_code == 0, raw.stderr
-            assert raw.isolation.sandbox == executor.probe().sandbox.name, raw.isolation
+            assert raw.isolation.sandbox == executor.means.sandbox.name, raw.isolation
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     print(f"a script of half a second, median of {rounds}: "
           + ", ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in medians.items()))  # fmt: skip
     for name in executors:
         allowed = 1.3 * medians["bare"] + 0.06
-        table.row(f"{executors[name].probe().sandbox.name}, against bare", medians[name] * 1000, allowed * 1000, "ms")
+        table.row(f"{executors[name].means.sandbox.name}, against bare", medians[name] * 1000, allowed * 1000, "ms")
 
 
 class Peak:
@@ -155,7 +155,7 @@ async def cancellation(folder: Path, sandbox: Literal["auto", "namespaces", "non
     await asyncio.wait({task})
     while tokens_alive(token):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    table.row(f"a cancelled tree is gone ({executor.probe().sandbox.name})", time.perf_counter() - started, 2.0, "s")
+    table.row(f"a cancelled tree is gone ({executor.means.sandbox.name})", time.perf_counter() - started, 2.0, "s")
 
 
 async def main() -> int:

@@ -161,7 +161,7 @@ for kind in ("auto", "namespaces", "none"):
     raw = asyncio.run(LocalExecutor(sandbox=kind).run(request))
     print(raw.isolation.sandbox, raw.isolation.network_blocked, raw.stdout.strip())
 try:
-    LocalExecutor(PipelineConfig(require_sandbox=True)).probe()
+    LocalExecutor(PipelineConfig(require_sandbox=True)).announce()
 except ConfigError as error:
     print(error)
 main(["doctor", "--model", "offline", "--set", "tool_profile=full"])

@@ -106,7 +106,7 @@ async def test_a_hostile_script_is_contained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
-    if kind == "auto" and ex.LocalExecutor().probe().sandbox.kind != "bubblewrap":
+    if kind == "auto" and ex.LocalExecutor().means.sandbox.kind != "bubblewrap":
         (pytest.fail if os.environ.get("CI") else pytest.skip)("bubblewrap does not work here")
     monkeypatch.setenv("ANTHROPIC_API_KEY", CANARY)
     token, home, outside = uuid.uuid4().hex, pwd.getpwuid(os.getuid()).pw_dir, tmp_path / "outside"
@@ -162,7 +162,7 @@ CAUSES = {
 async def test_without_a_group_the_supervisor_counts(what: str, how: str, open_small: OpenRun, tmp_path: Path) -> None:
     executor = ex.LocalExecutor(limits=SMALL, sandbox="none" if how == "alone" else "auto", use_cgroups=False)
     if how == "outside":
-        executor._means = dataclasses.replace(executor.probe(), cgroups=tmp_path)
+        executor.means = dataclasses.replace(executor.means, cgroups=tmp_path)
     with open_small(executor) as run:
         result = await ex.execute_in_run(script(f"{COUNTED[what]}\nimport time\ntime.sleep(600)"), timeout_seconds=240)
         text = ex.debug_text(result)

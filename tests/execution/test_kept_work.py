@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from mle_star.execution import LocalExecutor
-from mle_star.execution.kept_work import CACHE, kept_for, lend, take_back
+from mle_star.execution.kept_work import CACHE, lend, take_back
 from mle_star.execution.recorded import execute_in_run
 from mle_star.holdout.holdout import HoldOut
 from mle_star.models import EvaluationResult, PipelineConfig, SolutionScript, TaskDescription
@@ -121,7 +121,7 @@ async def test_work_is_done_once_for_each_view_and_anew_by_final_scripts(open_ru
             assert run.budget.rerun_seconds == KEPT * growth * cold, "final scripts begin with nothing"
         assert first.stdout.replace("counted\n", "") == later.stdout
         assert first.score == later.score and first.measure == later.measure, "on both views, of other rows each"
-        sums = {(kept_for(run.run_dir, view.folder) / "counts" / "sizes.txt").read_text() for view in holdout.views}
+        sums = {(run.run_dir / CACHE / view.folder.name / "counts" / "sizes.txt").read_text() for view in holdout.views}
         assert len(sums) == len(holdout.views) == 2
     with open_run(CONFIG.model_copy(update={"keep_work": False}), shared=RunShared(holdout=holdout)) as run:
         apart = await execute_in_run(script(f"# apart\n{WORK}"))
@@ -136,7 +136,7 @@ async def test_nothing_but_the_content_of_plain_files_outlives_a_script(
     with open_run(config, LocalExecutor(config, sandbox=sandbox)) as run:
         await run_on(run, ATTACK, "attack")
         seen = await run_on(run, LOOK, "look")
-        kept = kept_for(run.run_dir, Path(run.task.data_dir))
+        kept = run.run_dir / CACHE / Path(run.task.data_dir).name
         assert (kept / "a-plain").read_text() == "labels of this view"
         files = [entry for entry in kept.rglob("*") if not entry.is_dir()]
         assert 0 < len(files) <= 400 and sum(file.stat().st_size for file in files) <= 2_000_000

@@ -318,7 +318,7 @@ def test_temporary_folders_of_the_dead_are_removed_when_they_are_old() -> None:
         for folder, age in folders.items():
             folder.mkdir()
             os.utime(folder, (time.time() - age,) * 2)
-        assert LocalExecutor().probe() is LocalExecutor().probe(), "the machine is tried out once"
+        assert LocalExecutor().means is LocalExecutor().means, "the machine is tried out once"
         assert [folder.exists() for folder in folders] == [False, True, True, True, False, True]
     finally:
         for folder in folders:

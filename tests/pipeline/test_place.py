@@ -224,7 +224,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_no_command_runs_what_is_planted_here(planted: Path, tmp_path: Path, quick: QuickRun, capsys: Captured) -> None:
     main(["doctor", "--model", "offline"])
     assert main(["init", "."]) == 0
-    ex.LocalExecutor().probe()
+    ex.LocalExecutor().announce()
     asyncio.run(quick())
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert "script Python" in capsys.readouterr().out

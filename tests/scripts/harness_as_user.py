@@ -66,7 +66,7 @@ async def cases():
             ex.write_script(SolutionScript(content=code, phase=SolutionPhase.init), str(work))
         except ValueError:
             continue  # refused before it runs, whoever runs it
-        if case.confined and not executor.probe().sandbox.kind:
+        if case.confined and not executor.means.sandbox.kind:
             continue
         encoding = {"PYTHONIOENCODING": "utf-8:backslashreplace"}
         raw = await run(executor, work, code, case.timeout, str(train.parent), **encoding)
@@ -175,7 +175,7 @@ async def attacks():
             raw = await run(executor, place, (HERE / "attacks.py").read_text(), 500, planted["view"])
         key = int(LIBC.syscall(KEYRING[1], 10, ctypes.c_long(-4), b"user", WORD.encode(), 0) > 0)
         facts = {"sandbox": raw.isolation.sandbox, "stderr": raw.stderr, "exit": raw.exit_code, "planted": key}
-        facts |= {"limits": raw.isolation.limits, "missing": executor.probe().sandbox.missing}
+        facts |= {"limits": raw.isolation.limits, "missing": executor.means.sandbox.missing}
         return {**facts, "results": json.loads(raw.stdout or "{}")}
 
 

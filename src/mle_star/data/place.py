@@ -175,7 +175,7 @@ class DataFolder:
                 hasher.update(str(status.st_mtime_ns).encode())
             try:
                 if is_read or size > 16 * SAMPLES * SAMPLE_BYTES:
-                    hasher.update(_content_digest(self.root / name, size, 1 if is_read else SAMPLES))
+                    hasher.update(content_digest(self.root / name, size, 1 if is_read else SAMPLES))
             except OSError as error:
                 hasher.update(f"{name}: {error.errno}".encode())
         return hasher.hexdigest()
@@ -206,7 +206,7 @@ def holds_runs(folder: Path) -> bool:
     return False
 
 
-def _content_digest(path: Path, size: int, samples: int) -> bytes:
+def content_digest(path: Path, size: int, samples: int = 1) -> bytes:
     """Of the whole content, or of so many samples that span it."""
     hasher = hashlib.sha256()
     # what was a file a moment ago may be a pipe by now, and must not make anybody wait

@@ -11,11 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from mle_star.errors import ConfigError
 from mle_star.models import PipelineConfig
@@ -144,9 +146,7 @@ def threads_per_script(config: PipelineConfig) -> int:
 
 def usable_cores() -> int:
     """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # --- programs ------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def find_program(name: str) -> str | None:
     if os.path.dirname(name):  # noqa: PTH120 - `./x` and `x` differ here, and are the same to pathlib
         return os.path.abspath(name) if shutil.which(name) else None  # noqa: PTH100
     places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]  # noqa: PTH117
-    found = shutil.which(name, path=os.pathsep.join(places)) if places else None
+    found = shutil.which(name, path=os.pathsep.join(places))
     return found if found and os.path.isabs(found) else None  # noqa: PTH117 - Windows looks in the current folder first
 
 
@@ -196,30 +196,18 @@ site.check_enableusersite = lambda: True  # -I alone would leave out the user's 
 site.main()
 import json, sys
 user = site.getusersitepackages() if site.ENABLE_USER_SITE else None
-answer = {
+print(json.dumps({
     "path": sys.executable,
     "version": ".".join(map(str, sys.version_info[:3])),
-    "roots": sorted({sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, *filter(None, sys.path)}),
+    "roots": [*filter(None, sys.path), sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix],
     "user_base": site.getuserbase() if user in sys.path else None,
-}
+}))
 """
-_PACKAGES = """
-import importlib.metadata
-packages = {}
-for found in importlib.metadata.distributions():
-    # the first lines of the file are enough, and parsing the rest takes most of the time
-    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
-    head = dict(line.split(": ", 1) for line in text.split("\\n\\n", 1)[0].splitlines()[:10] if ": " in line)
-    if "Name" in head and "Version" in head:
-        packages.setdefault(head["Name"], head["Version"])
-answer["packages"] = dict(sorted(packages.items(), key=lambda item: item[0].lower()))
-"""
-_ANSWER = "print(json.dumps(answer))"
 QUESTION_SECONDS = 60
 
 
 class InterpreterInfo(Interpreter):
-    """An interpreter as it describes itself; `roots` are the folders it must be able to read."""
+    """An interpreter as it describes itself; `roots` are the folders it must be able to read, its path among them."""
 
     path: str
     roots: tuple[str, ...] = ()
@@ -227,32 +215,27 @@ class InterpreterInfo(Interpreter):
 
 
 def inspect_interpreter(python: str | None = None) -> InterpreterInfo:
-    """Ask an interpreter about itself, in the environment that scripts get; None means the running one.
-
-    Listing the packages takes longest, so that is asked again only when one of its folders has changed.
-    """
-    folders = (Path(root) for root in locate_interpreter(python).roots)
-    return _inspect(python, tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders if folder.is_dir()))
-
-
-@lru_cache(maxsize=8)
-def _inspect(python: str | None, stamps: tuple[tuple[str, int], ...]) -> InterpreterInfo:
-    return _ask(python, _PLACES + _PACKAGES + _ANSWER)
-
-
-def locate_interpreter(python: str | None = None) -> InterpreterInfo:
-    """The same without the packages, which take ten times as long to list."""
-    return _ask(python, _PLACES + _ANSWER)
-
-
-def _ask(python: str | None, question: str) -> InterpreterInfo:
+    """Ask an interpreter about itself, in the environment that scripts get; None means the running one."""
     wanted = python or sys.executable
     chosen = find_program(wanted) or wanted
     # -S, because the question goes through `site` in its own way
-    answer, why = try_program([chosen, "-I", "-S", "-c", question], QUESTION_SECONDS)
-    with suppress(ValueError):
-        return InterpreterInfo.model_validate_json(b"" if why else answer)
+    answer, why = try_program([chosen, "-I", "-S", "-c", _PLACES], QUESTION_SECONDS)
+    with suppress(ValidationError):
+        found = InterpreterInfo.model_validate_json(b"" if why else answer)
+        return found.model_copy(update={"packages": _packages(found.roots)})
     raise ConfigError(f"python={chosen!r} is no usable Python interpreter: {why or 'no answer'}")
+
+
+def _packages(roots: Iterable[str]) -> dict[str, str]:
+    """What can be imported from these folders, by name; of what is there twice, the first."""
+    found: dict[str, str] = {}
+    for one in distributions(path=list(dict.fromkeys(roots))):
+        # the first lines of the file are enough, and parsing the rest takes most of the time
+        lines = (one.read_text("METADATA") or one.read_text("PKG-INFO") or "").split("\n\n", 1)[0].splitlines()[:10]
+        head = dict(line.split(": ", 1) for line in lines if ": " in line)
+        if "Name" in head and "Version" in head:
+            found.setdefault(head["Name"], head["Version"])
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
 COMMAND_SECONDS = 30.0

@@ -176,12 +176,10 @@ async def evaluate_with_retry(
     final scripts and ablation studies.
     """
     retries = config.max_debug_attempts if max_retries is None else max_retries
-    if require_score is None:
-        require_score = (
-            active_run() is not None and solution.phase is not models.SolutionPhase.final and purpose is None
-        )
-    evaluate = partial(evaluate_solution, task=task, config=config, timeout_override=timeout_override, purpose=purpose)
     tested = purpose is None and solution.phase is not models.SolutionPhase.final
+    if require_score is None:
+        require_score = tested and active_run() is not None
+    evaluate = partial(evaluate_solution, task=task, config=config, timeout_override=timeout_override, purpose=purpose)
     sample = await _failed_on_sample(solution) if tested and retries else None
     result = sample[1] if sample else await evaluate(solution)
     for number in range(1, retries + 1):

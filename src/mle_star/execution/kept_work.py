@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import stat
 import uuid
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from mle_star.execution.limits import RESERVE_BYTES
-from mle_star.execution.workspace import entries_below, remove_entry
+from mle_star.execution.workspace import entries_below, open_plain, remove_entry
 from mle_star.models import PipelineConfig
+from mle_star.run.folder import write_whole
 
 CACHE = "cache"
 """Its folder in a working directory, and what is kept of all views in the folder of the run."""
@@ -79,24 +80,10 @@ def _keep(folder: Path, kept: Path, config: PipelineConfig) -> None:
 
 def _copy(entry: os.DirEntry[str], source: Path, target: Path) -> bool:
     """Copy a plain file to the same place below `target`, whole or not at all, unless one is there."""
-    place, new = target / Path(entry.path).relative_to(source), _apart(target)
+    place = target / Path(entry.path).relative_to(source)
     with suppress(OSError):  # locked, too deep, gone, or no room: nobody may count on it
-        if not entry.is_file(follow_symlinks=False) or os.path.lexists(place):
-            return False
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with os.fdopen(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return False
-                with new.open("xb") as copy:
-                    shutil.copyfileobj(file, copy, 1 << 20)
-            new.rename(place)
+        if entry.is_file(follow_symlinks=False) and not os.path.lexists(place):
+            with open_plain(entry.path) as file:
+                write_whole(place, iter(partial(file.read, 1 << 20), b""), sync=False)
             return True
-        finally:
-            new.unlink(missing_ok=True)
     return False
-
-
-def kept_for(run_dir: Path, view: Path) -> Path:
-    """Where the work of a view is kept."""
-    return run_dir / CACHE / view.name

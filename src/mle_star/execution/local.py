@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,7 +55,7 @@ Wanted = Literal["auto", "namespaces", "none"]
 def _means_of_this_machine(wanted: Wanted, use_cgroups: bool, python: str | None, path: str) -> Means:
     """Found by trials, which take longer than many a script; `path` is where programs are looked for."""
     cgroups = find_cgroup_parent() if use_cgroups else None
-    return Means(sandbox.find_sandbox(wanted), cgroups, environment.locate_interpreter(python))
+    return Means(sandbox.find_sandbox(wanted), cgroups, environment.inspect_interpreter(python))
 
 
 class LocalExecutor:
@@ -75,30 +75,28 @@ class LocalExecutor:
         self.config = config or PipelineConfig()
         self.limits = limits or Limits.of(self.config)
         self._sandbox, self._use_cgroups = sandbox, use_cgroups
-        self._means: Means | None = None
 
-    def probe(self) -> Means:
-        """Find out what there is, and warn once about what there is not."""
-        if self._means is None:
-            path = os.environ.get("PATH", "")
-            means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, path)
-            if missing := means.sandbox.missing:
-                if self.config.require_sandbox:
-                    raise ConfigError(f"require_sandbox is set, but scripts would run {missing}")
-                logger.warning("scripts run %s", missing)
-            workspace.remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
-            self._means = means
-        return self._means
+    @cached_property
+    def means(self) -> Means:
+        """What there is, found out once, with a warning about what there is not."""
+        path = os.environ.get("PATH", "")
+        means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, path)
+        if missing := means.sandbox.missing:
+            if self.config.require_sandbox:
+                raise ConfigError(f"require_sandbox is set, but scripts would run {missing}")
+            logger.warning("scripts run %s", missing)
+        workspace.remove_left_behind(Path(tempfile.gettempdir()), PREFIX, LEFT_SECONDS)
+        return means
 
     def announce(self) -> Announcement:
         """What will confine scripts here, as far as can be told before one has run."""
-        found = self.probe().sandbox
+        found = self.means.sandbox
         blocked = found.name != "none" and not self.config.allow_network
         return Announcement(Isolation(sandbox=found.name, network_blocked=blocked), found.missing)
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         """Run to the end, to the timeout or to the cancellation; leave no process behind."""
-        means = await asyncio.to_thread(self.probe) if self._means is None else self._means
+        means = await asyncio.to_thread(lambda: self.means)
         temporary = Path(tempfile.mkdtemp(prefix=workspace.own_prefix(PREFIX)))
         group = Cgroup.create(means.cgroups, self.limits) if means.cgroups else None
         try:

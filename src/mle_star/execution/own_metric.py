@@ -61,9 +61,10 @@ class _Process:
     """One life of the confined process, in a folder of its own."""
 
     def __init__(self, path: Path, name: str) -> None:
-        work = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX)))
+        work, self._held = Path(tempfile.mkdtemp(prefix=own_prefix(PREFIX))), ExitStack()
+        self._held.callback(remove_entry, work)
         self._connection: Connection | None = None
-        self._door = socket.socket(socket.AF_UNIX)
+        self._door = self._held.enter_context(socket.socket(socket.AF_UNIX))
         folder = os.open(work, os.O_RDONLY)
         short = Path(f"/proc/self/fd/{folder}")  # the path of a socket may have 107 bytes, that of a folder 4,095
         self._door.bind(str((short if short.exists() else work) / DOOR))
@@ -76,9 +77,6 @@ class _Process:
         request = ScriptRequest(
             script_path=str(script), working_dir=str(work), timeout_seconds=86400.0, env=env, readable=(str(path),)
         )
-        self._held = ExitStack()
-        self._held.callback(remove_entry, work)
-        self._held.enter_context(self._door)
         portal = self._held.enter_context(start_blocking_portal(name="mle-star-metric"))
         self._end = portal.start_task_soon(LocalExecutor(PipelineConfig()).run, request)
 

@@ -18,7 +18,7 @@ from mle_star.execution import scoring
 from mle_star.execution.artifacts import STATE, keep_best, keep_submission, restore_submission
 from mle_star.execution.environment import script_environment
 from mle_star.execution.executors import announced, script_slot
-from mle_star.execution.kept_work import kept_for, lend, take_back
+from mle_star.execution.kept_work import CACHE, lend, take_back
 from mle_star.execution.limits import RESERVE_BYTES
 from mle_star.execution.outcome import CHANGED_DATA, build_evaluation_result, debug_text, failed, rejected
 from mle_star.execution.submission import SUBMISSION, verify_submission
@@ -308,7 +308,7 @@ def _kept_work(job: _Job, data: DataFolder) -> Path | None:
     run = job.run
     searching = job.data is None and job.purpose != "submission"
     shared = run.config.keep_work and searching and announced(run.executor).is_here
-    return kept_for(run.run_dir, data.root) if shared else None
+    return run.run_dir / CACHE / data.root.name if shared else None
 
 
 async def _request(

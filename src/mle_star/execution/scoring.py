@@ -270,20 +270,14 @@ def _ranked(
 
 async def against(new: SolutionScript | None, old: SolutionScript | None) -> ScoreChange | None:
     """A script against the one that it is to beat, where the harness has scored both."""
-    if new is None or old is None or new.score is None or holdout_of(current_run()) is None:
+    holdout = holdout_of(current_run())
+    if new is None or old is None or new.score is None or holdout is None:
         return None
-    return await asyncio.to_thread(paired, current_run(), new.content, old.content)
-
-
-def paired(run: RunContext, new: str, old: str) -> ScoreChange | None:
-    """One script of the search against another, row by row; None where the harness has not scored both."""
-    holdout, known, found = holdout_of(run), scored_here(run), list[Answers]()
-    for digest in (digest_of(new), digest_of(old)) if holdout is not None else ():
-        one = max((o for o in known if o.script == digest), key=lambda o: len(o.result.answers), default=None)
-        if holdout is None or one is None or (answers := answers_of(holdout, run.run_dir, one)) is None:
-            return None
-        found.append(answers)
-    return None if holdout is None else holdout.compare(found[0], found[1], holdout.search_rows)
+    known = await asyncio.to_thread(read_predictions, current_run(), holdout, (new.content, old.content))
+    ours, theirs = known.get(new.content), known.get(old.content)
+    if ours is None or theirs is None:
+        return None
+    return await asyncio.to_thread(holdout.compare, ours, theirs, holdout.search_rows)
 
 
 async def overlaps(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
@@ -309,12 +303,11 @@ def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str])
     missing = range(len(answers), len(scored[0].result.answers) if scored else 0)
     clean = [one for one in scored if one.script not in run.ledger.leaking]
     rival = incumbent(holdout, clean, missing.stop) if missing else None
-    reference = None if rival is None else answers_of(holdout, run.run_dir, rival)
-    if reference is None:
+    if rival is None:
         return range(0)
-    try:
-        rows = holdout.compared_rows(len(answers))
-        ours, best = (holdout.figure(one, rows) for one in (_read(holdout, run.run_dir, answers), reference))
-    except (OSError, Ungradable):
-        return range(0)
-    return missing if is_improvement(ours, best, holdout.scorer.metric.direction) else range(0)
+    with suppress(OSError, Ungradable):
+        known = (_read(holdout, run.run_dir, paths) for paths in (answers, rival.result.answers))
+        ours, best = (holdout.figure(one, holdout.compared_rows(len(answers))) for one in known)
+        if is_improvement(ours, best, holdout.scorer.metric.direction):
+            return missing
+    return range(0)

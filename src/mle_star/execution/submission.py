@@ -6,7 +6,6 @@ import csv
 import math
 import os
 import re
-import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 
 from mle_star.data.place import count_lines, read_pieces, submitted_rows
 from mle_star.data.tables import sniff_separator
+from mle_star.execution.workspace import open_plain
 from mle_star.models.texts import some_of
 
 DEFAULT_NAME = "submission.csv"
@@ -43,14 +43,8 @@ def open_submission(working_dir: str, filename: str = DEFAULT_NAME) -> Iterator[
         file: BinaryIO | None = None
         if not final.is_symlink() and Path(filename).name == filename:
             with suppress(OSError):
-                file = stack.enter_context(open(final / filename, "rb", opener=_open_plainly))
-        status = None if file is None else os.fstat(file.fileno())
-        yield file if status and stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES else None
-
-
-def _open_plainly(path: str, flags: int) -> int:
-    """No link is followed, no writer of a pipe waited for."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+                file = stack.enter_context(open_plain(final / filename))
+        yield file if file is not None and os.fstat(file.fileno()).st_size <= MAX_BYTES else None
 
 
 def verify_submission(working_dir: str, expected_filename: str = DEFAULT_NAME) -> bool:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -127,6 +128,15 @@ def entries_below(folder: Path) -> Iterator[os.DirEntry[str]]:
             continue  # gone, locked, or deeper than any path can be long
         yield from (entry for entry in entries if not entry.is_dir(follow_symlinks=False))
         waiting += reversed([entry.path for entry in entries if entry.is_dir(follow_symlinks=False)])
+
+
+def open_plain(path: str | Path) -> BinaryIO:
+    """Open a plain file: no link is followed, no writer of a pipe waited for. `OSError` where it is anything else."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(f"{path} is no plain file")
 
 
 def copy_plain(source: Path, target: Path) -> None:

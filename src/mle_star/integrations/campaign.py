@@ -10,8 +10,8 @@ import logging
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -172,17 +172,13 @@ class Campaign:
                     self._write()
         return self.entries
 
-    @asynccontextmanager
-    async def _placed(self, start: Start, executor: Any) -> AsyncIterator[Start]:
+    def _placed(self, start: Start, executor: Any) -> AbstractAsyncContextManager[Start]:
         """What starts a run: an actor of a Ray cluster, where its machines can have runs; else this process."""
         if self.plan.config.executor.partition(":")[0] != "ray":
-            yield start
-            return
+            return nullcontext(start)
         from mle_star.integrations.hosts import hosted
 
-        data = (task.data_dir for task in self.plan.tasks)
-        async with hosted(start, executor, self.plan.config, self.folder, data) as placed:
-            yield placed
+        return hosted(start, executor, self.plan.config, self.folder, [task.data_dir for task in self.plan.tasks])
 
     def _known(self, entry: Entry) -> Entry:
         """What an earlier process has left of a run."""

@@ -115,11 +115,12 @@ class Shares:
         smallest = min((int(machine["CPU"]) for machine in able), default=1)
         cpus = config.script_cpus or max(1, smallest // per_machine)
         memory = int((config.script_memory_gb or 0) * 1e9)
-        slots = sum(_room(machine, cpus, gpus, memory) for machine in able)
+        wanted = {name: most for name, most in (("CPU", cpus), ("GPU", gpus), ("memory", memory)) if most}
+        slots = sum(int(min(has.get(name, 0) // most for name, most in wanted.items())) for has in able)
         if not slots:
-            wanted = f"{cpus} cores, {gpus:g} GPUs and {memory / 1e9:g} GB of memory"
+            words = f"{cpus} cores, {gpus:g} GPUs and {memory / 1e9:g} GB of memory"
             raise ConfigError(
-                f"executor: no machine of the Ray cluster has {wanted} for a script; "
+                f"executor: no machine of the Ray cluster has {words} for a script; "
                 "set script_cpus, script_gpus or script_memory_gb lower"
             )
         return cls(cpus, gpus, memory, slots)
@@ -140,11 +141,6 @@ def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) 
         with contextlib.suppress(RayError):
             found[requests[answer]] = cast(T, ray.get(answer))
     return found
-
-
-def _room(machine: dict[str, float], cpus: int, gpus: float, memory: int) -> int:
-    wanted = {"CPU": cpus, "GPU": gpus, "memory": memory}
-    return int(min(machine.get(name, 0) // amount for name, amount in wanted.items() if amount))
 
 
 class RayCarrier:

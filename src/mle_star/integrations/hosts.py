@@ -145,19 +145,23 @@ class Hosts:
 # --- the queue for slots, in which all runs of a campaign wait: an actor -------------------------------------
 
 
-@asynccontextmanager
-async def shared_slot(queue: Any, run: str) -> AsyncIterator[None]:
-    """Wait for a slot that the actor gives; if it is lost, scripts run in the order in which Ray takes them."""
-    ticket = uuid.uuid4().hex
-    try:
+class SharedQueue(Queue):
+    """The queue of an actor; if that is lost, scripts run in the order in which Ray takes them."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def take(self, run: str, ticket: str) -> None:
+        """Wait for a slot."""
         try:
-            await cluster.answer_of(queue.take.remote(run, ticket))
+            await cluster.answer_of(self._actor.take.remote(run, ticket))
         except RayError as error:
             logger.warning("the queue of the campaign is lost: %s", error)
-        yield
-    finally:
+
+    async def give(self, ticket: str) -> None:
+        """Give a slot back."""
         with contextlib.suppress(RayError):
-            queue.give.remote(ticket)
+            self._actor.give.remote(ticket)
 
 
 # --- on the machines of the cluster --------------------------------------------------------------------------
@@ -183,6 +187,6 @@ class RunHost:
         carrier = RayCarrier(config, shares)  # it shares the cluster with other runs
         try:
             with contextlib.closing(carrier):
-                return await work(executor=RemoteExecutor(config, carrier, partial(shared_slot, queue)))
+                return await work(executor=RemoteExecutor(config, carrier, SharedQueue(queue).slot))
         except MleStarError as error:
             return str(error)

@@ -133,22 +133,22 @@ class Node:
 
     async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
         """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
-        request = parcel.request
+        wanted = parcel.request
         place = Path(tempfile.mkdtemp(prefix=workspace.own_prefix(PREFIX), dir=self.folder / "work"))
         try:
             (place / IN_USE).symlink_to(self._view(parcel))  # before it is looked for: from now on nobody removes it
-            view = Path(request.input_dir or "") if shared_data else self.view(parcel)
+            view = Path(wanted.input_dir or "") if shared_data else self.view(parcel)
             work = Path(workspace.prepare_path_directory(place, "main"))
             workspace.link_input_data(str(view), str(work))
-            script = work / Path(request.script_path).name
+            script = work / Path(wanted.script_path).name
             script.write_bytes(parcel.code)
             for name, found in parcel.folders.items():
                 put(found, work / name, "the run")
-            env = {name: value for name, value in request.env.items() if name not in _OWN_VARIABLES}
+            env = {name: value for name, value in wanted.env.items() if name not in _OWN_VARIABLES}
             env |= {name: os.environ[name] for name in _OWN_VARIABLES if name in os.environ}
             places = {"script_path": script, "working_dir": work, "input_dir": view, "output_file": log}
             own = {**{name: str(path) for name, path in places.items()}, "env": env}
-            raw = await executor.run(request.model_copy(update=own if shared_data else {**own, "readable": ()}))
+            raw = await executor.run(wanted.model_copy(update=own if shared_data else {**own, "readable": ()}))
             files, left = collect(work / "final")
             fitted = whole(work / STATE) if STATE in parcel.folders else {}
             if raw.isolation.strength < 2 and not shared_data and not _is_intact(view, parcel):

@@ -8,9 +8,7 @@ puts all that it gives back, and what it has fitted.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import dataclass, field
@@ -18,13 +16,13 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from mle_star.data.place import DataFolder
+from mle_star.data.place import DataFolder, content_digest
 from mle_star.errors import ExecutionError
 from mle_star.execution.artifacts import STATE
 from mle_star.execution.executors import Announcement, Queue
 from mle_star.execution.limits import MAX_OUTPUT_BYTES
 from mle_star.execution.process import NOTE, SIGKILL, LogFile
-from mle_star.execution.workspace import clean_output_directory, entries_below, linked_places, remove_entry
+from mle_star.execution.workspace import clean_output_directory, entries_below, linked_places, open_plain, remove_entry
 from mle_star.models import ExecutionRawResult, PipelineConfig
 from mle_star.run.context import ScriptRequest
 
@@ -91,11 +89,7 @@ def _known_digest(path: str, *stamp: int) -> str:
 
 def digest_of_file(path: Path) -> str:
     """What is in a file, in one name."""
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            hasher.update(chunk)
-    return hasher.hexdigest()
+    return content_digest(path, path.stat().st_size).hex()
 
 
 def collect(final: Path) -> tuple[Files, list[str]]:
@@ -108,7 +102,7 @@ def collect(final: Path) -> tuple[Files, list[str]]:
         if entry.stat(follow_symlinks=False).st_size > room or len(found) >= RETURNED_FILES:
             left.append(shown)
             continue
-        with os.fdopen(os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        with open_plain(entry.path) as file:
             found[shown] = file.read(room)
         room -= len(found[shown])
     return found, left

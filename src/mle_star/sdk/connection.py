@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import claude_agent_sdk as agent_sdk
 import psutil
+from anyio import fail_after
 
 from mle_star.method.codeblocks import joined
 from mle_star.models import AgentConfig
@@ -193,7 +194,10 @@ class Worker:
     async def _clear(self, client: agent_sdk.ClaudeSDKClient) -> None:
         try:
             await client.query(_message("/clear", verbatim=False))
-            await asyncio.wait_for(_drain(client), CLEAR_SECONDS)
+            with fail_after(CLEAR_SECONDS):
+                async for message in client.receive_response():
+                    if isinstance(message, agent_sdk.ResultMessage) and message.is_error:
+                        raise RuntimeError(f"/clear failed: {message.subtype}")
         except Exception as error:
             self.failure = error
         finally:
@@ -212,12 +216,6 @@ def _follow(event: dict[str, Any], turn: Turn) -> None:
         turn.begun = ""
 
 
-async def _drain(client: agent_sdk.ClaudeSDKClient) -> None:
-    async for message in client.receive_response():
-        if isinstance(message, agent_sdk.ResultMessage) and message.is_error:
-            raise RuntimeError(f"/clear failed: {message.subtype}")
-
-
 async def _message(text: str, *, verbatim: bool) -> AsyncIterator[dict[str, Any]]:
     steady = text.steady if isinstance(text, Prompt) else 0
     kept = {"type": "text", "text": text[:steady], "cache_control": {"type": "ephemeral"}}
@@ -234,7 +232,7 @@ class Pool:
 
     def __init__(self, max_idle: int) -> None:
         self.closed, self._max_idle = True, max_idle
-        self._idle: list[Worker] = []
+        self._idle: dict[Worker, None] = {}  # the one that waits longest first
         self._busy: set[Worker] = set()
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -242,11 +240,8 @@ class Pool:
         """A connected client, which must come back by `release`, `distrust` or `discard`."""
         if self.closed:
             raise RuntimeError("the clients are closed")
-        worker = next((one for one in self._idle if one.key == key and one.usable), None)
-        if worker is None:
-            worker = make()
-        else:
-            self._idle.remove(worker)
+        worker = next((one for one in self._idle if one.key == key and one.usable), None) or make()
+        self._idle.pop(worker, None)
         self._busy.add(worker)
         try:
             await worker.ready()
@@ -261,18 +256,18 @@ class Pool:
             self.discard(worker)
             return
         self._busy.discard(worker)
-        self._idle.append(worker)
+        self._idle[worker] = None
         if len(self._idle) > self._max_idle:
-            self.discard(self._idle.pop(0))
+            self.discard(next(iter(self._idle)))
 
     def distrust(self, worker: Worker) -> None:
         """A client broke: those that waited may be broken as well, so the next one will be new."""
         for one in (worker, *self._idle):
             self.discard(one)
-        self._idle.clear()
 
     def discard(self, worker: Worker, end: Callable[[Worker], Awaitable[object]] = Worker.abort) -> None:
         """A client is not to be used again; `end` ends the call that it may still be busy with."""
+        self._idle.pop(worker, None)
         self._busy.discard(worker)
         task = asyncio.create_task(_see_off(worker, end), name="agent-client-close")
         self._leaving.add(task)
@@ -283,7 +278,6 @@ class Pool:
         self.closed = True
         for worker in (*self._idle, *self._busy):
             self.discard(worker)
-        self._idle.clear()
         while self._leaving:
             await asyncio.wait(set(self._leaving))
 

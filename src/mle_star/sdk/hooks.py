@@ -24,7 +24,7 @@ from mle_star.data.place import DataFolder
 from mle_star.run.budget import Budget
 
 if TYPE_CHECKING:
-    from claude_agent_sdk import HookContext, HookJSONOutput, HookMatcher
+    from claude_agent_sdk import HookCallback, HookContext, HookJSONOutput, HookMatcher
     from claude_agent_sdk.types import HookEvent, HookInput
 
 logger = logging.getLogger(__name__)
@@ -69,13 +69,9 @@ class Hooks:
         """As the SDK takes them."""
         from claude_agent_sdk import HookMatcher
 
-        after = [HookMatcher(hooks=[self.after_tool])]
-        return {
-            "PreToolUse": [HookMatcher(hooks=[self.before_tool])],
-            "PostToolUse": after,
-            "PostToolUseFailure": after,
-            "Stop": [HookMatcher(hooks=[self.log_cost])],
-        }
+        hooks: dict[HookEvent, HookCallback] = {"PreToolUse": self.before_tool, "Stop": self.log_cost}
+        hooks |= {"PostToolUse": self.after_tool, "PostToolUseFailure": self.after_tool}
+        return {event: [HookMatcher(hooks=[hook])] for event, hook in hooks.items()}
 
     async def before_tool(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         """Refuse what the guard refuses, and note when a tool begins."""

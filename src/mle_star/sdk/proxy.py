@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import httpx2
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from mle_star.errors import ConfigError
@@ -103,13 +104,8 @@ class CredentialProxy:
         sent = asyncio.Event()
 
         async def body() -> AsyncIterator[bytes]:
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise httpx2.WriteError("the CLI is gone")
-                more = message.get("more_body", False)
-                yield message.get("body", b"")
+            async for piece in Request(scope, receive).stream():  # broken off if the CLI is gone
+                yield piece
             sent.set()
 
         async def gone() -> None:
