@@ -123,8 +123,8 @@ def _truth(rows: Sequence[Rescored], run_dir: Path, task: TaskDescription, name:
         return ["truth: not known, as nothing was submitted that can be scored"]
     final, metric = scored[-1], task.evaluation_metric
     labels = {one.step: one.label for one in RunStory.of(run_dir).attempts} | {SUBMITTED: "submitted"}
-    named = [(labels.get(one.step.removesuffix("/script")), one.truth or 0.0) for one in scored]
-    values = [(label, value) for label, value in named if label is not None]
+    places = ((one.step.removesuffix("/script"), one.truth or 0.0) for one in scored)
+    values = [(labels[place], value) for place, value in places if place in labels]
     floor = NOISE.get(name, 0.0)
     values += [("noise alone", floor)] if floor else []
     wide, most = max(len(label) for label, _ in values), max(value for _, value in values) - floor
