@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from mle_star.cli import advise, in_words, plain, tell
+from mle_star.cli import advise, plain, tell
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.config import load_config
 from mle_star.data.folder import TASK_FILE, load_task, write_task
@@ -133,7 +133,7 @@ def _truth(rows: Sequence[Rescored], run_dir: Path, task: TaskDescription, name:
     return [
         f"truth: {metric} of each script on the test, which no script saw ({better})",
         *(f"  {label:{wide}}  {text.score(value):>8}  {bar}" for label, value, bar in bars),
-        f"truth: {metric} {text.score(final.truth)} on the test; expected was {in_words(final.select)}",
+        f"truth: {metric} {text.score(final.truth)} on the test; expected was {final.select}",
     ]
 
 
