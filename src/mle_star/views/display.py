@@ -42,7 +42,6 @@ from mle_star.views.story import RunStory
 from mle_star.views.verdict import Verdict
 
 UNBROKEN = 1000
-Write = Callable[[AnyEvent], str]
 MODES = ("auto", "rich", "plain", "quiet", "json")
 VIEW_GROUP = "mle_star.views"
 """Entry points: name = what `--display` is given, value = a function of the run's folder that gives a display."""
@@ -148,7 +147,7 @@ class _Listener:
 class LineDisplay(_Listener):
     """One line for each event worth one: for logs, pipes, programs and terminals that cannot move their cursor."""
 
-    def __init__(self, stream: TextIO, write: Write, out: Console | None, run_dir: Path | None) -> None:
+    def __init__(self, stream: TextIO, write: Callable[[Any], str], out: Console | None, run_dir: Path | None) -> None:
         super().__init__(out, run_dir)
         self._stream, self._write = stream, write
 
