@@ -443,22 +443,12 @@ def test_later_folds_learn_from_all_rows_for_as_long_as_the_first_ones_did() -> 
     assert with_found(settings, [*found[:1], cut], 2) == settings, "one that was cut off found nothing"
 
 
-@pytest.mark.parametrize(
-    ("settings", "refit", "sizes", "once"),
-    [
-        ({"kind": "plain", "count": 3}, True, [40, 40, 40, 60], 3),
-        ({"kind": "plain", "count": 3}, False, [40, 40, 40, 60], 3),
-        ({"kind": "plain", "count": 2, "repeats": 2}, False, [30, 30, 60, 30, 30], 2),
-        ({"kind": "plain", "count": 2, "repeats": 2}, True, [30, 30, 30, 30, 60], 2),
-        ({"kind": "plain", "count": 1}, True, [48, 60], 2),
-        ({"kind": "plain", "count": 1}, False, [48, 60], 1),
-    ],
-)
-def test_all_rows_are_learned_from_at_last(settings: dict[str, Any], refit: bool, sizes: list[int], once: int) -> None:
-    frame, y = pd.DataFrame({"n0": np.arange(60)}), np.zeros(60)
-    rounds, found = rounds_of(make_folds(frame, y, settings, 1), 60, refit)
-    assert ([len(fit) for fit, _ in rounds], found) == (sizes, once)
-    assert [held is None for _, held in rounds] == [size == 60 for size in sizes]
+def test_all_rows_are_learned_from_once_every_row_is_scored() -> None:
+    folds = make_folds(
+        pd.DataFrame({"n0": np.arange(60)}), np.zeros(60), {"kind": "plain", "count": 2, "repeats": 2}, 1
+    )
+    rounds, once = rounds_of(folds, 60, False)
+    assert ([len(fit) for fit, _ in rounds], once) == ([30, 30, 60, 30, 30], 2) and rounds[2][1] is None
 
 
 def test_settings_seed_threads_and_loss_reach_the_libraries_and_trees_without_any_time_are_still_some() -> None:

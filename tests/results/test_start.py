@@ -146,7 +146,7 @@ def test_a_guess_of_the_time_grows_with_the_plan_and_the_data_and_ends_at_the_li
     small = PipelineConfig(num_parallel_solutions=1, inner_loop_steps=1, outer_loop_steps=1, model="offline")
 
     def words(**more: int) -> str:
-        return time_in_words(small.model_copy(update=more), place / "folder", 90)
+        return time_in_words(small.model_copy(update=more), place / "folder")
 
     guesses = [words(), *(words(outer_loop_steps=steps, time_limit_seconds=9**9) for steps in (300, 9000))]
     assert [guess.partition(",")[0].split()[2] for guess in guesses] == ["minutes", "hours", "days"]

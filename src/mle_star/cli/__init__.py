@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from mle_star.models import Measure
-
 EXIT_WRONG_INPUT, EXIT_NO_SUBMISSION, EXIT_FAILED, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 
@@ -55,8 +53,3 @@ def table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
         justify = "right" if name.endswith(">") else "left"
         made.add_column(name.rstrip(">"), justify=justify, overflow="fold", no_wrap=name in whole)  # type: ignore[arg-type]
     return made
-
-
-def in_words(measure: Measure | None) -> str:
-    """A score with its interval and its rows."""
-    return "–" if measure is None else measure.words

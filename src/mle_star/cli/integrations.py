@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from mle_star.cli import EXIT_FAILED, EXIT_NO_SUBMISSION, in_words, note, tell
+from mle_star.cli import EXIT_FAILED, EXIT_NO_SUBMISSION, note, tell
 from mle_star.cli.options import NO_SETTINGS, Given, Run, Shown, seconds_of
 from mle_star.data.folder import load_medals
 from mle_star.errors import ConfigError
@@ -150,7 +150,7 @@ def _submit(run_dir: Path, competition: str, message: str, *, yes: bool) -> bool
     expected = "unknown"
     with suppress(ConfigError):
         if measure := read_result(run_dir).expected:
-            expected = f"{in_words(measure)}, {measure.measured}"
+            expected = f"{measure}, {measure.measured}"
     if not yes and not typer.confirm(f"send {folder.submission} to {name}, with the expected score {expected}?"):
         typer.echo("nothing was sent")
         return False

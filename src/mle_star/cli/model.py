@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from mle_star.cli import console, in_words, note, table, tell
+from mle_star.cli import console, note, table, tell
 from mle_star.cli.options import NAMED, RUN_HELP, AsList, Force, Run
 from mle_star.data.tables import read_table
 from mle_star.errors import ConfigError
@@ -185,7 +185,9 @@ def score(
     made = table("step", "printed", "search rows", "other hidden rows", *(["truth"] if answers else []), "")
     for row in rescore(run_folder, answers):
         truth = [text.score(row.truth)] if answers else []
-        made.add_row(row.step, text.score(row.printed), in_words(row.search), in_words(row.select), *truth, row.problem)
+        made.add_row(
+            row.step, text.score(row.printed), f"{row.search or '–'}", f"{row.select or '–'}", *truth, row.problem
+        )
     console().print(made)
 
 

@@ -14,7 +14,6 @@ from typer import Argument, Option
 
 from mle_star.cli import EXIT_NO_SUBMISSION, advise, note, options, plain, tell
 from mle_star.cli.options import AS_USUAL, NO_SETTINGS, NOTHING_WANTED, Given, Output, Run, Shown, Wanted
-from mle_star.data.layout import survey
 from mle_star.errors import ConfigError, PipelineError, RunInterrupted
 from mle_star.execution.environment import call_command
 from mle_star.models import PipelineConfig, TaskDescription
@@ -89,7 +88,7 @@ def run(
             _show_plan(task, settings, place, str(data), as_json=view.as_json)
             return
         if view.talks:
-            tell(f"time: {_time_in_words(task, settings)}; Ctrl-C finishes with the best so far")
+            tell(f"time: {time_in_words(settings, Path(task.data_dir))}; Ctrl-C finishes with the best so far")
         start_run(task, settings, place, view, fork_from=parent)
 
 
@@ -154,15 +153,6 @@ def announced_task(
         if not is_data_file(source) and named.resolve() not in (data, *data.parents):
             note(f"the data lie outside of {named}: {data}")  # scripts see what lies there
         yield task, folder
-
-
-def _time_in_words(task: TaskDescription, settings: PipelineConfig) -> str:
-    """How long it may take, before it starts."""
-    try:
-        table = survey(Path(task.data_dir)).train
-    except ConfigError:
-        table = None
-    return time_in_words(settings, Path(task.data_dir), table.rows if table else 0)
 
 
 # --- the run -------------------------------------------------------------------------------------------------
@@ -265,7 +255,7 @@ def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | Non
         f"{at_most}{plural(c.ensemble_rounds if c.num_parallel_solutions > 1 else 0, 'ensemble')}",
         "forecast": f"{forecast.calls} calls, {forecast.scripts} scripts, repairs included ({forecast.basis})",
         "money": f"{cost}, {limit}",
-        "time": _time_in_words(task, config),
+        "time": time_in_words(config, Path(task.data_dir)),
         "run folder": folder,
     }
     for name, words in lines.items():

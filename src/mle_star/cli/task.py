@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from mle_star.cli import advise, in_words, plain, tell
+from mle_star.cli import advise, plain, tell
 from mle_star.cli.options import AS_USUAL, NOTHING_WANTED, Force, Output, Shown, Wanted
 from mle_star.config import load_config
 from mle_star.data.folder import TASK_FILE, load_task, write_task
@@ -115,8 +115,8 @@ def _truth(rows: Sequence[Rescored], run_dir: Path, task: TaskDescription, name:
         return ["truth: not known, as nothing was submitted that can be scored"]
     final, metric = scored[-1], task.evaluation_metric
     labels = {one.step: one.label for one in RunStory.of(run_dir).attempts} | {SUBMITTED: "submitted"}
-    named = [(labels.get(one.step.removesuffix("/script")), one.truth or 0.0) for one in scored]
-    values = [(label, value) for label, value in named if label is not None]
+    places = ((one.step.removesuffix("/script"), one.truth or 0.0) for one in scored)
+    values = [(labels[place], value) for place, value in places if place in labels]
     floor = NOISE.get(name, 0.0)
     values += [("noise alone", floor)] if floor else []
     wide, most = max(len(label) for label, _ in values), max(value for _, value in values) - floor
@@ -125,7 +125,7 @@ def _truth(rows: Sequence[Rescored], run_dir: Path, task: TaskDescription, name:
     return [
         f"truth: {metric} of each script on the test, which no script saw ({better})",
         *(f"  {label:{wide}}  {text.score(value):>8}  {bar}" for label, value, bar in bars),
-        f"truth: {metric} {text.score(final.truth)} on the test; expected was {in_words(final.select)}",
+        f"truth: {metric} {text.score(final.truth)} on the test; expected was {final.select}",
     ]
 
 

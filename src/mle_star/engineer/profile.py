@@ -94,8 +94,7 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
     lookups, taken = lookups_of(layout), set(layout.train.columns)
     for table, lookup in lookups:
         columns += looked_up(table, lookup, taken)
-    later, mixed = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
-    old, new = known.moments_beside(layout.train.column(later), *_sides(layout, later)) if later else ([], [])
+    later, mixed, ahead = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
     groups = "" if later else _groups(layout, columns)
     kept = [c for c in columns if c.name != groups or c.kind == "date"]
     data = data_settings(layout, kept, targets, [lookup for _, lookup in lookups])
@@ -117,7 +116,7 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
         gappy=[c.name for c in columns if c.gaps > 0.02 and c.kind in ("number", "category")],
         location=_location(columns),
         later=later,
-        ahead=(max(new).date() - max(old).date()).days if later else 0,
+        ahead=ahead,
         mixed=mixed,
         groups=groups,
         series=_series(columns) if later else "",
@@ -190,17 +189,17 @@ def _check_columns(folder: Path, layout: Layout, columns: list[Column]) -> None:
 # --- time, groups, places --------------------------------------------------------------------------------
 
 
-def _order_in_time(layout: Layout, dates: list[str]) -> tuple[str, str]:
-    """The date column by which every test row comes after training, and the one by which the two are mixed."""
+def _order_in_time(layout: Layout, dates: list[str]) -> tuple[str, str, int]:
+    """The date column by which every test row comes after training, the one by which the two are mixed; days ahead."""
     for name in dates if layout.test is not None else ():
         column, sides = layout.train.column(name), _sides(layout, name)
-        if known.comes_later(column, *sides):
-            return name, ""
         old, new = known.moments_beside(column, *sides)
+        if known.comes_later(column, *sides):
+            return name, "", (max(new).date() - max(old).date()).days
         inside = sum(old[0] <= moment <= old[-1] for moment in new) if old else 0
         if inside > 0.9 * len(new) and len(set(old)) > 0.3 * len(old):
-            return "", name
-    return "", ""
+            return "", name, 0
+    return "", "", 0
 
 
 def _sides(layout: Layout, name: str) -> tuple[list[Any], list[Any]]:

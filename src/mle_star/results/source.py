@@ -229,9 +229,11 @@ def guess_lines(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]
 # --- how long it may take -----------------------------------------------------------------------------------------
 
 
-def time_in_words(config: PipelineConfig, data_dir: Path, rows: int) -> str:
+def time_in_words(config: PipelineConfig, data_dir: Path) -> str:
     """How long a run may take before a script has shown more: a guess by the plan and the size of the data."""
-    size = sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
+    rows, size = 0, sum(status.st_size for _, status in DataFolder(data_dir).files()) / 1e6
+    with suppress(ConfigError):
+        rows = getattr(survey(data_dir).train, "rows", 0)
     share, cores = min(1.0, config.subsample_limit / max(rows, 1)), usable_cores()
     script = SCRIPT_SECONDS + SECONDS_PER_MB * size * share * 2 / cores
     crowd = max(1.0, config.num_parallel_solutions / cores)

@@ -11,9 +11,10 @@ import os
 import re
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -74,12 +75,13 @@ def make_display(
     kind = choose_mode(mode, err)
     display: Display
     if kind == "json":
-        display = JsonDisplay(Console(file=out), run_dir)
+        display = LineDisplay(out, lambda event: event.model_dump_json(), None, run_dir)  # the last event says it all
     elif kind == "rich":
         display = RichDisplay(Console(file=err), Console(file=out), run_dir)
     elif kind in ("plain", "quiet"):
         width = None if out.isatty() else UNBROKEN  # a pipe wants whole paths
-        display = PlainDisplay(err, Console(file=out, width=width), run_dir, quiet=kind == "quiet")
+        levels = ("warning", "error") if kind == "quiet" else ("info", "good", "warning", "error")
+        display = LineDisplay(err, partial(_headline, levels=levels), Console(file=out, width=width), run_dir)
     else:
         display = _plugin(kind)(run_dir)
     try:
@@ -110,7 +112,7 @@ def choose_mode(mode: str, stream: TextIO) -> str:
 class _Listener:
     """What every display does: take in what the journal held before the first event, then show one after the other."""
 
-    def __init__(self, out: Console, run_dir: Path | None) -> None:
+    def __init__(self, out: Console | None, run_dir: Path | None) -> None:
         self._out, self._run_dir = out, run_dir
         self._lock = RLock()  # events come from the run's thread, a screen is drawn in another
         self._story: RunStory | None = None
@@ -135,36 +137,30 @@ class _Listener:
         """Show an event of this process."""
 
     def end(self) -> None:
-        """The summary."""
-        if self._story is not None:
+        """The summary, where there is a place for one."""
+        if self._story is not None and self._out is not None:
             with self._out.capture() as shown:
                 self._out.print(summary(self._story, self._run_dir))
             self._out.file.write(re.sub(r" +$", "", shown.get(), flags=re.MULTILINE))  # a table pads its cells
 
 
-class JsonDisplay(_Listener):
-    """One event a line, as the journal has it, for programs."""
+class LineDisplay(_Listener):
+    """One line for each event worth one: for logs, pipes, programs and terminals that cannot move their cursor."""
 
-    def _show(self, event: AnyEvent) -> None:
-        self._out.file.write(f"{event.model_dump_json()}\n")
-        self._out.file.flush()
-
-    def end(self) -> None:
-        """The last event said it all."""
-
-
-class PlainDisplay(_Listener):
-    """One line for each event worth one: for logs, pipes and terminals that cannot move their cursor."""
-
-    def __init__(self, err: TextIO, out: Console, run_dir: Path | None, *, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, write: Callable[[Any], str], out: Console | None, run_dir: Path | None) -> None:
         super().__init__(out, run_dir)
-        self._err, self._levels = err, ("warning", "error") if quiet else ("info", "good", "warning", "error")
+        self._stream, self._write = stream, write
 
     def _show(self, event: AnyEvent) -> None:
-        line = headline(event)
-        if line is not None and line.level in self._levels:
-            self._err.write(f"{line.at.astimezone():%H:%M:%S}  {line.place}: {line.words}\n")
-            self._err.flush()
+        if line := self._write(event):
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+
+def _headline(event: AnyEvent, levels: Collection[str]) -> str:
+    """An event in a line, where it is of one of these levels."""
+    line = headline(event)
+    return f"{line.at.astimezone():%H:%M:%S}  {line.place}: {line.words}" if line and line.level in levels else ""
 
 
 class RichDisplay(_Listener):

@@ -10,7 +10,7 @@ from mle_star.run.events import CandidateEvaluated, EnsembleTried, MergeTried, R
 from mle_star.run.ledger import SearchNode, best_score
 from mle_star.views import text
 from mle_star.views.facts import ScoredAttempt, place_of
-from mle_star.views.story import E, RunStory
+from mle_star.views.story import RunStory
 
 Source = Literal["promoted", "blend", "ensemble", "path", "initial", "other", "none"]
 SOURCES: dict[str, Source] = {"refinement": "path", "refined": "path", "ensemble": "ensemble", "blend": "blend"}
@@ -70,7 +70,7 @@ def _lineage(story: RunStory) -> Lineage:
     source = "promoted" if promoted else "other" if "/" in chosen else source
     shown = [] if end is None else [end.scored.path] if isinstance(end.scored, RefinementTried) else sorted(story.paths)
     nodes = sorted(story.ledger.ancestors(script), key=lambda node: node.event.at)
-    candidates, gains = _of(nodes, CandidateEvaluated), _of(nodes, RefinementTried)
+    candidates, gains = story.tried(CandidateEvaluated, nodes), story.tried(RefinementTried, nodes)
     return Lineage(
         source=source,
         named=promoted or chosen,
@@ -78,18 +78,13 @@ def _lineage(story: RunStory) -> Lineage:
         submitted="" if story.result is None or end is None else end.step,
         nodes=nodes,  # paths may begin with other candidates than the one that was chosen
         candidate=next((one for one in candidates if one == story.chosen_candidate), next(iter(candidates), None)),
-        merges=_of(nodes, MergeTried),
+        merges=story.tried(MergeTried, nodes),
         data_use=next((node for node in nodes if node.kind == "data"), None),
-        ensemble=next(iter(_of(nodes, EnsembleTried)), None),
+        ensemble=next(iter(story.tried(EnsembleTried, nodes)), None),
         paths={index: [one for one in gains if one.path == index] for index in shown if source in ("path", "ensemble")},
         leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
         last="" if source == "promoted" else _last(story),
     )
-
-
-def _of(nodes: list[SearchNode], kind: type[E]) -> list[E]:
-    """The attempts of one kind."""
-    return [node.scored for node in nodes if isinstance(node.scored, kind)]
 
 
 def _last(story: RunStory) -> str:

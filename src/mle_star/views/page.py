@@ -149,13 +149,12 @@ def _attempt_texts(plan: str, before: str, after: str, cap: int) -> dict[str, An
 
 def text_cap(story: RunStory) -> int:
     """How long a single text may be so that all of them together stay within the page's budget."""
-    lengths = [len(run.error) for run in story.scripts.values() if run.error]
+    texts = [run.error for run in story.scripts.values()]
     for step in story.steps:
-        lengths += [len(step.ablation.summary)] if step.ablation else []
-        for one in step.tries.values():
-            lengths += [len(one.plan), len(one.after)]
-        lengths += [len(next(iter(step.tries.values())).before)] if step.tries else []
-    fits = (cap for cap in TEXT_CAPS if sum(min(length, cap) for length in lengths) <= TEXT_BUDGET)
+        tries = list(step.tries.values())
+        texts += [step.ablation.summary if step.ablation else "", *(one.before for one in tries[:1])]
+        texts += [part for one in tries for part in (one.plan, one.after)]
+    fits = (cap for cap in TEXT_CAPS if sum(min(len(part), cap) for part in texts) <= TEXT_BUDGET)
     return next(fits, TEXT_CAPS[-1])
 
 

@@ -190,7 +190,7 @@ class Comparison(NamedTuple):
         if len(lines) > MOST_LINES:
             lines[MOST_LINES:] = [f"[… {len(lines) - MOST_LINES:,} more lines …]"]
         one, other = first.config.model_dump(), second.config.model_dump()
-        settings = [_pair(name, str(one[name]), str(other[name])) for name in one if one[name] != other[name]]
+        settings = [Pair(name, str(one[name]), str(other[name])) for name in one if one[name] != other[name]]
         return cls(_facts(first, second, bool(why_not)), settings, lines, why_not)
 
 
@@ -214,20 +214,16 @@ def _facts(first: RunStory, second: RunStory, apart: bool) -> list[Pair]:
     if not apart and a.score is not None and b.score is not None and a.score != b.score:
         ahead = "first" if is_improvement(a.score, b.score, first.direction) else "second"
     return [
-        _pair("Task", f"{a.task}, {a.metric}", f"{b.task}, {b.metric}"),
-        _pair("Score", text.score(a.score), text.score(b.score), ahead),
-        _pair("Measured", a.sure, b.sure),
-        _pair("State", a.state_title, b.state_title),
-        _pair("Model", a.model, b.model),
-        _pair("Cost", a.cost, b.cost, _less(first.totals.cost_usd, second.totals.cost_usd)),
-        _pair("Time", a.time, b.time, _less(first.spent.seconds, second.spent.seconds)),
-        _pair("Attempts", str(len(first.attempts)), str(len(second.attempts))),
-        _pair("Why", a.why or "–", b.why or "–"),
+        Pair("Task", f"{a.task}, {a.metric}", f"{b.task}, {b.metric}"),
+        Pair("Score", text.score(a.score), text.score(b.score), ahead),
+        Pair("Measured", a.sure, b.sure),
+        Pair("State", a.state_title, b.state_title),
+        Pair("Model", a.model, b.model),
+        Pair("Cost", a.cost, b.cost, _less(first.totals.cost_usd, second.totals.cost_usd)),
+        Pair("Time", a.time, b.time, _less(first.spent.seconds, second.spent.seconds)),
+        Pair("Attempts", str(len(first.attempts)), str(len(second.attempts))),
+        Pair("Why", a.why or "–", b.why or "–"),
     ]
-
-
-def _pair(name: str, first: str, second: str, better: Side = "") -> Pair:
-    return Pair(name, text.one_line(first, 400), text.one_line(second, 400), better)
 
 
 def _less(first: float, second: float) -> Side:

@@ -210,9 +210,10 @@ class RunStory:
         """Every attempt as the ledger has it."""
         return self.once("nodes", lambda: self.ledger.nodes)
 
-    def tried(self, kind: type[E]) -> list[E]:
-        """The attempts of one kind, in the light of the leaks that are known."""
-        return [event for event in (node.scored for node in self.nodes) if isinstance(event, kind)]
+    def tried(self, kind: type[E], among: list[SearchNode] | None = None) -> list[E]:
+        """The attempts of one kind, or those `among` some, in the light of the leaks that are known."""
+        events = (node.scored for node in (self.nodes if among is None else among))
+        return [event for event in events if isinstance(event, kind)]
 
     @property
     def paths(self) -> dict[int, PathStory]:

@@ -23,7 +23,6 @@ from mle_star.views.story import RunStory
 class AttemptRow(NamedTuple):
     """An attempt, what it changed, how long its scripts ran, and what an estimated score rests on."""
 
-    number: int
     attempt: ScoredAttempt
     change: float | None
     seconds: float
@@ -45,7 +44,7 @@ class Incident(NamedTuple):
 
 
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
-    """Every attempt with its number; what it changed is measured against what it was to beat, else the best before."""
+    """Every attempt; what it changed is measured against what it was to beat, else the best before."""
     ran, counted = _seconds_by_attempt(story), [run for run in story.scripts.values() if run.counts]
     bases = {run.place: run.result.measure.basis for run in counted if run.result.measure is not None}
     rows: list[AttemptRow] = []
@@ -53,7 +52,7 @@ def attempt_rows(story: RunStory) -> list[AttemptRow]:
         change = None if best is None or one.score is None else one.score - best
         if one.change is not None and one.score is not None:
             change = one.change.difference * (1 if story.direction is MetricDirection.maximize else -1)
-        rows.append(AttemptRow(len(rows) + 1, one, change, ran[one.step], bases.get(one.step, "")))
+        rows.append(AttemptRow(one, change, ran[one.step], bases.get(one.step, "")))
     return rows
 
 

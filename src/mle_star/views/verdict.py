@@ -223,7 +223,7 @@ class Verdict:
         if known is not None and (change := known.change) is not None:  # row by row, where both have answered
             amount, _, rows = text.changed(change).partition(" on the same")
             than = f"{amount} than the best single model ({name}), on the same{rows}"
-            words = than if rows else f"no better than {against}"
+            words = than if change.difference else f"no better than {against}"
             if SURE > change.wins > 1 - SURE or not change.difference:
                 return f"{words}, which may be chance", "flat"
             return words, "good" if change.difference > 0 else "bad"
