@@ -502,7 +502,7 @@ async def test_where_the_data_only_hint_at_groups_both_splits_are_measured(quick
         "with whole groups of shop_id hidden the solution",
         "`--group shop_id` makes this the split",
     )
-    assert words == "0.68 to 0.99, best guess 0.94, from 87 rows, for as many new rows"
+    assert words == "0.68 to 0.99 (95 % interval), best guess 0.94, from 87 rows, for as many new rows"
 
 
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
