@@ -120,9 +120,8 @@ def test_three_ctrl_c_before_there_is_a_journal_are_one_line_and_exit_code_130(m
     table, run_dir = tmp_path / "houses.csv", tmp_path / "run"
     table.write_text("size,price\n" + "".join(f"{row % 17},{row % 17 * 2}\n" for row in range(300)), encoding="utf-8")
     words = ["run", str(table), "--target", "price", "--model", "offline", "--output", str(run_dir)]
-    process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-m", "mle_star", *words], stderr=subprocess.PIPE, text=True
-    )
+    words = [sys.executable, "-X", "importtime", "-m", "mle_star", *words]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     imported = (line.rpartition("|")[2].strip() for line in process.stderr)
     assert next((name for name in imported if name == moment), None)
@@ -168,9 +167,8 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
     assert not (data / ANSWERS).exists()
     texts = [(folder / file).read_text(encoding="utf-8") for file in ("description.md", "task.yaml")]
     kept = [f"{len(train)} rows, {len(test)} to predict", str(sample.iloc[0].to_dict())]
-    kept += [
-        f"{c}: {train[c].nunique()}, {train[c].iloc[0]}, {train[c].iloc[-1]}, {test.get(c, [0])[0]}" for c in train
-    ]
+    shown = ((c, train[c].nunique(), train[c].iloc[0], train[c].iloc[-1], test.get(c, [0])[0]) for c in train)
+    kept += ["{}: {}, {}, {}, {}".format(*column) for column in shown]
     as_kept(f"examples/{name}.txt", "\n".join([*texts, *kept]))
     run_dir = tmp_path / "run"
     (run_dir / "final").mkdir(parents=True)
@@ -218,9 +216,8 @@ def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_p
     assert spent < 2 * 120, "seconds of a core: however busy the machine is with other things"
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "final" / "submission.csv").is_file() and (run_dir / "report.html").is_file()
-    truth = re.search(
-        r"^truth: rmse (\S+) on the test; expected was (\S+) to (\S+) \(95 % interval\), ", done.stderr, re.MULTILINE
-    )
+    pattern = r"^truth: rmse (\S+) on the test; expected was (\S+) to (\S+) \(95 % interval\), "
+    truth = re.search(pattern, done.stderr, re.MULTILINE)
     assert truth and NOISE["rents"] * 0.95 < float(truth[1]) < 80 and float(truth[2]) < float(truth[3])
     assert [line.split()[0] for line in done.stderr.splitlines() if "█" in line][-1:] == ["submitted"]
     assert [line.split()[2] for line in done.stderr.splitlines() if line.startswith("next: ")] == ["report"]

@@ -37,9 +37,8 @@ profit maximize -1e12
 def test_the_last_score_line_decides_and_what_is_no_plain_or_no_possible_number_says_why(task: TaskDescription) -> None:
     """The specified function takes whatever the pattern hits, or else an earlier line; ours none before an odd one."""
     assert SCORE_PATTERN == r"Final Validation Performance:\s*([\d.eE+-]+)"
-    lines = [
-        f"{text!r}: {parse_score(text)}, {tuple(read_score(text))}" for text in OUTPUTS.replace("L", LINE).split("|")
-    ]
+    texts = OUTPUTS.replace("L", LINE).split("|")
+    lines = [f"{text!r}: {parse_score(text)}, {tuple(read_score(text))}" for text in texts]
     for line in ODD_LINES:
         for before in ("", f"{LINE}0.5\n"):
             text = f"{before}{line}\nended\n"

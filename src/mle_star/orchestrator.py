@@ -44,7 +44,7 @@ from mle_star.run.folder import RunFolder, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
-from mle_star.run.timing import fitting_paths, keep_nothing
+from mle_star.run.timing import fitting_paths
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.probes import answer_more_views, examine_columns, measure_other_splits, probe
@@ -244,7 +244,6 @@ class _Pipeline:
         if (other := self.context.shared.ending.stand_in) is not None:
             solution, picked = other, picked and picked.instead(other)
         elif self.stages.cannot_write is None:
-            keep_nothing(self.context)
             picked = await self._look_again(solution, found, picked)
         return self._complete(result, solution, picked)
 
@@ -253,6 +252,8 @@ class _Pipeline:
 
         Who stops the run in here has its result all the same.
         """
+        # nothing is kept for later any more: what was not needed is free
+        self.budget.final_limit = self.budget.rerun_seconds = self.budget.views_seconds = 0.0
         try:
             weights = {} if picked is None else picked.chosen.scripts
             await examine_columns(solution, weights)

@@ -121,9 +121,8 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
         tool_profile="full", permission_mode="default",
     )  # fmt: skip
     async with MessagesServer(brain) as server:
-        result = await run_pipeline(
-            task, config, base_url=server.base_url, run_dir=run_dir, state=state, console=False, can_use_tool=refuse
-        )
+        options: dict[str, Any] = {"base_url": server.base_url, "can_use_tool": refuse, "console": False}
+        result = await run_pipeline(task, config, run_dir=run_dir, state=state, **options)
         assert server.errors == []
     assert requests == [("Read", "train.csv"), ("Write", "notes.txt")] and not list(run_dir.rglob("notes.txt"))
     assert leaks(run_dir) == [] and clients_left() == [], "the clients of a run go with it"
@@ -150,10 +149,8 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
 
 
 SHARES = "{phase1: 0.4, phase2: 0.3, phase3: 0.1, finalization: 0.2}"
-SMALL = [
-    "-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clear", "--set", "max_debug_attempts=1",
-    "--set", "leakage_checks=promising",
-]  # fmt: skip
+SMALL = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clear", "--set", "max_debug_attempts=1"]
+SMALL += ["--set", "leakage_checks=promising"]
 
 
 def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
@@ -180,9 +177,7 @@ def test_another_run_is_continued_with_its_settings_and_those_given_now(
     (tmp_path / "old").mkdir()
     roles = {m.AgentType.planner: m.RoleSettings(model="opus"), m.AgentType.coder: m.RoleSettings(model="haiku")}
     config = m.PipelineConfig(model="offline", seed=5, outer_loop_steps=9, agents=roles)
-    first = ev.RunStarted(
-        run_id="one", task=task, config=config, model="offline", isolation=m.Isolation(sandbox="none")
-    )
+    first = ev.RunStarted(run_id="one", task=task, config=config, model="offline")
     (tmp_path / "old" / "journal.jsonl").write_text(f"{first.model_dump_json()}\n", encoding="utf-8")
     words = ["--set", "agents.planner.effort=high", "--preset", "quick", "--dry-run", "--json"]
     assert main(["run", "--from", str(tmp_path / "old"), *words]) == 0

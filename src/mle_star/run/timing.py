@@ -290,11 +290,6 @@ def fitting_paths(run: RunContext) -> int:
 # --- what is kept for later --------------------------------------------------------------------------------
 
 
-def keep_nothing(run: RunContext) -> None:
-    """After finalization nothing is kept for later any more: what was not needed is free."""
-    run.budget.final_limit = run.budget.rerun_seconds = run.budget.views_seconds = 0.0
-
-
 def plan_time(run: RunContext, phase: PhaseName) -> None:
     """Before a phase begins: what later phases need of the time, so that the search has the rest.
 
