@@ -42,7 +42,7 @@ def write(folder: Path, targets: Sequence[str], sample: str, *, names: str = "y"
 
 def scorer_of(folder: Path, metric: str) -> Scorer:
     own = known_metric(metric, folder=folder.parent, direction=MetricDirection.minimize) if ".py" in metric else None
-    return Scorer(Data.read(find_layout(folder, ""), folder), own or known_metric(metric))
+    return Scorer(Data.read(find_layout(folder, "")), own or known_metric(metric))
 
 
 def spread(*values: str) -> list[str]:

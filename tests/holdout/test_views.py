@@ -5,7 +5,6 @@ import json
 import math
 import random
 import shutil
-import tarfile
 import time
 import tracemalloc
 import zipfile
@@ -78,7 +77,7 @@ def write(folder: Path, form: str) -> Path:
 
 
 def opened(folder: Path) -> Data:
-    return Data.read(find_layout(folder, "Predict `y`."), folder)
+    return Data.read(find_layout(folder, "Predict `y`."))
 
 
 def tables(folder: Path, **frames: dict[str, Any]) -> Path:
@@ -223,7 +222,7 @@ def test_without_a_sample_chances_of_several_classes_have_a_column_each(
     folder = tables(tmp_path / "data", train={**rows, "kind": kinds}, **tests)
     labels, words = (guess_task(folder, target="kind", metric=m).task.description for m in ("accuracy", "log_loss"))
     assert find_layout(folder, labels).answers == ("kind",)
-    data = Data.read(find_layout(folder, words), folder)
+    data = Data.read(find_layout(folder, words))
     hidden = data.split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
     assert data.layout.answers == find_layout(view.folder, words).answers == ("blue", "green", "red")
@@ -261,7 +260,7 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     (folder / "train.csv").write_text("\n".join(["x;n;goal", *with_goal[:ROWS]]) + "\n")
     (folder / "test.csv").write_text("\n".join(["x;n", *lines[ROWS:]]) + "\n")
     (folder / "sample_submission.csv").write_text("\n".join(["goal;x;n", *(f"0,5;{r}" for r in lines[ROWS:])]) + "\n")
-    data = Data.read(find_layout(folder), folder)
+    data = Data.read(find_layout(folder))
     assert data.layout.key is None
     hidden = data.split(seed=1).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=2)
@@ -731,19 +730,10 @@ def _zip(path: Path, *sources: Path) -> None:
             archive.write(source, source.name)
 
 
-def _tar(path: Path, source: Path) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(source, source.name)
-
-
-def _renamed_target(folder: Path) -> str:
-    return (folder / "train.csv").read_text().replace("y\n", "outcome\n", 1)
-
-
 LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     "titanic.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
     "train.csv.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
-    "all.tar.gz": lambda folder, path: _tar(path, folder / "train.csv"),
+    "all.tar.gz": lambda folder, path: shutil.make_archive(str(path)[:-7], "gztar", folder, "train.csv"),
     "shut.zip": lambda folder, path: path.write_bytes(b"with a password, or of a kind that nobody opens here"),
     "shut.tar": lambda folder, path: path.write_bytes(b"no archive that opens"),
     "train.csv.bak": lambda folder, path: shutil.copy(folder / "train.csv", path),
@@ -753,7 +743,7 @@ LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     ".ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "sub/.ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "a/b/c/train.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
-    "old.csv": lambda folder, path: path.write_text(_renamed_target(folder)),
+    "old.csv": lambda folder, path: path.write_text((folder / "train.csv").read_text().replace("y\n", "outcome\n", 1)),
     "train_solution.csv.gz": lambda folder, path: pandas.read_csv(folder / "train.csv").to_csv(path, index=False),
     "a/b/c/train.json": lambda folder, path: pandas.read_csv(folder / "train.csv").to_json(path, orient="records"),
     "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).write_text("")],
