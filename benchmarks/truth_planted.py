@@ -65,17 +65,17 @@ def split_of(path: Path, description: str) -> tuple[str, str, bool, str]:
         folder.mkdir()
         shutil.copy(path, folder)
         layout = find_layout(folder, description)
-        data = Data.read(layout, folder)
+        data = Data.read(layout)
         split, units = data.split(seed=1), data.units
         stays = {view: set(data.stays(view)) for view in split.views}
-        kind = split.rule.kind if split.rule.is_grouped else "at random"
+        kind = data.rule.kind if data.rule.is_grouped else "at random"
         apart = units is None or all(
             min(units[r] for r in view) >= max(units[r] for r in stays[view])
             if kind == "time"
             else not {units[r] for r in view} & {units[r] for r in stays[view]}
             for view in split.views
         )
-        return kind, split.rule.column if split.rule.is_grouped else "", apart, "; ".join(leaks_in(folder, description))
+        return kind, data.rule.column if data.rule.is_grouped else "", apart, "; ".join(leaks_in(folder, description))
 
 
 def features(dice: np.random.Generator, count: int) -> dict[str, Any]:

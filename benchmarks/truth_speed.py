@@ -66,7 +66,7 @@ def views(gigabytes: float) -> bool:
             with clock(times["looking"]):
                 layout = find_layout(folder, "Predict `y`.")
             with clock(times["making"]):
-                data = Data.read(layout, folder)
+                data = Data.read(layout)
                 data.make_view("v", data.split(seed=1).views[0], view, seed=2)
                 flush(view)
             shutil.rmtree(view)
@@ -120,7 +120,7 @@ def grades() -> bool:
     with tempfile.TemporaryDirectory() as place:
         folder, count = Path(place) / "data", 100_000
         write_world(folder, 1, 150_000, count)
-        data = Data.read(find_layout(folder, "Predict `y`."), folder)
+        data = Data.read(find_layout(folder, "Predict `y`."))
         scorer = Scorer(data, known_metric("accuracy"))
         split = data.split(seed=1)
         view = data.make_view("v", split.views[0], Path(place) / "view", seed=2)

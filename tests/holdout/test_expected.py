@@ -59,7 +59,7 @@ def holdout_on(folder: Path, tmp_path: Path) -> HoldOut:
 
 
 def scorer_on(folder: Path, metric: str = "accuracy") -> Scorer:
-    return Scorer(Data.read(find_layout(folder, "Predict `y`."), folder), known_metric(metric))
+    return Scorer(Data.read(find_layout(folder, "Predict `y`.")), known_metric(metric))
 
 
 def answers_of(truth: Columns, rows: Iterable[int], is_right: Callable[[int], bool]) -> ByRow:
@@ -308,7 +308,7 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
         pandas.read_csv(folder / "test.csv").assign(y="").to_csv(folder / "test.csv", index=False)
     if nameless:
         pandas.read_csv(folder / "train.csv").drop(columns="id").to_csv(folder / "train.csv", index=False)
-    data = Data.read(find_layout(folder, "Predict `y`."), folder)
+    data = Data.read(find_layout(folder, "Predict `y`."))
     hidden = list(range(0, 400, 4))
     made = permuted_view(Scorer(data, known_metric("rmse")), hidden, tmp_path / "permuted", seed=1)
     assert (made.columns, made.count) == (("strong", "weak", "noise"), 100)
@@ -337,7 +337,7 @@ def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
     for name in ("train", "test"):
         pandas.read_csv(folder / f"{name}.csv").to_parquet(folder / f"{name}.parquet", index=False)
         (folder / f"{name}.csv").unlink()
-    data = Data.read(find_layout(folder, ""), folder)
+    data = Data.read(find_layout(folder, ""))
     scorer = Scorer(data, known_metric("rmse"))
     with pytest.raises(Unsupported, match="too few hidden rows"):
         permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)

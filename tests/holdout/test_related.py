@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Callable[[Dice], Columns], str, str]] = {
 def opened(folder: Path, columns: Columns, **settings: Any) -> Data:
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(columns).to_csv(folder / "train.csv", index=False)
-    return Data.read(find_layout(folder, "Predict `y`."), folder, PipelineConfig(**settings))
+    return Data.read(find_layout(folder, "Predict `y`."), PipelineConfig(**settings))
 
 
 @pytest.mark.parametrize("seed", range(3))

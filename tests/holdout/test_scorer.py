@@ -42,7 +42,7 @@ def write(folder: Path, targets: Sequence[str], sample: str, *, names: str = "y"
 
 def scorer_of(folder: Path, metric: str) -> Scorer:
     own = known_metric(metric, folder=folder.parent, direction=MetricDirection.minimize) if ".py" in metric else None
-    return Scorer(Data.read(find_layout(folder, ""), folder), own or known_metric(metric))
+    return Scorer(Data.read(find_layout(folder, "")), own or known_metric(metric))
 
 
 def spread(*values: str) -> list[str]:
@@ -318,8 +318,8 @@ def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, s
     scorer = scorer_of(write(tmp_path / "data", spread("0", "1"), "0.5"), metric)
     chances = [0.9 * row / TEST + 0.01 for row in range(TEST)]
     nearly = [chance + 0.001 * (chance > 0.5) for chance in chances]
-    tenths, beyond = [chance / 10 for chance in chances], [chance + 5 for chance in chances]
-    one, close, tenth, moved = ([(repr(value),) for value in some] for some in (chances, nearly, tenths, beyond))
+    changed = chances, nearly, [chance / 10 for chance in chances], [chance + 5 for chance in chances]
+    one, close, tenth, moved = ([(repr(value),) for value in some] for some in changed)
     assert agreement(scorer, one, close) > 0.99 and agreement(scorer, one, one[::-1]) < 0
     assert agreement(scorer, one, tenth) == pytest.approx(scaled, abs=0.15)
     assert agreement(scorer, one, moved) == pytest.approx(shifted, abs=0.15)

@@ -5,7 +5,6 @@ import json
 import math
 import random
 import shutil
-import tarfile
 import time
 import tracemalloc
 import zipfile
@@ -17,7 +16,7 @@ from typing import Any
 
 import pandas
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.data.brief import data_brief
@@ -78,7 +77,7 @@ def write(folder: Path, form: str) -> Path:
 
 
 def opened(folder: Path) -> Data:
-    return Data.read(find_layout(folder, "Predict `y`."), folder)
+    return Data.read(find_layout(folder, "Predict `y`."))
 
 
 def tables(folder: Path, **frames: dict[str, Any]) -> Path:
@@ -223,7 +222,7 @@ def test_without_a_sample_chances_of_several_classes_have_a_column_each(
     folder = tables(tmp_path / "data", train={**rows, "kind": kinds}, **tests)
     labels, words = (guess_task(folder, target="kind", metric=m).task.description for m in ("accuracy", "log_loss"))
     assert find_layout(folder, labels).answers == ("kind",)
-    data = Data.read(find_layout(folder, words), folder)
+    data = Data.read(find_layout(folder, words))
     hidden = data.split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
     assert data.layout.answers == find_layout(view.folder, words).answers == ("blue", "green", "red")
@@ -261,7 +260,7 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     (folder / "train.csv").write_text("\n".join(["x;n;goal", *with_goal[:ROWS]]) + "\n")
     (folder / "test.csv").write_text("\n".join(["x;n", *lines[ROWS:]]) + "\n")
     (folder / "sample_submission.csv").write_text("\n".join(["goal;x;n", *(f"0,5;{r}" for r in lines[ROWS:])]) + "\n")
-    data = Data.read(find_layout(folder), folder)
+    data = Data.read(find_layout(folder))
     assert data.layout.key is None
     hidden = data.split(seed=1).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=2)
@@ -270,10 +269,9 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     assert list(sample["x"]) == list(shown["x"])
     sample["goal"] = 2 * shown["x"] + 1
     sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
-    scorer = Scorer(data, known_metric("mae"))
-    answers = read_answers(scorer.data, tmp_path / "s.csv", view)
+    answers, scorer = read_answers(data, tmp_path / "s.csv", view), Scorer(data, known_metric("mae"))
     assert scorer.score(answers.hidden, hidden) == pytest.approx(1.0, abs=0.06)  # goals are rounded
-    write_answers(scorer.data, answers, tmp_path / "real.csv")
+    write_answers(data, answers, tmp_path / "real.csv")
     real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
     assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
     assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
@@ -382,12 +380,7 @@ def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_pa
     pandas.testing.assert_frame_equal(solved(data, view), wanted)
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    kind=st.sampled_from(["classes", "quantiles", "groups", "random"]),
-    count=st.integers(60, 7000),
-    seed=st.integers(0, 99),
-)
+@given(st.sampled_from(["classes", "quantiles", "groups", "random"]), st.integers(60, 7000), st.integers(0, 99))
 def test_hidden_rows_are_disjoint_seeded_and_of_the_right_size(kind: Any, count: int, seed: int) -> None:
     dice = random.Random(seed)
     values = [str(dice.randint(0, 40)) for _ in range(count)]
@@ -608,8 +601,7 @@ def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str
 
 def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: Path) -> None:
     frame = pandas.DataFrame({"id": range(ROWS), "x": 1.5, "y": [int(i >= ROWS // 2) for i in range(ROWS)]})
-    test = {"id": range(900, 900 + TEST), "x": [1.5] * TEST}
-    sample = {"id": range(900, 900 + TEST), "y": [0] * TEST}
+    test, sample = ({"id": range(900, 900 + TEST), name: [cell] * TEST} for name, cell in (("x", 1.5), ("y", 0)))
     folder = tables(tmp_path / "data", train=frame.to_dict("list"), test=test, sample_submission=sample)
     data, view, hidden = viewed(folder)
     shown, wanted = (pandas.read_csv(view.folder / name) for name in ("test.csv", "sample_submission.csv"))
@@ -620,9 +612,8 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     answers = read_answers(data, submit(tmp_path / "s.csv", submitted), view)
     assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
-    known, others = mixed[:150].to_dict("list"), mixed[150:].to_dict("list")
-    wanted = {"id": others["id"], "y": others["x"]}
-    tables(folder, train=known, test={"id": others["id"], "x": others["x"]}, sample_submission=wanted)
+    known, others = (some.to_dict("list") for some in (mixed[:150], mixed[150:].drop(columns="y")))
+    tables(folder, train=known, test=others, sample_submission={"id": others["id"], "y": others["x"]})
     assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
 
 
@@ -660,10 +651,9 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     assert len(list((view.folder / "train").iterdir())) == ROWS - len(hidden)
     for place in hidden:
         assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
-    scorer = Scorer(data, known_metric("accuracy"))
-    answers = read_answers(scorer.data, view.folder / "sample_submission.csv", view)
+    answers = read_answers(data, view.folder / "sample_submission.csv", view)
     assert set(answers.hidden) == set(hidden) and len(answers.real) == TEST
-    write_answers(scorer.data, answers, tmp_path / "real.csv")
+    write_answers(data, answers, tmp_path / "real.csv")
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
@@ -731,19 +721,10 @@ def _zip(path: Path, *sources: Path) -> None:
             archive.write(source, source.name)
 
 
-def _tar(path: Path, source: Path) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(source, source.name)
-
-
-def _renamed_target(folder: Path) -> str:
-    return (folder / "train.csv").read_text().replace("y\n", "outcome\n", 1)
-
-
 LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     "titanic.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
     "train.csv.zip": lambda folder, path: _zip(path, folder / "train.csv", folder / "test.csv"),
-    "all.tar.gz": lambda folder, path: _tar(path, folder / "train.csv"),
+    "all.tar.gz": lambda folder, path: shutil.make_archive(str(path)[:-7], "gztar", folder, "train.csv"),
     "shut.zip": lambda folder, path: path.write_bytes(b"with a password, or of a kind that nobody opens here"),
     "shut.tar": lambda folder, path: path.write_bytes(b"no archive that opens"),
     "train.csv.bak": lambda folder, path: shutil.copy(folder / "train.csv", path),
@@ -753,7 +734,7 @@ LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
     ".ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "sub/.ipynb_checkpoints/train-checkpoint.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
     "a/b/c/train.csv": lambda folder, path: shutil.copy(folder / "train.csv", path),
-    "old.csv": lambda folder, path: path.write_text(_renamed_target(folder)),
+    "old.csv": lambda folder, path: path.write_text((folder / "train.csv").read_text().replace("y\n", "outcome\n", 1)),
     "train_solution.csv.gz": lambda folder, path: pandas.read_csv(folder / "train.csv").to_csv(path, index=False),
     "a/b/c/train.json": lambda folder, path: pandas.read_csv(folder / "train.csv").to_json(path, orient="records"),
     "runs/old/journal.jsonl": lambda folder, path: [path.write_text("{}\n"), (path.parent / MARK).write_text("")],

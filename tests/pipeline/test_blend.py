@@ -279,7 +279,7 @@ def test_the_program_of_a_blend_does_as_the_blend_did(tmp_path: Path, form: Form
         files["sample_submission.csv"] = f"id{mark}label\n400{mark}{half}\n401{mark}{half}\n"
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    scorer = Scorer(Data.read(find_layout(tmp_path, "Predict `label`."), tmp_path, check=False), known_metric("rmse"))
+    scorer = Scorer(Data.read(find_layout(tmp_path, "Predict `label`."), check=False), known_metric("rmse"))
     for place in ("solution", "final"):
         (tmp_path / place).mkdir()
     for number, body in enumerate(bodies, 1):

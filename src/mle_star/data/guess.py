@@ -45,7 +45,7 @@ def guess_task(
     named = _named_metric(found, data_folder, metric, direction)
     _refuse_pointless(found, goal, named[0] if named else None)
     modality = _modality(found, goal)
-    task_type = _task_type(found, goal, modality[0], named[0] if named else None)
+    task_type = _task_type(goal, modality[0], named[0] if named else None)
     chosen, metric_reason = named or _guess_metric(found, goal, task_type[0], direction)
     if found.sample is None and chosen.needs == "probabilities" and goal.table and len(goal.names) == 1:
         goal = goal._replace(class_prefix="" if goal.columns[0].distinct > 2 else None)
@@ -130,7 +130,7 @@ def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
     return DataModality.mixed, f"{sentences} beside {plural(others, 'other column')}."
 
 
-def _task_type(found: Survey, goal: Target, modality: DataModality, metric: Metric | None) -> tuple[TaskType, str]:
+def _task_type(goal: Target, modality: DataModality, metric: Metric | None) -> tuple[TaskType, str]:
     if goal.table is None:
         if goal.pairs:
             return TaskType.image_to_image, "Pictures in, pictures out."

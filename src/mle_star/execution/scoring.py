@@ -58,7 +58,7 @@ def final_data_of(run: RunContext) -> DataFolder:
 def whole_data(run: RunContext) -> DataFolder:
     """The data of the user, by which what is fitted is known again."""
     holdout = holdout_of(run)
-    folder = run.shared.whole or run.task.data_dir if holdout is None else holdout.scorer.data.folder
+    folder = run.shared.whole or run.task.data_dir if holdout is None else holdout.scorer.data.layout.folder
     return DataFolder(folder, ours=run.run_dir)
 
 

@@ -71,7 +71,7 @@ def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: 
     virtual = replace(data, train=data.train.holding(copies), truth=truth, labelled=labelled)
     names = _new_keys(data, places) if layout.key is not None else {}
     view = View(target.name, target, tuple(places), tuple(-1 - place for place in places), names)
-    link_rest(data.folder, target, {*data.label_files, *(table.name for table in layout.roles)})
+    link_rest(layout.folder, target, {*data.label_files, *(table.name for table in layout.roles)})
     data.train.write(target / layout.train.name, all_but(hidden, data.train.count))
     virtual.write_test_files(view)
     return Permuted(Scorer(virtual, scorer.metric), view, tuple(columns), count)

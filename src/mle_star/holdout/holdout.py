@@ -58,7 +58,7 @@ class HoldOut:
             raise Unsupported(f"{metric.name} can only be computed by a script")
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
-        data = _by_class(Data.read(layout, folder, config), metric)
+        data = _by_class(Data.read(layout, config), metric)
         split, units = data.split(seed=config.seed, folds=config.score_views), data.units
         starts = () if units is None else tuple(sorted(min(units[row] for row in view) for view in split.views))
         holdout = cls(Scorer(data, metric, starts), split, [], run_dir, config.seed)
@@ -107,7 +107,7 @@ class HoldOut:
             return None
         name = data.sample.table.name
         beside = [table for table in data.layout.others if table.name.count("/") == name.count("/")]
-        return None if len(samples_among([data.sample.table, *beside])) > 1 else data.folder / name
+        return None if len(samples_among([data.sample.table, *beside])) > 1 else data.layout.folder / name
 
     # --- rows ---
 
@@ -160,7 +160,7 @@ class HoldOut:
         """The score of answers on these rows, by default those of the search, as far as they cover them."""
         covered = _covered(answers, self.search_rows if rows is None else rows)
         shares = [share for view, share in self._learned_from if not view.isdisjoint(covered)] if ahead else []
-        parts = len(shares) if self.split.rule.kind == "time" else int(ahead)
+        parts = len(shares) if self.scorer.data.rule.kind == "time" else int(ahead)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, parts=parts)
         if ahead:
             low, high = after_more_rows(self.scorer.metric, score, low, high, float(np.mean(shares)))
@@ -179,12 +179,12 @@ class HoldOut:
     def horizon(self) -> str:
         """What an expected score is for where there is no test: a series is told ahead as far as a view hides."""
         data, units = self.scorer.data, self.scorer.data.units
-        if data.test_rows or units is None or self.split.rule.kind != "time":
+        if data.test_rows or units is None or self.scorer.data.rule.kind != "time":
             return "" if data.test_rows else "as many new rows"
         moments = sorted({units[row] for row in self.split.views[0]})
         first, last = (datetime.fromisoformat(moments[place]) for place in (0, -1))
         days = (last - first) / timedelta(days=1) * len(moments) / max(len(moments) - 1, 1)
-        values = f"{plural(len(moments), 'value')} of {self.split.rule.column}"
+        values = f"{plural(len(moments), 'value')} of {self.scorer.data.rule.column}"
         return f"the next {f'{days:.0f} days' if days >= 2 else values}"
 
     @cached_property

@@ -133,11 +133,11 @@ def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables
 # --- files that may hold labels: copies, archives, databases; no view shows them -------------------------------------
 
 
-def label_files(layout: Layout, folder: Path) -> frozenset[str]:
+def label_files(layout: Layout) -> frozenset[str]:
     """The files, by their path below the folder, whose content may tell labels that a view hides."""
-    roles = {table.name for table in layout.roles}
+    folder, roles = layout.folder, {table.name for table in layout.roles}
     seen = {table.name for table in layout.others}
-    found = {other.name for other in layout.others if _repeats_target(layout, other, folder)}
+    found = {other.name for other in layout.others if _repeats_target(layout, other)}
     unseen: list[str] = []
     for name in (name for name, _ in DataFolder(folder).files() if name not in roles):
         if any(part.startswith(".") for part in name.split("/")) or _may_hold_a_table(folder / name):
@@ -148,7 +148,7 @@ def label_files(layout: Layout, folder: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
+def _repeats_target(layout: Layout, other: Table) -> bool:
     """Does a table of as many rows hold the labels under another name?"""
     train = layout.target.table
     if train is None or abs(other.rows - train.rows) > (0 if other.whole and train.whole else 0.05 * train.rows):
@@ -156,7 +156,7 @@ def _repeats_target(layout: Layout, other: Table, folder: Path) -> bool:
     if other.whole and train.whole:
         return any(cells == train.sample[name] for cells in other.sample.values() for name in layout.target.names)
     try:
-        ours, theirs = read_rows(train, folder), read_rows(other, folder)
+        ours, theirs = (read_rows(table, layout.folder) for table in (train, other))
         return ours.count == theirs.count and _agree(ours, layout.target.names, theirs, other.columns)
     except Unsupported:
         return True  # nobody here can tell

@@ -55,7 +55,6 @@ class Split(NamedTuple):
     Views that hide no others are for the end of a run.
     """
 
-    rule: Rule
     views: tuple[tuple[int, ...], ...]
     select: tuple[int, ...] = ()
 
@@ -160,10 +159,10 @@ def split_rows(
     if folds == 1:
         first, *others = _filled(parts, sizes)
         kept, *later = map(_rows, others) if others else [_kept_back(first)]
-        return Split(rule, (tuple(sorted({*_rows(first), *kept})), *later), tuple(sorted({*kept, *chain(*later)})))
+        return Split((tuple(sorted({*_rows(first), *kept})), *later), tuple(sorted({*kept, *chain(*later)})))
     views = _filled(parts, sizes)
     chosen = [row for pieces in views[:folds] for row in _kept_back(pieces)]
-    return Split(rule, tuple(map(_rows, views)), tuple(sorted(chain(chosen, *map(_rows, views[folds:])))))
+    return Split(tuple(map(_rows, views)), tuple(sorted(chain(chosen, *map(_rows, views[folds:])))))
 
 
 def usual_views(rows: int) -> int:
@@ -271,7 +270,7 @@ def _by_time(rule: Rule, values: Sequence[str], dice: random.Random, ahead: Sequ
         stretches[0] = dice.sample([one for one in stretches[0] if one[0] == starts[0]], wanted - len(later)) + later
     kept = [_half_of_moments(hidden, dice) for hidden in stretches[:searched]]
     views = [tuple(sorted(place for _, place in one)) for one in stretches]
-    return Split(rule, tuple(views), tuple(sorted(chain(*kept, *views[searched:]))))
+    return Split(tuple(views), tuple(sorted(chain(*kept, *views[searched:]))))
 
 
 def _half_of_moments(hidden: Sequence[tuple[Any, int]], dice: random.Random) -> list[int]:

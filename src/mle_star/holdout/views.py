@@ -57,7 +57,6 @@ class Data:
     """The tables of a task in full, as far as views are made from them."""
 
     layout: Layout
-    folder: Path
     train: TableRows
     test: TableRows | None
     sample: TableRows | None
@@ -68,14 +67,14 @@ class Data:
     rule: Rule
 
     @classmethod
-    def read(cls, layout: Layout, folder: Path, config: PipelineConfig = AS_USUAL, *, check: bool = True) -> Data:
+    def read(cls, layout: Layout, config: PipelineConfig = AS_USUAL, *, check: bool = True) -> Data:
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
-        _refuse(layout, folder)
+        _refuse(layout)
         needed = {layout.key, layout.labels_key, *layout.target.names, *(wanted_columns(layout) if check else ())}
         train, test, sample, labels = (
             None
             if table is None
-            else read_rows(table, folder, [c for c in table.columns if c in needed or table is layout.sample])
+            else read_rows(table, layout.folder, [c for c in table.columns if c in needed or table is layout.sample])
             for table in (layout.train, layout.test, layout.sample, layout.labels)
         )
         assert train is not None
@@ -85,7 +84,7 @@ class Data:
         if check and len(labelled) < FEWEST_ROWS:
             raise Unsupported(f"{len(labelled)} labelled rows are too few to hide any of them")
         keys = train.column(layout.key) if layout.key in layout.train.columns else []
-        data = cls(layout, folder, train, test, sample, labels, truth, keys, labelled, rule)
+        data = cls(layout, train, test, sample, labels, truth, keys, labelled, rule)
         if check:
             data._check_keys()
         return data
@@ -151,7 +150,7 @@ class Data:
         """The files that are named by the rows' keys."""
         layout = self.layout
         tables = {table.name for table in (*layout.roles, *layout.others)}
-        files = find_key_files(self.folder, self.keys, self.test_keys, tables)
+        files = find_key_files(layout.folder, self.keys, self.test_keys, tables)
         if files.by_key and files.test_folder is None and self._labelled_by_folders(files):
             raise Unsupported("the folders in which files of training rows lie tell their labels")
         return files
@@ -169,7 +168,7 @@ class Data:
     @cached_property
     def label_files(self) -> frozenset[str]:
         """The files that no view shows, since labels may be in them."""
-        return label_files(self.layout, self.folder)
+        return label_files(self.layout)
 
     def split(self, *, seed: int, folds: int | None = None) -> Split:
         """The hidden rows of the views, as places among all training rows."""
@@ -181,7 +180,7 @@ class Data:
         values = [whole[place] for place in self.labelled]
         chosen = split_rows(rule, values, seed=seed, folds=folds, ahead=self._test_values())
         *views, select = (tuple(self.labelled[i] for i in rows) for rows in (*chosen.views, chosen.select))
-        return Split(rule, tuple(views), select)
+        return Split(tuple(views), select)
 
     def _test_values(self) -> Sequence[str]:
         """What the test rows have in the column that the split goes by; empty where it is no date and no group."""
@@ -211,7 +210,7 @@ class Data:
 
     def real_view(self) -> View:
         """The untouched data as a view that hides nothing."""
-        return View("real", self.folder, (), tuple(range(self.test_rows)))
+        return View("real", self.layout.folder, (), tuple(range(self.test_rows)))
 
     def make_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """Write the files of a view into `target`; what it does not change is linked."""
@@ -253,7 +252,7 @@ class Data:
 
     def write_example(self, target: Path) -> None:
         """Write all files of a task without a test into `target`, and a few training rows as the rows to predict."""
-        link_rest(self.folder, target, ())
+        link_rest(self.layout.folder, target, ())
         rows = tuple(self.labelled[:EXAMPLES])
         self.write_test_files(View("example", target, rows, tuple(-1 - row for row in rows)))
 
@@ -264,7 +263,7 @@ class Data:
         train, names, places = self.train, self.layout.target.names, range(self.train.count)
         labels = train.values(names, [source_of.get(place, place) for place in places])
         mixed = train.edited(places, train, changes=dict(zip(names, labels, strict=True)))
-        link_rest(self.folder, target, {self.layout.train.name, *self.label_files})
+        link_rest(self.layout.folder, target, {self.layout.train.name, *self.label_files})
         train.holding(mixed).write(target / self.layout.train.name, places)
 
     def _link(self, view: View) -> None:
@@ -272,10 +271,10 @@ class Data:
         files, hidden = self.files, [(place, self.keys[place]) for place in view.hidden if self.keys]
         own = [(file, place, key) for place, key in hidden for file in files.by_key.get(key, ())]
         left_out = {table.name for table in self.layout.roles} | {file.as_posix() for file, _, _ in own}
-        link_rest(self.folder, view.folder, left_out | self.label_files)
+        link_rest(self.layout.folder, view.folder, left_out | self.label_files)
         for file, place, key in own:
             if moved := files.moved(file, key, view.names.get(place, key)):
-                share(self.folder / file, view.folder / moved)
+                share(self.layout.folder / file, view.folder / moved)
 
     def write_test_files(self, view: View) -> None:
         """Write what a view asks for: the test file, and the sample submission."""
@@ -357,7 +356,7 @@ def _labelled(columns: Columns) -> Sequence[int]:
     return rows
 
 
-def _refuse(layout: Layout, folder: Path) -> None:
+def _refuse(layout: Layout) -> None:
     """What views do not know how to make."""
     if not layout.target.names:
         raise Unsupported("the target is not a column")

@@ -45,8 +45,8 @@ def load_model(run: str | Path, *, executor: Executor | None = None, settings: P
     if not data.is_dir():
         raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
     config = _with_own_settings(result.config, settings or load_config())
-    layout = find_layout(data, result.task.description)
-    return Model(run_dir.resolve(), result, layout, data.resolve(), config, executor)
+    layout = find_layout(data.resolve(), result.task.description)
+    return Model(run_dir.resolve(), result, layout, config, executor)
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +56,6 @@ class Model:
     run_dir: Path
     result: FinalResult
     layout: Layout
-    data_dir: Path
     config: PipelineConfig
     executor: Executor | None = None
 
@@ -162,7 +161,7 @@ class Model:
 
         A script that fails with what it fitted before runs once more without it.
         """
-        config, data = self.config, DataFolder(self.data_dir, ours=self.run_dir)
+        config, data = self.config, DataFolder(self.layout.folder, ours=self.run_dir)
         digest = artifacts.fitted_digest(script.content, data)
         work = Path(workspace.prepare_path_directory(self.run_dir / "work", label))
         workspace.reset_working_directory(str(work))
@@ -182,7 +181,7 @@ class Model:
             timeout_seconds=limit,
             env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})) | known,
             input_dir=str(shown) if DataFolder(shown, ours=self.run_dir).is_whole else None,
-            hidden=workspace.hidden_from(self.run_dir, self.data_dir, DataFolder(shown)),
+            hidden=workspace.hidden_from(self.run_dir, self.layout.folder, DataFolder(shown)),
             output_file=str(log),
         )
         raw = complete((self.executor or LocalExecutor(config)).run(request))
@@ -202,13 +201,13 @@ class Model:
     def _show(self, rows: Any, folder: Path) -> None:
         """The data of the run with the new rows as its test file."""
         test, sample = self.layout.test, self.layout.sample
-        link_rest(self.data_dir, folder, {table.name for table in (test, sample) if table is not None})
+        link_rest(self.layout.folder, folder, {table.name for table in (test, sample) if table is not None})
         name, form = self.layout.test_file  # as in the views that the script was made for
-        write_new(rows, folder / name, form, self._predicted, self.data_dir)
+        write_new(rows, folder / name, form, self._predicted, self.layout.folder)
         example = self.example
         blank = rows.assign(**{name: value for name, value in example.items() if name not in rows.columns})
         if sample is not None:
-            write_new(blank[list(example)], folder / sample.name, sample.form, sample, self.data_dir)
+            write_new(blank[list(example)], folder / sample.name, sample.form, sample, self.layout.folder)
         elif test is None:
             write_new(blank[list(example)], folder / SAMPLE_NAME, Form())
 

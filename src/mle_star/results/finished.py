@@ -55,7 +55,7 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
     (target / "solution.py").write_text(result.final_solution.content, encoding="utf-8")
     if (run_dir / "solution").is_dir():  # the members of a blend
         shutil.copytree(run_dir / "solution", target / "solution")
-    digest = fitted_digest(result.final_solution.content, DataFolder(model.data_dir, ours=run_dir))
+    digest = fitted_digest(result.final_solution.content, DataFolder(model.layout.folder, ours=run_dir))
     if not restore_fitted(run_dir, target, digest):  # none, or of another script or other data
         (target / STATE).rmdir()
     scripts = [path.read_text(encoding="utf-8") for path in (target / "solution.py", *target.glob("solution/*.py"))]
@@ -70,7 +70,7 @@ def export_run(run_dir: Path, target: Path) -> list[Path]:
 def _copy_data(model: Model, target: Path) -> None:
     """The data that the script reads, as files of their own; for a task without a test, with the run's example rows."""
     shown = RunFolder(model.run_dir).input
-    source = shown if model.layout.test is None and shown.is_dir() else model.data_dir
+    source = shown if model.layout.test is None and shown.is_dir() else model.layout.folder
     data = DataFolder(source.resolve(), ours=model.run_dir)
     for name, _ in data.files():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             place_copy(run_dir / chosen.result.submission, folder.submission)
         else:
             model = load_model(run_dir, executor=executor)
-            work = model.execute(script_of(code), model.data_dir, "promote")
+            work = model.execute(script_of(code), model.layout.folder, "promote")
             if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
             shutil.copyfile(work / "final" / "submission.csv", folder.submission)

@@ -46,6 +46,8 @@ def read_new(path: Path, like: Table) -> Any:
 
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
+    if tables.table_form(path) is None:
+        raise ConfigError(f"{path}: not a table; wanted are .csv, .tsv, .json, .parquet or .xlsx")
     table = tables.read_table(path)
     if isinstance(table, str):
         raise ConfigError(table)

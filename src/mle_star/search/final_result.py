@@ -259,7 +259,7 @@ def _holdout(recorded: list[events.AnyEvent], task: TaskDescription, run_dir: Pa
 def _scorer(task: TaskDescription) -> Scorer:
     folder = Path(task.data_dir)
     try:
-        return Scorer(Data.read(find_layout(folder, task.description), folder), metric_of(task, folder))
+        return Scorer(Data.read(find_layout(folder, task.description)), metric_of(task, folder))
     except Unsupported as error:
         raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
 

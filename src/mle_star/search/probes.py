@@ -181,7 +181,7 @@ def _keeps_lead(lead: float, kept: float) -> bool:
 def _shuffle(run: RunContext, folder: Path) -> float | None:
     """Write the data with the labels of the training rows among each other; what a dummy gets."""
     source = Path(run.task.data_dir)
-    data = Data.read(find_layout(source, run.task.description), source, check=False)
+    data = Data.read(find_layout(source, run.task.description), check=False)
     order = list(data.labelled)
     random.Random(run.config.seed).shuffle(order)
     data.write_shuffled(folder, dict(zip(data.labelled, order, strict=True)))

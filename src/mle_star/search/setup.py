@@ -191,7 +191,7 @@ def prepare_holdout(task: TaskDescription, config: PipelineConfig, run_dir: Path
         prepared = HoldOutPrepared(step="run", why_not=f"{type(error).__name__}: {error}")
     journal.record(prepared)
     if is_new:
-        hints = () if holdout is None else holdout.split.rule.hints
+        hints = () if holdout is None else holdout.scorer.data.rule.hints
         folder = Path(task.data_dir) if holdout is None else holdout.seen
         for message in (*hints, *leaks_in(folder, task.description)):
             journal.record(Notice(step="run", level="warning", message=message))
@@ -207,7 +207,7 @@ def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) 
             others = [Path(name) for name, _ in DataFolder(folder, ours=run_dir).files()]
             if layout.test or layout.sample or any(not table_form(one) and one.suffix not in _TEXTS for one in others):
                 return None
-        data = Data.read(layout, folder, check=False) if holdout is None else holdout.scorer.data
+        data = Data.read(layout, check=False) if holdout is None else holdout.scorer.data
         if data.test_rows:
             return None
         data.write_example(target)
