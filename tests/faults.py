@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import AsyncIterator
-from typing import NamedTuple
 
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -70,14 +69,6 @@ SPOILT: dict[str, Answer] = {
     "wrong_schema": wrong_schema,
     "huge_reply": BrainReply(text="x" * 2 * 1024 * 1024),
 }
-FAULT_NAMES = tuple(SPOILT)
-
-
-class InjectedFault(NamedTuple):
-    """One spoilt reply: which fault hit which agent."""
-
-    name: str
-    agent: str
 
 
 class FaultyBrain:
@@ -86,18 +77,17 @@ class FaultyBrain:
     Replies of `brain` fail at `rate`; the same seed and order of requests give the same faults.
     """
 
-    def __init__(self, brain: Brain, *, rate: float, seed: int = 0, kinds: tuple[str, ...] = FAULT_NAMES) -> None:
-        self.injected: list[InjectedFault] = []
-        self._brain, self._rate, self._kinds = brain, rate, kinds
-        self._random = random.Random(seed)
+    def __init__(self, brain: Brain, *, rate: float, seed: int) -> None:
+        self.injected: list[str] = []
+        self._brain, self._rate, self._random = brain, rate, random.Random(seed)
 
     async def reply(self, request: BrainRequest) -> BrainReply | Response:
         """The other brain's answer, or a spoilt one."""
         # Both numbers are drawn for every request, so that the faults depend on the order of requests alone.
-        hit, name = self._random.random() < self._rate, self._random.choice(self._kinds)
+        hit, name = self._random.random() < self._rate, self._random.choice(list(SPOILT))
         if not hit:
             return await self._brain.reply(request)
-        self.injected.append(InjectedFault(name, request.agent))
+        self.injected.append(name)
         spoilt = SPOILT[name]
         made = spoilt(request) if callable(spoilt) and not isinstance(spoilt, Response) else spoilt
         assert isinstance(made, (BrainReply, Response))

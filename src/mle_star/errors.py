@@ -1,7 +1,5 @@
 """One error tree. A script that fails is a value (`EvaluationResult.is_error`), never one of these."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 AgentFailure = Literal[

@@ -3,8 +3,6 @@
 libseccomp knows their numbers and writes a filter, once in each process of ours; the confined process only installs it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -35,7 +35,7 @@ CONFIG = PipelineConfig(script_cpus=1)
 
 
 def ray_executor(cluster: dict[str, Any]) -> Iterator[RemoteExecutor]:
-    carrier = rc.RayCarrier(CONFIG, rc.Shares.of(CONFIG))
+    carrier = rc.RayCarrier(rc.Shares.of(CONFIG))
     yield RemoteExecutor(CONFIG, carrier)
     carrier.close()
 
@@ -196,9 +196,6 @@ def test_an_error_of_the_cluster_is_told_in_one_line_and_a_host_must_see_folder_
     assert answers == [True, False, False, False]
 
 
-Machines = list[dict[str, float]]
-
-
 @pytest.mark.parametrize(
     ("machines", "settings", "cpus", "gpus", "slots"),
     [
@@ -212,7 +209,7 @@ Machines = list[dict[str, float]]
         ([{"CPU": 8, "memory": 10e9}], {"script_memory_gb": 4, "script_cpus": 1}, 1, 0.0, 2),
     ],
 )
-def test_scripts_take_a_share(machines: Machines, settings: dict[str, Any], cpus: int, gpus: float, slots: int) -> None:
+def test_scripts_take_a_share(machines: Any, settings: dict[str, Any], cpus: int, gpus: float, slots: int) -> None:
     shares = rc.Shares.among(PipelineConfig(num_parallel_solutions=2, **settings), machines)
     assert (shares.cpus, shares.gpus, shares.slots) == (cpus, gpus, slots)
     assert shares.hardware["gpu_count"] == (1 if gpus else 0)

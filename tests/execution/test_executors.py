@@ -31,11 +31,7 @@ from tests.execution.test_workspace import nest
 
 LIMITS = dataclasses.replace(ex.Limits.of(PipelineConfig()), tasks=200, memory_bytes=2 * 10**9, grace_seconds=1.0)
 HELD = (
-    "time",
-    "memory 2.0 GB",
-    "processes 200",
-    "file size 8.6 GB",
-    "open files 4096",
+    *("time", "memory 2.0 GB", "processes 200", "file size 8.6 GB", "open files 4096"),
     "disk 50.0 GB and 500000 files",
 )
 BOXED = ("reads only what it is given", "writes only in the working directory", "no root")
@@ -324,13 +320,13 @@ async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(linked:
     if linked:
         ex.link_input_data(str(tmp_path / "data"), request.working_dir)
         request = request.model_copy(update={"input_dir": None})
-    parcel = pack(request, CONFIG)
-    delivery = await node.run(parcel, ex.LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
+    parcel = pack(request, PipelineConfig(shared_data=True))
+    delivery = await node.run(parcel, ex.LocalExecutor(CONFIG), tmp_path / "log")
     assert delivery.raw is not None and delivery.raw.stdout == "shared\n", delivery.raw
     assert not [path for name in ("files", "views") for path in (tmp_path / "there" / name).iterdir()]
     gone = dataclasses.replace(parcel, request=request.model_copy(update={"input_dir": str(tmp_path / "gone")}))
     with pytest.raises(ExecutionError, match="the data folder is gone"):
-        await node.run(gone, ex.LocalExecutor(CONFIG), tmp_path / "log", shared_data=True)
+        await node.run(gone, ex.LocalExecutor(CONFIG), tmp_path / "log")
 
 
 def test_of_files_whose_sender_was_lost_or_that_change_on_their_way_nothing_stays(tmp_path: Path) -> None:

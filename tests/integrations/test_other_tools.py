@@ -12,7 +12,7 @@ import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -81,32 +81,6 @@ def _no_account(tmp_path: Path, monkeypatch: Patch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """What stand-ins for services on this machine have in common."""
-
-    def say(self, kind: str, body: bytes, status: int = 200, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@contextmanager
-def served(handler: type[Handler]) -> Iterator[str]:
-    """The address of a server that answers by `handler`."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @pytest.fixture
 def service(monkeypatch: Patch) -> Iterator[Service]:
     made = Service()
@@ -115,7 +89,20 @@ def service(monkeypatch: Patch) -> Iterator[Service]:
         for name, text in DATA.items():
             archive.writestr(name, text)
 
-    class Kaggle(Handler):
+    class Kaggle(BaseHTTPRequestHandler):
+        def say(self, kind: str, body: bytes, status: int = 200, **headers: str) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def body(self) -> bytes:
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
         def do_POST(self) -> None:
             request, call = json.loads(self.body() or b"{}"), self.path.rsplit("/", 1)[-1]
             if call == "DownloadDataFiles":
@@ -130,11 +117,13 @@ def service(monkeypatch: Patch) -> Iterator[Service]:
             made.uploads.append(self.body())
             self.say("text/plain", b"")
 
-    with served(Kaggle) as address:
-        account = {"KAGGLE_USERNAME": "somebody", "KAGGLE_KEY": "secret"}
-        for name, value in {**account, "HTTP_PROXY": address, "NO_PROXY": "", "no_proxy": ""}.items():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Kaggle) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        proxies = {"HTTP_PROXY": f"http://127.0.0.1:{server.server_port}", "NO_PROXY": "", "no_proxy": ""}
+        for name, value in {"KAGGLE_USERNAME": "somebody", "KAGGLE_KEY": "secret", **proxies}.items():
             monkeypatch.setenv(name, value)
         yield made
+        server.shutdown()
 
 
 def test_a_competition_becomes_a_folder(service: Service, tmp_path: Path, capsys: Captured) -> None:

@@ -70,7 +70,7 @@ async def cases():
             continue
         encoding = {"PYTHONIOENCODING": "utf-8:backslashreplace"}
         raw = await run(executor, work, code, case.timeout, str(train.parent), **encoding)
-        result, sandbox = ex.build_evaluation_result(raw), raw.isolation.sandbox
+        result, sandbox = ex.build_evaluation_result(raw, timeout_seconds=case.timeout), raw.isolation.sandbox
         text = ex.debug_text(result) if result.is_error else result.stdout[-1000:]
         seen[case.name] = {"is_error": result.is_error, "score": result.score, "text": text}
         assert [precious.read_text(), train.read_text()] == ["mine", "a\n1\n"], case.name

@@ -4,8 +4,6 @@ a script has fitted (the folder `./model/` of its last run, for the predictions 
 Fitted files are copied and never opened: they are read by the same script alone, in the sandbox.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Where scripts run and what they wait for: executors by name, slots, GPUs, the queue of runs on shared machines."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

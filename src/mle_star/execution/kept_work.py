@@ -1,7 +1,5 @@
 """Work that stays from script to script of one view: copied into `./cache` before, new files taken out after it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """How much of the machine one script may use: numbers, control groups (version 2), and a watch on the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging
@@ -27,7 +25,6 @@ logger = logging.getLogger("mle_star.execution")
 
 PREFIX = "mle-star-"
 """Begins the names of groups and of temporary folders."""
-GIB = 1024**3
 MAX_OUTPUT_BYTES = 100 * 1024 * 1024
 """What is kept on disk of each stream."""
 
@@ -38,7 +35,7 @@ class Limits:
 
     memory_bytes: int
     tasks: int = 1024
-    file_bytes: int = 8 * GIB
+    file_bytes: int = 8 << 30
     open_files: int = 4096
     disk_bytes: int = 50 * 10**9
     files: int = 500_000
@@ -49,7 +46,7 @@ class Limits:
     hurry_seconds: float = 0.5
 
     @classmethod
-    def of(cls, config: PipelineConfig) -> Limits:
+    def of(cls, config: PipelineConfig) -> "Limits":
         """The limits that a configuration and this machine ask for."""
         given, share = config.script_memory_gb, 0.9 * machine_memory() / concurrent_scripts(config)
         return cls(
@@ -104,7 +101,7 @@ class Cgroup:
     folder: Path
 
     @classmethod
-    def create(cls, parent: Path, limits: Limits) -> Cgroup | None:
+    def create(cls, parent: Path, limits: Limits) -> "Cgroup | None":
         """A fresh group with limits, or None where the system refuses."""
         group = cls(parent / f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}")
         try:

@@ -1,7 +1,5 @@
 """Runs scripts on this machine, confined as well as it allows, and says truthfully how."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

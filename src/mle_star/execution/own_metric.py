@@ -4,8 +4,6 @@ The process is started for the first figure, serves many, and ends when none is 
 go through a socket in its folder; an answer is a short text of JSON, and nothing else of the process is read.
 """
 
-from __future__ import annotations
-
 import concurrent.futures.thread  # its pools end after what is registered later, see below
 import json
 import os

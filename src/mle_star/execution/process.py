@@ -1,7 +1,5 @@
 """One supervised process, as the event loop sees it, and what is kept of its output."""
 
-from __future__ import annotations
-
 import asyncio
 import marshal
 import os

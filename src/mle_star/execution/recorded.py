@@ -27,7 +27,7 @@ from mle_star.holdout.answers import Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, overclaims
 from mle_star.models import EvaluationResult, SolutionScript
 from mle_star.models.texts import digest_of, shorten, storable
-from mle_star.run.context import RunContext, ScriptRequest, current_run
+from mle_star.run.context import RunContext, ScriptRequest, cancel_all, current_run
 from mle_star.run.events import Notice, ScriptFinished, ScriptPurpose, ScriptStarted
 from mle_star.run.timing import SHARE, affordable_views, fits, limit_in_run, suggested_seconds
 
@@ -79,8 +79,7 @@ async def execute_in_run(
     """
     run = current_run()
     step = run.next_step("script" if purpose == "solution" else f"{purpose}-script")
-    where = [] if data is None else [data.root.name]
-    where += [f"view-{number}" for number in views]
+    where = ([] if data is None else [data.root.name]) + [f"view-{number}" for number in views]
     digest = digest_of(purpose, script.content, await scoring.surroundings_digest(run), *where)
     job = _Job(run, script, purpose, step, digest, timeout_seconds, gpu_indices, data, views)
     event = await _recorded(run, step, digest)
@@ -202,9 +201,7 @@ async def _on_more_views(job: _Job, holdout: HoldOut, numbers: range, result: Ev
                 return more
             result = result.model_copy(update={"answers": [*result.answers, *more.answers]})
     finally:
-        for task in begun:
-            task.cancel()
-        await asyncio.gather(*begun, return_exceptions=True)
+        await cancel_all(begun)
     return result
 
 

@@ -1,7 +1,5 @@
 """The namespaces that a script runs in: what it sees there, and whether this machine can make them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """What the scripts of a run see (all data or, where they take long, a sample first), and how their answers score."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

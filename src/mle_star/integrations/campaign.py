@@ -1,10 +1,6 @@
 """Many runs as one piece of work: each a normal run folder, so many at once, within one budget, resumed as a whole."""
 
-from __future__ import annotations
-
 import asyncio
-import csv
-import io
 import json
 import logging
 import statistics
@@ -17,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+import pandas as pd
 from filelock import FileLock, Timeout
 
 from mle_star.data.folder import MEDALS, Medal, Medals
@@ -82,7 +79,7 @@ class Campaign:
     @classmethod
     def create(
         cls, folder: Path, tasks: Iterable[TaskDescription], seeds: int, config: PipelineConfig, **more: Any
-    ) -> Campaign:
+    ) -> "Campaign":
         """A new campaign, with more of a plan; seeds count up from the one that the settings name."""
         cls.refuse_begun(folder)
         found = tuple(task.model_copy(update={"data_dir": str(Path(task.data_dir).resolve())}) for task in tasks)
@@ -98,7 +95,7 @@ class Campaign:
             raise ConfigError(f"{folder} holds a campaign already: continue with `mle-star sweep --resume {folder}`")
 
     @classmethod
-    def open(cls, folder: Path) -> Campaign:
+    def open(cls, folder: Path) -> "Campaign":
         """A campaign that was begun."""
         try:
             plan = Plan.model_validate_json((folder / PLAN).read_text("utf-8"))
@@ -233,11 +230,8 @@ class Campaign:
 
     def _write(self) -> None:
         """The table, for people and programs, the page, and the list of submissions that graders take."""
-        text = io.StringIO()
-        table = csv.DictWriter(text, fieldnames=list(Entry.model_fields))
-        table.writeheader()
-        table.writerows(entry.model_dump() for entry in self.entries)
-        write_whole(self.folder / TABLE, text.getvalue())
+        table = pd.DataFrame([entry.model_dump() for entry in self.entries])
+        write_whole(self.folder / TABLE, table.to_csv(index=False))
         write_whole(self.folder / PAGE, campaign_html(self))
         sent = (entry for entry in self.entries if entry.submission)
         lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in sent]

@@ -1,7 +1,5 @@
 """Scripts as tasks of a Ray cluster, each with our supervisor and sandbox around it: Ray counts resources, no more."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -52,7 +50,7 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
         await asyncio.to_thread(_connect, address)
     try:
         shares = await asyncio.to_thread(Shares.of, config)
-        with contextlib.closing(RayCarrier(config, shares)) as carrier:
+        with contextlib.closing(RayCarrier(shares)) as carrier:
             yield RemoteExecutor(config, carrier)
     finally:
         if ours:
@@ -93,7 +91,7 @@ class Shares:
             self.hardware |= {"gpu_names": [kind] * count, "gpu_memory": [size] * count}
 
     @classmethod
-    def of(cls, config: PipelineConfig) -> Shares:
+    def of(cls, config: PipelineConfig) -> "Shares":
         """By the settings and by what the machines that are there say of themselves, unless they take too long."""
         living = living_machines()
         shares = cls.among(config, list(living.values()))
@@ -102,7 +100,7 @@ class Shares:
         return shares
 
     @classmethod
-    def among(cls, config: PipelineConfig, machines: list[dict[str, float]]) -> Shares:
+    def among(cls, config: PipelineConfig, machines: list[dict[str, float]]) -> "Shares":
         """What these machines have room for; refuses what none of them could ever run."""
         workers = [machine for machine in machines if machine.get("CPU", 0) >= 1]
         if not workers:
@@ -146,13 +144,12 @@ def ask_nodes(question: Callable[..., T], nodes: Iterable[str], *facts: object) 
 class RayCarrier:
     """Carries parcels as arguments of tasks; large files go piece by piece and never stay in the object store."""
 
-    def __init__(self, config: PipelineConfig, shares: Shares) -> None:
+    def __init__(self, shares: Shares) -> None:
         self.shares, self._sender = shares, uuid.uuid4().hex[:8]
         self.slots, self.hardware = shares.slots, shares.hardware
         self._mailbox = remote.remote(num_cpus=0, max_restarts=-1, max_concurrency=1000)(Mailbox).remote()
         self._run = remote.remote(max_retries=0)(run_parcel)
         self._store = remote.remote(max_retries=3, num_cpus=0)(store_chunk)
-        self._shared_data = config.shared_data
 
     async def run(self, parcel: Parcel, hear: Callable[[bytes], None], machine: str | None) -> Delivery:
         """Have a parcel run as a task, on `machine` if it is still there."""
@@ -160,7 +157,7 @@ class RayCarrier:
         place = on(machine, soft=True) if machine else "SPREAD"
         room = {"memory": shares.memory} if shares.memory else {}
         run = self._run.options(scheduling_strategy=place, num_cpus=shares.cpus, num_gpus=shares.gpus, **room)
-        task = run.remote(parcel, self._mailbox, number, shares.cpus, shares.gpus, self._shared_data)
+        task = run.remote(parcel, self._mailbox, number, shares.cpus, shares.gpus)
         listening = asyncio.create_task(self._listen(number, hear))
         try:
             delivery = cast(Delivery, await answer_of(task))
@@ -282,25 +279,20 @@ def store_chunk(digest: str, sender: str, offset: int, chunk: bytes, last: bool)
     _node().store(digest, sender, offset, chunk, last)
 
 
-def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float, shared_data: bool) -> Delivery:
+def run_parcel(parcel: Parcel, mailbox: Any, number: str, cpus: int, gpus: float) -> Delivery:
     """Run a script here, or say which data it lacks. Ray cancels a task as Ctrl-C ends a program."""
     node = _node()
-    missing = () if shared_data else node.missing(parcel)
-    if missing:
+    if missing := node.missing(parcel):
         ray.get(mailbox.put.remote(number, None))
         return Delivery(node.machine, missing=missing)
     config = _shared_out(parcel.config, cpus)
     cards = ray.get_runtime_context().get_accelerator_ids().get("GPU", []) if gpus else []
     env = {**parcel.request.env, **thread_counts(cpus), "CUDA_VISIBLE_DEVICES": ",".join(cards)}
+    parcel = replace(parcel, request=parcel.request.model_copy(update={"env": env}))
     executor = _executor(config.model_dump_json())
 
     async def work(log: Path, output: BinaryIO) -> Delivery:
-        running = node.run(
-            replace(parcel, request=parcel.request.model_copy(update={"env": env})),
-            executor,
-            log,
-            shared_data=shared_data,
-        )
+        running = node.run(parcel, executor, log)
         with sent_meanwhile(output, lambda piece: mailbox.put.remote(number, piece)):
             return await running
 

@@ -1,7 +1,5 @@
 """Competitions as tasks, and what a run has to submit: Kaggle, by its own client, and the folders of MLE-bench."""
 
-from __future__ import annotations
-
 import html
 import re
 import time

@@ -4,13 +4,11 @@ A run writes its folder in place: a machine has to see it, and the data, under t
 machine has to have one of its own. Where no machine has all that, runs stay in the process that was started.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
 import os
-import uuid
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -64,13 +62,9 @@ async def hosted(
 
 def find_hosts(config: PipelineConfig, folder: Path, data: tuple[str, ...], among: Iterable[str]) -> list[str]:
     """The machines that can have runs, by Ray's names; who takes too long to answer has none."""
-    sign = folder.absolute() / f".sign-{uuid.uuid4().hex}"
-    sign.touch()
-    try:
-        answers = cluster.ask_nodes(can_host, sorted(among), config, str(sign), data)
-        return [node for node, can in answers.items() if can]
-    finally:
-        sign.unlink()
+    with tempfile.NamedTemporaryFile(prefix=".sign-", dir=folder.absolute()) as sign:
+        answers = cluster.ask_nodes(can_host, sorted(among), config, sign.name, data)
+    return [node for node, can in answers.items() if can]
 
 
 class Hosts:
@@ -184,7 +178,7 @@ class RunHost:
 
     async def run(self, work: Work, config: PipelineConfig, shares: Shares, queue: Any) -> FinalResult | str:
         """The result of a run, or why there is none."""
-        carrier = RayCarrier(config, shares)  # it shares the cluster with other runs
+        carrier = RayCarrier(shares)  # it shares the cluster with other runs
         try:
             with contextlib.closing(carrier):
                 return await work(executor=RemoteExecutor(config, carrier, SharedQueue(queue).slot))

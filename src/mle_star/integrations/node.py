@@ -1,7 +1,5 @@
 """A machine that runs scripts for others: keeps data by content, makes working directories, sends back what came."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -68,7 +66,9 @@ class Node:
     # --- data -------------------------------------------------------------------------------------------------
 
     def missing(self, parcel: Parcel) -> tuple[str, ...]:
-        """The digests of what must be sent before a script can see its data."""
+        """The digests of what must be sent before a script can see its data; none where machines share them."""
+        if parcel.config.shared_data:
+            return ()
         return tuple(digest for digest in dict.fromkeys(parcel.data.values()) if not self._file(digest).is_file())
 
     def store(self, digest: str, sender: str, offset: int, chunk: bytes, last: bool) -> None:
@@ -131,9 +131,9 @@ class Node:
 
     # --- scripts ----------------------------------------------------------------------------------------------
 
-    async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path, *, shared_data: bool = False) -> Delivery:
+    async def run(self, parcel: Parcel, executor: LocalExecutor, log: Path) -> Delivery:
         """Run a script on its data, confined as this machine can; with `shared_data` on those at the sender's path."""
-        wanted = parcel.request
+        wanted, shared_data = parcel.request, parcel.config.shared_data
         place = Path(tempfile.mkdtemp(prefix=workspace.own_prefix(PREFIX), dir=self.folder / "work"))
         try:
             (place / IN_USE).symlink_to(self._view(parcel))  # before it is looked for: from now on nobody removes it

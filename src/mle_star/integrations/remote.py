@@ -5,8 +5,6 @@ beside it, and its data by name, size and digest. Back: the outcome, its output 
 puts all that it gives back, and what it has fitted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

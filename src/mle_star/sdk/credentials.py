@@ -1,7 +1,5 @@
 """What the agents' CLI needs: an SDK that is new enough, a credential, and the environment that its processes get."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

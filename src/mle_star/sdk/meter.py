@@ -1,7 +1,5 @@
 """What a call uses, counted message by message as it streams: a client that dies leaves nothing uncounted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +70,7 @@ class Meter:
             self._open[parent].count(event["usage"])
             self._open[parent].whole = True
 
-    def add(self, other: Meter) -> None:
+    def add(self, other: "Meter") -> None:
         """Take over what another one has heard; of a reply that both know, the larger counts."""
         for key, heard in other._messages.items():
             message = self._message(key, heard.model)

@@ -4,8 +4,6 @@ So no process that an agent can reach holds the credential. It runs as long as t
 passes here, so what one has used is known even where the CLI dies before it can tell.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -82,7 +80,7 @@ class CredentialProxy:
         if answers := self._callers[key].answers:
             await asyncio.wait(set(answers), timeout=2 * LAST_WORD_SECONDS)
 
-    async def __aenter__(self) -> CredentialProxy:
+    async def __aenter__(self) -> "CredentialProxy":
         await self._server.start()
         return self
 

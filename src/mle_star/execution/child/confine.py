@@ -98,14 +98,12 @@ def limit_resources(limits: dict[str, int]) -> list[str]:
     """Set each limit that the system knows, never above what is already in force; the names that were set."""
     applied = []
     for name, wanted in limits.items():
-        kind = getattr(resource, f"RLIMIT_{name}", None)
-        if kind is None:
-            continue
-        hard = resource.getrlimit(kind)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         try:
+            kind = getattr(resource, f"RLIMIT_{name}")
+            hard = resource.getrlimit(kind)[1]
+            value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(kind, (value, value))
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):
             continue
         applied.append(name)
     return applied

@@ -95,14 +95,13 @@ def _start(order: Order, report: dict[str, str]) -> int:
 
 def _become_the_script(order: Order, status_pipe: int, supervisor: int) -> None:
     os.setsid()
-    applied = []
     confine.prctl(confine.DUMPABLE, 1)  # or this process could not write to its own /proc
     confine.prctl(confine.PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != supervisor:
         raise RuntimeError("the supervisor is gone")
     _try_to_write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the script goes first
     joined = bool(order["cgroup"]) and _try_to_write(f"{order['cgroup']}/cgroup.procs", "0")
-    applied += ["cgroup"] if joined else []
+    applied = ["cgroup"] if joined else []
     limits = dict(order["limits"])
     if not joined and os.getuid() != 0 and os.path.isdir("/proc/self"):  # noqa: PTH112
         limits["NPROC"] = order["max_tasks"] + tasks_of_user(os.getuid())
@@ -114,12 +113,10 @@ def _become_the_script(order: Order, status_pipe: int, supervisor: int) -> None:
     inside = order["inside"]
     if order["bubblewrap"]:
         _enter_bubblewrap(order["bubblewrap"], inside, status_pipe)
-    entered = []
     if order["namespaces"]:
         confine.enter_namespaces(**order["namespaces"], kept=[status_pipe])
         os.chdir(order["working_dir"])
-        entered = ["namespaces"]
-    confine.become(inside, status_pipe, entered)
+    confine.become(inside, status_pipe, ["namespaces"] if order["namespaces"] else [])
 
 
 def _enter_bubblewrap(command: list[str], inside: Order, status_pipe: int) -> None:
@@ -206,11 +203,8 @@ class _Watch:
             grace = self.order["grace"] if command == b"t" else self.order["hurry"]
             self.kill_at = time.monotonic() + grace
             # the first processes of a sandbox would take the rest with them, without any grace
-            found = [
-                pid
-                for pid in descendants(os.getpid())
-                if _read(f"/proc/{pid}/comm").strip() not in ("bwrap", confine.NAME)
-            ]
+            first = ("bwrap", confine.NAME)
+            found = [pid for pid in descendants(os.getpid()) if _read(f"/proc/{pid}/comm").strip() not in first]
             script, *others = found or [self.pid]
             send([script], signal.SIGABRT if command == b"t" and _says_where_it_is(script) else signal.SIGTERM)
             send(others, signal.SIGTERM)
