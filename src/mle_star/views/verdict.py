@@ -115,8 +115,14 @@ class Verdict:
         """Of a limit that ended the run: what it was, and what would have been enough for all that was planned."""
         config = self.story.config
         for words, limit, field, show, option in (
-            (("time limit", "too little time"), config.time_limit_seconds, "seconds", text.duration, "--time-limit"),
-            (("money limit",), config.max_budget_usd, "cost_usd", text.money, "--max-budget"),
+            (
+                ("by the time limit", "too little time"),
+                config.time_limit_seconds,
+                "seconds",
+                text.duration,
+                "--time-limit",
+            ),
+            (("by the money limit",), config.max_budget_usd, "cost_usd", text.money, "--max-budget"),
         ):
             if limit is not None and any(one in message for one in words):
                 most = max((getattr(plan, field) or 0.0 for plan in self.story.forecasts), default=0.0)
