@@ -13,9 +13,8 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mle_star.data.layout import find_layout
 from mle_star.engineer import checks, moves, planning
@@ -62,8 +61,7 @@ serve = Served()
 # --- reading: the headed parts of a prompt, its fenced blocks, its facts, the system prompt --------------
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What stands under one heading: its text without fenced blocks, and those blocks."""
 
     heading: str

@@ -12,7 +12,7 @@ import secrets
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -31,8 +31,7 @@ _CLI_PREAMBLES = ("x-anthropic-billing-header:", "You are a Claude agent, built 
 _CHUNK = 64 * 1024
 
 
-@dataclass(frozen=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """A tool that the model wants to use instead of answering."""
 
     name: str
@@ -58,8 +57,7 @@ class BrainRequest:
     body: bytes = b""
 
 
-@dataclass(frozen=True)
-class BrainReply:
+class BrainReply(NamedTuple):
     """An answer: a text, a structured value or a tool to use. Token counts are estimated unless given."""
 
     text: str | None = None

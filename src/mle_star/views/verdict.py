@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -114,11 +115,12 @@ class Verdict:
     def _limits(self, message: str) -> Iterator[str]:
         """Of a limit that ended the run: what it was, and what would have been enough for all that was planned."""
         config = self.story.config
-        for words, limit, field, show, option in (
-            (("time limit", "too little time"), config.time_limit_seconds, "seconds", text.duration, "--time-limit"),
-            (("money limit",), config.max_budget_usd, "cost_usd", text.money, "--max-budget"),
-        ):
-            if limit is not None and any(one in message for one in words):
+        limits: dict[str, tuple[str, float | None, str, Callable[[float], str]]] = {
+            "--time-limit": ("by the time limit|too little time", config.time_limit_seconds, "seconds", text.duration),
+            "--max-budget": ("by the money limit", config.max_budget_usd, "cost_usd", text.money),
+        }
+        for option, (words, limit, field, show) in limits.items():
+            if limit is not None and re.search(words, message):
                 most = max((getattr(plan, field) or 0.0 for plan in self.story.forecasts), default=0.0)
                 enough = f", about {show(most)} would have been enough" if most > limit else ""
                 yield f"{option} was {show(limit)}{enough}"
