@@ -1,7 +1,5 @@
 """Where settings come from: defaults < environment (`MLE_STAR_*`) < an earlier run < file < explicit arguments."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

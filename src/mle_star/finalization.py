@@ -1,7 +1,5 @@
 """Finalization: from the best solution to a submission that lies on disk, whatever is left of time and money."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

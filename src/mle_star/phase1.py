@@ -1,7 +1,5 @@
 """Phase 1, the initial solution: retrieve models, try each, merge the good ones into the best (Algorithm 1)."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

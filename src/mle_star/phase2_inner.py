@@ -1,7 +1,5 @@
 """Phase 2, the inner loop: K plans for one block, each tried on the same script (Algorithm 2, lines 9-25)."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Phase 2, the outer loop: an ablation study finds the block that matters, the inner loop refines it (Algorithm 2)."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Phase 3: R plans to combine the solutions of the paths, each one implemented and scored (Algorithm 3)."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

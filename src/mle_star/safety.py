@@ -3,8 +3,6 @@
 All three take a script and give a script, never change the one they were given, and can be chained in any order.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

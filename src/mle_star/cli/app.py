@@ -1,7 +1,5 @@
 """The frame of the `mle-star` command: which commands there are, and how errors read."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import os

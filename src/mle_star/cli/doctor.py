@@ -1,7 +1,5 @@
 """`mle-star doctor`: is everything here that a run needs, and what to do where it is not."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shlex

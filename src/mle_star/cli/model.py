@@ -1,7 +1,5 @@
 """Commands that put a finished run to use: `predict`, `export`, `leaderboard`, `compare`, `promote`, `score`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands to look at runs: `runs`, `report`, `show`, `diff`, `watch`, `ui`."""
 
-from __future__ import annotations
-
 import json
 from operator import attrgetter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands that make a task folder: `init` from the user's data, `demo` from an example, which it also runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any

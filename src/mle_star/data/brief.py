@@ -1,7 +1,5 @@
 """The data brief: what an agent should know of the data before it writes a line, made from what scripts see."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Single values as files hold them, and what a column of them is: numbers, categories, dates, texts, lists."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

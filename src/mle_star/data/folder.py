@@ -5,8 +5,6 @@ with its `score`; then the places that win follow Kaggle's rules. Where the data
 is called `.leaderboard.csv`, so that it is none of them.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import os

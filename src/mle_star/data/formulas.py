@@ -4,8 +4,6 @@ The embedded engineer copies what a script needs out of this file, so nothing he
 from counts cost a tenth of scikit-learn's, which tests hold them to: intervals take hundreds of draws of the rows.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

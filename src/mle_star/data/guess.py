@@ -1,7 +1,5 @@
 """From a data folder to a task: target, kind, metric and direction, each with the reason for the guess."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

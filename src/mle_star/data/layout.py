@@ -1,7 +1,5 @@
 """What lies in a data folder: the role of each table, the columns to predict, what names a row, what answers hold."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What in the data tells the target without anything being learned: said before a run, which goes on."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator, Sequence

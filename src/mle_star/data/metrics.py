@@ -4,8 +4,6 @@ An entry point of the group `mle_star.metrics` adds one (its name is the metric'
 the user's own is named in `task.yaml` as `file.py:function` and takes truth and answers as two data frames.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import math

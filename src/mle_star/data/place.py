@@ -1,7 +1,5 @@
 """The data of a task as files: what belongs to them, how a change is seen, and what they hold as bytes and texts."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import csv

@@ -1,7 +1,5 @@
 """Tables in files: separated values, JSON, Parquet and Excel, looked at by a sample that spans the whole file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

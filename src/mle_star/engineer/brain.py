@@ -4,8 +4,6 @@ It knows nothing of the pipeline. It sees the system prompt, the prompt it is se
 there, the files. Each agent is a function below; scripts are assembled from `mle_star.engineer.parts`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

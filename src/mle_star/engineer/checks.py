@@ -1,7 +1,5 @@
 """What can be said of a script as it stands, and done for one that failed; someone else's stays as it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mle_star.engineer.design import Design, assemble, families, fitting_families, recover, sections_of, steps

@@ -1,7 +1,5 @@
 """What can be done to a section of a script, how to say it, and when it is worth trying: settings and parts change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Decides: the first design, what to study, which section to refine, the next plan, how solutions become one."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Looks at a task: which table is which, what is to be predicted, what the columns hold; and how scripts read it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

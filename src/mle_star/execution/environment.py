@@ -3,8 +3,6 @@
 Programs are asked from an empty folder, in the environment that scripts have.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Evaluating scripts: one, with repairs, or several in turn; as part of a run or alone."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import logging

@@ -1,7 +1,5 @@
 """From what a script left behind to a scored result: score, error or not, and a traceback worth reading."""
 
-from __future__ import annotations
-
 import re
 import signal
 from itertools import pairwise, takewhile

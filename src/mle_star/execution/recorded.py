@@ -1,7 +1,5 @@
 """The recorded way to run a script: a step of the journal, replayed on resume, never run twice for nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

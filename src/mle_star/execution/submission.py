@@ -1,7 +1,5 @@
 """Submissions: is there one, what is it like, and does it fit the sample that came with the data?"""
 
-from __future__ import annotations
-
 import csv
 import math
 import os

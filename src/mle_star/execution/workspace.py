@@ -1,7 +1,5 @@
 """Working directories: `./input` (the data), `./final` (what a script submits), the script; how they are removed."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

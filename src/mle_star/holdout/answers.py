@@ -1,7 +1,5 @@
 """Answers: read from a submission row by row, whatever its order and spelling, and written as the sample has them."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ For the importance of columns hidden rows are asked about once more for each col
 of the script is enough: its test file holds all the copies. A column whose copy is answered much worse matters.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ are few: it never sees what none of them shows. So the interval is made where th
 rows that agree by chance are mixed with the throws of a coin.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

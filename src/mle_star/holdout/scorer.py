@@ -1,7 +1,5 @@
 """From answers to a score: in the form that the metric needs, the metric over them, and how sure it is."""
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_right

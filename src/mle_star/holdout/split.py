@@ -1,7 +1,5 @@
 """Which labelled rows are hidden: a choice that mirrors how new rows differ from those that are known."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ which package it speaks of, `<!-- for: tabular; needs: torch -->`; a file that s
 `models/` holds a model a file, a heading and a block of code: what a run starts from when the retriever finds nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Pure functions of text.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

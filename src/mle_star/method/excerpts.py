@@ -1,7 +1,5 @@
 """The part of a script that some of its lines have to do with: what they rest on, and what makes use of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Scores: reading them in the output of scripts, and the order among scripts that have one. Pure functions."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -5,8 +5,6 @@ Every folder of `mle_star/agents` is an agent: `AGENT` in its `__init__.py`, and
 underscore there. Every table of agents is made from these.
 """
 
-from __future__ import annotations
-
 import json
 import pkgutil
 import re

@@ -1,7 +1,5 @@
 """Texts: their digests, what of them can be kept, shown and counted."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import math

@@ -18,8 +18,6 @@ The headings of every prompt are listed in `docs/prompts.md`: each inserted text
 heading, and the fence is longer than any run of backticks in the text.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

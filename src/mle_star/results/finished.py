@@ -1,7 +1,5 @@
 """A finished run to take along in one folder, or with another of its scripts as the final solution."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import logging

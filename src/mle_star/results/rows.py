@@ -1,7 +1,5 @@
 """New rows for a model: read as texts, whatever holds them, and written as the file that its script reads."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 the run may take on this machine.
 """
 
-from __future__ import annotations
-
 import difflib
 import logging
 import lzma

@@ -1,7 +1,5 @@
 """What may be spent in a run: its time, the one model of it, and its money; and what tokens cost."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

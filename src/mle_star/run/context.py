@@ -4,8 +4,6 @@ The functions of the specification have no client parameter; they call `current_
 context, each refinement path its own (`path_context`), and every loop narrows the scope that steps are named by.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

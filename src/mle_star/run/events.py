@@ -4,8 +4,6 @@ An event belongs to a step (`phase2/path-0/t-1/k-2/coder`). Replaying a run says
 the same kind and step replaces the earlier one, and the last one counts.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal

@@ -3,8 +3,6 @@
 A forecast counts a run without surprises, plus repairs at the rate seen so far. It is refined with every event.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter, defaultdict

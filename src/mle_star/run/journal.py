@@ -1,7 +1,5 @@
 """The truth on disk: one typed event a line, appended; what was paid for is synced. Resume is replay of these lines."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What the log says of a run: one listener turns its events into lines. A line names the step that it is about."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ differ when a run is resumed. `briefing` and `diversity` switch each part off; w
 specification's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from difflib import unified_diff
 from typing import Any, NamedTuple

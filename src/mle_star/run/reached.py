@@ -1,7 +1,5 @@
 """What the phases have reached, asked of the ledger: results are made of it, and a phase that is cut off leaves it."""
 
-from __future__ import annotations
-
 from mle_star.method.scores import best_of
 from mle_star.models import (
     CodeBlock,

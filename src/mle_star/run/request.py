@@ -3,8 +3,6 @@
 Whatever every agent is to be told stands in `_prompt`; whatever happens to every call, happens in `ask_agent`.
 """
 
-from __future__ import annotations
-
 import logging
 import statistics
 import time

@@ -8,8 +8,6 @@
 From them follow, in this order: what the plan takes, how long a script may take, what still fits, what is kept.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a run has tried, a line each, as prompts show it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import takewhile

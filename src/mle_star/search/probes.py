@@ -1,8 +1,6 @@
 """What more runs of the best solutions tell: more answers to hidden rows, whether a score of its own holds, and which
 columns are needed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -196,7 +194,7 @@ async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, f
     """What the solution is worth if the rows are related after all as the data only hint at."""
     run, found, solution = current_run(), list[str](), _largest(solution, weights)
     holdout = holdout_of(run)
-    for rule in () if holdout is None or run.config.letter else holdout.split.rule.unsure:
+    for rule in () if holdout is None or run.config.letter else holdout.scorer.data.rule.unsure:
         if run.budget.finish_requested or ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
             break
         with within(run, run.budget.spare_seconds, f"split-by-{rule.kind}"):

@@ -5,8 +5,6 @@ has the address of a page, with its token, may look and may ask. Nobody else may
 something from its own pages only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

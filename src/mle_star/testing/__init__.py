@@ -4,8 +4,6 @@ from mle_star.testing import MessagesServer, ScriptedBrain
 from mle_star.testing.executor import ExecutorContract  # needs pytest and pytest-asyncio
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any

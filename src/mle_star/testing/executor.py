@@ -5,8 +5,6 @@ comes back: the outcome, the output while it runs, `final/`, and `model/` where 
 pytest-asyncio, which the package itself does not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -3,8 +3,6 @@
 Horizontal places are percentages of the plot, vertical ones pixels; so a chart fits a phone without shrinking its text.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 A display is a listener of the journal: make one, give it to `run_pipeline`, and it ends with the summary.
 """
 
-from __future__ import annotations
-
 import html
 import importlib.metadata
 import os

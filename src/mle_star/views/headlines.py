@@ -1,7 +1,5 @@
 """Events in one line each, for people who watch a run."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Where the solution came from, back to the model that was retrieved; what each change brought, and why it won."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from mle_star.models import MetricDirection, is_improvement

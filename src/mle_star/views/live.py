@@ -1,7 +1,5 @@
 """Pages on loopback: the report of a run, kept up to date while it runs, with two buttons; and a list of all runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """The report: one story rendered into one page, piece by piece, so that a live page can renew only what changed."""
 
-from __future__ import annotations
-
 import base64
 import difflib
 import hashlib

@@ -1,7 +1,5 @@
 """Rows and bars for the sections of the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple

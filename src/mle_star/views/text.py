@@ -1,7 +1,5 @@
 """Texts and numbers for people. Whatever a model or a script wrote is made harmless here before it is shown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import datetime

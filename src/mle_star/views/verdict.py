@@ -1,7 +1,5 @@
 """The answer before the details: how good, compared with what, how sure, for how much, and which file to submit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property

@@ -3,8 +3,6 @@
 `known` are predictions for rows with the truth `y`, made out of fold: weights are chosen on them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from mle_star.engineer.parts.core import Score

@@ -3,8 +3,6 @@
 What they learn is of training rows. One that learns gives for each part of the rows a table, or an array without names.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

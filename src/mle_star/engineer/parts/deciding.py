@@ -3,8 +3,6 @@
 Each function learns on the rows whose truth is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The columns that every model gets: numbers as they are, categories by number, learned from the training rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

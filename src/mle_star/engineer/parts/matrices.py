@@ -1,7 +1,5 @@
 """Models of a matrix of scaled numbers, levels and words: lines, neighbours, a kernel, a network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

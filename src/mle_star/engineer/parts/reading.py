@@ -1,7 +1,5 @@
 """Reads the files of a task as its settings say, and gives every column the type that it means."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

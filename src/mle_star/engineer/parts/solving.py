@@ -1,7 +1,5 @@
 """The course of a script: read, learn, score, answer; or a study of what its parts are worth."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Texts and lists: their words and pieces, counted once for all rows, and steps that make numbers of them."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Rounds, their rate and patience have the same names for all of them; other settings are named as the library does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How a script scores itself: folds, cross-validation of several models within its time, a search for settings."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
