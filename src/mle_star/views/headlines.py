@@ -59,8 +59,8 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
         case events.PhaseStarted() if event.path is None:
             return "info", f"{PHASE_TITLES[event.phase].partition(': ')[2]} begins"
         case events.PhaseFinished():
-            last = event.phase == "finalization"  # the line that follows says its score
-            score = "" if last or event.score is None else f", score {text.score(event.score)}"
+            # the line after that of finalization says its score
+            score = "" if event.phase == "finalization" or event.score is None else f", score {text.score(event.score)}"
             detail = f": {event.detail}" if event.detail and event.outcome != "completed" else ""
             level: Level = "warning" if event.outcome in ("failed", "cancelled") else "info"
             return level, f"{event.outcome}{score}{detail}"

@@ -118,7 +118,7 @@ class Verdict:
             "--max-budget": ("by the money limit", config.max_budget_usd, "cost_usd", text.money),
         }
         for option, (words, limit, field, show) in limits.items():
-            if limit is not None and re.search(words, message):
+            if limit is not None and any(one in message for one in words.split("|")):
                 most = max((getattr(plan, field) or 0.0 for plan in self.story.forecasts), default=0.0)
                 enough = f", about {show(most)} would have been enough" if most > limit else ""
                 yield f"{option} was {show(limit)}{enough}"
