@@ -69,10 +69,9 @@ def _copy_data(model: Model, target: Path) -> None:
     """The data that the script reads, as files of their own; for a task without a test, with the run's example rows."""
     shown = RunFolder(model.run_dir).input
     source = shown if model.layout.test is None and shown.is_dir() else model.layout.folder
-    data = DataFolder(source.resolve(), ours=model.run_dir)
-    for name, _ in data.files():
+    for name, _ in DataFolder(source, ours=model.run_dir).files():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data.root / name, target / name)
+        shutil.copyfile(source / name, target / name)
 
 
 def _predict_script(model: Model) -> str | None:
