@@ -178,9 +178,8 @@ class RunHost:
 
     async def run(self, work: Work, config: PipelineConfig, shares: Shares, queue: Any) -> FinalResult | str:
         """The result of a run, or why there is none."""
-        carrier = RayCarrier(shares)  # it shares the cluster with other runs
         try:
-            with contextlib.closing(carrier):
+            with contextlib.closing(RayCarrier(shares)) as carrier:  # it shares the cluster with other runs
                 return await work(executor=RemoteExecutor(config, carrier, SharedQueue(queue).slot))
         except MleStarError as error:
             return str(error)
