@@ -1,6 +1,5 @@
 """The answer before the details: how good, compared with what, how sure, for how much, and which file to submit."""
 
-import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
