@@ -1,12 +1,13 @@
 """What every test stands on: no credential, no road out of the machine, and a small task to work with."""
 
+import inspect
 import ipaddress
 import itertools
 import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -241,3 +242,8 @@ def check(run: RunContext, *scripts: str, leaking: bool = False) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests begin first, so that no worker is left alone with one at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def signature_of(function: Callable[..., Any]) -> str:
+    """How it is called, types by their names alone."""
+    return re.sub(r"'|\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", str(inspect.signature(function)))

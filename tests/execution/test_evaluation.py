@@ -19,7 +19,7 @@ from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import SDK_BASH_MAX_MS
-from tests.conftest import as_kept
+from tests.conftest import as_kept, signature_of
 from tests.execution.conftest import Repairs, request_for, scored, script, write_files
 
 QUICK = m.PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
@@ -265,7 +265,7 @@ def test_all_of_it_is_found_in_one_place_with_types_of_its_own_and_no_function_h
     lines = []
     for name, function in sorted(FUNCTIONS.items()):
         assert "return" in typing.get_type_hints(function)
-        lines.append(f"{name}{inspect.signature(function)}".replace("'", ""))
+        lines.append(f"{name}{signature_of(function)}")
     as_kept("execution/functions.txt", "\n".join(lines))
     assert {"SUBSAMPLE_INSTRUCTION", "ExecutorStrategy", "ExecutionRawResult"} <= set(vars(ex))
     homes = {name: function.__module__ for name, function in FUNCTIONS.items()}

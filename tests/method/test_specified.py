@@ -1,7 +1,6 @@
 """What the specification fixes for every phase alike: agents, signatures, preconditions, and how replies are read."""
 
 import ast
-import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from mle_star.phase2_inner import invoke_coder, invoke_planner
 from mle_star.phase2_outer import invoke_ablation, invoke_extractor, invoke_summarize
 from mle_star.phase3 import invoke_ens_planner, invoke_ensembler, run_phase3
 from mle_star.safety import debug_solution
-from tests.conftest import as_kept
+from tests.conftest import as_kept, signature_of
 
 from .conftest import ScriptedRun
 from .replies import BLOCK, BOTH, GARBAGE, INPUTS, base_solution, broken_script, fenced, models, script
@@ -46,7 +45,7 @@ def test_every_function_has_its_module_and_its_signature() -> None:
     for module, names in (row.split(": ") for row in SPECIFIED.strip().splitlines()):
         for function in (getattr(MODULES[module], name) for name in names.split()):
             assert function.__module__ == f"mle_star.{module}"
-            shown = re.sub(r", \*, .*\) ->", ") ->", str(inspect.signature(function)).replace("'", ""))
+            shown = re.sub(r", \*, .*\) ->", ") ->", signature_of(function))
             lines.append(f"{module}.{function.__name__}{shown}")
     as_kept("method/signatures.txt", "\n".join(lines))
 
