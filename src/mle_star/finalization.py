@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mle_star import execution, safety
+from mle_star import execution, models, safety
 from mle_star.errors import BudgetExceeded
 from mle_star.execution.artifacts import STATE, fitted_digest, save_fitted
 from mle_star.execution.harness import answer_together, keep_members, not_fitted
@@ -17,18 +17,7 @@ from mle_star.execution.scoring import disagreement, holdout_of, searched_submis
 from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import has_code_fence
 from mle_star.method.scores import best_first
-from mle_star.models import (
-    AgentType,
-    DataContaminationResult,
-    FinalResult,
-    Phase1Result,
-    Phase2Result,
-    Phase3Result,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-)
+from mle_star.models import AgentType, DataContaminationResult, FinalResult, Phase1Result, SolutionPhase, SolutionScript
 from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import Ending, RunContext, Submission, current_run, scope
@@ -40,7 +29,7 @@ from mle_star.run.timing import too_late_for
 
 logger = logging.getLogger(__name__)
 
-PhaseResults = tuple[Phase1Result, list[Phase2Result], Phase3Result | None]
+PhaseResults = tuple[Phase1Result, list[models.Phase2Result], models.Phase3Result | None]
 
 REFIT = "final/refit.csv"
 """What the final script wrote where its answers are not submitted."""
@@ -57,11 +46,11 @@ _SAYS_NONE = re.compile(r"^\W*$|^\W*none\W*$|\b(?:no|not|never|without)\b[^.]*\b
 
 async def run_finalization(
     solution: SolutionScript,
-    task: TaskDescription,
-    config: PipelineConfig,
+    task: models.TaskDescription,
+    config: models.PipelineConfig,
     phase1_result: Phase1Result,
-    phase2_results: list[Phase2Result],
-    phase3_result: Phase3Result | None,
+    phase2_results: list[models.Phase2Result],
+    phase3_result: models.Phase3Result | None,
     reference_discussions: list[str] | None = None,
     *,
     started_at: float | None = None,
@@ -376,7 +365,7 @@ async def _find_subsampling(solution: SolutionScript) -> str:
     return ""
 
 
-async def generate_test_submission(task: TaskDescription, solution: SolutionScript) -> SolutionScript:
+async def generate_test_submission(task: models.TaskDescription, solution: SolutionScript) -> SolutionScript:
     """A_test: the script that predicts the test samples; empty when no code came back."""
     code = await ask_for_code(AgentType.test, task_description=task.description, final_solution=solution.content)
     return SolutionScript(content=code, phase=SolutionPhase.final, source_model=solution.source_model)

@@ -7,21 +7,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from mle_star import models
 from mle_star.execution import evaluate_with_retry
 from mle_star.method.codeblocks import locate_block
 from mle_star.method.scores import BASELINE, parse_ablation_lines, parse_analysis
-from mle_star.models import (
-    AgentType,
-    CodeBlock,
-    EvaluationResult,
-    ExtractorOutput,
-    Phase2Result,
-    PipelineConfig,
-    RefinePlan,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-)
+from mle_star.models import AgentType, CodeBlock, EvaluationResult, ExtractorOutput, RefinePlan, SolutionScript
 from mle_star.models.agents import section
 from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import run_phase2_inner_loop
@@ -47,8 +37,8 @@ COMPARABLE_WITHIN, ROUNDING = 0.01, 1e-9
 
 
 async def run_phase2_outer_loop(
-    initial_solution: SolutionScript, initial_score: float, task: TaskDescription, config: PipelineConfig
-) -> Phase2Result:
+    initial_solution: SolutionScript, initial_score: float, task: models.TaskDescription, config: models.PipelineConfig
+) -> models.Phase2Result:
     """Refine a solution in T steps, each on the block that an ablation study points at.
 
     There are exactly T steps, skipped ones included, unless the run is told to finish: then the steps that were begun,
@@ -199,7 +189,7 @@ async def invoke_ablation(solution: SolutionScript, previous_summaries: list[str
         raise ValueError("A_abl requires a solution that is not empty and can be run")
     known: dict[str, Any] = {"solution_script": solution.content, "previous_ablations": previous_summaries}
     code = await ask_for_code(AgentType.ablation, **known)
-    return SolutionScript(content=code, phase=SolutionPhase.refined) if code else None
+    return SolutionScript(content=code, phase=models.SolutionPhase.refined) if code else None
 
 
 async def invoke_summarize(ablation_code: str, raw_output: str, *, note: str = "") -> str:

@@ -5,19 +5,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from mle_star import models
 from mle_star.execution import verify_submission
 from mle_star.execution.scoring import against, overlaps
 from mle_star.method.scores import best_first, best_of
-from mle_star.models import (
-    AgentType,
-    EnsembleAttempt,
-    MetricDirection,
-    Phase3Result,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-)
+from mle_star.models import AgentType, EnsembleAttempt, Phase3Result, SolutionPhase, SolutionScript, TaskDescription
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import SKIPPED, EnsembleTried
@@ -36,7 +28,9 @@ ENS_PLANNER_FAILED = "[ens_planner failed]"
 # --- Algorithm 3 -----------------------------------------------------------------------------------------
 
 
-async def run_phase3(solutions: list[SolutionScript], task: TaskDescription, config: PipelineConfig) -> Phase3Result:
+async def run_phase3(
+    solutions: list[SolutionScript], task: TaskDescription, config: models.PipelineConfig
+) -> Phase3Result:
     """Try R ensembles of the solutions; the best ensemble is the result, a later one on ties.
 
     There are exactly R attempts, failed ones included, unless the run is told to finish: then the rounds that were
@@ -116,7 +110,7 @@ def _take_over(attempts: list[EnsembleAttempt], r: int, checked: SolutionScript)
         record_fixed(before, checked)
 
 
-def _best_round(attempts: list[EnsembleAttempt], direction: MetricDirection) -> int | None:
+def _best_round(attempts: list[EnsembleAttempt], direction: models.MetricDirection) -> int | None:
     """r*: the last of the rounds with the best score; None when no round has one."""
     return best_of(reversed(range(len(attempts))), lambda r: attempts[r].score, direction)
 

@@ -11,24 +11,14 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from mle_star import models
 from mle_star.errors import BudgetExceeded
 from mle_star.execution import debug_text, detect_error_masking, evaluate_with_retry, exception_line
 from mle_star.execution.artifacts import keep_best
 from mle_star.method.codeblocks import compiles, locate_block, replacement
 from mle_star.method.excerpts import changed_lines, excerpt
 from mle_star.method.scores import best_first, says_score
-from mle_star.models import (
-    AgentType,
-    EvaluationResult,
-    LeakageAnswer,
-    LeakageDetectionOutput,
-    MetricDirection,
-    PipelineConfig,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-    is_improvement_or_equal,
-)
+from mle_star.models import AgentType, EvaluationResult, LeakageAnswer, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.agents import piece
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import current_run
@@ -110,7 +100,7 @@ def make_debug_callback(
 
     async def repair(solution: SolutionScript, traceback: str) -> SolutionScript:
         nonlocal in_time  # what was refused once is not asked for again
-        run, kind = current_run(), "submission" if solution.phase is SolutionPhase.final else purpose
+        run, kind = current_run(), "submission" if solution.phase is models.SolutionPhase.final else purpose
         in_time = in_time and run.decide("repair", partial(repair_fits, run, kind), reopen=True)
         if not in_time:
             return solution
@@ -197,7 +187,7 @@ async def check_and_fix_leakage(solution: SolutionScript, *, origin: SolutionScr
     if origin is not None and not run.config.letter and run.reached.is_checked(digest_of(origin.content)):
         shown = excerpt(shown, changed_lines(origin.content, shown))
     remark = "" if shown == solution.content else piece("excerpt")
-    output = await ask_for(LeakageDetectionOutput, AgentType.leakage, "detection", code=shown, remark=remark)
+    output = await ask_for(models.LeakageDetectionOutput, AgentType.leakage, "detection", code=shown, remark=remark)
     step = run.latest_step("leakage-detection")
     if output is None:
         run.record(LeakageChecked(step=step, digest=digest, answered=False))
@@ -283,10 +273,10 @@ async def check_winner(
     return None
 
 
-def _counts(script: SolutionScript, floor: float | None, direction: MetricDirection) -> bool:
+def _counts(script: SolutionScript, floor: float | None, direction: models.MetricDirection) -> bool:
     if script.leaking or script.score is None:
         return False
-    return floor is None or is_improvement_or_equal(script.score, floor, direction)
+    return floor is None or models.is_improvement_or_equal(script.score, floor, direction)
 
 
 async def check_at_last(
@@ -373,7 +363,7 @@ async def _rewrite_leaking(solution: SolutionScript, answers: list[LeakageAnswer
     A script that comes back as it was, after blocks were quoted that it does not hold, was never leaking.
     """
     blocks = [answer.code_block for answer in answers]
-    final = solution.phase is SolutionPhase.final
+    final = solution.phase is models.SolutionPhase.final
     values = {"code": solution.content, "flagged_block": blocks, "final_script": final}
     code = await ask_for_code(AgentType.leakage, "rewrite", **values)
     if code.strip() == solution.content.strip() and code:
