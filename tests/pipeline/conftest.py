@@ -41,6 +41,10 @@ def events(run_dir: Path, kind: type[E]) -> list[E]:
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
 
 
+def prompts_of(run_dir: Path, agent: str) -> list[str]:
+    return [event.prompt for event in events(run_dir, AgentFinished) if event.agent.value == agent]
+
+
 def ending_of(result: FinalResult, run_dir: Path) -> str:
     """How the run says that it was stopped; the journal's last line says the same."""
     last = events(run_dir, RunFinished)[-1]
@@ -122,7 +126,7 @@ class QuickRun:
         return events(self._folder / run, kind)
 
     def prompts(self, agent: str, run: str = "run") -> list[str]:
-        return [event.prompt for event in self.events(AgentFinished, run) if event.agent.value == agent]
+        return prompts_of(self._folder / run, agent)
 
     def ends(self) -> list[tuple[str, str, str, float | None]]:
         ended = [event for event in self.events(PhaseFinished) if event.path is None]
