@@ -285,9 +285,10 @@ def account_as_kept(name: str, run: ScriptedRun, log: Sequence[logging.LogRecord
     """Is all that phases record and log what is kept, apart from times? Calls and scripts have tests of their own."""
     events = [event for event in run.journal.events if not event.kind.startswith(("agent_", "script_"))]
     lines = [f"{event.kind} {event.model_dump_json(exclude={'at'}, exclude_defaults=True)}" for event in events]
-    names = ("mle_star.phase", "mle_star.run", "mle_star.safety")
+    names = tuple(f"mle_star.{name}" for name in ("phase", "run", "safety", "finalization"))
     lines += [f"{one.levelname} {one.getMessage()}" for one in log if one.name.startswith(names)]
-    as_kept(f"method/{name}.txt", re.sub(r"\d+(\.\d+)? s\b|(?<=bug of )\d+", "…", "\n".join(lines)))
+    text = "\n".join(lines).replace(str(run.run_dir), "…")
+    as_kept(f"method/{name}.txt", re.sub(r"\d+(\.\d+)? s\b|(?<=bug of )\d+", "…", text))
 
 
 def play_attempts(agents: ScriptedAgents, attempts: Sequence[Outcome], mark: str = "", before: str = "") -> None:

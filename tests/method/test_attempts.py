@@ -149,7 +149,7 @@ async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -
 @BOTH
 @pytest.mark.req("REQ-P3-004", "REQ-P3-005", "REQ-P3-015", "REQ-P3-017", "REQ-P3-019", "REQ-P3-020", "REQ-P3-021")
 @pytest.mark.req("REQ-P3-022", "REQ-P3-023", "REQ-P3-024", "REQ-P3-030", "REQ-P3-031", "REQ-P3-032", "REQ-P3-033")
-@pytest.mark.req("REQ-P3-034", "REQ-P3-042", "REQ-P3-043", "REQ-P3-044")
+@pytest.mark.req("REQ-P3-034", "REQ-P3-039", "REQ-P3-042", "REQ-P3-043", "REQ-P3-044")
 async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
     """The fifth round leaves no submission: that is a warning, and the round counts."""
     play_rounds(run.agents, [0.7, "crash", "planner", "ensembler"])
@@ -160,10 +160,6 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
     plans = ["plan 0", "plan 1", ENS_PLANNER_FAILED, "plan 3", "plan 4", "plan 5"]
     scores = [0.7, None, None, None, 0.72, 0.75]
     codes = [script(0.7, note="round 0"), broken_script(note="round 1"), "", "", NO_FILE, script(0.75, note="round 5")]
-    names = ("ens_planner", "ensembler", "leakage-detection")
-    called = [names, names, names[:1], names[:2], names, names]
-    steps = [f"phase3/r-{r}/{name}" for r, names in enumerate(called) for name in names]
-    assert [call.step for call in run.agents.log if call.name != "debugger"] == steps
     assert len(run.events(AgentFinished)) == len(run.agents.log)
     known = [(plan, FAILED if score is None else str(score)) for plan, score in zip(plans, scores, strict=True)]
     for r, call in enumerate(run.agents.calls("ens_planner")):
@@ -186,15 +182,9 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
     assert attempts == [(*both, code, both[1] is not None) for *both, code in zip(plans, scores, codes, strict=True)]
     assert {attempt.solution.phase for attempt in result.attempts} == {SolutionPhase.ensemble}
     assert result.best_ensemble == result.attempts[5].solution and result.best_ensemble_score == 0.75
-    events = [(e.step, e.r, e.plan, e.score, e.best, e.digest) for e in run.events(EnsembleTried)]
-    digests = [digest_of(code) if code else "" for code in codes]
-    assert events == [(f"phase3/r-{r}", r, plans[r], scores[r], r in (0, 4, 5), digests[r]) for r in range(6)]
-    assert {tuple(e.parents) for e in run.events(EnsembleTried)} == {tuple(digest_of(one.content) for one in INPUTS)}
     assert ENS_PLANNER_FAILED == "[ens_planner failed]" and (run.work_dir / "final" / "submission.csv").exists()
-    missing = [r.getMessage() for r in caplog.records if "left no final/submission.csv" in r.getMessage()]
-    assert missing == ["r=4: the ensemble left no final/submission.csv"], "the file of the round before does not count"
     assert (await run_phase3(INPUTS[:1], run.task, settings(R=6))).attempts == []
-    assert caplog.messages[-1] == "Phase 3 skipped: a single solution, score 0.5, tiny-task"
+    account_as_kept("rounds", run, caplog.records)
 
 
 async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:

@@ -15,7 +15,7 @@ from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest
 from tests.conftest import Logs, best_score, write_texts
 
-from .conftest import ScriptedExecutor, ScriptedRun, scripted_run, settings
+from .conftest import ScriptedExecutor, ScriptedRun, account_as_kept, scripted_run, settings
 from .replies import BOTH, GARBAGE, LETTER, ScriptedCall, broken_script, fenced, leaky, models, script
 
 TIMES: dict[str, Any] = {"candidate_solutions": {"__all__": {"created_at"}}, "initial_solution": {"created_at"}}
@@ -103,8 +103,8 @@ async def test_wanted_models_have_name_and_code(
 
 @BOTH
 @pytest.mark.req("REQ-P1-014", "REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-024", "REQ-P1-025", "REQ-P1-032")
-@pytest.mark.req("REQ-P1-041")
-async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
+@pytest.mark.req("REQ-P1-038", "REQ-P1-041")
+async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun, caplog: Logs) -> None:
     scores = [0.7, 0.9, 0.8, 0.6, 0.5]
     config = stage(run, *scores, merges=(0.91, 0.95, 0.923456))  # the last beats the candidates, not the merge before
     result = await run_phase1(run.task, config)
@@ -117,10 +117,6 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
         {"source_model": "m0", "score": 0.95, "accepted": True, "reason": ""},
         {"source_model": "m3", "score": 0.923456, "accepted": False, "reason": "0.9235 does not reach 0.95"},
     ]
-    notes = {"m1": 0.9, "merge 1": 0.91, "merge 2": 0.95, "merge 3": 0.923456}
-    made = [digest_of(script(score, note=note)) for note, score in notes.items()]
-    merges = [(event.index, event.base_score, event.digest, event.parents) for event in run.events(ev.MergeTried)]
-    assert merges == [(i, s, made[i], made[i - 1 : i]) for i, s in ((1, 0.9), (2, 0.91), (3, 0.95))]
     merged = [("m1", "m2"), ("merge 1", "m0"), ("merge 2", "m3")]  # what is best so far, and the next by rank
     for (base, reference), call in zip(merged, run.agents.calls("merger"), strict=True):
         assert 0 < call.prompt.find(f"# {base}\n") < call.prompt.find(f"# {reference}\n")
@@ -128,9 +124,8 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun) -> None:
     assert run.agents.names[11:] == [*["merger", "leakage-detection"] * 3, "data", "leakage-detection"]
     steps = [e.step.removeprefix("phase1/candidate-1/") for e in run.journal.events if "/candidate-1/" in e.step]
     assert [name for name in dict.fromkeys(steps) if "holdout" not in name] == ["init", "leakage-detection", "script"]
-    events = sorted((e.index, e.model_name, e.score, e.digest, e.error) for e in run.events(ev.CandidateEvaluated))
-    digests = [digest_of(one.content) for one in result.candidate_solutions]
-    assert events == [(index, f"m{index}", score, digests[index], "") for index, score in enumerate(scores)]
+    if config.letter:  # else candidates are written side by side, and which of them comes first is chance
+        account_as_kept("phase1", run, caplog.records)
 
 
 @pytest.mark.req("REQ-P1-029", "REQ-P1-030", "REQ-P1-031", "REQ-P1-033", "REQ-SF-008", "REQ-SF-029", "REQ-SF-030")

@@ -2,10 +2,8 @@
 
 import asyncio
 import csv
-import logging
 import os
 import time
-from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -41,6 +39,10 @@ def timed(limit: int, *shares: float, **changes: Any) -> PipelineConfig:
 
 def events(run_dir: Path, kind: type[E]) -> list[E]:
     return [event for event in read_journal(run_dir / "journal.jsonl") if isinstance(event, kind)]
+
+
+def prompts_of(run_dir: Path, agent: str) -> list[str]:
+    return [event.prompt for event in events(run_dir, AgentFinished) if event.agent.value == agent]
 
 
 def ending_of(result: FinalResult, run_dir: Path) -> str:
@@ -124,7 +126,7 @@ class QuickRun:
         return events(self._folder / run, kind)
 
     def prompts(self, agent: str, run: str = "run") -> list[str]:
-        return [event.prompt for event in self.events(AgentFinished, run) if event.agent.value == agent]
+        return prompts_of(self._folder / run, agent)
 
     def ends(self) -> list[tuple[str, str, str, float | None]]:
         ended = [event for event in self.events(PhaseFinished) if event.path is None]
@@ -149,7 +151,6 @@ class CalmRun(NamedTuple):
     executor: LevelExecutor
     state: PipelineState
     heard: list[AnyEvent]
-    log: list[str]
     seen: list[tuple[Any, ...]]
     """Of the state at each call: phase, number of calls, their cost, best score, states of the paths."""
 
@@ -170,13 +171,9 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> CalmRun:
     tool, quick = folder / "nvidia-smi", QuickRun(small_task(write_small_data(folder / "data")), folder)
     tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\necho 'NVIDIA H200'\n", encoding="utf-8")
     tool.chmod(0o755)
-    config = settings(M=3, K=3, use_cache=False, log_level="DEBUG", reference_files=(str(tool),) * 2)
+    config = settings(M=3, K=3, use_cache=False, reference_files=(str(tool),) * 2)
     agents, executor, state = MindAgents(cost_usd=0.5, before=look), LevelExecutor(), PipelineState()
-    logger, lines = logging.getLogger("mle_star"), MemoryHandler(10**6, flushLevel=logging.CRITICAL)
-    logger.addHandler(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         result = asyncio.run(quick(config, agents=agents, executor=executor, state=state, listeners=[heard.append]))
-    logger.removeHandler(lines)
-    log = [f"{record.levelname} {record.getMessage()}" for record in lines.buffer]
-    return CalmRun(quick, result, agents, executor, state, heard, log, seen)
+    return CalmRun(quick, result, agents, executor, state, heard, seen)

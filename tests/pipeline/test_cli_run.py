@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from claude_agent_sdk import PermissionResultDeny
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from mle_star import models as m
@@ -62,15 +61,13 @@ def troubled() -> Mind:
 
 
 class Curious(MindBrain):
-    """Its A_init would like to read a file and to write one first. Keeps each agent's first request."""
+    """Its A_init would like to read a file and to write one first."""
 
     def __init__(self, mind: Mind, file: Path) -> None:
         super().__init__(mind)
-        self.first: dict[str, BrainRequest] = {}
         self.wishes = [("Read", {"file_path": str(file)}), ("Write", {"file_path": "notes.txt", "content": "hello"})]
 
     async def reply(self, request: BrainRequest) -> BrainReply | Response:
-        self.first.setdefault("/".join(filter(None, (request.agent, request.variant))), request)
         if request.agent == "init" and len(request.tool_results) < 2:
             wish = ToolCall(*self.wishes[len(request.tool_results)])
             return BrainReply(tool=wish, input_tokens=1000, output_tokens=100)
@@ -87,21 +84,8 @@ def leaks(run_dir: Path) -> list[str]:
     ]
 
 
-def check_requests(brain: Curious) -> None:
-    """What each agent was sent: its tools, and the form of its reply."""
-    schemas = {agent: set(request.schema["properties"]) for agent, request in brain.first.items() if request.schema}
-    wanted: dict[str, type[BaseModel]] = {"retriever": m.RetrieverNotes, "extractor": m.ExtractorOutput}
-    wanted["leakage/detection"] = m.LeakageDetectionOutput
-    assert schemas == {agent: set(model.model_json_schema()["properties"]) for agent, model in wanted.items()}
-    assert {"models", "notes"} == schemas["retriever"]
-    assert {"WebSearch", "WebFetch"} <= set(brain.first["retriever"].tools)
-    assert {"Read", "Write", "Bash"} <= set(brain.first["init"].tools)
-    assert {"ablation", "summarize", "coder", "test", "data"} <= set(brain.first)
-
-
-@pytest.mark.req("REQ-OR-001", "REQ-OR-009", "REQ-OR-015", "REQ-OR-018", "REQ-OR-036", "REQ-OR-043", "REQ-SF-015")
-@pytest.mark.req("REQ-P1-001", "REQ-P1-003", "REQ-P1-007", "REQ-P1-008")
-@pytest.mark.req("REQ-P2O-014", "REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040")
+@pytest.mark.req("REQ-OR-001", "REQ-OR-009", "REQ-OR-015", "REQ-OR-018", "REQ-OR-036", "REQ-OR-043", "REQ-P1-007")
+@pytest.mark.req("REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040")
 @pytest.mark.parametrize(("paths", "calm"), RUNS)
 async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trouble(
     task: m.TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: int, calm: bool
@@ -137,7 +121,6 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
     assert events(run_dir, ev.RunFinished)[-1].state == "completed"
     before, after = events(run_dir, ev.RunStarted)[0], events(run_dir, ev.ScriptFinished)[0]
     assert before.isolation.sandbox == after.result.isolation.sandbox
-    check_requests(brain)
     if calm:
         assert result.final_solution.score == pytest.approx(0.51 if paths == 1 else 0.52)
         assert brain.calls["debugger"] == 0

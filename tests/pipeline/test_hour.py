@@ -4,11 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from starlette.responses import Response
 
-from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
+from mle_star import AgentType
+from mle_star.engineer.server import MessagesServer
 from mle_star.run import events as ev
-from tests.pipeline.conftest import events
+from tests.conftest import write_split, write_texts
+from tests.pipeline.conftest import events, prompts_of
 from tests.pipeline.mind import Mind, MindBrain, fenced, ideas
 from tests.pipeline.test_cli_run import Cli
 
@@ -62,38 +63,18 @@ class Classifiers(Mind):
         return self.script(0.8, f"repaired {re.findall('^# (m.*)$', prompt, re.MULTILINE)[0]}")
 
 
-class Listening(MindBrain):
-    """Keeps what each agent was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(Classifiers())
-        self.heard: dict[str, list[BrainRequest]] = {}
-
-    async def reply(self, request: BrainRequest) -> BrainReply | Response:
-        self.heard.setdefault(request.agent, []).append(request)
-        return await super().reply(request)
-
-    def prompts(self, agent: str) -> list[str]:
-        return [request.prompt for request in self.heard[agent]]
-
-
 def write_classes(folder: Path) -> Path:
     """Each row's class is that of its `k`, but for one in eight."""
-    folder.mkdir()
     rows = [(number, number * 7 % 12, CLASSES[(number * 7 + (number % 8 == 0)) % 12]) for number in range(300)]
-    train = "".join(f"{row},{k},{label}\n" for row, k, label in rows[:240])
-    (folder / "train.csv").write_text(f"id,k,label\n{train}", encoding="utf-8")
-    (folder / "test.csv").write_text("id,k\n" + "".join(f"{row},{k}\n" for row, k, _ in rows[240:]), encoding="utf-8")
-    even = ",".join(["0.08"] * len(CLASSES))
-    sample = "".join(f"{row},{even}\n" for row, *_ in rows[240:])
-    (folder / "sample_submission.csv").write_text(f"id,{','.join(CLASSES)}\n{sample}", encoding="utf-8")
-    return folder
+    write_split(folder, "id,k,label", rows, 240)
+    sample = [["id", *CLASSES], *([row, *["0.08"] * len(CLASSES)] for row, *_ in rows[240:])]
+    return write_texts(folder, {"sample_submission.csv": "".join(f"{','.join(map(str, line))}\n" for line in sample)})
 
 
 async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> None:
     """Numbers are those of the list of defects that two whole runs by strong minds had shown."""
-    brain, run_dir = Listening(), tmp_path / "run"
-    async with MessagesServer(brain) as server:
+    run_dir = tmp_path / "run"
+    async with MessagesServer(MindBrain(Classifiers())) as server:
         code, out, err = await Cli(server.base_url).run(
             *("run", str(write_classes(tmp_path / "data")), "--target", "label", "--metric", "log_loss", "--quiet"),
             *("--model", "sonnet", "-M", "2", "-T", "1", "-K", "2", "-L", "2", "-R", "1", "--script-timeout", "10s"),
@@ -101,8 +82,9 @@ async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> N
             *("--output", str(run_dir)),
         )  # fmt: skip
     assert code == 0, out + err
-    planner, coder = brain.prompts("planner")[0], brain.prompts("coder")[-1]
-    ensemble, debugger = brain.prompts("ens_planner")[0], brain.prompts("debugger")[0]
+    prompts = {agent.value: prompts_of(run_dir, agent.value) for agent in AgentType}
+    planner, coder, merger = prompts["planner"][0], prompts["coder"][-1], prompts["merger"][0]
+    ensemble, debugger = prompts["ens_planner"][0], prompts["debugger"][0]
     for prompt in (planner, coder):  # 2
         best = prompt.partition("# Best block so far")[2].partition("\n# ")[0]
         assert "level = 0.8000" in best and SLOW not in best
@@ -112,17 +94,16 @@ async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> N
         changes = prompt.partition("# What repairs changed")[2].partition("\n# ")[0]
         assert "TimeoutError" in changes and f"-{SLOW}" in changes
     its_share = r"2 h 2\d min of this phase are left, 2\d h.* of the run\."  # a tenth of 24 h, with a first score
-    merger = brain.prompts("merger")[0]
     assert re.search(its_share, merger)  # 5
     assert re.search(r"takes [\d.]+ s on each of 5 views of the rows, one after another: [\d.]+ s for a score", merger)
     assert "stopped at its time limit, which says nothing of the idea" in ensemble  # 6
     last = events(run_dir, ev.RunFinished)[-1].result
     assert last is not None and last.final_solution.content.startswith("# for submission"), "8: the refit is submitted"
     assert not any("agree" in warning for warning in last.warnings)
-    assert not any("differs by more than 1 %" in prompt for prompt in brain.prompts("summarize"))  # 9
+    assert not any("differs by more than 1 %" in prompt for prompt in prompts["summarize"])  # 9
     known = {"ablation": "one, where there is time for one variant", "init": "unless the model above"}
     for agent, words in known.items():
-        assert all(words in prompt for prompt in brain.prompts(agent))  # 10
+        assert all(words in prompt for prompt in prompts[agent])  # 10
     alike = r"errors correlate by [01]\.\d+; of \d+ answers \d+ are right in the first alone, \d+ in the second alone"
     for prompt in (ensemble, merger):
         assert re.search(rf"\n- .*solution.*: [\d.]+, [\d.]+ s\n- .* and .*: {alike}", prompt), prompt
