@@ -7,12 +7,14 @@ import inspect
 import itertools
 import logging
 import os
+import sys
 import time
 import typing
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from pydantic import ValidationError
 
 from mle_star import execution as ex
 from mle_star import models as m
@@ -35,7 +37,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here / "evaluation"
 
 
-@pytest.mark.req("REQ-EX-007", "REQ-EX-042")
+@pytest.mark.req("REQ-EX-007", "REQ-EX-008", "REQ-EX-042")
 async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_THE_PARENT", "yes")
     path = tmp_path / "some script.py"
@@ -46,6 +48,9 @@ async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monke
     before = Path.cwd()
     raw = await ex.execute_script(str(path), str(tmp_path), 120)
     assert (raw.stdout, raw.stderr, raw.exit_code, raw.timed_out) == (f"{tmp_path} yes\n", "oh\n", 3, False)
+    assert isinstance(raw.duration_seconds, float)
+    with pytest.raises(ValidationError, match="frozen"):
+        raw.exit_code = 1  # type: ignore[misc]
     assert (await ex.execute_script(str(path), str(tmp_path), 120, {"PATH": ""})).stdout == f"{tmp_path} None\n"
     assert Path.cwd() == before
 
@@ -167,6 +172,7 @@ async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, cap
     assert (result.score, result.is_error, len(repairs.errors)) == (0.5, False, calls)
     assert repairs.errors[0].startswith("Traceback (most recent call last):")
     assert 'File "solution.py", line 2' in repairs.errors[0] and "JSONDecodeError" in repairs.errors[0]
+    assert 'File "json/decoder.py"' in repairs.errors[0] and sys.base_prefix not in repairs.errors[0]
     assert caplog.text.count("run starts") == 2 and f"retry {calls} of 3" in caplog.text
 
 

@@ -421,24 +421,14 @@ async def test_limits_follow_what_was_measured_on_the_path(open_run: OpenRun) ->
         with scope("phase2"), path_context(1, run.work_dir) as path:
             ran(path, 0.45, 1)  # worse than what the path began with
             assert limit_in_run(path) == pytest.approx(9_000 * 0.65 / 0.8 / 20)
-            ran(path, 0.6, 60)
-            assert limit_in_run(path) == 600
-        now[0] = 7000
+            assert limit_in_run(path, "ablation") == 600
+            ran(path, 0.6, 90)
+            assert [limit_in_run(path), *(limit_in_run(path, "ablation", own) for own in (None, 7))] == [900, 720, 7]
+        now[0] = 6000
         run.budget.open_phase("phase3")
         with scope("phase3") as ensemble:
-            assert ensemble.solution_seconds == 30 + 60  # one path never got beyond the initial solution
-            assert limit_in_run(ensemble) == 900
-
-
-async def test_the_limit_of_a_study_follows_what_the_solution_takes(open_run: OpenRun) -> None:
-    config = m.PipelineConfig(time_limit_seconds=6000, num_parallel_solutions=2, outer_loop_steps=30)
-    with open_run(config, FixedExecutor(), budget=Budget(config, clock=lambda: 0.0)) as run:
-        run.budget.open_phase("phase2")
-        with scope("phase2") as place:
-            assert limit_in_run(place, "ablation") == pytest.approx(6000 / 60)
-            ran(run, 0.5, 20)
-            assert limit_in_run(place, "ablation") == pytest.approx(20 * 4 * 2)
-            assert limit_in_run(place, "ablation", 7) == 7
+            assert ensemble.solution_seconds == 30 + 90  # one path never got beyond the initial solution
+            assert limit_in_run(ensemble) == 1200
 
 
 @pytest.mark.parametrize(("limit", "share"), [(100, FIRST_SECONDS), (1000, 20.0)])
