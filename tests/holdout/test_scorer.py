@@ -91,6 +91,7 @@ def test_answers_are_spelled_as_freely_as_the_truth(
 
 HELD: dict[str, tuple[list[str], str]] = {
     "classes": (spread("a", "b", "c"), "accuracy f1_macro qwk"),
+    "spellings": ([f"{i % 3 + 1}" + (".0" if i < 50 else "") for i in range(ROWS)], "qwk"),
     "two": (spread("0", "1", "1"), "roc_auc log_loss f1 average_precision brier"),
     "lopsided": (spread(*"0" * 19, "1"), "roc_auc accuracy"),
     "numbers": ([str(10 + i * 7 % 50) for i in range(ROWS)], "rmse mae r2 spearman rmsle"),
@@ -137,13 +138,6 @@ def test_sets_that_cannot_be_told_are_refused(tmp_path: Path, targets: str, name
     if names == "y,z":
         with pytest.raises(Ungradable, match="needs 2 columns, one for each target, not 1"):
             scorer_of(tmp_path / "data", "qwk").score(by_row(["cat"] * ROWS), range(ROWS))
-
-
-def test_spellings_of_one_label_are_one_class(tmp_path: Path) -> None:
-    truth = [f"{i % 3 + 1}" + (".0" if i < 50 else "") for i in range(ROWS)]
-    graded = scorer_of(write(tmp_path / "data", truth, "1"), "qwk")
-    assert graded.classes == ["1", "2", "3"] and graded.score(by_row(truth), range(ROWS)) == 1.0
-    assert list(graded._shares.values()) == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize("metric", ["log_loss", "qwk"])
