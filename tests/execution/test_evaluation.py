@@ -11,7 +11,7 @@ import sys
 import time
 import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -21,15 +21,15 @@ from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import SDK_BASH_MAX_MS
-from tests.conftest import as_kept, signature_of
-from tests.execution.conftest import Repairs, request_for, scored, script, write_files
+from tests.conftest import Logs, Patch, as_kept, signature_of
+from tests.execution.conftest import Kind, Repairs, request_for, scored, script, write_files
 
 QUICK = m.PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
 BROKEN = script("import json\njson.loads('{')")
 
 
 @pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(tmp_path: Path, monkeypatch: Patch) -> Path:
     """Where scripts work when nobody says where; the current directory is a folder of the user's."""
     here = tmp_path / "here"
     here.mkdir()
@@ -38,7 +38,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.req("REQ-EX-007", "REQ-EX-008", "REQ-EX-042")
-async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("FROM_THE_PARENT", "yes")
     path = tmp_path / "some script.py"
     path.write_text(
@@ -76,7 +76,7 @@ async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_
 
 
 @pytest.mark.req("REQ-EX-010", "REQ-EX-015", "REQ-EX-043")
-async def test_an_evaluation_is_clean(task: m.TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_evaluation_is_clean(task: m.TaskDescription, work: Path, monkeypatch: Patch) -> None:
     for name in ("DB_PASSWORD", "NVIDIA_API_KEY"):
         monkeypatch.setenv(name, "hush")
     before, here = dict(os.environ), Path.cwd()
@@ -164,7 +164,7 @@ async def test_a_call_costs_little_beyond_the_script(task: m.TaskDescription) ->
     [[scored(0.5)], [None, AgentError("gone", agent="debugger"), scored(0.5)], [BROKEN.model_copy(), scored(0.5)]],
     ids=["at once", "no answer uses up a try", "nor is what comes back unchanged run again"],
 )
-async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, caplog: Logs) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
     repairs, calls = Repairs(*answers), len(answers)
     fixed, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs)
@@ -250,7 +250,7 @@ async def test_the_bash_tool_gets_one_command_and_its_output_is_split_at_the_tra
 )
 async def test_the_limit_comes_from_the_configuration_unless_overridden_and_the_strategy_counts_within_the_tool_s(
     settings: dict[str, int], override: int | None, strategy: str | None, limit: int, through_the_tool: bool,
-    task: m.TaskDescription, caplog: pytest.LogCaptureFixture,
+    task: m.TaskDescription, caplog: Logs,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO, "mle_star.execution")
     tool = BashTool("Final Validation Performance: 0.25")
@@ -343,9 +343,7 @@ def test_handlers_that_hide_errors_are_named_with_their_lines() -> None:
 
 
 @pytest.mark.parametrize("kind", ["auto", "namespaces", "none"])
-async def test_the_debugger_sees_where_a_script_was_when_it_was_stopped_or_crashed(
-    tmp_path: Path, kind: Literal["auto", "namespaces", "none"]
-) -> None:
+async def test_the_debugger_sees_where_a_script_was_when_it_was_stopped_or_crashed(tmp_path: Path, kind: Kind) -> None:
     executor = ex.LocalExecutor(sandbox=kind)
     texts = {}
     for letter in (False, True):

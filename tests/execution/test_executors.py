@@ -25,7 +25,7 @@ from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteEx
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
 from mle_star.testing.executor import ExecutorContract, heard
-from tests.conftest import write_texts
+from tests.conftest import Logs, Patch, write_texts
 from tests.execution.conftest import OpenRun, printed_by_user, request_for, request_on, scored, script, write_files
 from tests.execution.test_workspace import nest
 
@@ -59,7 +59,7 @@ class TestUnconfined(ExecutorContract):
         return ex.LocalExecutor(limits=LIMITS, sandbox="none", use_cgroups=False)
 
     async def test_it_says_so_once_and_claims_nothing_more(
-        self, executor: ex.LocalExecutor, request_for: Callable[..., ScriptRequest], caplog: pytest.LogCaptureFixture
+        self, executor: ex.LocalExecutor, request_for: Callable[..., ScriptRequest], caplog: Logs
     ) -> None:
         for _ in range(2):
             raw = await executor.run(request_for("print(1)"))
@@ -404,7 +404,7 @@ async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_t
         await RemoteExecutor(CONFIG, Elsewhere(tmp_path / "nowhere", lost_on_the_way=9)).run(request)
 
 
-async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("mle_star.integrations.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -25,9 +25,10 @@ from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
+from tests.conftest import Patch
 from tests.conftest import kept as kept_submission
 from tests.execution import hostile
-from tests.execution.conftest import NAMED, ROOT, OpenRun, harness, scored, script
+from tests.execution.conftest import NAMED, ROOT, Kind, OpenRun, harness, scored, script
 from tests.execution.hostile import CASES, Case
 
 pytestmark = pytest.mark.long
@@ -41,7 +42,6 @@ NEXT = (
     "assert not os.listdir('cache') and not os.listdir('final')"
 )
 """What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
-Kind = Literal["auto", "namespaces", "none"]
 NAMES: dict[Kind, str] = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp", "none": "seccomp"}
 
 
@@ -103,7 +103,7 @@ def kinds(number: int, case: Case) -> list[Kind]:
 )
 async def test_a_hostile_script_is_contained(
     case: Case, kind: Kind, open_small: OpenRun, task: TaskDescription, tmp_path: Path, secrets: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
     if kind == "auto" and ex.LocalExecutor().means.sandbox.kind != "bubblewrap":

@@ -22,7 +22,7 @@ from mle_star.run import events as ev
 from mle_star.run.budget import Budget, Spent
 from mle_star.run.context import RunContext, ScriptRequest, enter_run, path_context, scope
 from mle_star.run.timing import FIRST_SECONDS, limit_in_run, plan_time, share_in_run, suggested_seconds
-from tests.conftest import best_score, ran, script_finished
+from tests.conftest import Patch, best_score, ran, script_finished
 from tests.conftest import kept as kept_submission
 from tests.execution.conftest import FixedExecutor, OpenRun, Repairs, finished, scored, script
 from tests.pipeline.clock import in_its_own_time
@@ -339,9 +339,7 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
 
 
 @pytest.mark.req("REQ-EX-004", "REQ-EX-015")
-async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
-    open_run: OpenRun, task: m.TaskDescription, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_scripts_see_their_gpus_and_no_credential(open_run: OpenRun, monkeypatch: Patch, tmp_path: Path) -> None:
     for name in ("NVIDIA_API_KEY", "DB_PASSWORD", "CUDA_TOKEN"):
         monkeypatch.setenv(name, "hush")
     executor, alone = FixedExecutor(together=True), FixedExecutor(seconds=0.05)
@@ -352,7 +350,7 @@ async def test_a_script_sees_its_own_gpus_seed_and_data_and_no_credential(
         assert seen == {"0,GPU-2", "1,GPU-3"}
         assert all("hush" not in request.env.values() for request in executor.requests)
         request = executor.requests[0]
-        assert (request.input_dir, request.env["MLE_STAR_SEED"]) == (str(Path(task.data_dir).resolve()), "42")
+        assert (request.input_dir, request.env["MLE_STAR_SEED"]) == (str(Path(run.task.data_dir).resolve()), "42")
         await ex.evaluate_solution(scored(2), run.task, CONFIG, gpu_indices=[3, 1])
         assert executor.requests[-1].env["CUDA_VISIBLE_DEVICES"] == "3,1", "the chosen ones"
         asks = script("import os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -26,8 +26,8 @@ from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machin
 from mle_star.execution.process import Report, parse_report
 from mle_star.execution.workspace import own_prefix
 from mle_star.testing.executor import PLAIN_ENV, gone, living
-from tests.conftest import Patch, as_kept, write_texts
-from tests.execution.conftest import SCRIPT, driver, request_for, write_files
+from tests.conftest import Logs, Patch, as_kept, write_texts
+from tests.execution.conftest import SCRIPT, Kind, driver, request_for, write_files
 
 
 def test_what_starts_before_every_script_starts_quickly() -> None:
@@ -49,7 +49,7 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
         ("", "apt install bubblewrap"),
     ],
 )
-def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, monkeypatch: Patch) -> None:
     path, options, reason = box.find_bubblewrap()
     assert path and "--unshare-net" in options, reason
     monkeypatch.setattr(box, "PROBE_SECONDS", 2.0 if "sleep" in body else 60.0)
@@ -66,7 +66,7 @@ def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, mon
 
 
 async def test_without_bubblewrap_namespaces_are_used_and_a_required_sandbox_that_is_missing_or_breaks_is_an_error(
-    tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: Patch, caplog: Logs
 ) -> None:
     config = PipelineConfig(require_sandbox=True)
     with pytest.raises(ExecutionError, match="sandbox could not be set up"):  # of the harness, not of the script
@@ -102,8 +102,8 @@ def test_a_report_that_makes_no_sense_is_not_believed() -> None:
         *((kind, "/nowhere", "/var/tmp") for kind in ("auto", "namespaces", "none")),
     ],
 )
-async def test_wherever_it_is_and_home_is_said_to_be_a_script_has_its_folder(
-    sandbox: Literal["auto", "namespaces", "none"], home: str, below: str, monkeypatch: pytest.MonkeyPatch
+async def test_wherever_home_is_a_script_has_its_folder(
+    sandbox: Kind, home: str, below: str, monkeypatch: Patch
 ) -> None:
     """Also below /var/tmp, which leads to the private /tmp else."""
     with tempfile.TemporaryDirectory(dir=below) as work:
@@ -173,7 +173,7 @@ def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
-async def test_secrets_are_hidden(sandbox: Literal["auto", "namespaces"], request: pytest.FixtureRequest) -> None:
+async def test_secrets_are_hidden(sandbox: Kind, request: pytest.FixtureRequest) -> None:
     """Also in folders that modules and weights come from, and in the home directory. The rest of it is not shown."""
     in_home = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
     request.addfinalizer(lambda: shutil.rmtree(in_home))
@@ -244,14 +244,9 @@ def test_what_a_script_sees_is_put_together_in_this_order(tmp_path: Path) -> Non
     as_kept("execution/mounts.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
-def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> None:
+def test_nobody_s_home_is_shown_because_a_library_lies_there() -> None:
     home = pwd.getpwuid(os.getuid()).pw_dir
     assert [holds_homes(Path(p)) for p in ("/", home, str(Path(home).parent), f"{home}/.venv")] == [True] * 3 + [False]
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    inside, link = str(tmp_path / "a"), tmp_path / "link"
-    link.symlink_to("a")
-    assert box.outermost([inside, f"{inside}/b", "/usr/lib"], ["/usr"]) == [inside]
-    assert box.link_chain(str(link)) == [str(link), inside]
     assert box.is_below("/a/b", "/a") and not box.is_below("/a", "/a") and not box.is_below("/ab", "/a")
 
 

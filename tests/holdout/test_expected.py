@@ -418,12 +418,3 @@ def test_draws_without_a_figure_do_not_count(name: str) -> None:
     assert len(figures) < 200 and all(map(math.isfinite, figures))
     low, high = interval(metric, metric.compute(truth, answers), figures, telling=60, units=60)
     assert math.isfinite(low) and low < high
-
-
-@pytest.mark.parametrize("noise", [0.01, 0.03, 0.05, 0.2])
-@pytest.mark.parametrize("gain", [0.0, 0.25, 0.5])
-def test_it_holds_as_often_while_more_rows_bring_up_to_half_of_what_they_can(noise: float, gain: float) -> None:
-    worth = 1 - gain * (1 - math.sqrt(0.8))
-    scores = 1 + noise * np.random.default_rng(1).normal(size=20_000)
-    ends = [after_more_rows(known_metric("rmse"), s, s - 1.96 * noise, s + 1.96 * noise, 0.8) for s in scores]
-    assert np.mean([low <= worth <= high for low, high in ends]) >= 0.945
