@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -24,6 +24,8 @@ from mle_star.testing.executor import PLAIN_ENV
 from tests.conftest import write_split, write_texts
 
 OpenRun = Callable[..., AbstractContextManager[RunContext]]
+Kind = Literal["auto", "namespaces", "none"]
+"""How a script is confined: as well as it goes, without bubblewrap, or not at all."""
 
 
 def script(content: str, phase: m.SolutionPhase = m.SolutionPhase.init) -> m.SolutionScript:

@@ -320,16 +320,6 @@ async def test_a_stopped_campaign_stops_its_actors_and_goes_on_later(task: TaskD
     assert [entry.state for entry in again] == ["finished"] and len(hosts(run_dir)) == 2
 
 
-@pytest.mark.usefixtures("cluster")
-def test_a_machine_has_runs_if_it_sees_the_campaign_and_its_data_and_can_reach_the_model(tmp_path: Path) -> None:
-    data = (str(tmp_path),)
-    living = rc.living_machines()
-    assert set(find_hosts(HOSTED, tmp_path, data, living)) == set(living)
-    assert find_hosts(HOSTED, tmp_path, (*data, str(tmp_path / "gone")), living) == []
-    online = HOSTED.model_copy(update={"model": "sonnet"})
-    assert find_hosts(online, tmp_path, data, living) == [], "no credential there"
-
-
 async def test_a_machine_that_joins_the_cluster_later_gets_runs_too(cluster: dict[str, Any], tmp_path: Path) -> None:
     find = partial(find_hosts, HOSTED, tmp_path, (str(tmp_path),))
     hosts = Hosts(scripted, find, rc.Shares.of(HOSTED), None)

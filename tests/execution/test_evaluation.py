@@ -7,27 +7,29 @@ import inspect
 import itertools
 import logging
 import os
+import sys
 import time
 import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from mle_star import execution as ex
 from mle_star import models as m
 from mle_star.errors import AgentError, ExecutionError
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import SDK_BASH_MAX_MS
-from tests.conftest import as_kept, signature_of
-from tests.execution.conftest import Repairs, request_for, scored, script, write_files
+from tests.conftest import Logs, Patch, as_kept, signature_of
+from tests.execution.conftest import Kind, Repairs, request_for, scored, script, write_files
 
 QUICK = m.PipelineConfig(time_limit_seconds=240, max_debug_attempts=3)
 BROKEN = script("import json\njson.loads('{')")
 
 
 @pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(tmp_path: Path, monkeypatch: Patch) -> Path:
     """Where scripts work when nobody says where; the current directory is a folder of the user's."""
     here = tmp_path / "here"
     here.mkdir()
@@ -35,8 +37,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here / "evaluation"
 
 
-@pytest.mark.req("REQ-EX-007", "REQ-EX-042")
-async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.req("REQ-EX-007", "REQ-EX-008", "REQ-EX-042")
+async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("FROM_THE_PARENT", "yes")
     path = tmp_path / "some script.py"
     path.write_text(
@@ -46,6 +48,9 @@ async def test_a_script_has_its_directory_streams_and_code(tmp_path: Path, monke
     before = Path.cwd()
     raw = await ex.execute_script(str(path), str(tmp_path), 120)
     assert (raw.stdout, raw.stderr, raw.exit_code, raw.timed_out) == (f"{tmp_path} yes\n", "oh\n", 3, False)
+    assert isinstance(raw.duration_seconds, float)
+    with pytest.raises(ValidationError, match="frozen"):
+        raw.exit_code = 1  # type: ignore[misc]
     assert (await ex.execute_script(str(path), str(tmp_path), 120, {"PATH": ""})).stdout == f"{tmp_path} None\n"
     assert Path.cwd() == before
 
@@ -71,7 +76,7 @@ async def test_a_sleeper_with_five_seconds_is_told_to_end_and_killed_after_five_
 
 
 @pytest.mark.req("REQ-EX-010", "REQ-EX-015", "REQ-EX-043")
-async def test_an_evaluation_is_clean(task: m.TaskDescription, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_evaluation_is_clean(task: m.TaskDescription, work: Path, monkeypatch: Patch) -> None:
     for name in ("DB_PASSWORD", "NVIDIA_API_KEY"):
         monkeypatch.setenv(name, "hush")
     before, here = dict(os.environ), Path.cwd()
@@ -159,7 +164,7 @@ async def test_a_call_costs_little_beyond_the_script(task: m.TaskDescription) ->
     [[scored(0.5)], [None, AgentError("gone", agent="debugger"), scored(0.5)], [BROKEN.model_copy(), scored(0.5)]],
     ids=["at once", "no answer uses up a try", "nor is what comes back unchanged run again"],
 )
-async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, caplog: Logs) -> None:
     caplog.set_level(logging.INFO, "mle_star.execution")
     repairs, calls = Repairs(*answers), len(answers)
     fixed, result = await ex.evaluate_with_retry(BROKEN, task, QUICK, repairs)
@@ -167,6 +172,7 @@ async def test_one_repair_works(answers: list[Any], task: m.TaskDescription, cap
     assert (result.score, result.is_error, len(repairs.errors)) == (0.5, False, calls)
     assert repairs.errors[0].startswith("Traceback (most recent call last):")
     assert 'File "solution.py", line 2' in repairs.errors[0] and "JSONDecodeError" in repairs.errors[0]
+    assert 'File "json/decoder.py"' in repairs.errors[0] and sys.base_prefix not in repairs.errors[0]
     assert caplog.text.count("run starts") == 2 and f"retry {calls} of 3" in caplog.text
 
 
@@ -244,7 +250,7 @@ async def test_the_bash_tool_gets_one_command_and_its_output_is_split_at_the_tra
 )
 async def test_the_limit_comes_from_the_configuration_unless_overridden_and_the_strategy_counts_within_the_tool_s(
     settings: dict[str, int], override: int | None, strategy: str | None, limit: int, through_the_tool: bool,
-    task: m.TaskDescription, caplog: pytest.LogCaptureFixture,
+    task: m.TaskDescription, caplog: Logs,
 ) -> None:  # fmt: skip
     caplog.set_level(logging.INFO, "mle_star.execution")
     tool = BashTool("Final Validation Performance: 0.25")
@@ -337,9 +343,7 @@ def test_handlers_that_hide_errors_are_named_with_their_lines() -> None:
 
 
 @pytest.mark.parametrize("kind", ["auto", "namespaces", "none"])
-async def test_the_debugger_sees_where_a_script_was_when_it_was_stopped_or_crashed(
-    tmp_path: Path, kind: Literal["auto", "namespaces", "none"]
-) -> None:
+async def test_the_debugger_sees_where_a_script_was_when_it_was_stopped_or_crashed(tmp_path: Path, kind: Kind) -> None:
     executor = ex.LocalExecutor(sandbox=kind)
     texts = {}
     for letter in (False, True):

@@ -18,14 +18,14 @@ from mle_star import ExecutionError, ExecutionRawResult, PipelineConfig
 from mle_star import execution as ex
 from mle_star.execution.executors import Queue
 from mle_star.execution.limits import DiskQuota
-from mle_star.execution.process import NOTE, Keeper, LogFile, ScriptProcess
+from mle_star.execution.process import NOTE, Keeper, LogFile
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
 from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor, collect, pack, put, unpack
 from mle_star.run.context import Executor, ScriptRequest
 from mle_star.run.events import Notice, ScriptFinished
 from mle_star.testing.executor import ExecutorContract, heard
-from tests.conftest import write_texts
+from tests.conftest import Logs, Patch, write_texts
 from tests.execution.conftest import OpenRun, printed_by_user, request_for, request_on, scored, script, write_files
 from tests.execution.test_workspace import nest
 
@@ -59,7 +59,7 @@ class TestUnconfined(ExecutorContract):
         return ex.LocalExecutor(limits=LIMITS, sandbox="none", use_cgroups=False)
 
     async def test_it_says_so_once_and_claims_nothing_more(
-        self, executor: ex.LocalExecutor, request_for: Callable[..., ScriptRequest], caplog: pytest.LogCaptureFixture
+        self, executor: ex.LocalExecutor, request_for: Callable[..., ScriptRequest], caplog: Logs
     ) -> None:
         for _ in range(2):
             raw = await executor.run(request_for("print(1)"))
@@ -131,7 +131,6 @@ async def test_past_the_cap_the_script_goes_on_and_its_last_line_counts(tmp_path
 
 
 QUOTA = dataclasses.replace(ex.Limits.of(PipelineConfig()), disk_bytes=20_000_000, files=2000)
-
 ON_DISK = "more than 0.0 GB on disk"
 
 
@@ -223,21 +222,6 @@ def test_a_script_gets_at_most_half_of_what_is_free_and_each_disk_is_scored_by_i
 
 
 CONFIG = PipelineConfig()
-
-
-async def test_the_disk_is_looked_at_now_and_then(tmp_path: Path) -> None:
-    looked = list[int]()
-
-    class Looking(DiskQuota):
-        def look(self, pid: int) -> str:
-            looked.append(pid)
-            return ""
-
-    process = ScriptProcess([])
-    process.pid = 7
-    async with Looking(QUOTA, [tmp_path]).enforced(process):
-        await asyncio.sleep(1.2)
-    assert looked in ([7], [7, 7]), "after a quarter of a second, then each half"
 
 
 class Elsewhere:
@@ -420,7 +404,7 @@ async def test_a_machine_that_is_lost_while_data_are_sent_to_it_is_no_fault_of_t
         await RemoteExecutor(CONFIG, Elsewhere(tmp_path / "nowhere", lost_on_the_way=9)).run(request)
 
 
-async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("mle_star.integrations.node.RESERVE_BYTES", 1 << 60)  # no disk has room enough
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
@@ -465,8 +449,8 @@ def test_of_what_a_script_submits_plain_files_within_bounds_come_back_and_to_no_
     (tmp_path / "link").symlink_to(final)
     assert collect(tmp_path / "link") == ({}, []), "a link in its place leads nowhere"
     here, there = tmp_path / "here", tmp_path / "there"
-    for folder in (here, there):
-        folder.mkdir()
+    here.mkdir()
+    there.mkdir()
     nest(here, 1010, "a")
     found, left = collect(here)
     assert (len(found), left) == (1000, ["a/" * depth + "file" for depth in range(1000, 1010)])

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -25,9 +25,10 @@ from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
 from mle_star.testing.executor import gone
+from tests.conftest import Patch
 from tests.conftest import kept as kept_submission
 from tests.execution import hostile
-from tests.execution.conftest import NAMED, ROOT, OpenRun, harness, scored, script
+from tests.execution.conftest import NAMED, ROOT, Kind, OpenRun, harness, scored, script
 from tests.execution.hostile import CASES, Case
 
 pytestmark = pytest.mark.long
@@ -41,7 +42,6 @@ NEXT = (
     "assert not os.listdir('cache') and not os.listdir('final')"
 )
 """What the next script in the same directory must find: the data, itself, and nothing of its predecessor."""
-Kind = Literal["auto", "namespaces", "none"]
 NAMES: dict[Kind, str] = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp", "none": "seccomp"}
 
 
@@ -103,7 +103,7 @@ def kinds(number: int, case: Case) -> list[Kind]:
 )
 async def test_a_hostile_script_is_contained(
     case: Case, kind: Kind, open_small: OpenRun, task: TaskDescription, tmp_path: Path, secrets: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:  # fmt: skip
     """A case for the box never runs outside it: without bubblewrap it is skipped, or fails where that must be there."""
     if kind == "auto" and ex.LocalExecutor().means.sandbox.kind != "bubblewrap":
@@ -232,15 +232,14 @@ def test_there_are_enough_of_them() -> None:
 
 
 ATTACKS: dict[str, Any] = runpy.run_path(str(ROOT / "tests" / "scripts" / "attacks.py"))["ATTACKS"]
-SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
-KINDS = {"auto": "bubblewrap+seccomp", "namespaces": "namespaces+seccomp"}
+BOXES = ("auto", "namespaces")
 
 
 @pytest.mark.parametrize("user", ["root", "ordinary"])
-@pytest.mark.parametrize("sandbox", KINDS)
-def test_nothing_gets_through(sandbox: str, user: str, open_folder: Path) -> None:
+@pytest.mark.parametrize("sandbox", BOXES)
+def test_nothing_gets_through(sandbox: Kind, user: str, open_folder: Path) -> None:
     seen = harness("attacks", sandbox, str(open_folder), f"canary-{uuid.uuid4().hex[:12]}", user=user)
-    assert (seen["exit"], seen["sandbox"], seen["planted"], seen["missing"]) == (0, KINDS[sandbox], 1, ""), seen
+    assert (seen["exit"], seen["sandbox"], seen["planted"], seen["missing"]) == (0, NAMES[sandbox], 1, ""), seen
     assert "no root" in seen["limits"]
     # that one is told apart from an attempt that broke down on its way
     assert seen["results"]["find a label that is hidden from it, in any file within reach"] == "held: nothing found"
@@ -254,11 +253,11 @@ def test_the_list_in_the_docs_is_current() -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "ordinary"])
-@pytest.mark.parametrize("sandbox", [*KINDS, "none"])
+@pytest.mark.parametrize("sandbox", NAMES)
 def test_what_scripts_do_every_day_works(sandbox: str, user: str, open_folder: Path) -> None:
     """Nothing that a training script does is refused; outside of the soak models are trained in one sandbox only."""
-    models = ["MODELS"] if SOAK or (sandbox, user) == ("auto", "root") else []
-    parts = [*models, *(["LOOPBACK"] if sandbox in KINDS else [])] or ["NOTHING"]
+    models = ["MODELS"] if os.environ.get("MLE_STAR_SOAK") or (sandbox, user) == ("auto", "root") else []
+    parts = [*models, *(["LOOPBACK"] if sandbox in BOXES else [])] or ["NOTHING"]
     seen = harness("work", sandbox, str(open_folder), ",".join(parts), user=user, number=NAMED)  # they ask who they are
     assert seen["failed"] == {}, seen
     assert ("trees" in seen["done"]) is bool(models) and "managers" in seen["done"]

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -16,7 +15,7 @@ from mle_star.models.enums import PhaseName
 from mle_star.run.context import RunContext, RunShared, path_context
 from mle_star.run.events import ScriptPurpose
 from mle_star.run.timing import GROWTH, KEPT, plan_time
-from tests.execution.conftest import OpenRun, script, write_files, write_sizes
+from tests.execution.conftest import Kind, OpenRun, script, write_files, write_sizes
 
 CONFIG = PipelineConfig(scoring="auto", score_views=2, time_limit_seconds=3600, more_steps=False)
 WORK = """
@@ -129,9 +128,7 @@ async def test_work_is_done_once_for_each_view_and_anew_by_final_scripts(open_ru
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces", "none"])
-async def test_nothing_but_the_content_of_plain_files_outlives_a_script(
-    open_run: OpenRun, tmp_path: Path, sandbox: Literal["auto", "namespaces", "none"]
-) -> None:
+async def test_nothing_but_plain_content_outlives_a_script(open_run: OpenRun, tmp_path: Path, sandbox: Kind) -> None:
     config = PipelineConfig(time_limit_seconds=600, script_disk_gb=0.1, script_files=20_000)  # 2 MB and 400 files
     with open_run(config, LocalExecutor(config, sandbox=sandbox)) as run:
         await run_on(run, ATTACK, "attack")

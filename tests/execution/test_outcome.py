@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from mle_star import execution as ex
 from mle_star import models as m
@@ -31,15 +30,6 @@ def raw(stdout: str = "", stderr: str = "", exit_code: int = 0, **more: Any) -> 
 def debugged(**facts: Any) -> str:
     """What the debugger is told of a script that ended so."""
     return ex.debug_text(ex.build_evaluation_result(raw(**facts)))
-
-
-@pytest.mark.req("REQ-EX-008")
-def test_a_raw_result_holds_five_facts_and_is_frozen() -> None:
-    fields = {name: field.annotation for name, field in m.ExecutionRawResult.model_fields.items()}
-    wanted = {"stdout": str, "stderr": str, "exit_code": int, "duration_seconds": float, "timed_out": bool}
-    assert wanted.items() <= fields.items()
-    with pytest.raises(ValidationError):
-        raw().exit_code = 1  # type: ignore[misc]
 
 
 @pytest.mark.req("REQ-EX-013")
@@ -82,15 +72,7 @@ def written_to_stderr(code: str, tmp_path: Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=False).stderr
 
 
-def test_a_trimmed_traceback_keeps_the_script_s_frames_and_the_place_of_the_error(tmp_path: Path) -> None:
-    found = written_to_stderr("import json\ndef load():\n    return json.loads('{')\nload()\n", tmp_path).strip()
-    trimmed = trim_traceback(found)
-    assert trimmed.startswith(HEADER)
-    assert 'File "solution.py", line 4' in trimmed and 'File "solution.py", line 3, in load' in trimmed
-    assert str(tmp_path) not in trimmed and sys.base_prefix not in trimmed
-    assert "more frames" in trimmed and 'File "json/decoder.py"' in trimmed
-    assert trimmed.splitlines()[-1].startswith("json.decoder.JSONDecodeError")
-    assert len(trimmed) < len(found)
+def test_of_an_endless_recursion_a_few_frames_are_told(tmp_path: Path) -> None:
     endless = trim_traceback(written_to_stderr("def f(n):\n    return f(n + 1)\nf(0)\n", tmp_path).strip())
     assert len(endless.splitlines()) < 60 and "RecursionError" in endless.splitlines()[-1]
 

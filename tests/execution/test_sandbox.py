@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -26,8 +26,8 @@ from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machin
 from mle_star.execution.process import Report, parse_report
 from mle_star.execution.workspace import own_prefix
 from mle_star.testing.executor import PLAIN_ENV, gone, living
-from tests.conftest import Patch, as_kept, write_texts
-from tests.execution.conftest import SCRIPT, driver, request_for, write_files
+from tests.conftest import Logs, Patch, as_kept, write_texts
+from tests.execution.conftest import SCRIPT, Kind, driver, request_for, write_files
 
 
 def test_what_starts_before_every_script_starts_quickly() -> None:
@@ -49,7 +49,7 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
         ("", "apt install bubblewrap"),
     ],
 )
-def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, monkeypatch: Patch) -> None:
     path, options, reason = box.find_bubblewrap()
     assert path and "--unshare-net" in options, reason
     monkeypatch.setattr(box, "PROBE_SECONDS", 2.0 if "sleep" in body else 60.0)
@@ -66,7 +66,7 @@ def test_a_working_bwrap_is_used(body: str, why: str | None, tmp_path: Path, mon
 
 
 async def test_without_bubblewrap_namespaces_are_used_and_a_required_sandbox_that_is_missing_or_breaks_is_an_error(
-    tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: Patch, caplog: Logs
 ) -> None:
     config = PipelineConfig(require_sandbox=True)
     with pytest.raises(ExecutionError, match="sandbox could not be set up"):  # of the harness, not of the script
@@ -102,8 +102,8 @@ def test_a_report_that_makes_no_sense_is_not_believed() -> None:
         *((kind, "/nowhere", "/var/tmp") for kind in ("auto", "namespaces", "none")),
     ],
 )
-async def test_wherever_it_is_and_home_is_said_to_be_a_script_has_its_folder(
-    sandbox: Literal["auto", "namespaces", "none"], home: str, below: str, monkeypatch: pytest.MonkeyPatch
+async def test_wherever_home_is_a_script_has_its_folder(
+    sandbox: Kind, home: str, below: str, monkeypatch: Patch
 ) -> None:
     """Also below /var/tmp, which leads to the private /tmp else."""
     with tempfile.TemporaryDirectory(dir=below) as work:
@@ -136,14 +136,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
     socket.create_connection(server.getsockname()).close()
 """
     raw = await LocalExecutor(sandbox="namespaces").run(request_for(tmp_path, code))
-    none = "0" * 16
-    assert (raw.stdout.splitlines(), raw.stderr) == ([
-        "/ mode=755 nodev nosuid ro size=16384k", "/usr nodev nosuid ro", "/proc nodev noexec nosuid ro",
-        "/dev mode=755 nodev nosuid ro size=64k", "/dev/shm nodev nosuid rw", f"{tmp_path} nodev nosuid rw",
-        "False True fd full null random shm stderr stdin stdout urandom zero",
-        "/proc/self/fd /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 0 1 2 3", "1000 1000 [] 2 mle-star-init",
-        f"{none} {none} {none} 1 2", "[]",
-    ], "")  # fmt: skip
+    as_kept("execution/namespaces.txt", f"{raw.stdout}{raw.stderr}".replace(str(tmp_path), "…"))
 
 
 async def test_the_network_is_open_where_it_is_allowed(tmp_path: Path) -> None:
@@ -161,12 +154,7 @@ def test_an_old_bubblewrap_is_asked_for_nothing_that_it_does_not_know() -> None:
         for known in (frozenset[str](), new)
     ]
     made = [" ".join(box.bubblewrap_command(kind, mounts, "/work", network=open_)) for kind, open_ in kinds]
-    first = "bwrap --unshare-user --unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try --uid 1000 --gid 1000"
-    then = "--cap-drop ALL --die-with-parent --new-session --as-pid-1 --ro-bind /usr /usr"
-    assert made == [
-        f"{first} --unshare-net {then} --tmpfs /a --proc /proc --chdir /work --",
-        f"{first} --disable-userns {then} --size 4096 --perms 755 --tmpfs /a --proc /proc --chdir /work --",
-    ]
+    as_kept("execution/bubblewrap.txt", "\n".join(made))
 
 
 def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp_path: Path) -> None:
@@ -185,7 +173,7 @@ def test_memory_is_that_of_the_job_and_shared_among_scripts_that_run_at_once(tmp
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "namespaces"])
-async def test_secrets_are_hidden(sandbox: Literal["auto", "namespaces"], request: pytest.FixtureRequest) -> None:
+async def test_secrets_are_hidden(sandbox: Kind, request: pytest.FixtureRequest) -> None:
     """Also in folders that modules and weights come from, and in the home directory. The rest of it is not shown."""
     in_home = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
     request.addfinalizer(lambda: shutil.rmtree(in_home))
@@ -256,14 +244,9 @@ def test_what_a_script_sees_is_put_together_in_this_order(tmp_path: Path) -> Non
     as_kept("execution/mounts.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
-def test_nobody_s_home_is_shown_because_a_library_lies_there(tmp_path: Path) -> None:
+def test_nobody_s_home_is_shown_because_a_library_lies_there() -> None:
     home = pwd.getpwuid(os.getuid()).pw_dir
     assert [holds_homes(Path(p)) for p in ("/", home, str(Path(home).parent), f"{home}/.venv")] == [True] * 3 + [False]
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    inside, link = str(tmp_path / "a"), tmp_path / "link"
-    link.symlink_to("a")
-    assert box.outermost([inside, f"{inside}/b", "/usr/lib"], ["/usr"]) == [inside]
-    assert box.link_chain(str(link)) == [str(link), inside]
     assert box.is_below("/a/b", "/a") and not box.is_below("/a", "/a") and not box.is_below("/ab", "/a")
 
 
@@ -340,27 +323,20 @@ async def test_when_the_harness_is_killed_its_script_dies_too(sandbox: str, tmp_
     assert await gone(token, within=240)
 
 
-NOTHING = {"cuda_available": False, "gpu_count": 0, "gpu_names": []}
-
-
 @pytest.mark.req("REQ-EX-003")
 @pytest.mark.parametrize(
-    ("body", "found"),
+    ("body", "names", "memory"),
     [
-        *((body, NOTHING) for body in (None, "exit 9", "kill -9 $$", ":", f"exec {shutil.which('sleep')} 600")),
-        ("echo 'NVIDIA H200'", {"cuda_available": True, "gpu_count": 1, "gpu_names": ["NVIDIA H200"]}),
-        (
-            "echo 'NVIDIA H200, 143771 MiB'\necho 'NVIDIA T4, 15360 MiB'",
-            {
-                "cuda_available": True, "gpu_count": 2, "gpu_names": ["NVIDIA H200", "NVIDIA T4"],
-                "gpu_memory": ["143771 MiB", "15360 MiB"],
-            },
-        ),
+        *((body, [], []) for body in (None, "exit 9", "kill -9 $$", ":", f"exec {shutil.which('sleep')} 600")),
+        ("echo 'NVIDIA H200'", ["NVIDIA H200"], []),
+        ("echo 'NVIDIA H200, 9 MiB'\necho 'NVIDIA T4, 1 MiB'", ["NVIDIA H200", "NVIDIA T4"], ["9 MiB", "1 MiB"]),
     ],
-)  # fmt: skip
+)
 def test_the_driver_s_names_are_counted_and_without_one_or_with_one_in_trouble_there_is_no_gpu(
-    body: str | None, found: dict[str, object], monkeypatch: Patch, tmp_path: Path
+    body: str | None, names: list[str], memory: list[str], monkeypatch: Patch, tmp_path: Path
 ) -> None:
+    found = {"cuda_available": bool(names), "gpu_count": len(names), "gpu_names": names}
+    found |= {"gpu_memory": memory} if memory else {}
     if body is not None:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)

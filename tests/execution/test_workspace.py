@@ -24,12 +24,12 @@ from mle_star.execution.workspace import make_harmless, remove_entry, reset_work
 from mle_star.run.events import Notice
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
-from tests.conftest import as_kept
+from tests.conftest import Patch, as_kept
 from tests.execution.conftest import OpenRun, printed_by_user, scored, script, write_files
 
 
 @pytest.mark.req("REQ-EX-001")
-def test_a_fresh_directory_is_filled_and_a_used_one_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fresh_directory_is_filled_and_a_used_one_left_alone(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     base = tmp_path / "deep" / "base"
     assert ex.setup_working_directory("deep/base") == str(base)
@@ -289,7 +289,7 @@ def test_a_submission_exists_when_a_plain_file_has_bytes(work: Path) -> None:
 
 
 @pytest.mark.req("REQ-EX-025")
-def test_rows_are_counted_without_header_and_absence_has_a_path(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_counted_without_header_and_absence_has_a_path(work: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(work)
     path = str(work / "final" / "submission.csv")
     assert get_submission_info(".") == {"exists": False, "path": path, "size_bytes": 0, "row_count": None}

@@ -270,9 +270,7 @@ def test_copies_stay_together_unless_the_test_has_copies_of_training_rows_too(tm
         (6, "roc_auc", ""), (20, "roc_auc", ""),
     ],
 )  # fmt: skip
-def test_each_script_runs_first_where_the_metric_says_something_or_no_rows_are_hidden(
-    tmp_path: Path, rare: int, metric: str, words: str
-) -> None:
+def test_scripts_run_first_where_the_metric_says_something(tmp_path: Path, rare: int, metric: str, words: str) -> None:
     for seed in range(4):
         folder = tmp_path / str(seed)
         (folder / "in").mkdir(parents=True)

@@ -9,8 +9,6 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +110,12 @@ def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*map(rows.column, columns), strict=True)]
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A task of plain tables."""
+    return write(tmp_path / "data", "csv")
+
+
 @pytest.mark.parametrize("form", [*CSV_FORMS, "json", "jsonl", "parquet"])
 def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     _, view, hidden = viewed(write(tmp_path / "data", form))
@@ -179,8 +183,8 @@ def submit(path: Path, answer: dict[str, Any]) -> Path:
         (lambda answers: (answers.pop("r1000"), answers.update(odd=1)), "missing, such as 'r1000'"),
     ],
 )  # fmt: skip
-def test_answers_that_cannot_be_scored_say_why(tmp_path: Path, change: Any, words: str) -> None:
-    data, view, _ = viewed(write(tmp_path / "data", "csv"))
+def test_answers_that_cannot_be_scored_say_why(folder: Path, tmp_path: Path, change: Any, words: str) -> None:
+    data, view, _ = viewed(folder)
     answers = {row["id"]: 1 for row in rows_of(tmp_path / "view", "test")}
     change(answers)
     with pytest.raises(Ungradable, match=words):
@@ -196,14 +200,14 @@ def test_answers_that_cannot_be_scored_say_why(tmp_path: Path, change: Any, word
         (b"id,y\nr1000,1\n", b"z,", 2_000_000, "differ in length"),
     ],
 )
-def test_a_submission_does_not_fill_memory(tmp_path: Path, head: bytes, piece: bytes, times: int, words: str) -> None:
-    data, view, _ = viewed(write(tmp_path / "data", "csv"))
-    (tmp_path / "s.csv").write_bytes(head + piece * times)
+def test_a_submission_does_not_fill_memory(folder: Path, head: bytes, piece: bytes, times: int, words: str) -> None:
+    data, view, _ = viewed(folder)
+    (submission := folder.parent / "s.csv").write_bytes(head + piece * times)
     begun = time.thread_time()
     tracemalloc.start()
     try:
         with pytest.raises(Ungradable, match=words):
-            read_answers(data, tmp_path / "s.csv", view)
+            read_answers(data, submission, view)
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
@@ -212,9 +216,7 @@ def test_a_submission_does_not_fill_memory(tmp_path: Path, head: bytes, piece: b
 
 @pytest.mark.parametrize("key", [True, False])
 @pytest.mark.parametrize("with_test", [True, False])
-def test_without_a_sample_chances_of_several_classes_have_a_column_each(
-    key: bool, with_test: bool, tmp_path: Path
-) -> None:
+def test_without_a_sample_chances_have_a_column_for_each_class(key: bool, with_test: bool, tmp_path: Path) -> None:
     """A metric of probabilities asks for them, and only for labels where another one scores."""
     rows = {**({"id": range(500, 800)} if key else {}), "x": [n / 7 for n in range(300)]}
     kinds = [("red", "green", "blue")[n % 3] for n in range(300)]
@@ -222,6 +224,8 @@ def test_without_a_sample_chances_of_several_classes_have_a_column_each(
     folder = tables(tmp_path / "data", train={**rows, "kind": kinds}, **tests)
     labels, words = (guess_task(folder, target="kind", metric=m).task.description for m in ("accuracy", "log_loss"))
     assert find_layout(folder, labels).answers == ("kind",)
+    task = make_task(folder, description="Predict `kind`. A model may give a probability for each class.")
+    assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=False).scorer.names == ("kind",)
     data = Data.read(find_layout(folder, words))
     hidden = data.split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
@@ -234,9 +238,8 @@ def test_without_a_sample_chances_of_several_classes_have_a_column_each(
     assert scorer.score(sure, hidden) < 1e-9
 
 
-def test_one_table_alone_gets_a_test_file_and_a_sample_which_overwrite_none_of_the_data(tmp_path: Path) -> None:
+def test_one_table_alone_gets_a_test_file_and_a_sample_that_overwrite_nothing(folder: Path, tmp_path: Path) -> None:
     """Views link what they do not change: a file of the same name there is the user's own, under a second name."""
-    folder = write(tmp_path / "data", "csv")
     (folder / "test.csv").write_bytes(b"\0\1\2" * 99)
     (folder / "sample_submission.csv").write_bytes(b"")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -277,8 +280,7 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
 
 
-def test_labels_in_a_file_of_their_own_are_taken_out_of_it(tmp_path: Path) -> None:
-    folder = write(tmp_path / "data", "csv")
+def test_labels_in_a_file_of_their_own_are_taken_out_of_it(folder: Path) -> None:
     frame = pandas.read_csv(folder / "train.csv")
     frame[["id", "y"]].sample(ROWS - 1, random_state=1).to_csv(folder / "train_labels.csv", index=False)  # one has none
     change(folder, "train", y=None, hint=None)
@@ -332,8 +334,7 @@ def keys_twice(folder: Path) -> None:
         (lambda folder: tables(folder, history={"id": ["r1"], "y": [0]}), r"history\.csv holds the target"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_split_honestly_says_so(tmp_path: Path, made: Callable[[Path], None], words: str) -> None:
-    folder = write(tmp_path / "data", "csv")
+def test_what_cannot_be_split_honestly_says_so(folder: Path, made: Callable[[Path], None], words: str) -> None:
     made(folder)
     with pytest.raises(Unsupported, match=words):
         opened(folder)
@@ -354,8 +355,7 @@ def solved(data: Data, view: View) -> pandas.DataFrame:
 
 
 @pytest.mark.parametrize("numbered", ["apart", "nowhere", "from 0 again"])
-def test_answers_come_back_for_the_real_test_whatever_keys_hidden_rows_get(tmp_path: Path, numbered: str) -> None:
-    folder = write(tmp_path / "data", "csv")
+def test_answers_come_back_for_the_real_test_whatever_keys_hidden_rows_get(folder: Path, numbered: str) -> None:
     if numbered != "apart":
         change(folder, "train", id=None if numbered == "nowhere" else range(ROWS))
         change(folder, "test", id=range(TEST))
@@ -368,9 +368,8 @@ def test_answers_come_back_for_the_real_test_whatever_keys_hidden_rows_get(tmp_p
 
 
 @pytest.mark.parametrize("key", ["id", ""])
-def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(tmp_path: Path, key: str) -> None:
+def test_without_a_sample_answers_are_those_of_the_test_file_in_its_order(folder: Path, key: str) -> None:
     """Where the test rows have no key, an `id` that a script makes up is none."""
-    folder = write(tmp_path / "data", "csv")
     (folder / "sample_submission.csv").unlink()
     if not key:
         change(folder, "test", id=None)
@@ -417,38 +416,6 @@ def test_every_class_has_its_share_of_any_number_of_rows(values: list[str], seed
     labels = ["rare"] * 40 + ["usual"] * 960
     parts = split_rows(Rule("classes", "c", ""), labels, seed=seed).views
     assert [sum(labels[row] == "rare" for row in part) for part in parts] == [8] * 5
-
-
-def test_later_rows_are_hidden_where_the_test_is_later(tmp_path: Path) -> None:
-    days = pandas.date_range("2020-01-01", periods=400)
-    train = {"id": range(300), "day": days[:300], "y": [i * 7 % 100 / 3 for i in range(300)]}
-    tables(tmp_path, train=train, test={"id": range(300, 400), "day": days[300:]})
-    data = opened(tmp_path)
-    split = data.split(seed=1)
-    assert (data.rule.kind, data.rule.column) == ("time", "day")
-    assert split.views == (tuple(range(240, 300)), tuple(range(180, 240))) and len(split.select) == 30 + 60
-    assert data.split(seed=1, folds=1).views == split.views[:1]
-    big = pandas.concat([pandas.DataFrame(train).assign(id=range(1000 * i, 1000 * i + 300)) for i in range(20)])
-    tables(tmp_path, train=big.to_dict("list"), test={"id": range(300, 330), "day": days[300:330]})
-    later = opened(tmp_path)
-    shorter, days_of = later.split(seed=1), later.train.column("day")
-    assert len({days_of[row] for row in shorter.views[0]}) == 30, "as long a time as the test spans"
-    assert not {days_of[r] for r in shorter.select} & {days_of[r] for r in set(shorter.views[0]) - set(shorter.select)}
-
-
-def test_a_series_without_a_test_is_told_ahead_by_short_stretches_from_several_origins() -> None:
-    wanted = {
-        (60, 1): ([6] * 5, 5, 15), (216, 1): ([21] * 5, 5, 55), (900, 1): ([60] * 5, 5, 150),
-        (6000, 1): ([400] * 5, 3, 1400), (40_000, 1): ([2666] * 5, 1, 11_997),
-        (1000, 50): ([3350, 3350, 3300, 3350, 3350], 1, 15_050),
-        (24, 2000): ([4000, 4000, 2000, 4000, 2000], 1, 14_000),
-    }  # fmt: skip
-    for (days, pages), known in wanted.items():
-        values = [f"{date(1900, 1, 1) + timedelta(days=day)}" for day in range(days) for _ in range(pages)]
-        views, select = (split := split_rows(Rule("time", "day", ""), values, seed=1)).views, set(split.select)
-        assert all(max(later) > max(earlier) for later, earlier in pairwise(views)), "one before the other"
-        assert split_rows(Rule("time", "day", ""), values, seed=1, folds=1).views == views[:1]
-        assert ([*map(len, views)], sum(not select.issuperset(v) for v in views), len(select)) == known
 
 
 HOURS = [1_577_836_800 + 3600 * i for i in range(390)]
@@ -509,9 +476,7 @@ def test_a_date_that_is_the_key_is_still_a_date(tmp_path: Path, name: str, form:
     assert data.make_view("v", hidden, tmp_path / "view", seed=1).names == {}, "no day gets another one"
 
 
-def test_of_a_moment_of_most_rows_some_are_hidden_rows_without_a_date_stay_and_every_view_leaves_half(
-    tmp_path: Path,
-) -> None:
+def test_of_a_moment_of_most_rows_some_are_hidden_and_every_view_leaves_half(tmp_path: Path) -> None:
     months = [*(f"2021-01-{1 + i % 5:02}" for i in range(20)), *["2021-02-01"] * 980]
     large = opened(later_task(tmp_path / "large", months, ["2021-03-01"] * 50))
     assert large.rule.kind == "time" and len(large.split(seed=1).views[0]) <= 400
@@ -521,17 +486,6 @@ def test_of_a_moment_of_most_rows_some_are_hidden_rows_without_a_date_stay_and_e
         assert {*range(20)} <= {*data.stays(view)}
     ties = opened(later_task(tmp_path / "ties", [days[0]] * 600 + days[1:401], ["2023-12-01"] * 50))
     assert len(ties.split(seed=1).views) > 1 and all(len(ties.stays(view)) >= 500 for view in ties.split(seed=1).views)
-
-
-@pytest.mark.parametrize(("text", "by_class"), [("", True), ("A model may give a probability for each class.", False)])
-def test_one_table_of_several_classes_has_an_answer_for_each_where_the_metric_takes_chances(
-    tmp_path: Path, text: str, by_class: bool
-) -> None:
-    rows = {"x": [*range(400)], "kind": [*("abc" * 133), "rare"]}
-    metric = {"evaluation_metric": "log_loss", "metric_direction": "minimize"} if by_class else {}
-    task = make_task(tables(tmp_path / "data", train=rows), description=f"Predict `kind`. {text}", **metric)
-    holdout = HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=False)
-    assert holdout.scorer.names == (("a", "b", "c", "rare") if by_class else ("kind",))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -544,8 +498,7 @@ def test_one_large_group_is_never_hidden_with_most_rows(seed: int) -> None:
         assert not hidden & {site for place, site in enumerate(sites) if place not in set(view)}, "whole groups"
 
 
-def test_numbers_that_gaps_write_in_another_way_are_no_other_groups(tmp_path: Path) -> None:
-    folder = write(tmp_path / "data", "csv")
+def test_numbers_that_gaps_write_in_another_way_are_no_other_groups(folder: Path) -> None:
     for name, count in (("train", ROWS), ("test", TEST)):
         floors = pandas.Series([float(i % 10) for i in range(count)])
         floors = floors.where(floors.index % 17 != 3) if name == "train" else floors.astype(int)
@@ -580,9 +533,8 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("classes", "likely"), [("01", "1"), ("12", "2"), (["5", "10"], "10"), (["-1", "1"], "1"), (["no", "yes"], "yes")]
 )
-def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str], likely: str, tmp_path: Path) -> None:
+def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str], likely: str, folder: Path) -> None:
     """A script writes `predict_proba[:, 1]`; the metric of a near-perfect one is near-perfect."""
-    folder = write(tmp_path / "data", "csv")
     plain = pandas.read_csv(folder / "train.csv")["y"]
     change(folder, "train", y=[f"${y}" for y in plain])
     assert Scorer(opened(folder), known_metric("rmse")).baseline(range(ROWS)) is None, "no plain numbers"
@@ -657,8 +609,7 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
-def test_what_links_lead_to_is_in_the_view(tmp_path: Path) -> None:
-    folder = write(tmp_path / "data", "csv")
+def test_what_links_lead_to_is_in_the_view(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "notes.txt").write_text("far away")
     (folder / "notes.txt").symlink_to("../store/notes.txt")
@@ -741,8 +692,7 @@ LEFT_LYING: dict[str, Callable[[Path, Path], Any]] = {
 }
 
 
-def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(tmp_path: Path) -> None:
-    folder = write(tmp_path / "data", "csv")
+def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(folder: Path, tmp_path: Path) -> None:
     for name, put in LEFT_LYING.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         put(folder, folder / name)

@@ -11,7 +11,6 @@ import pytest
 
 from mle_star import AgentConfig, AgentError, AgentType, PipelineConfig, TaskDescription, agent_config
 from mle_star.engineer.server import Brain, MessagesServer
-from mle_star.run.context import Agents
 from mle_star.run.events import AgentReply
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.sdk.connection import marked_processes
@@ -97,8 +96,6 @@ def open_bench(task: TaskDescription, tmp_path: Path) -> OpenBench:
             MessagesServer(brain or scripted) as server,
             AgentClient(base_url=server.base_url, notify=notes.append, **extra) as agents,
         ):
-            protocol: Agents = agents  # what the phases see of it
-            assert protocol is agents
             yield Bench(agents, server, scripted, notes)
         assert marked_processes(agents.marker) == [], "a CLI process was left behind"
 

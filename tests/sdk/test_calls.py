@@ -119,9 +119,7 @@ async def test_permission_modes_pass_unchanged_but_for_the_one_that_root_may_not
             assert len([note for note in bench.notes if "root" in note]) == refused and "IS_SANDBOX" not in options.env
 
 
-async def test_what_the_client_of_an_agent_is_started_with(
-    open_bench: OpenBench, tmp_path: Path, monkeypatch: Patch
-) -> None:
+async def test_what_a_client_is_started_with(open_bench: OpenBench, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     roles = {"coder": {"effort": "high", "thinking": 2000}, "extractor": {"thinking": "adaptive", "model": "opus"}}
     own, lines = ("agents", "can_use_tool", "stderr", "env"), list[str]()
@@ -235,9 +233,8 @@ async def test_a_call_with_a_share_of_the_money_spends_no_more_and_keeps_what_wa
         before = charged(bench.server.delivered)
         error = await bench.fail(EXTRACTOR, cap=0.1)
         assert (error.reason, error.attempts) == ("budget", 1)
-        assert (
-            error.cost_usd == pytest.approx(charged(bench.server.delivered) - before) == pytest.approx(0.12, abs=0.01)
-        )
+        spent = charged(bench.server.delivered) - before
+        assert error.cost_usd == pytest.approx(spent) == pytest.approx(0.12, abs=0.01)
         error = await bench.fail(EXTRACTOR, cap=0.0)
         assert (error.reason, error.cost_usd) == ("budget", 0)
         bench.brain.reply_with("coder", BrainReply(text="the code", input_tokens=100_000))

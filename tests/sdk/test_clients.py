@@ -25,7 +25,7 @@ from mle_star.sdk.credentials import Upstream, agent_headers, client_environment
 from mle_star.sdk.definitions import ScriptShare, build_definitions, build_system_prompt, effective_tools
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.testing import ScriptedBrain
-from tests.conftest import Patch, as_kept, write_texts
+from tests.conftest import as_kept, write_texts
 from tests.sdk.conftest import FACTS
 
 
@@ -36,7 +36,7 @@ def environment(home: Path, environ: dict[str, str], proxied: dict[str, str] | N
 
 
 @pytest.mark.req("REQ-OR-046")
-async def test_no_client_opens_without_credential(task: m.TaskDescription, tmp_path: Path, monkeypatch: Patch) -> None:
+async def test_no_client_opens_without_credential(task: m.TaskDescription, tmp_path: Path) -> None:
     clouds = [f"CLAUDE_CODE_USE_{cloud}" for cloud in ("BEDROCK", "VERTEX", "FOUNDRY")]
     for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", *clouds):
         environ = {"HOME": str(tmp_path), variable: "1"}
@@ -50,7 +50,6 @@ async def test_no_client_opens_without_credential(task: m.TaskDescription, tmp_p
     words = shlex.split(str(caught.value).split("log in with `")[1].split("`")[0])
     answer = subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=240, check=True)
     assert answer.stdout.startswith("Usage: claude auth login")
-    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(CredentialError):
         async with AgentClient(task, m.PipelineConfig(), EnvironmentFacts()):
             pass
