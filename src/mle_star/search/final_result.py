@@ -113,8 +113,8 @@ def how_time_went(result: FinalResult, journal: Journal) -> str:
 
 def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:
     """The result that an earlier process of the run submitted last."""
-    ends = [event for event in recorded if isinstance(event, events.RunFinished) and event.result is not None]
-    return ends[-1].result if ends else None
+    ends = (event.result for event in reversed([*recorded]) if isinstance(event, events.RunFinished))
+    return next(filter(None, ends), None)
 
 
 def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> dict[str, Any]:
