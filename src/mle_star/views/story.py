@@ -139,15 +139,12 @@ class RunStory:
     def _hear_phase(self, event: events.PhaseStarted | events.PhaseFinished) -> None:
         step = event.step or event.phase
         self.phases[step] = event
-        path = None if event.path is None else self._path(event.path)
-        if isinstance(event, events.PhaseStarted):
-            if path is not None:
-                path.model, path.end = event.model, None
-            return
-        if path is not None:
-            path.end = event
-        for name in [name for name in self.working if name.startswith(step + "/")]:
-            del self.working[name]  # cancelled work never says that it has ended
+        if event.path is not None:
+            path = self._path(event.path)
+            path.model = getattr(event, "model", path.model)
+            path.end = event if isinstance(event, events.PhaseFinished) else None
+        if isinstance(event, events.PhaseFinished):  # cancelled work never says that it has ended
+            self.working = {name: work for name, work in self.working.items() if not name.startswith(f"{step}/")}
 
     # --- what readers ask ---
 
