@@ -182,10 +182,9 @@ def score(
         _refuse_other_than_text(answers)
     made = table("step", "printed", "search rows", "other hidden rows", *(["truth"] if answers else []), "")
     for row in rescore(run_folder, answers):
-        truth = [text.score(row.truth)] if answers else []
-        made.add_row(
-            row.step, text.score(row.printed), f"{row.search or '–'}", f"{row.select or '–'}", *truth, row.problem
-        )
+        cells = [text.score(row.printed), f"{row.search or '–'}", f"{row.select or '–'}"]
+        cells += [text.score(row.truth)] if answers else []
+        made.add_row(row.step, *cells, row.problem)
     console().print(made)
 
 

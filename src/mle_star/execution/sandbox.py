@@ -264,7 +264,7 @@ def readable_outside(hidden: Iterable[str], folder: str, links: list[str]) -> li
     places, real = set(hidden), os.path.realpath(folder)
     if real in places:
         return []
-    if not any(is_below(place, real) for place in places):
+    if not any(is_within(place, real) for place in places):
         return [folder]
     found: list[str] = []
     for entry in os.scandir(folder):
@@ -303,11 +303,6 @@ def outermost(paths: Iterable[str], shown: Iterable[str] = ()) -> list[str]:
     return kept
 
 
-def is_below(path: str, place: str) -> bool:
-    """Does `path` lie truly inside `place`?"""
-    return path.startswith(place.rstrip("/") + "/")
-
-
 def is_within(path: str, *places: str) -> bool:
     """Is `path` one of these places, or inside one of them?"""
-    return any(path == place or is_below(path, place) for place in places)
+    return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in places)

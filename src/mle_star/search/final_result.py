@@ -113,8 +113,8 @@ def how_time_went(result: FinalResult, journal: Journal) -> str:
 
 def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:
     """The result that an earlier process of the run submitted last."""
-    ends = [event for event in recorded if isinstance(event, events.RunFinished) and event.result is not None]
-    return ends[-1].result if ends else None
+    ends = (event.result for event in reversed([*recorded]) if isinstance(event, events.RunFinished))
+    return next(filter(None, ends), None)
 
 
 def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> dict[str, Any]:
@@ -225,10 +225,8 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     holdout = _holdout(recorded, task, folder.root)
     if holdout is None and answers is None:
         raise ConfigError("the scores of this run are those that its scripts printed: --answers FILE checks them")
-    ledger, truth = Ledger.of(recorded), None
-    if answers is not None:
-        truth = _Truth(holdout.scorer if holdout is not None else _scorer(task), answers)
-    found: dict[str, Rescored] = {}
+    ledger, found = Ledger.of(recorded), dict[str, Rescored]()
+    truth = None if answers is None else _Truth(_scorer(task) if holdout is None else holdout.scorer, answers)
     for run in ledger.ran():
         if not run.result.is_error and (run.result.answers or run.result.submission):
             found[run.step] = _of_run(run, ledger.scored(), folder.root, holdout, truth)

@@ -80,19 +80,15 @@ async def answer_more_views(chosen: Collection[str] = ()) -> bool:
     most = math.inf if run.config.has_own_limit else 0.0 if chosen else SHARE_OF_SEARCH * budget.elapsed()
     checked = 0.0 if chosen else seconds_for(run, calls=LEAST_CALLS)  # what is chosen may have to be
     with within(run, min(budget.spare_seconds - checked, most), "views"):
-        for place, one in enumerate(_of(run, chosen) if chosen else _in_turn(run)):
+        known = {run.ledger.text(one.script): one for one in answered_here(run)}
+        wanted = [known[script] for script in chosen if script in known] if chosen else _in_turn(run)
+        for place, one in enumerate(wanted):
             took, others = run.ledger.took(run.ledger.text(one.script)), len(chosen) - 1 - place
             missing = RERUN * took * (len(holdout.views) - len(one.result.answers))
             kept = missing * others if chosen else ENOUGH * took if place else 0.0
             with scope(one.script[:8]) as here:  # by what it is: another process may come to it first
                 done |= await _complete(here, holdout, one, kept, one_by_one=place == 0 and len(chosen) < 2)
     return done
-
-
-def _of(run: RunContext, scripts: Collection[str]) -> list[ScriptRun]:
-    """What these scripts have answered."""
-    known = {run.ledger.text(one.script): one for one in answered_here(run)}
-    return [known[script] for script in scripts if script in known]
 
 
 def _in_turn(run: RunContext) -> list[ScriptRun]:
@@ -163,17 +159,13 @@ async def probe(solution: SolutionScript) -> list[str]:
             found.append(f"the same script with the same seed prints {known:g} and {new:g}")
         dummy = await asyncio.to_thread(_shuffle, run, folder)
         new = (await execute_in_run(solution, purpose="probe", data=DataFolder(folder))).score
-        if new is not None and dummy is not None and _keeps_lead(known - dummy, new - dummy):
+        # where labels say nothing any more, a script must be no better than a dummy
+        if new is not None and dummy not in (None, known) and (new - dummy) / (known - dummy) >= KEPT_SKILL:
             words = f"on shuffled labels it prints {new:g}, where a dummy gets {dummy:g}"
             found.append(f"{words}: labels leak into its own validation")
     for message in found:
         run.record(Notice(step="probes", level="warning", message=message))
     return found
-
-
-def _keeps_lead(lead: float, kept: float) -> bool:
-    """Where labels say nothing any more, a script must be no better than a dummy: does it keep its lead?"""
-    return lead * kept > 0 and abs(kept) >= KEPT_SKILL * abs(lead)
 
 
 def _shuffle(run: RunContext, folder: Path) -> float | None:

@@ -219,11 +219,9 @@ class Paths:
         self._statuses[:] = ["running"] * self._count
         with scope("phase2"):
             self._tasks = [asyncio.create_task(self._path(index, end, left)) for index, left in enumerate(turns)]
-            ended = await asyncio.gather(*self._tasks, return_exceptions=True)
-        for result in ended:
-            if isinstance(result, BaseException):
-                raise result  # a path answers for its own failures: this is the journal's, or a stop
-        return [result for result in ended if isinstance(result, Phase2Result)]
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        # a path answers for its own failures: what is raised here is the journal's, or a stop
+        return [task.result() for task in self._tasks]
 
     async def _path(self, index: int, last: float, turns: int) -> Phase2Result:
         """One path, with its share of the time until `last`, for so many turns; whatever ends it, there is a result."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mle_star.models import AgentType, ScoreChange
 from mle_star.models.enums import PHASES
 from mle_star.run import events
-from mle_star.run.ledger import AttemptKind, ScriptRun, SearchNode
+from mle_star.run.ledger import AttemptKind, ScriptRun
 
 PHASE_TITLES: dict[str, str] = {phase.name: phase.heading for phase in PHASES}
 SHORT_TITLES: dict[str, str] = {phase.name: phase.short for phase in PHASES}
@@ -61,14 +61,6 @@ class ScoredAttempt(NamedTuple):
     note: str
     parents: tuple[str, ...]
     change: ScoreChange | None = None
-
-    @classmethod
-    def of(cls, node: SearchNode, parents: tuple[str, ...], *, accepted: bool) -> ScoredAttempt:
-        """An attempt as the ledger has it, in the light of the leaks that are known."""
-        event, (label, note, _) = node.scored, LABELS[node.kind]
-        where, about = (node.kind, node.step, label.format(event)), getattr(event, note, "")
-        path = getattr(event, "path", None)
-        return cls(*where, event.score, accepted, event.at, path, about, parents, event.change)
 
     @property
     def outcome(self) -> str:

@@ -26,7 +26,7 @@ class Headline(NamedTuple):
 
 def headline(event: events.AnyEvent) -> Headline | None:
     """The event in one line, or None when it is not worth one."""
-    line = _of_the_run(event) or _of_the_search(event) or _of_refinement(event)
+    line = _line(event)
     if line is None:
         return None
     place = place_of(event.step) or SHORT_TITLES.get(event.step.partition("/")[0], "run")
@@ -43,9 +43,10 @@ def unseen(event: events.HoldOutPrepared) -> str:
     return f"{some_of(event.not_shown)}: not shown to scripts, as labels may be in it"
 
 
-def _of_the_run(event: events.AnyEvent) -> Line | None:
-    """What concerns the run as a whole: how serious it is, and the words."""
+def _line(event: events.AnyEvent) -> Line | None:
+    """How serious an event is, and the words."""
     match event:
+        # what concerns the run as a whole
         case events.RunStarted():
             return "info", f"starts on {event.task.competition_id}, model {event.model}"
         case events.RunResumed():
@@ -75,12 +76,7 @@ def _of_the_run(event: events.AnyEvent) -> Line | None:
             return "warning", f"asked to {what} ({event.source})"
         case events.Notice():
             return event.level, event.message
-    return None
-
-
-def _of_the_search(event: events.AnyEvent) -> Line | None:
-    """What candidates, merges and ensembles came to, and how they are scored."""
-    match event:
+        # what candidates, merges and ensembles came to, and how they are scored
         case events.HoldOutPrepared() if event.why_not:
             return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
         case events.HoldOutPrepared():
@@ -112,12 +108,7 @@ def _of_the_search(event: events.AnyEvent) -> Line | None:
                 return "warning", f"ensemble failed: {event.plan}"
             words = f"ensemble scores {text.score(event.score)}: {_title(event.plan)}"
             return "good" if event.best else "info", words
-    return None
-
-
-def _of_refinement(event: events.AnyEvent) -> Line | None:
-    """What was tried on a block, what failed, and what was fixed."""
-    match event:
+        # what was tried on a block, what failed, and what was fixed
         case events.AblationFinished() if event.skipped:
             return "info", "no time for an ablation study: the block is chosen without it"
         case events.AblationFinished() if event.failed:
@@ -133,8 +124,8 @@ def _of_refinement(event: events.AnyEvent) -> Line | None:
         case events.RefinementTried():
             if event.score is None:
                 return "warning", f"attempt failed: {event.plan}"
-            how: Line = ("good", "best of its path so far") if event.accepted else ("info", "not better")
-            return how[0], f"{how[1]}, {text.score(event.score)}: {_title(event.plan)}"
+            tried = f"{text.score(event.score)}: {_title(event.plan)}"
+            return ("good", f"best of its path so far, {tried}") if event.accepted else ("info", f"not better, {tried}")
         case events.AgentFailed():
             return "error", f"{name_of(event.agent)} gave no answer ({event.reason}): {event.message}"
         case events.ScriptFinished() if event.result.is_error:

@@ -108,7 +108,8 @@ class RunPages:
     def _page(self, request: Request) -> Response:
         with self._reading:
             self._follower.refresh()
-            return HTMLResponse(self._new_page().html(self._follower.story, alive=self._follower.working))
+            page = Page(self.run_dir, token=self.token, home=self.home)
+            return HTMLResponse(page.html(self._follower.story, alive=self._follower.working))
 
     def _file(self, request: Request) -> Response:
         path = request.path_params["path"]
@@ -128,7 +129,7 @@ class RunPages:
 
     async def _news(self) -> AsyncIterator[str]:
         """All pieces of the page first, then those that change."""
-        page, heard = self._new_page(), (-1, False)
+        page, heard = Page(self.run_dir, token=self.token, home=self.home), (-1, False)
         self._listeners += 1
         try:
             while True:
@@ -142,9 +143,6 @@ class RunPages:
                 await asyncio.sleep(POLL_SECONDS)
         finally:
             self._listeners -= 1
-
-    def _new_page(self) -> Page:
-        return Page(self.run_dir, token=self.token, home=self.home)
 
     def _read_on(self, page: Page, heard: tuple[int, bool]) -> tuple[tuple[int, bool], dict[str, Any]]:
         """How far the run has come, and what that changes on a page that has `heard` so much of it."""
@@ -216,10 +214,9 @@ class IndexServer(GuardedServer):
         return sorted(found, key=lambda one: one.state != "running")
 
     def _runs(self) -> dict[str, Path]:
-        try:
+        with suppress(ConfigError):  # there may be one soon
             return {run_dir.name: run_dir for run_dir in find_runs(self.folder)}
-        except ConfigError:
-            return {}  # there may be one soon
+        return {}
 
     # --- pages ---
 

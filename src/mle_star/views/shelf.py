@@ -122,24 +122,22 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
     story = RunStory.of(run_dir)
     ran = [run for run in story.scored if not run.result.cached]
     clean = [run for run in ran if not story.ledger.leaks(run.script) or run.step == lineage_of(story).named]
+    final, expected = _final_step(story, [run.step for run in clean or ran]), story.expected
     found: dict[str, dict[str, Any]] = {}
     for run in clean or ran:
-        measure = run.result.measure
+        measure, chosen = run.result.measure, run.step == final
         found[run.step] = {
             "run": run_dir.name,
             "step": run.step.removesuffix("/script"),
             "score": run.score,
-            "low": None if measure is None else measure.low,
-            "high": None if measure is None else measure.high,
+            "low": measure and measure.low,
+            "high": measure and measure.high,
             "seconds": round(run.seconds, 2),
-            "chosen": False,
-            "final_score": None,
-            "final_rows": None,
-            "expected": None,
+            "chosen": chosen,
+            "final_score": story.score if chosen else None,
+            "final_rows": expected.rows if chosen and expected else None,
+            "expected": expected.words if chosen and expected else None,
         }
-    if chosen := _final_step(story, list(found)):
-        rows, words = (None, None) if story.expected is None else (story.expected.rows, story.expected.words)
-        found[chosen].update(chosen=True, final_score=story.score, final_rows=rows, expected=words)
     return _ranked(list(found.values()), story.direction)
 
 

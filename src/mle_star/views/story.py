@@ -17,7 +17,7 @@ from mle_star.run.budget import Spent
 from mle_star.run.folder import RunFolder
 from mle_star.run.journal import read_journal
 from mle_star.run.ledger import Ledger, ScriptRun, SearchNode, best_score
-from mle_star.views.facts import Call, PathStory, ScoredAttempt, StepStory, Totals, Work, name_of, path_of
+from mle_star.views.facts import LABELS, Call, PathStory, ScoredAttempt, StepStory, Totals, Work, name_of, path_of
 from mle_star.views.headlines import Headline, headline
 
 T = TypeVar("T")
@@ -139,15 +139,12 @@ class RunStory:
     def _hear_phase(self, event: events.PhaseStarted | events.PhaseFinished) -> None:
         step = event.step or event.phase
         self.phases[step] = event
-        path = None if event.path is None else self._path(event.path)
-        if isinstance(event, events.PhaseStarted):
-            if path is not None:
-                path.model, path.end = event.model, None
-            return
-        if path is not None:
-            path.end = event
-        for name in [name for name in self.working if name.startswith(step + "/")]:
-            del self.working[name]  # cancelled work never says that it has ended
+        if event.path is not None:
+            path = self._path(event.path)
+            path.model = getattr(event, "model", path.model)
+            path.end = event if isinstance(event, events.PhaseFinished) else None
+        if isinstance(event, events.PhaseFinished):  # cancelled work never says that it has ended
+            self.working = {name: work for name, work in self.working.items() if not name.startswith(f"{step}/")}
 
     # --- what readers ask ---
 
@@ -293,10 +290,13 @@ class RunStory:
         for node in (one for one in self.nodes if one.kind != "data" or one.event_accepted):
             if getattr(node.event, "error", "") == events.OUT_OF_TIME:
                 continue  # it was not tried
+            event, (label, note, _) = node.scored, LABELS[node.kind]  # in the light of the leaks that are known
             accepted = node.step == best if node.kind == "candidate" else node.accepted
             origins = (self.ledger.node_of(digest) for digest in node.event.parents)
             parents = dict.fromkeys(one.step for one in origins if one is not None and one.step != node.step)
-            found.append(ScoredAttempt.of(node, tuple(parents), accepted=accepted))
+            what = node.kind, node.step, label.format(event), event.score, accepted, event.at
+            about = getattr(event, "path", None), getattr(event, note, ""), tuple(parents), event.change
+            found.append(ScoredAttempt(*what, *about))
         return sorted(found, key=lambda attempt: attempt.at)
 
     @property

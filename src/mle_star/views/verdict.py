@@ -91,8 +91,8 @@ class Verdict:
         ahead, config = story.forecast, story.config
         usd, seconds = (None, None) if ahead is None or story.finished else (ahead.cost_usd, ahead.seconds)
         self.cost, self.time = text.money(story.totals.cost_usd), text.duration(story.spent.seconds)
-        calls, scripts = plural(story.totals.calls, "call"), plural(story.totals.scripts, "script")
-        self.cost_note = _note(calls, text.money, config.max_budget_usd, usd)
+        self.cost_note = _note(plural(story.totals.calls, "call"), text.money, config.max_budget_usd, usd)
+        scripts = plural(story.totals.scripts, "script")
         self.time_note = _note(scripts, text.duration, config.time_limit_seconds, seconds)
         traits = traits_of(story.started.model if story.started else "")
         self.model, self.model_note = text.one_line(traits.title, 60), traits.kind

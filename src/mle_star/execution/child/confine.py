@@ -45,21 +45,13 @@ NAME = "mle-star-init"
 """Of processes that wait for a script, in the process table: at most 15 letters."""
 
 
-class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]  # names only, at run time it takes none
-    _type_ = "i"
-
-
-class _Word(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "L"
-
-
-class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "c"
+_C: dict[str, Any] = {kind: type(kind, (_ctypes._SimpleCData,), {"_type_": kind}) for kind in "iLc"}
+"""Types of C by their letters, as `struct` has them: an `int`, a whole word, a byte."""
 
 
 class _Function(_ctypes.CFuncPtr):
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
-    _restype_ = _Int
+    _restype_ = _C["i"]
 
 
 _LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: this program
@@ -68,7 +60,7 @@ _LIBRARY = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None: this progr
 def call(name: str, *words: int | bytes | None) -> int:
     """What a function of the C library answers, as an `int`; raises `OSError` where there is no such function."""
     function = _Function(_ctypes.dlsym(_LIBRARY, name))
-    return int(function(*(_Word(word) if isinstance(word, int) else word for word in words)))
+    return int(function(*(_C["L"](word) if isinstance(word, int) else word for word in words)))
 
 
 def prctl(option: int, value: int | bytes, *more: bytes | int) -> bool:
@@ -80,7 +72,7 @@ def prctl(option: int, value: int | bytes, *more: bytes | int) -> bool:
 
 def restrict_calls(program: bytes) -> bool:
     """Have the kernel check each system call of this process and its children by a filter program (Linux)."""
-    kept = (_Byte * len(program)).from_buffer_copy(program)
+    kept = (_C["c"] * len(program)).from_buffer_copy(program)
     header = struct.pack("=HxxxxxxQ", len(program) // 8, _ctypes.addressof(kept))
     return prctl(NO_NEW_PRIVILEGES, 1) and prctl(_SET_SECCOMP, _SECCOMP_FILTER, header)
 
