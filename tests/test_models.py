@@ -235,6 +235,7 @@ def test_a_template_is_filled_in_one_pass_with_what_was_declared_untouched(value
 
 
 NUMBERS = (0.0, 1e-9, 0.123456, 9.995, 9.5, 59.6, 60.0, 119.6, 3599.7, 3600.0, 7384.0, 9999.6, 10_000.0, 1e12, 2e15)
+STEPS = "phase1/candidate-0 phase1/merge-1 phase1 phase2 phase3 finalization views"
 CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (texts.score, [(None,), (math.nan,), (-math.inf,), (-12_345.6,), *((number,) for number in NUMBERS)]),
     (texts.duration, [(None,), (-1.0,), *((number,) for number in NUMBERS)]),
@@ -249,7 +250,7 @@ CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (texts.did_you_mean, [("Sed", ["seed", "model"]), ("xyz", ["seed", "model"])]),
     (texts.digest_of, [(), ("ab",), ("a", "b")]),
     (enums.phase_of, [("phase2/path-0",), ("probes/a",), ("",)]),
-    (enums.kind_of_script, [(f"{step}/x",) for step in ("phase1/candidate-0", "phase1", "phase2", "phase3", "views")]),
+    (enums.kind_of_script, [(f"{step}/x",) for step in STEPS.split()]),
     (m.MetricDirection.of, [(None,), (True,), (False,)]),
 ]
 
