@@ -30,6 +30,8 @@ def cut(text: str) -> str:
     return re.sub(r"\A(?:[^\S\n]*\n)+|(?:\n[^\S\n]*)+\Z|\A\s*\Z", "", text)
 
 
+LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB
+NESTED_FENCES = ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> ```\n", " - ```\n"]
 CODE = st.text(
     st.sampled_from(list("abcxyz =()[]{}#'\"\\`~\n\n  \t%:.-+*0123456789éß\u2028\x0c")), min_size=0, max_size=200
 ).filter(lambda text: cut(text) != "")
@@ -44,8 +46,6 @@ def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, befo
 
 DOCSTRING = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
 NESTED = "doc = '''\n```python\ninner\n```\n'''"
-
-
 REPLIES = [
     "~~~python\nx = 1\n~~~", "```python\nx = 1\ny = 2", "```python\nx = 1\r\ny = 2\r\n```", "```python\n```",
     "```\n\n```", "Sure:\n```python\nx = 1\n```\nand then\n```python\nlonger = 2\n```\nbye", "  print(1)\n\n", "",
@@ -99,10 +99,6 @@ def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> N
     assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
 
 
-LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB
-NESTED_FENCES = ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> ```\n", " - ```\n"]
-
-
 @pytest.mark.req("REQ-P2O-031", "REQ-P2O-032")
 @pytest.mark.parametrize(
     "read",
@@ -128,8 +124,6 @@ SCRIPT = (
     "import os\n\nscaler = StandardScaler()   \nX = scaler.fit_transform(X)\t\n\n"
     "if X:\n    y = 1\n    z = 2\nprint(1)\n"
 )
-
-
 BLOCKS = [
     "import os", "import os\n\nscaler = StandardScaler()\nX", "X = scaler.fit_transform(X)  \n\nif X:\n",
     "```python\n    y = 1\n    z = 2\n```", "y = 1\n    z = 2", "y = 1\r\n    z = 2\r\n", "\n\nprint(1)\n\n",
@@ -176,8 +170,6 @@ def test_replacing_back_restores(head: list[str], old: list[str], new: list[str]
 
 
 FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
-
-
 REPLACED = [
     ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9"),
     ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2"),  # even when nothing compiles

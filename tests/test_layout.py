@@ -76,9 +76,6 @@ def test_agents_and_phases_are_declared_once() -> None:
     assert set(models.PhaseTimeBudget.model_fields) == {phase.name for phase in PHASES}
 
 
-OTHERS = "AgentType PhaseTimeBudget PipelineState PromptRegistry SCORE_PATTERN ToolProfile Frozen"
-
-
 def public_names(module: object) -> set[str]:
     """What a module defines itself and does not hide."""
     name = getattr(module, "__name__", "")
@@ -94,7 +91,8 @@ def test_the_first_page_has_what_most_people_need_and_every_name_of_models_and_e
         for name in public_names(module):
             assert getattr(mle_star, name) is getattr(module, name)
     assert {"PromptTemplate", "EnsembleAttempt"} <= public_names(models)
-    assert [name for name in OTHERS.split() if not hasattr(mle_star, name)] == []
+    others = "AgentType PhaseTimeBudget PipelineState PromptRegistry SCORE_PATTERN ToolProfile Frozen"
+    assert [name for name in others.split() if not hasattr(mle_star, name)] == []
     with pytest.raises(AttributeError, match="no attribute 'run_pipelin'"):
         _ = getattr(mle_star, "run_pipelin")  # noqa: B009
 
@@ -156,19 +154,17 @@ def test_old_words_for_things_are_gone() -> None:
     assert found == []
 
 
-VERBS = {"told", "said", "asked"}
-"""No names for things: a prompt's context, a script's output, a request."""
-
-
 def names_in(code: CodeType) -> set[str]:
     inside = [names_in(one) for one in code.co_consts if isinstance(one, CodeType)]
     return {*code.co_names, *code.co_varnames}.union(*inside)
 
 
 def test_verbs_become_no_names() -> None:
+    """A prompt's context, a script's output, a request: what is told, said or asked is a thing."""
+    verbs = {"told", "said", "asked"}
     paths = [path for place in ("src", "tests", "tools", "benchmarks") for path in (ROOT / place).rglob("*.py")]
     names = {(path, name) for path in paths for name in names_in(compile(path.read_bytes(), path, "exec"))}
-    found = [(path, name) for path, name in names if VERBS & {*name.lower().split("_")} and name[:5] != "test_"]
+    found = [(path, name) for path, name in names if verbs & {*name.lower().split("_")} and name[:5] != "test_"]
     assert found == []
 
 

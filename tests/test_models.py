@@ -42,6 +42,10 @@ PAPER = {
     "time_limit_seconds": 86400,
     "subsample_limit": 30000,
 }
+ENUMS: list[type[Enum]] = [
+    m.TaskType, m.DataModality, m.MetricDirection, m.SolutionPhase, m.CodeBlockCategory, m.AgentType,
+]  # fmt: skip
+VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
 SCHEMAS: list[type[BaseModel]] = [
     m.RetrievedModel, m.RetrieverOutput, m.RefinePlan, m.ExtractorOutput, m.LeakageAnswer, m.LeakageDetectionOutput,
     m.DataContaminationResult,
@@ -75,11 +79,6 @@ def test_a_setting_that_is_no_positive_number_or_not_known_is_refused_by_name(na
     assert set(PAPER) < set(INTEGERS)
     assert m.PipelineConfig(max_budget_usd=None, script_timeout_seconds=None, seed=0).max_budget_usd is None
     assert m.PipelineConfig(seed=42).model_fields_set == {"seed"}
-
-
-ENUMS: list[type[Enum]] = [
-    m.TaskType, m.DataModality, m.MetricDirection, m.SolutionPhase, m.CodeBlockCategory, m.AgentType,
-]  # fmt: skip
 
 
 @pytest.mark.req("REQ-DM-004", "REQ-DM-005", "REQ-DM-006", "REQ-DM-008", "REQ-DM-011", "REQ-DM-013")
@@ -338,9 +337,6 @@ def test_models_with_large_texts_build_in_less_than_a_millisecond() -> None:
     for model, values in known.items():  # by a clock that sees waits; of many, one is left alone by a busy machine
         seconds = timeit.repeat(lambda: model(**values), number=1, repeat=200, timer=thread_time)  # noqa: B023
         assert min(seconds) < 0.001
-
-
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
 
 
 @pytest.mark.req("REQ-DM-047")

@@ -13,6 +13,8 @@ import pytest
 from mle_star.seccomp import filter_program, shell_filter
 from tests.conftest import as_kept
 
+name_of = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_num_arch
+name_of.restype = ctypes.c_char_p
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, REFUSED, ABSENT, KILLED = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 ANSWERS = {REFUSED: "refused", ABSENT: "absent", 0x0005005F: "no attributes"}
@@ -45,10 +47,6 @@ def scored(program: bytes, machine: int, number: int, *words: int) -> int:
             place += constant
         else:
             place += yes if {0x15: value == constant, 0x25: value > constant, 0x35: value >= constant}[code] else no
-
-
-name_of = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_num_arch
-name_of.restype = ctypes.c_char_p
 
 
 def test_each_architecture_refuses_the_list_and_nothing_else() -> None:

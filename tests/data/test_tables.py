@@ -27,6 +27,10 @@ from mle_star.models import PipelineConfig
 from tests.conftest import as_kept, write_split
 from tests.method.conftest import make_task
 
+COLUMNS = ("id", "note", "y", "x")
+KNOWN = ["", "1", "-2.5", "plain", " padded ", 'a "quoted" word', "two\nlines", "two\r\nlines", "a,b;c\td|e", "é"]
+CELLS = st.one_of(st.sampled_from(KNOWN), st.text('ab0 ,;\t|"\né\xa0\x1f', max_size=6))
+
 
 def look(path: Path) -> Table:
     table = read_table(path)
@@ -212,11 +216,6 @@ def test_nothing_of_the_hidden_labels_reaches_the_brief(tmp_path: Path) -> None:
         briefs.add(text)
         assert f"{400 - len(holdout.views[0].hidden)} training rows" in text
     assert len(briefs) == 1
-
-
-COLUMNS = ("id", "note", "y", "x")
-KNOWN = ["", "1", "-2.5", "plain", " padded ", 'a "quoted" word', "two\nlines", "two\r\nlines", "a,b;c\td|e", "é"]
-CELLS = st.one_of(st.sampled_from(KNOWN), st.text('ab0 ,;\t|"\né\xa0\x1f', max_size=6))
 
 
 class Written(NamedTuple):

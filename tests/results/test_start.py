@@ -36,6 +36,9 @@ from tests.pipeline.mind import MindAgents
 from tests.results.conftest import SOLUTION, fit_houses, house_mind, houses
 from tests.views.journals import Invented
 
+ROOT = Path(__file__).parents[2]
+SOAK = pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="a whole run of the rules; `make soak`")
+
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: Patch) -> Path:
@@ -167,10 +170,6 @@ def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> No
     assert capsys.readouterr().err == "\a"
 
 
-ROOT = Path(__file__).parents[2]
-SOAK = pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="a whole run of the rules; `make soak`")
-
-
 def _notebook() -> Any:
     read: Any = nbformat.read
     return read(ROOT / "examples" / "houses.ipynb", 4)
@@ -254,8 +253,6 @@ RECORDS = [
     {"code": f"{i:03}", "day": DAYS[i], "size": i * 3, "inner": {"a": i, "b": "x"}, "tags": ["p", "q"][: i % 3]}
     for i in range(40)
 ]
-
-
 EUROPEAN = "".join(f"{1 + i % 28:02}.12.2020;48.{i + 10};{i + 1}.234,5;{i}\n" for i in range(40))
 """Decimal commas, dots for thousands, dates with dots and numbers with a point, all in one file."""
 BLANKS = "".join(f"{i},{i % 3},{i * 2}\n" for i in range(40))

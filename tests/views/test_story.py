@@ -279,9 +279,6 @@ def explained() -> Iterator[tuple[str, RunStory]]:
         yield f"path 1 began with another candidate, {chosen}", story_of(events, chosen=chosen)
 
 
-FIGURES = (0.79123, 0.7234, 0.8612, 62), (14.04, 7.61, 20.2, 1), (0.00041, 0.0, 0.0015, 6), (182345, 171e3, 195500, 9)
-
-
 def test_results_are_compared_and_explained_by_what_they_rest_on() -> None:
     """No result is compared with itself or with one on other rows, and no step is listed that it lacks."""
     lines, first = list[str](), held()
@@ -291,6 +288,7 @@ def test_results_are_compared_and_explained_by_what_they_rest_on() -> None:
         lines += [f"{one.kind} {text.score(one.score)}" for one in verdict.yardsticks] + [verdict.split]
         lines += [f"{one.name}: {one.what}" for one in verdict.stages] + [f"{one.step} {one.parents}" for one in grown]
         lines += [*summary_of(story)[:-6], Comparison.of(first, story).why_not]
-    for score, low, high, rows in FIGURES:
+    figures = (0.79123, 0.7234, 0.8612, 62), (14.04, 7.61, 20.2, 1), (0.00041, 0, 0.0015, 6), (182345, 171e3, 195500, 9)
+    for score, low, high, rows in figures:
         lines.append(Measure(score=score, low=low, high=high, rows=rows, measured="harness").words)
     as_kept("views/explained.txt", "\n".join(lines))
