@@ -28,6 +28,7 @@ from tests.execution.machines import two_machines
 from tests.pipeline.conftest import events
 from tests.views.journals import Invented
 
+SWEEP = "--seeds 2 --model offline --executor ray --at-once 3 --set score_views=2"
 CONFIG = m.PipelineConfig(seed=7, model="offline")
 
 
@@ -141,9 +142,6 @@ async def test_the_money_is_shared_by_the_runs_that_are_left_after_all_that_was_
     assert [entry.message for entry in late][2:] == ["the campaign's time is over"] * 2
 
 
-TEAMS = [1 - number / 10_000 for number in range(2000)]
-
-
 @pytest.mark.parametrize(
     ("teams", "gold", "silver", "bronze"), [(5, 1, 1, 2), (99, 9, 19, 39), (200, 10, 40, 80), (500, 11, 50, 100),
     (2000, 14, 100, 200)],
@@ -153,7 +151,7 @@ def test_medals_are_won_by_kaggle_s_rules(
     teams: int, gold: int, silver: int, bronze: int, direction: m.MetricDirection, tmp_path: Path
 ) -> None:
     sign = 1 if direction is m.MetricDirection.maximize else -1
-    scores = [sign * score for score in TEAMS[:teams]]
+    scores = [sign * (1 - number / 10_000) for number in range(teams)]
     lines = [f"{number},{score}" for number, score in enumerate(reversed(scores))]
     (tmp_path / "leaderboard.csv").write_text("\n".join(["teamId,score", *lines]))
     scored = task("a", tmp_path / "input").model_copy(update={"metric_direction": direction})
@@ -255,9 +253,6 @@ def made_tasks(folder: Path, count: int) -> list[str]:
         (place / "train.csv").write_text(f"size,kind,age,{'price' if number % 2 else 'label'}\n{''.join(rows)}")
         found.append(str(place))
     return found
-
-
-SWEEP = "--seeds 2 --model offline --executor ray --at-once 3 --set score_views=2"
 
 
 @pytest.mark.long

@@ -4,12 +4,12 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -19,11 +19,12 @@ from mle_star.cli.app import COMMANDS, build_app, exit_code, main
 from mle_star.cli.options import FLAGS, PANELS
 from mle_star.cli.task import ANSWERS, EXAMPLES, NOISE, SETTINGS, _truth, build_example
 from mle_star.data.guess import guess_task
+from mle_star.models.settings import SIZES
 from mle_star.run.events import RunStarted
 from mle_star.run.journal import Journal
 from mle_star.search.final_result import SUBMITTED, Rescored, rescore
 from mle_star.views import RunStory
-from tests.conftest import Captured, Patch, as_kept
+from tests.conftest import Captured, Patch, as_kept, write_texts
 from tests.views.journals import EXPECTED, Invented
 
 HEAVY = ("claude_agent_sdk", "pydantic", "pandas", "numpy", "sklearn", "starlette", "uvicorn", "yaml", "jinja2")
@@ -41,23 +42,17 @@ def test_help_shows_every_command_and_loads_nothing_heavy() -> None:
     assert [command.name for command in build_app().registered_commands] == list(COMMANDS)
 
 
-GIVEN = {
-    "model": ("opus", "opus"),
-    "base_url": ("http://127.0.0.1:1", "http://127.0.0.1:1"),
-    "preset": ("best", "best"),
-    "num_retrieved_models": ("7", 7),
-    "outer_loop_steps": ("8", 8),
-    "inner_loop_steps": ("9", 9),
-    "num_parallel_solutions": ("10", 10),
-    "ensemble_rounds": ("11", 11),
+TEXTS = (
+    "model=opus base_url=http://127.0.0.1:1 preset=best executor=ray split=random time_column=none group=none "
+    f"python={sys.executable}"
+)
+GIVEN: dict[str, tuple[str, Any]] = {
+    **{name: (text, text) for name, text in (words.split("=") for words in TEXTS.split())},
+    **{name: (str(size), size) for size, name in enumerate(SIZES, 7)},
     "time_limit_seconds": ("1.5h", 5400),
     "script_timeout_seconds": ("2m", 120),
     "max_budget_usd": ("2.5", 2.5),
-    "python": (sys.executable, sys.executable),
-    "executor": ("ray", "ray"),
     "use_cache": ("", False),
-    "split": ("random", "random"),
-    **dict.fromkeys(("time_column", "group"), ("none", "none")),
     "knowledge": ("notes", "HERE/notes"),
     "reference_files": ("other.py", ["HERE/other.py"]),
 }
@@ -66,11 +61,8 @@ GIVEN = {
 def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "one.md").write_text("Be brief.", encoding="utf-8")
-    (tmp_path / "other.py").write_text("print(1)", encoding="utf-8")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.csv").write_text("size,price\n1,2\n2,4\n3,6\n", encoding="utf-8")
+    files = {"notes/one.md": "Be brief.", "other.py": "print(1)", "data/train.csv": "size,price\n1,2\n2,4\n3,6\n"}
+    write_texts(tmp_path, files)
     assert set(GIVEN) == set(FLAGS), "each setting with an option is tried here"
     flags = {name: FLAGS[name].split()[-1].rpartition("/")[2] for name in FLAGS}
     words = [word for name, (text, _) in GIVEN.items() for word in (flags[name], text) if word]
@@ -102,8 +94,7 @@ def test_debug_shows_the_traceback_and_the_line_wherever_it_stands(capsys: Captu
     for words in ("--debug init /none", "init /none --debug"):
         assert main(words.split()) == 1
         err = capsys.readouterr().err
-        assert "Traceback" in err and "mle_star/data" in err
-        assert err.splitlines()[-1] == "mle-star: error: /none: no such folder"
+        assert "Traceback" in err and err.splitlines()[-1] == "mle-star: error: /none: no such folder"
 
 
 def test_exit_codes_tell_wrong_input_from_a_failed_pipeline() -> None:
@@ -171,8 +162,7 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
     kept += ["{}: {}, {}, {}, {}".format(*column) for column in shown]
     as_kept(f"examples/{name}.txt", "\n".join([*texts, *kept]))
     run_dir = tmp_path / "run"
-    (run_dir / "final").mkdir(parents=True)
-    shutil.copy(data / "sample_submission.csv", run_dir / "final" / "submission.csv")
+    write_texts(run_dir, {"final/submission.csv": (data / "sample_submission.csv").read_text(encoding="utf-8")})
     with Journal(run_dir / "journal.jsonl") as journal:
         journal.record(RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline"))
     (final,) = rows = rescore(run_dir, folder / ANSWERS)
@@ -193,9 +183,7 @@ def test_the_demo_shows_what_each_script_is_worth(tmp_path: Path) -> None:
 
 
 def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:
-    mine = tmp_path / "wine" / "input" / "train.csv"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("my,own\n1,2\n")
+    mine = write_texts(tmp_path, {"wine/input/train.csv": "my,own\n1,2\n"}) / "wine" / "input" / "train.csv"
     with pytest.raises(ConfigError, match=r"train\.csv exists already, and is not the example's; --folder names"):
         build_example("wine", tmp_path)
     config = load_config(SETTINGS)

@@ -30,6 +30,8 @@ def cut(text: str) -> str:
     return re.sub(r"\A(?:[^\S\n]*\n)+|(?:\n[^\S\n]*)+\Z|\A\s*\Z", "", text)
 
 
+LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB
+NESTED_FENCES = ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> ```\n", " - ```\n"]
 CODE = st.text(
     st.sampled_from(list("abcxyz =()[]{}#'\"\\`~\n\n  \t%:.-+*0123456789éß\u2028\x0c")), min_size=0, max_size=200
 ).filter(lambda text: cut(text) != "")
@@ -44,8 +46,6 @@ def test_what_is_extracted_from_a_rendered_fence_is_what_went_in(code: str, befo
 
 DOCSTRING = 'def f():\n    """Use:\n\n    ```\n    f()\n    ```\n    """\n    return 1'
 NESTED = "doc = '''\n```python\ninner\n```\n'''"
-
-
 REPLIES = [
     "~~~python\nx = 1\n~~~", "```python\nx = 1\ny = 2", "```python\nx = 1\r\ny = 2\r\n```", "```python\n```",
     "```\n\n```", "Sure:\n```python\nx = 1\n```\nand then\n```python\nlonger = 2\n```\nbye", "  print(1)\n\n", "",
@@ -99,10 +99,6 @@ def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> N
     assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
 
 
-LONG = "\n".join(f"value_{i} = {i} * 2  # a line of the script " for i in range(1200))  # some 50 KB
-NESTED_FENCES = ["```\n```a\n```\n```\n", "```py\nx\n```py\ny\n```\n```\n", "> ```\n", " - ```\n"]
-
-
 @pytest.mark.req("REQ-P2O-031", "REQ-P2O-032")
 @pytest.mark.parametrize(
     "read",
@@ -128,8 +124,6 @@ SCRIPT = (
     "import os\n\nscaler = StandardScaler()   \nX = scaler.fit_transform(X)\t\n\n"
     "if X:\n    y = 1\n    z = 2\nprint(1)\n"
 )
-
-
 BLOCKS = [
     "import os", "import os\n\nscaler = StandardScaler()\nX", "X = scaler.fit_transform(X)  \n\nif X:\n",
     "```python\n    y = 1\n    z = 2\n```", "y = 1\n    z = 2", "y = 1\r\n    z = 2\r\n", "\n\nprint(1)\n\n",
@@ -176,8 +170,6 @@ def test_replacing_back_restores(head: list[str], old: list[str], new: list[str]
 
 
 FUNCTION = "def train(x):\n    y = x\n    return y\n\nprint(train(1))\n"
-
-
 REPLACED = [
     ("a = 1\nb = 2\na = 1\n", "a = 1", "a = 9"),
     ("a = (\nb = 1\nb = 1\n", "b = 1", "b = 2"),  # even when nothing compiles
@@ -203,14 +195,14 @@ def test_a_block_is_replaced_where_it_stood_and_as_it_was_meant() -> None:
     assert all(cb.locate_block(f"{old} ", script) is not None for script, old, _ in REPLACED)
 
 
-@pytest.mark.parametrize(
-    ("script", "old"),
-    [
-        ("max_level = 0.5", "level = 0.5"), ("SCORE = 0.83", "SCORE = 0.8"), ("x = 10.5", "x = 10"), ("x = 1", " "),
-        ("x = 1", ""), ("x = 1", "nowhere"), ("x = 1", "  \n "), ("x = 1", "```python\n```"), ("x = 1", "x  = 1"),
-        (SCRIPT, "y = 1\nz = 2"),
-    ],
-)  # fmt: skip
+MISSING = [
+    ("max_level = 0.5", "level = 0.5"), ("SCORE = 0.83", "SCORE = 0.8"), ("x = 10.5", "x = 10"), ("x = 1", " "),
+    ("x = 1", ""), ("x = 1", "nowhere"), ("x = 1", "  \n "), ("x = 1", "```python\n```"), ("x = 1", "x  = 1"),
+    (SCRIPT, "y = 1\nz = 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "old"), MISSING)
 def test_what_is_missing_or_part_of_a_word_or_number_is_no_block(script: str, old: str) -> None:
     assert cb.locate_block(old, script) is None
     with pytest.raises(ValueError, match="block not found"):
@@ -219,26 +211,19 @@ def test_what_is_missing_or_part_of_a_word_or_number_is_no_block(script: str, ol
 
 START = "import a\n\ndef fit():\n    x = 1\n    y = 2\n    return x + y\n\nprint(fit())\n"
 INSIDE = "    x = 1\n    y = 2"
+MOVED = [
+    (INSIDE, INSIDE), (INSIDE, "    x = 7"), ("x = 1\n    y = 2", "x = 7\n    y = 8"), ("    x = 1\n", ""), ("1", "12"),
+    ("    y = 2\n", "    y = 3\n    z = 4\n"), ("x", "longer"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("block", "new", "found", "around"),
-    [
-        (INSIDE, INSIDE, INSIDE, False),
-        (INSIDE, "    x = 7", "    x = 7", False),
-        ("x = 1\n    y = 2", "x = 7\n    y = 8", "x = 7\n    y = 8", False),
-        ("    x = 1\n", "", "", False),
-        ("1", "12", "12", False),
-        # the rest of the script was changed as well
-        (INSIDE, "    x = 7", "    x = 7", True),
-        ("x = 1\n    y = 2", "x = 7\n    y = 8", "x = 7\n    y = 8", True),
-        ("    y = 2\n", "    y = 3\n    z = 4\n", "    y = 3\n    z = 4", True),
-        ("x", "longer", "longer", True),
-    ],
-)
-def test_the_block_of_a_changed_script_stands_in_its_place(block: str, new: str, found: str, around: bool) -> None:
-    script = START.replace(block, new, 1)
-    assert cb.block_in(f"import b\n{script}end()\n" if around else script, START, block) == found
+def test_the_block_of_a_changed_script_stands_in_its_place() -> None:
+    lines = []
+    for block, new in MOVED:
+        script = START.replace(block, new, 1)
+        changed = (script, f"import b\n{script}end()\n")  # the rest of the script as well
+        lines.append(f"{block!r}, {new!r}: {[cb.block_in(one, START, block) for one in changed]}")
+    as_kept("method/moved.txt", "\n".join(lines))
     assert cb.block_in(f"import b\n{START[9:]}end()\n", START, "import a") == "import b"
     assert cb.block_in(f"import b\n{START.replace('fit())', '7)')}", START, "print(fit())\n") == "print(7)"
     assert (cb.block_in("all is new", START, "    x = 1"), cb.block_in(START, START, "not there")) == ("all is new", "")
@@ -304,18 +289,24 @@ def test_json_that_was_cut_is_read_as_one_value() -> None:
             assert read_structured(ExtractorOutput, whole) == value
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "family", "built"),
-    [
-        ("LightGBM", "", "boosting", []),
-        ("A strong baseline", "m = make()\nx = RandomForestClassifier(9)  # SVC()\nSimpleImputer()", "trees",
-         ["RandomForestClassifier", "SimpleImputer"]),
-        ("ResNet", "SVC(1); SVC(2); KNeighborsRegressor()", "networks", ["SVC", "KNeighborsRegressor"]),
-        ("something", "x = 1", "", []),
-    ],
-)  # fmt: skip
-def test_a_candidate_is_known_by_family_and_what_it_uses(name: str, code: str, family: str, built: list[str]) -> None:
-    assert (cb.family_of(name, cb.built_in(code)), cb.built_in(code)) == (family, built)
+CANDIDATES = [
+    ("LightGBM", ""), ("ResNet", "SVC(1); SVC(2); KNeighborsRegressor()"), ("something", "x = 1"),
+    ("A strong baseline", "m = make()\nx = RandomForestClassifier(9)  # SVC()\nSimpleImputer()"),
+]  # fmt: skip
+SHAPED = """
+x = fit(rate=3e-4, depth=12)  # deeper | x = fit(rate=-0.1, depth=6) | x = fit(rate='0.1', depth=6) | x = fit(depth=6) |
+x = fit(rate=True, depth=6) | x = fit(rate=0.1, depth=6
+"""
+
+
+def test_candidates_are_known_by_family_and_what_they_use_and_scripts_of_one_shape_differ_in_numbers_alone() -> None:
+    built = [(name, cb.built_in(code)) for name, code in CANDIDATES]
+    lines = [f"{name}: {cb.family_of(name, used)!r}, {used}" for name, used in built]
+    for other in SHAPED.replace("\n", " ").split(" | "):
+        lines.append(f"{other.strip()}: {cb.shape_of(other.strip()) == cb.shape_of('x = fit(rate=0.1, depth=6)')}")
+    as_kept("method/alike.txt", "\n".join(lines))
+    long = "x = " + " + ".join("a" * 1500)  # Python reads it; what goes through its tree by calls does not
+    assert cb.shape_of(long) == cb.shape_of(long) != cb.shape_of(f"{long} + 1")
 
 
 REST = "  # a remark that makes this line so long that leaving it out is worth its while for everybody" * 3
@@ -340,26 +331,17 @@ near = scaler.transform(far)REST
 print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
 
 
-@pytest.mark.parametrize(
-    ("line", "shown", "hidden"),
-    [
-        ("depth = 3", ["params =", "    return"], ["draw(", "count_words", "def clean"]),
-        ("words =", ["train = clean", "def clean", '    table["a"]', "draw("], []),
-        ("near =", ["scaler = Scaler()", "scaler.fit_transform"], ["draw(", "count_words"]),
-        ("    model =", ["params =", "depth = 3", "seen ="], ["draw(", "count_words"]),
-        ('    table["a"]', ["def clean", "    return table", "train = clean"], ["draw("]),
-    ],
-)
-def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them(line: str, shown: list[str], hidden: list[str]) -> None:
-    filler = "".join(f"\nother_{n} = {n} * {n}" for n in range(30))
-    number = next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))
-    text = excerpt(LINKED + filler, {number})
-    always = ["import lightgbm", "folds.split", "Final Validation"]
-    assert all(one in text for one in [line, *shown, *always] if one != "    return" or "def clean" in text)
-    assert not any(one in text for one in [*hidden, "other_7 "]) and " lines ..." in text
-    assert excerpt(LINKED + "\n(", {number}) == LINKED + "\n(", "what cannot be parsed is shown whole"
-    left = [one for one in text.splitlines() if one.strip() and " lines ..." not in one]
-    assert all(one in (LINKED + filler).splitlines() for one in left), "lines are never changed"
+def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_changes_lines() -> None:
+    script = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30))
+    lines = list[str]()
+    for line in ("depth = 3", "words =", "near =", "    model =", '    table["a"]'):
+        number = next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))
+        text = excerpt(script, {number})
+        lines += [f"--- {line}", text.replace(REST, " ...")]
+        left = [one for one in text.splitlines() if one.strip() and " lines ..." not in one]
+        assert all(one in script.splitlines() for one in left)
+    as_kept("method/excerpts.txt", "\n".join(lines))
+    assert excerpt(LINKED + "\n(", {1}) == LINKED + "\n(", "what cannot be parsed is shown whole"
 
 
 def test_what_a_script_adds_is_told_from_what_is_known() -> None:
@@ -367,18 +349,3 @@ def test_what_a_script_adds_is_told_from_what_is_known() -> None:
     assert new_lines(f"a\nblend\n{'c' * 200}\nd", [f"a\nb\n{'c' * 200}\nd"]).splitlines() == [
         "a", "blend", "# ... 2 lines ...",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("other", "alike"),
-    [
-        ("x = fit(rate=3e-4, depth=12)  # deeper", True),
-        *((f"x = {call}", False) for call in ("fit(rate=-0.1, depth=6)", "fit(rate='0.1', depth=6)", "fit(depth=6)")),
-        ("x = fit(rate=True, depth=6)", False),
-        ("x = fit(rate=0.1, depth=6", False),
-    ],
-)
-def test_scripts_of_one_shape_differ_in_numbers_alone(other: str, alike: bool) -> None:
-    assert (cb.shape_of(other) == cb.shape_of("x = fit(rate=0.1, depth=6)")) is alike
-    long = "x = " + " + ".join("a" * 1500)  # Python reads it; what goes through its tree by calls does not
-    assert cb.shape_of(long) == cb.shape_of(long) != cb.shape_of(f"{long} + 1")

@@ -213,18 +213,13 @@ class KillingBrain(MindBrain):
 
 def kill_clients(agent: str) -> int:
     """Kill the CLI processes of an agent that this process started."""
-    victims = [child for child in psutil.Process().children(recursive=True) if agent in _words(child)]
-    for victim in victims:
-        with suppress(psutil.NoSuchProcess):
-            victim.kill()
-    return len(victims)
-
-
-def _words(process: psutil.Process) -> list[str]:
-    with suppress(psutil.Error):
-        words = process.cmdline()
-        return words if "--agent" in words else []
-    return []
+    killed = 0
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if {"--agent", agent} <= {*child.cmdline()}:
+                child.kill()
+                killed += 1
+    return killed
 
 
 def check_money(run_dir: Path, result: FinalResult | None, charges: float) -> None:
@@ -262,9 +257,8 @@ async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: 
     result, error, started = None, None, time.monotonic()
     async with MessagesServer(brain) as server:
         try:
-            result = await run_pipeline(
-                task, config, base_url=server.base_url, run_dir=run_dir, resume=resume, console=False
-            )  # fmt: skip
+            options: dict[str, Any] = {"base_url": server.base_url, "run_dir": run_dir, "console": False}
+            result = await run_pipeline(task, config, resume=resume, **options)
         except PipelineError as caught:
             error = caught
         seconds = time.monotonic() - started

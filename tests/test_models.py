@@ -42,6 +42,10 @@ PAPER = {
     "time_limit_seconds": 86400,
     "subsample_limit": 30000,
 }
+ENUMS: list[type[Enum]] = [
+    m.TaskType, m.DataModality, m.MetricDirection, m.SolutionPhase, m.CodeBlockCategory, m.AgentType,
+]  # fmt: skip
+VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
 SCHEMAS: list[type[BaseModel]] = [
     m.RetrievedModel, m.RetrieverOutput, m.RefinePlan, m.ExtractorOutput, m.LeakageAnswer, m.LeakageDetectionOutput,
     m.DataContaminationResult,
@@ -50,13 +54,7 @@ SCHEMAS: list[type[BaseModel]] = [
 
 @pytest.mark.req("REQ-DM-001", "REQ-DM-043")
 def test_the_default_settings_carry_the_papers_numbers_and_shares_of_time_add_up() -> None:
-    config = m.PipelineConfig()
-    assert {name: getattr(config, name) for name in PAPER} == PAPER
-    assert (config.permission_mode, config.model, config.log_level) == ("bypassPermissions", "sonnet", "INFO")
-    unset = "max_budget_usd log_file phase_time_budget script_timeout_seconds max_concurrent_paths"
-    assert {getattr(config, name) for name in unset.split()} == {None}
-    assert (config.work_dir, config.agent_timeout_seconds, config.tool_profile) == (".", 900, "minimal")
-    assert m.PhaseTimeBudget().model_dump() == {"phase1": 0.1, "phase2": 0.65, "phase3": 0.15, "finalization": 0.1}
+    assert {name: getattr(m.PipelineConfig(), name) for name in PAPER} == PAPER
     for wrong, words in (({"phase1": 0.5}, "add up to 1"), ({"phase1": 0.0, "phase2": 0.75}, "greater than 0")):
         with pytest.raises(ValidationError, match=words):
             m.PhaseTimeBudget(**wrong)
@@ -81,11 +79,6 @@ def test_a_setting_that_is_no_positive_number_or_not_known_is_refused_by_name(na
     assert set(PAPER) < set(INTEGERS)
     assert m.PipelineConfig(max_budget_usd=None, script_timeout_seconds=None, seed=0).max_budget_usd is None
     assert m.PipelineConfig(seed=42).model_fields_set == {"seed"}
-
-
-ENUMS: list[type[Enum]] = [
-    m.TaskType, m.DataModality, m.MetricDirection, m.SolutionPhase, m.CodeBlockCategory, m.AgentType,
-]  # fmt: skip
 
 
 @pytest.mark.req("REQ-DM-004", "REQ-DM-005", "REQ-DM-006", "REQ-DM-008", "REQ-DM-011", "REQ-DM-013")
@@ -235,6 +228,7 @@ def test_a_template_is_filled_in_one_pass_with_what_was_declared_untouched(value
 
 
 NUMBERS = (0.0, 1e-9, 0.123456, 9.995, 9.5, 59.6, 60.0, 119.6, 3599.7, 3600.0, 7384.0, 9999.6, 10_000.0, 1e12, 2e15)
+STEPS = "phase1/candidate-0 phase1/merge-1 phase1 phase2 phase3 finalization views"
 CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (texts.score, [(None,), (math.nan,), (-math.inf,), (-12_345.6,), *((number,) for number in NUMBERS)]),
     (texts.duration, [(None,), (-1.0,), *((number,) for number in NUMBERS)]),
@@ -249,7 +243,7 @@ CALLS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
     (texts.did_you_mean, [("Sed", ["seed", "model"]), ("xyz", ["seed", "model"])]),
     (texts.digest_of, [(), ("ab",), ("a", "b")]),
     (enums.phase_of, [("phase2/path-0",), ("probes/a",), ("",)]),
-    (enums.kind_of_script, [(f"{step}/x",) for step in ("phase1/candidate-0", "phase1", "phase2", "phase3", "views")]),
+    (enums.kind_of_script, [(f"{step}/x",) for step in STEPS.split()]),
     (m.MetricDirection.of, [(None,), (True,), (False,)]),
 ]
 
@@ -270,76 +264,39 @@ def test_texts_and_numbers_are_shown_so() -> None:
     as_kept("models/texts.txt", "\n".join(lines))
 
 
-AGENTS = """
-retriever | WebSearch WebFetch | web
-init | Read | first
-merger | Read | second
-ablation | Read | Agent that generates ablation study code to identify impactful solution components
-summarize | | Agent that summarizes raw ablation study output into a concise textual summary
-extractor | Read | Agent that identifies the most impactful code block and proposes a refinement plan
-coder | | Agent that implements a refinement plan on a target code block
-planner | | Agent that proposes the next refinement strategy using feedback from previous attempts
-ens_planner | | Agent that proposes ensemble strategies for combining L solution scripts
-ensembler | Read | Agent that implements an ensemble plan on L solution scripts into a single Python program
-debugger | Read Bash | crash
-leakage | Read | leakage
-data | Read | data source
-test | Read | submission
-"""
-"""Their tools, and their descriptions: as the tables of specs 05, 06 and 07 have them, or a word of them."""
-REPLIES: dict[str, Any] = {"retriever": m.RetrieverOutput, "extractor": m.ExtractorOutput}
-REPLIES["leakage"] = m.LeakageDetectionOutput
-
-
 @pytest.mark.req("REQ-DM-036", "REQ-DM-037", "REQ-DM-038", "REQ-DM-040", "REQ-DM-049", "REQ-OR-006", "REQ-P1-001")
 @pytest.mark.req("REQ-P1-003", "REQ-P1-008", "REQ-P1-013", "REQ-P2O-001", "REQ-P2O-008", "REQ-P2O-012", "REQ-P2O-014")
 @pytest.mark.req("REQ-P2I-001", "REQ-P2I-008", "REQ-P3-001", "REQ-P3-010", "REQ-SF-001", "REQ-SF-011", "REQ-SF-015")
 @pytest.mark.req("REQ-SF-016", "REQ-SF-024", "REQ-SF-032", "REQ-FN-010", "REQ-FN-026", "REQ-FN-029", "REQ-FN-048")
-@pytest.mark.parametrize(("name", "listed", "duty"), [line.split("|") for line in AGENTS.strip().splitlines()])
-def test_an_agent_has_the_tools_and_schema_of_its_duty_as_the_sdk_takes_them(name: str, listed: str, duty: str) -> None:
-    agent, tools = m.AgentType(name.strip()), listed.split() or None
+def test_agents_have_the_tools_and_schemas_of_their_duties_as_the_sdk_takes_them() -> None:
+    lines, full = list[str](), m.build_default_agent_configs("full")
+    for prompt in PromptRegistry():
+        agent = m.AgentType(prompt.agent_type)
+        config = m.agent_config(agent, prompt.variant)
+        schema: Any = config.output_schema
+        assert (config.agent_type, config.model) == (agent, None)
+        kept = f"{config.tools}, in full {full[agent].tools}, {schema and schema.__name__}: {config.description}"
+        lines.append(f"{prompt.name}: {kept}")
+        if schema is None:
+            with pytest.raises(ValueError, match=agent.value):
+                config.to_output_format()
+        else:
+            assert config.to_output_format() == {"type": "json_schema", "schema": schema.model_json_schema()}
+            assert json.loads(config.model_dump_json())["output_schema"] == schema.__name__
+    as_kept("models/agents.txt", "\n".join(lines))
     given: dict[str, Any] = {"system_prompt": "mine", "tools": ["Read"], "model": "opus", "description": "so"}
-    own = m.AgentConfig(agent_type=agent, **given).to_agent_definition()
-    assert own == {"description": "so", "prompt": "mine", "tools": ["Read"], "model": "opus"}
-    for odd in (None, 3, name, [name], {}, *({"agent_type": odd} for odd in (None, [agent], "poet"))):
-        with pytest.raises(ValidationError, match=r"should be|required"):
-            m.AgentConfig.model_validate(odd)
-    with pytest.raises(ValidationError, match="should be"):
-        m.AgentConfig(agent_type=agent, model="gpt")
-    default = m.AgentConfig(agent_type=agent).to_agent_definition()
-    assert set(default) == {"description", "prompt", "tools", "model"}
-    assert default["prompt"] == PromptRegistry().get(agent).template
-    assert (default["tools"], default["model"]) == (tools or [], None)
-    is_whole = duty.startswith(" Agent that")
-    assert default["description"] == duty.strip() if is_whole else duty.strip() in default["description"]
-    config = m.agent_config(agent)
-    assert m.build_default_agent_configs()[agent] == config, "no variant has changed it"
-    assert (config.agent_type, config.tools, config.model) == (agent, tools, None)
-    schema: Any = REPLIES.get(agent.value)
-    assert config.output_schema is schema
-    if schema is None:
-        with pytest.raises(ValueError, match=agent.value):
-            config.to_output_format()
-    else:
-        assert config.to_output_format() == {"type": "json_schema", "schema": schema.model_json_schema()}
-        assert json.loads(config.model_dump_json())["output_schema"] == schema.__name__
-
-
-@pytest.mark.req("REQ-DM-040", "REQ-OR-006")
-def test_a_variant_has_a_schema_tools_and_description_of_its_own_and_the_full_profile_more_tools() -> None:
-    assert len(m.build_default_agent_configs()) == len(AGENTS.strip().splitlines()) == 14
-    found = {m.AgentConfig(agent_type=agent).to_agent_definition()["description"] for agent in m.AgentType}
-    assert len(found) == 14
-    for agent, variant, word in (("leakage", "correction", "Removes"), ("test", "contamination", "copies a post")):
-        assert word in (text := m.agent_config(m.AgentType(agent), variant).description) and text not in found
-    for agent, variant in ((m.AgentType.leakage, "correction"), (m.AgentType.test, "subsampling_extract")):
-        config = m.agent_config(agent, variant)
-        assert (config.tools, config.output_schema, config.model) == (["Read"], None, None)
-    contamination = m.agent_config(m.AgentType.test, "contamination")
-    assert (contamination.output_schema, contamination.tools) == (m.DataContaminationResult, None)
-    full = m.build_default_agent_configs("full")
-    assert full[m.AgentType.coder].tools == ["Bash", "Edit", "Write", "Read"]
-    assert full[m.AgentType.planner].tools == ["Read"]
+    for agent, config in m.build_default_agent_configs().items():
+        assert m.agent_config(agent) == config, "no variant has changed it"
+        known = {"prompt": PromptRegistry().get(agent).template, "model": None}
+        default = m.AgentConfig(agent_type=agent).to_agent_definition()
+        assert default == {**known, "tools": config.tools or [], "description": config.description}
+        own = m.AgentConfig(agent_type=agent, **given).to_agent_definition()
+        assert own == {"description": "so", "prompt": "mine", "tools": ["Read"], "model": "opus"}
+        for odd in (None, 3, agent.value, {}, *({"agent_type": one} for one in (None, [agent], "poet"))):
+            with pytest.raises(ValidationError, match=r"should be|required"):
+                m.AgentConfig.model_validate(odd)
+        with pytest.raises(ValidationError, match="should be"):
+            m.AgentConfig(agent_type=agent, model="gpt")
 
 
 @pytest.mark.req("REQ-DM-039", "REQ-DM-045", "REQ-DM-048")
@@ -360,19 +317,11 @@ def test_every_type_is_in_one_module_of_pydantic_2_and_frozen_but_for_the_script
 
 
 @pytest.mark.req("REQ-DM-041")
-@pytest.mark.parametrize("model", SCHEMAS)
-def test_a_reply_schema_is_valid_and_of_the_form_the_sdk_wants(model: type[BaseModel]) -> None:
-    schema = model.model_json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["type"] == "object"
-    assert set(schema["required"]) == set(model.model_fields) - {"notes"}
-    text = json.dumps(schema)
-    assert "minItems" not in text
-    for field in schema["properties"].values():
-        assert field["type"] in ("string", "array")
-        assert field["type"] == "string" or field["items"]["$ref"].startswith("#/$defs/")
-    if model in (m.LeakageAnswer, m.DataContaminationResult):
-        assert "enum" in text
+def test_reply_schemas_are_valid_and_of_the_form_the_sdk_wants() -> None:
+    schemas = [model.model_json_schema() for model in SCHEMAS]
+    for schema in schemas:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    as_kept("models/schemas.txt", "\n".join(map(json.dumps, schemas)))
 
 
 @pytest.mark.req("REQ-DM-044")
@@ -388,9 +337,6 @@ def test_models_with_large_texts_build_in_less_than_a_millisecond() -> None:
     for model, values in known.items():  # by a clock that sees waits; of many, one is left alone by a busy machine
         seconds = timeit.repeat(lambda: model(**values), number=1, repeat=200, timer=thread_time)  # noqa: B023
         assert min(seconds) < 0.001
-
-
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
 
 
 @pytest.mark.req("REQ-DM-047")

@@ -17,6 +17,7 @@ from tests.conftest import as_kept
 from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample, says
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
+OWN = Path(__file__).parent.parent / "src" / "mle_star" / "knowledge"
 REPO = Path(__file__).parent.parent
 REGISTRY = prompts.PromptRegistry()
 
@@ -33,7 +34,7 @@ REGISTRY = prompts.PromptRegistry()
 def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(name: str) -> None:
     text = sample(name) + "\n"
     as_kept(f"prompts/{name}.md", sample(name), "see docs/prompts.md on changing a prompt")
-    assert (PERSONA in parts(text)[""]) == (name != "summarize")
+    assert ("Kaggle grandmaster" in parts(text)[""]) == (name != "summarize")
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == set(NAMES)
     table = (REPO / "docs" / "prompts.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| `{name}` \| (\d+) \| (.*) \|$", table, re.MULTILINE)
@@ -159,9 +160,6 @@ def test_the_facts_of_every_prompt_are_json_below_a_kilobyte_and_the_same_each_t
     as_kept("facts.txt", "\n".join(lines))
 
 
-PERSONA, CAP = "Kaggle grandmaster", r"more than 30000 training samples, you must subsample to 30000"
-
-
 @pytest.mark.req("REQ-P1-002", "REQ-P1-009", "REQ-P1-014", "REQ-SF-002", "REQ-SF-012", "REQ-SF-017", "REQ-SF-025")
 @pytest.mark.req("REQ-P2O-002", "REQ-P2O-009", "REQ-P2O-013", "REQ-P2I-002", "REQ-P2I-009", "REQ-P3-002", "REQ-P3-003")
 @pytest.mark.req("REQ-P3-011", "REQ-FN-001", "REQ-FN-004", "REQ-FN-011", "REQ-FN-027")
@@ -178,7 +176,7 @@ def test_each_prompt_takes_its_values_and_shows_them_whole() -> None:
 @pytest.mark.req("REQ-P1-009")
 @pytest.mark.parametrize("name", ["init", "merger", "coder", "debugger"])
 def test_the_cap_on_training_rows_is_the_configured_one(name: str) -> None:
-    says(sample(name, optional=False), CAP)
+    says(sample(name, optional=False), r"more than 30000 training samples, you must subsample to 30000")
     for change in ({"subsample_limit": 500}, {"subsample_instruction": "you must subsample to 500 for a faster run."}):
         text = sample(name, **change)
         says(text, r"subsample to 500 for a faster run")
@@ -196,9 +194,6 @@ def test_a_prompt_names_the_metric_and_a_better_score_follows_its_direction() ->
         assert "a higher score" in sample(name, direction=MetricDirection.maximize)
         assert "a lower score" in sample(name, direction="minimize")
         says(sample(name, optional=False), r"higher \(or, .*lower\) score")
-
-
-OWN = Path(__file__).parent.parent / "src" / "mle_star" / "knowledge"
 
 
 def task(modality: str = "tabular", kind: str = "tabular") -> TaskDescription:

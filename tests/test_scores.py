@@ -13,9 +13,11 @@ from mle_star.method.scores import Scale, ScoreReading, parse_ablation_lines, pa
 from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
 from tests.conftest import as_kept
 
+TEXT = st.text(max_size=80).filter(lambda text: "Final Validation" not in text)
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 LINE = "Final Validation Performance: "
-
-
+LOSS, NO_COLON = "epoch 1: loss 0.693\n" * 50_000, "Final Validation Performance\n" * 35_000
+FILLERS = (f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above ")
 OUTPUTS = (
     "x\nL  -1e-3\ny|Training complete.\n||L.5|L+3.\r\n|L0.5\nL0.85.\n|L0.5\nL1-2\n|L0.5\nLnan\n|"
     "L0.5\nas said, Labove\n|50%\r100%\rL0.25\r\n|  Final Validation Performance:0.25  |"
@@ -51,9 +53,6 @@ def test_the_last_score_line_decides_and_what_is_no_plain_or_no_possible_number_
     as_kept("method/scores.txt", "\n".join(lines))
 
 
-TEXT = st.text(max_size=80).filter(lambda text: "Final Validation" not in text)
-
-
 @pytest.mark.req("REQ-EX-011")
 @given(score=st.floats(allow_nan=False, allow_infinity=False), before=TEXT, after=TEXT, earlier=st.lists(st.floats()))
 def test_scores_survive_any_surrounding_text(score: float, before: str, after: str, earlier: list[float]) -> None:
@@ -69,10 +68,6 @@ def test_every_score_stands_alone_on_a_line_and_is_a_hit_of_the_pattern(parts: l
     score = read_score(stdout).score
     whole = [line.strip() for line in stdout.split("\n") if line.strip().startswith(LINE.strip())]
     assert score is None or score in [float(hit) for line in whole for hit in re.findall(f"^{SCORE_PATTERN}$", line)]
-
-
-LOSS, NO_COLON = "epoch 1: loss 0.693\n" * 50_000, "Final Validation Performance\n" * 35_000
-FILLERS = (f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above ")
 
 
 @pytest.mark.req("REQ-EX-011")
@@ -97,9 +92,6 @@ def test_ablation_lines_are_read_in_order_and_those_that_say_where_the_solution_
     stdout = "Ablation baseline: 0.8\n  Analysis: rows of 2019 err most \r\nNo Analysis: here\nAnalysis:old ones too\n"
     assert parse_analysis(stdout) == "rows of 2019 err most\nold ones too"
     assert parse_analysis("Ablation baseline: 0.8\n") == ""
-
-
-NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 
 
 @given(st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False)), TEXT)

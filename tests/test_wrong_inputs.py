@@ -44,7 +44,6 @@ FILES = {
     "picture.png": "no picture\n",
     "runs/damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n',
 }
-
 ABSENT = {
     "run classes/train.csv --target y --model offline --executor ray": ["ray"],
     "sweep classes/train.csv --model offline --executor ray://head:10001": ["ray"],

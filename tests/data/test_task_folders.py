@@ -30,6 +30,7 @@ from mle_star.data.tables import Table, read_table
 from tests.conftest import Captured, as_kept, write_texts
 from tests.data.test_seen import seen
 
+REAL_TASKS = Path(__file__).parents[3] / "shared" / "data"
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "wizards", "brew", "coffee"]
 
 
@@ -79,8 +80,6 @@ train: label 0 1 2 3; train: country 2000 2010 2020 target; train: inf x NaN Inf
 """.replace("SERIES", ", ".join(f"train_{number:02}: id size goal" for number in range(14)))
 """Tables and their columns: the rows to learn from are the fewer ones where other names say nothing."""
 PICTURES = ["images", "train/cat train/dog", "cat dog", "train train_cleaned test", "noisy clean", "input"]
-
-
 ODD_JSON = (
     '{"a": [1, 2, 3], "goal": [1, 0]}', '{"a": {"x": 1, "y": 2}, "goal": {"x": 1, "y": 0}}', '{"a": 1, "goal": 2}',
     '[{"a": 1, "goal": 0}, 7]', '{"meta": 1, "rows": [{"a": 1, "goal": 0}, {"a": 2}]}', '{"a": "\0"}', "[1, 2]",
@@ -422,9 +421,6 @@ def test_a_written_guess_is_read_back_and_init_writes_one(data_dir: Path, tmp_pa
     assert capsys.readouterr() == ("", complaint) and (data_dir / "task.yaml").read_text() == "mine\n"
     assert main(["init", str(data_dir), "--force", "--minimize"]) == 0
     assert load_task(data_dir).metric_direction == "minimize"
-
-
-REAL_TASKS = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.mark.skipif(not os.environ.get("MLE_STAR_SOAK"), reason="a dozen large tables; `make soak`")

@@ -30,6 +30,9 @@ from tests.engineer.small_tasks import TASKS
 pytestmark = pytest.mark.long
 
 NAMES = st.text(st.characters(exclude_categories=()), min_size=1, max_size=8)
+RECALLED, SPOILED = "The models were fitted before", "does not serve, all is fitted again"
+EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
+SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES
 
 
 @pytest.fixture(scope="module", params=["mean_absolute", "as_json"])
@@ -57,9 +60,6 @@ def test_scripts_are_clean_and_a_design_is_read_back_from_its_own_only(seen: Pro
         words = [sys.executable, "-m", "ruff", *command, *rules, str(tmp_path)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | NAMES
 
 
 @given(st.recursive(SIMPLE, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4)))
@@ -134,9 +134,6 @@ def test_an_ensemble_has_the_promising_families_that_no_solution_has_come_to(tmp
     assert not promising <= {"lightgbm", "linear"}
 
 
-REPAIRED = ("Killed", "ImportError: of xgboost", "ImportError", "in add_dates", "in fit_linear", "unforeseen")
-
-
 def decided(seen: Profile) -> Iterator[str]:
     """What the engineer would do on a task: first designs, how they are combined, and every move with its worth."""
     designs = [planning.first_design(seen, family, 1000) for family in ed.fitting_families(seen)]
@@ -148,10 +145,11 @@ def decided(seen: Profile) -> Iterator[str]:
         planning.variants_of(pooled), planning.study(pooled, "", 5).folds,
     ))  # fmt: skip
     whole = pooled.changed(rows=9000, features={key: {} for key in ("dates", "lags")})
-    for turn, error in enumerate(REPAIRED * 2):
-        after = checks._repaired(whole, error, seen, turn // len(REPAIRED))
+    errors = ("Killed", "ImportError: of xgboost", "ImportError", "in add_dates", "in fit_linear", "unforeseen")
+    for turn, error in enumerate(errors * 2):
+        after = checks._repaired(whole, error, seen, turn // len(errors))
         new = {key: value for key, value in vars(after).items() if value != vars(whole)[key] and key != "doc"}
-        yield f"{error} {turn // len(REPAIRED)} {json.dumps(new)}"
+        yield f"{error} {turn // len(errors)} {json.dumps(new)}"
     for block in ed.sections_of(ed.assemble(pooled)).values():
         for action in moves.actions(block, seen):
             if " beside " not in action.title or designs[0].models.keys() & set(action.title.split(" beside ")[1:]):
@@ -173,9 +171,6 @@ def test_the_engineer_decides_as_it_did(tmp_path: Path) -> None:
         for one in (seen[name], large, replace(huge, class_count=40 if seen[name].class_count else 0, packages=())):
             lines += [f"--- {name}, {one.rows} rows", *decided(one)]
     as_kept("engineer/decisions.txt", "\n".join(lines))
-
-
-EXAMPLES = Path(__file__).parent.parent.parent / "docs" / "examples"
 
 
 def test_the_examples_in_the_documents_are_what_the_engineer_writes(tmp_path: Path) -> None:
@@ -281,9 +276,6 @@ def test_nothing_in_the_engineer_names_a_data_set() -> None:
     for file in package.rglob("*.py"):
         text = file.read_text().lower()
         assert not [word for word in SHARED_WORDS if word in text], file
-
-
-RECALLED, SPOILED = "The models were fitted before", "does not serve, all is fitted again"
 
 
 def answers(folder: Path) -> dict[str, float]:

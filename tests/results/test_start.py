@@ -25,16 +25,19 @@ from mle_star.cli.model import WRITTEN
 from mle_star.cli.options import Shown
 from mle_star.cli.run import _accompanied, _notify
 from mle_star.data.layout import find_layout
-from mle_star.data.tables import Table, read_table
 from mle_star.results.finished import export_run
 from mle_star.results.rows import read_answers, read_new, texts_of, write_new
 from mle_star.results.source import is_data_file, make_task, taken_in, time_in_words
 from mle_star.run.folder import callable_name
 from tests.conftest import Captured, Patch, write_texts
+from tests.data.test_tables import look
 from tests.pipeline.conftest import settings
 from tests.pipeline.mind import MindAgents
 from tests.results.conftest import SOLUTION, fit_houses, house_mind, houses
 from tests.views.journals import Invented
+
+ROOT = Path(__file__).parents[2]
+SOAK = pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="a whole run of the rules; `make soak`")
 
 
 @pytest.fixture
@@ -167,10 +170,6 @@ def test_whoever_waits_is_told_how_it_ended(place: Path, capsys: Captured) -> No
     assert capsys.readouterr().err == "\a"
 
 
-ROOT = Path(__file__).parents[2]
-SOAK = pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="a whole run of the rules; `make soak`")
-
-
 def _notebook() -> Any:
     read: Any = nbformat.read
     return read(ROOT / "examples" / "houses.ipynb", 4)
@@ -254,8 +253,6 @@ RECORDS = [
     {"code": f"{i:03}", "day": DAYS[i], "size": i * 3, "inner": {"a": i, "b": "x"}, "tags": ["p", "q"][: i % 3]}
     for i in range(40)
 ]
-
-
 EUROPEAN = "".join(f"{1 + i % 28:02}.12.2020;48.{i + 10};{i + 1}.234,5;{i}\n" for i in range(40))
 """Decimal commas, dots for thousands, dates with dots and numbers with a point, all in one file."""
 BLANKS = "".join(f"{i},{i % 3},{i * 2}\n" for i in range(40))
@@ -274,20 +271,13 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def looked_at(path: Path) -> Table:
-    """A file as everything here sees it."""
-    table = read_table(path)
-    assert isinstance(table, Table), table
-    return table
-
-
 @pytest.mark.parametrize("name", WRITERS)
 def test_rows_of_a_file_are_written_as_that_file_has_them(name: str, tmp_path: Path) -> None:
     given, shown = tmp_path / name, tmp_path / "shown" / name
     WRITERS[name](given)
-    table = looked_at(given)
+    table = look(given)
     write_new(read_new(given, table), shown, table.form, table, tmp_path)
-    again = looked_at(shown)
+    again = look(shown)
     assert again.columns == table.columns
     assert again.sample == table.sample
     assert again.form.kind == table.form.kind and again.form.key == table.form.key
@@ -296,7 +286,7 @@ def test_rows_of_a_file_are_written_as_that_file_has_them(name: str, tmp_path: P
 def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Path) -> None:
     """`fit` on a frame learns from its CSV. One new row has no more than a day, and gaps of every kind."""
     FRAME.to_csv(tmp_path / "train.csv", index=False)
-    table = looked_at(tmp_path / "train.csv")
+    table = look(tmp_path / "train.csv")
     texts = texts_of(FRAME.convert_dtypes(), table)
     assert {name: list(texts[name]) for name in texts} == table.sample
     one = FRAME.iloc[[3]].assign(moment=pandas.Timestamp("2024-05-05"), words=None, size=pandas.NA)
@@ -308,28 +298,24 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
     dated.to_csv(tmp_path / "train.csv", index=False)
     zoned = FRAME.assign(moment=FRAME["moment"].dt.tz_localize("Europe/Paris"))
     for frame in (FRAME, zoned):
-        texts = texts_of(frame, looked_at(tmp_path / "train.csv"))
+        texts = texts_of(frame, look(tmp_path / "train.csv"))
         assert (list(texts["day"]), list(texts["moment"])) == (list(dated["day"]), list(dated["moment"]))
     with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):
         texts_of({"size": [1]}, table)
 
 
-@pytest.mark.parametrize(
-    ("labels", "cells", "expected"),
-    [
-        (["None", "Mild", "Severe"], ["None", "Mild", "None"], ["None", "Mild", "None"]),
-        (["None", "Mild"], ["None", "None", "None"], ["None", "None", "None"]),
-        (["true", "false"], ["true", "false", "true"], ["true", "false", "true"]),
-        (["001", "010"], ["010", "001", "001"], ["010", "001", "001"]),
-        (["0", "1", ""], ["1", "0", "1"], [1, 0, 1]),
-        (["yes", "no"], ["0.25", "1", "0"], [0.25, 1.0, 0.0]),
-        (["1.5", "2.25"], ["3.5", "", "4"], [3.5, None, 4.0]),
-    ],
-)
-def test_answers_come_back_as_written(labels: list[str], cells: list[str], expected: list[Any], tmp_path: Path) -> None:
-    path = tmp_path / "submission.csv"
-    path.write_text("id;label\n" + "".join(f"00{i};{cell}\n" for i, cell in enumerate(cells)), encoding="utf-8")
-    answers = read_answers(path, ";", "id", {"label": labels})
+ANSWERED: list[tuple[str, str, list[Any]]] = [
+    ("None Mild Severe", "None Mild None", ["None", "Mild", "None"]), ("None Mild", "None None None", ["None"] * 3),
+    ("true false", "true false true", ["true", "false", "true"]), ("001 010", "010 001 001", ["010", "001", "001"]),
+    ("0 1 ", "1 0 1", [1, 0, 1]), ("yes no", "0.25 1 0", [0.25, 1.0, 0.0]), ("1.5 2.25", "3.5  4", [3.5, None, 4.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("labels", "cells", "expected"), ANSWERED)
+def test_answers_come_back_as_written(labels: str, cells: str, expected: list[Any], tmp_path: Path) -> None:
+    rows = "".join(f"00{i};{cell}\n" for i, cell in enumerate(cells.split(" ")))
+    write_texts(tmp_path, {"submission.csv": f"id;label\n{rows}"})
+    answers = read_answers(tmp_path / "submission.csv", ";", "id", {"label": labels.split(" ")})
     assert list(answers["id"]) == ["000", "001", "002"]
     assert [None if cell != cell else cell for cell in answers["label"]] == expected
 

@@ -39,6 +39,9 @@ from tests.pipeline.mind import LevelExecutor, Mind, MindAgents, fenced
 from tests.results.conftest import SOLUTION, fit_houses, house_mind, houses
 from tests.views.journals import Invented
 
+SIZES = pandas.DataFrame({"size": [1, 2, 3]})
+NEW = pandas.DataFrame({"rooms": [3, 4, 5], "kind": ["huge", "small", "castle"]}, index=[7, 8, 9])
+
 
 def rewritten(run: Run, target: Path, **changes: dict[str, object]) -> Run:
     """A copy of a run whose result says something else: parts by name, each with the fields that change."""
@@ -48,9 +51,6 @@ def rewritten(run: Run, target: Path, **changes: dict[str, object]) -> Run:
         result[part].update(fields)
     (copy.path / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return copy
-
-
-NEW = pandas.DataFrame({"rooms": [3, 4, 5], "kind": ["huge", "small", "castle"]}, index=[7, 8, 9])
 
 
 def test_one_table_becomes_a_task_in_the_runs_folder_with_rows_held_back(house_run: Run) -> None:
@@ -425,9 +425,6 @@ def test_a_notebook_shows_a_run_and_its_model_in_a_few_lines(house_run: Run, mon
     assert "phase1/candidate-0" in house_run._repr_html_()
     assert repr(house_run).startswith("Run('houses-") and repr(model).startswith("Model('houses-")
     assert "predicts price from rooms, kind" in repr(model)
-
-
-SIZES = pandas.DataFrame({"size": [1, 2, 3]})
 
 
 @dataclass

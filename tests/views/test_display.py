@@ -35,7 +35,6 @@ from tests.views.journals import Invented, write_journal
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 ANSI = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|[@-_])")
-
 PLAYER = """
 import os, signal, sys
 os.open(os.ttyname(0), os.O_RDWR)  # the terminal of this session

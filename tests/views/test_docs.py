@@ -25,7 +25,6 @@ TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md
 FRONT = {path.stem: path.read_text(encoding="utf-8") for path in ROOT.glob("*.md")}
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 CALLS = re.findall(r"mle-star ([a-z]+)([^`#\n]*)", "\n".join([*TEXTS.values(), *FRONT.values()]))
-
 TAKES_SETTINGS = ("run", "resume", "sweep", "doctor", "mlebench")
 OLD_WORDS = r"goes? on|gone on|taken? up again|\banew\b|put aside|hand(s|ed)? over|promis|\bmend|for want of"
 

@@ -27,7 +27,6 @@ SIGHTS = [(390, "light"), (1440, "dark")]
 if SCREENS or os.environ.get("MLE_STAR_SOAK"):
     SIGHTS += [(390, "dark"), (1440, "light")]
 FAILED, LIVE = "failed-20260131-120000", "live-20260131-160000"
-
 NASTY = {
     "</pre></script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>{{ 7 * 7 }}": (
         "<script>window.pwned = 1</script>"

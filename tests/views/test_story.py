@@ -1,7 +1,7 @@
 """The story of a run, told by its events alone: where the result came from, why it won, beside what and how sure."""
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from mle_star.views.page import Page
 from mle_star.views.shelf import Comparison, leaderboard_rows
 from mle_star.views.tables import attempt_rows
 from mle_star.views.verdict import Verdict
+from tests.conftest import as_kept
 from tests.views.journals import EXPECTED, HOLDOUT, Invented, picked, write_journal
 
 E = TypeVar("E", bound=ev.Event)
@@ -198,113 +199,23 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_and_the_one_that_bro
     assert f"by {most.what}: {text.signed(most.amount or 0.0)[1:]}" in why(story)
 
 
-def test_the_story_is_that_of_what_the_final_selection_chose_whatever_the_search_held_for_best(tmp_path: Path) -> None:
-    """The list of scripts marks the same one, and no other; of a blend, none."""
-    events = Invented(seed=11, L=2, T=3).ended(lineage={"finalization": {"from_phase": "ensemble"}})
+def choices(events: list[AnyEvent]) -> list[str]:
+    """What the final selection may choose, a rejected script among them."""
     story = RunStory.from_events(events)
     rejected, rounds = next(one for one in story.refinements if not one.accepted), story.tried(ev.EnsembleTried)
-    for chosen, words, step in [
-        ("path 0", "refined on path 0 by", "phase2/path-0/"),
-        ("path 1", "refined on path 1 by", "phase2/path-1/"),
-        ("initial solution", "won unchanged", "phase1/merge"),
-        (f"{rejected.step}/script", f"step {rejected.t}, attempt {rejected.k} won the final selection", rejected.step),
-        *((f"ensemble {one.r}", "An ensemble of 2 refined paths won", one.step) for one in rounds),
-        ("blend", "A blend of several scripts won", ""),
-    ]:
-        story = story_of(events, chosen=chosen)
-        assert words in why(story), chosen
-        submitted = lineage_of(story).submitted
-        assert submitted.startswith(step) and bool(submitted) == bool(step)
+    rest = (f"{rejected.step}/script", *(f"ensemble {one.r}" for one in rounds), "blend")
+    return ["path 0", "path 1", "initial solution", *rest]
+
+
+def test_the_list_of_scripts_marks_what_the_final_selection_chose_and_of_a_blend_none(tmp_path: Path) -> None:
+    events = Invented(seed=11, L=2, T=3).ended(lineage={"finalization": {"from_phase": "ensemble"}})
+    for chosen in choices(events):
         write_journal(tmp_path, picked(events, chosen))
-        rows = leaderboard_rows(tmp_path)
+        rows, submitted = leaderboard_rows(tmp_path), lineage_of(story_of(events, chosen=chosen)).submitted
         assert len(rows) > 6 and [row["score"] for row in rows] == sorted((r["score"] for r in rows), reverse=True)
-        assert [row["step"] for row in rows if row["chosen"]] == [submitted] * bool(step)
+        assert [row["step"] for row in rows if row["chosen"]] == [submitted] * (chosen != "blend")
     write_journal(tmp_path, Invented(seed=1).ended("blend", lineage={"promoted": "phase1/candidate-0/script"}))
     assert [row["step"] for row in leaderboard_rows(tmp_path) if row["chosen"]] == ["phase1/candidate-0"]
-
-
-def test_a_path_that_began_with_another_candidate_is_told_from_there() -> None:
-    events = Invented(seed=11, L=2, T=3).ended()
-    plain = RunStory.from_events(events)
-    best = plain.chosen_candidate
-    other = next(one for one in plain.tried(ev.CandidateEvaluated) if one != best and one.digest)
-    assert best is not None and lineage_of(plain).merges
-
-    begun = {"model": other.model_name, "digest": other.digest}
-    events = changed(events, ev.PhaseStarted, lambda one: begun if one.path == 1 else {})
-    grown = {"parents": [other.digest]}
-    events = changed(events, ev.RefinementTried, lambda one: grown if (one.path, one.t) == (1, 0) else {})
-    begun_elsewhere = story_of(events, chosen="path 1")
-    line = lineage_of(begun_elsewhere)
-    assert line.candidate == other and not line.merges and not line.data_use
-    assert why(begun_elsewhere).startswith(f"{other.model_name} won, refined on path 1")
-    assert why(story_of(events, chosen="path 0")).startswith(best.model_name)
-    assert f" and {other.model_name}." in why(story_of(events, chosen="ensemble 0"))
-    alone = Verdict(story_of(events, chosen=f"{best.step}/script"))
-    assert alone.gain[0] == "a single model: nothing that was built on it was surely better"
-    assert "single" not in [row.kind for row in alone.yardsticks], "it would be compared with itself"
-    first = [next(one for one in begun_elsewhere.attempts if one.path == path) for path in (0, 1)]
-    assert [one.parents == (other.step,) for one in first] == [False, True]
-
-
-def test_dummy_best_single_model_and_result_stand_on_one_scale_and_are_compared_where_the_rows_are_the_same() -> None:
-    events = Invented(seed=11).ended(expected=EXPECTED)
-    story = story_of(events, HOLDOUT)
-    assert [row.kind for row in Verdict(story).yardsticks] == ["dummy", "single", "result"]
-    same_rows = Yardstick(name="LightGBM", measure=Measure(score=0.84, measured="harness"))
-    beside = Verdict(story_of(Invented(seed=11).ended(expected=EXPECTED, single_model=same_rows), HOLDOUT))
-    assert beside.yardsticks[1].score == 0.84, "on the rows of the expected score, not of the search"
-    assert "than the best single model (LightGBM, 0.8400)" in beside.gain[0]
-    wide = EXPECTED.model_copy(update={"low": 0.7, "high": 0.95})
-    unsure = Verdict(story_of(Invented(seed=11).ended(expected=wide), HOLDOUT)).gain
-    assert unsure[0].endswith("which may be chance") and unsure[1] == "flat"
-    alone = Verdict(story_of(events))
-    assert [row.kind for row in alone.yardsticks] == ["single", "result"]
-    assert not alone.checked and "nobody checked it" in alone.sure
-    cut, claimed, nothing = story_of(events[:-1], HOLDOUT), story_of(events[:-1]), story_of(events[:1], HOLDOUT)
-    assert nothing.score is None and Comparison.of(story, nothing).why_not == Comparison.of(story, story).why_not == ""
-    assert "rows kept for the end" in Comparison.of(story, cut).why_not
-    assert "by its own script" in Comparison.of(story, claimed).why_not
-
-
-def test_the_result_is_compared_row_by_row_and_what_is_no_better_than_a_dummy_is_said_first() -> None:
-    def gain(**known: Any) -> tuple[str, str]:
-        return Verdict(story_of(Invented(seed=11).ended(expected=EXPECTED, **known), HOLDOUT)).gain
-
-    def beside(name: str, score: float, difference: float, wins: float) -> Yardstick:
-        change = Paired(difference=difference, error=0.002, wins=wins, rows=180)
-        return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
-
-    alone = "than the best single model (Ridge), on the same 180 rows"
-    sure = gain(single_model=beside("Ridge", 0.86, 0.004, 0.98))
-    assert sure == (f"better by 0.0040 (95 % interval 0.0001 to 0.0079) {alone}", "good")
-    unsure = gain(single_model=beside("Ridge", 0.86, 0.001, 0.7))
-    assert unsure == (f"better by 0.0010 (95 % interval -0.0029 to 0.0049) {alone}, which may be chance", "flat")
-    assert gain(single_model=beside("Ridge", 0.86, -0.01, 0.0))[1] == "bad"
-    dummy = gain(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=beside("Ridge", 0.8, 0.05, 1.0))
-    assert dummy == ("no better than always guessing the commonest class (0.8600)", "bad")
-    assert gain(baseline=beside("dummy", 0.84, 0.01, 0.7))[0].startswith("not surely better than always guessing")
-
-
-@pytest.mark.parametrize(
-    ("figures", "words"),
-    [
-        ((0.79123, 0.7234, 0.8612, 624), "0.72 to 0.86 (95 % interval), best guess 0.79, from 624 rows"),
-        ((14.04, 7.61, 20.2, 1), "8 to 20 (95 % interval), best guess 14, from 1 row"),
-        ((0.00041, 0.0, 0.0015, 600), "0.0000 to 0.0015 (95 % interval), best guess 0.0004, from 600 rows"),
-        ((182345, 171e3, 195500, 1460), "171,000 to 196,000 (95 % interval), best guess 182,000, from 1,460 rows"),
-    ],
-)
-def test_an_expected_score_has_the_digits_of_its_interval(figures: tuple[float, float, float, int], words: str) -> None:
-    score, low, high, rows = figures
-    assert Measure(score=score, low=low, high=high, rows=rows, measured="harness").words == words
-
-
-def test_an_ensemble_is_named_where_there_was_one() -> None:
-    ended = Invented(seed=11).ended(expected=EXPECTED)
-    without = changed(ended, ev.EnsembleTried, lambda one: {"score": None})
-    words = [{one.name: one.what for one in Verdict(story_of(events, HOLDOUT)).stages} for events in (ended, without)]
-    assert [one["Phase 3"] for one in words] == ["best ensemble", "no ensemble was scored"]
 
 
 def test_a_candidate_that_there_was_no_time_for_was_left_out_and_did_not_fail() -> None:
@@ -315,48 +226,69 @@ def test_a_candidate_that_there_was_no_time_for_was_left_out_and_did_not_fail() 
     assert 'chip bad">left out' in Page(Path("run")).html(story)
 
 
-def test_the_rows_behind_a_score_are_those_that_were_really_used() -> None:
+def held(**known: Any) -> RunStory:
+    """A run whose expected score is on hidden rows."""
+    return story_of(Invented(seed=11).ended(**{"expected": EXPECTED, **known}), HOLDOUT)
+
+
+def beside(name: str, score: float, difference: float, wins: float) -> Yardstick:
+    """What the result is compared with, row by row."""
+    change = Paired(difference=difference, error=0.002, wins=wins, rows=180)
+    return Yardstick(name=name, measure=Measure(score=score, measured="harness"), change=change)
+
+
+def explained() -> Iterator[tuple[str, RunStory]]:
+    """Runs whose results rest on different things."""
+    yield "on rows kept for the end", held()
+    events = Invented(seed=11).ended(expected=EXPECTED)
+    cut = {"nobody checked it": events, "no end, nobody checked it": events[:-1]}
+    yield from ((name, story_of(some)) for name, some in cut.items())
+    yield from ((f"{count} events", story_of(events[:count], HOLDOUT)) for count in (-1, 1))
+    yield "single on the same rows", held(single_model=Yardstick(name="Ridge", measure=Measure(score=0.84)))
+    yield "wide", held(expected=EXPECTED.model_copy(update={"low": 0.7, "high": 0.95}))
+    for difference, wins in ((0.004, 0.98), (0.001, 0.7), (-0.01, 0.0)):
+        yield f"better by {difference}", held(single_model=beside("Ridge", 0.86, difference, wins))
+    better = beside("Ridge", 0.8, 0.05, 1.0)
+    yield "below a dummy", held(baseline=beside("dummy", 0.86, -0.01, 0.0), single_model=better)
+    yield "hardly above a dummy", held(baseline=beside("dummy", 0.84, 0.01, 0.7))
+    yield "no ensemble", story_of(changed(events, ev.EnsembleTried, lambda one: {"score": None}), HOLDOUT)
     one_view = {"measure": Measure(score=0.9, rows=180, measured="harness")}
-    events = Invented(seed=11).events()
     ran = changed(events, ev.ScriptFinished, lambda one: {"result": one.result.model_copy(update=one_view)})
-    story = story_of(ran[:-1], HOLDOUT)
-    assert Verdict(story).sure.startswith("Measured on 180 rows"), "not on those of views that were never run"
-    known = EXPECTED.model_copy(update={"score": story.score})
-    sure = Verdict(story_of(Invented(seed=11).ended(expected=known), HOLDOUT)).sure
-    assert sure.endswith(" whose answers no script saw. The 95 % interval is for new rows."), "told once"
+    yield "on rows of the views that were run", (story := story_of(ran[:-1], HOLDOUT))
+    yield "told once", held(expected=EXPECTED.model_copy(update={"score": story.score}))
     config = PipelineConfig(scoring="self_reported")
-    story.apply(ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config))
-    assert not Verdict(story).checked and Verdict(story).split == ""
-
-
-def test_of_a_limit_that_ended_a_run_its_value_is_told_and_what_would_have_been_enough() -> None:
-    def detail(message: str) -> str:
-        ended = changed(Invented(seed=11).ended(), ev.RunFinished, lambda one: {"message": message})
-        return Verdict(RunStory.from_events(changed(ended, ev.Forecast, lambda one: {"seconds": 9000.0}))).detail
-
-    enough = "--time-limit was 2 h, about 2 h 30 min would have been enough"
-    for words in ("stopped by the time limit", "ended: too little time for more"):
-        assert detail(words) == f"{words}; {enough}"
-    assert detail("stopped by the money limit") == "stopped by the money limit; --max-budget was $5.00"
-    assert detail("stopped by request") == "stopped by request"
-
-
-def test_the_end_of_a_run_is_told_without_contradictions(tmp_path: Path) -> None:
-    """A candidate that wins unchanged is not compared with itself, and no step is listed that it lacks."""
+    resumed = ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config)
+    yield "resumed without hidden rows", story_of([*ran[:-1], resumed], HOLDOUT)
+    for limit in ("stopped by the time limit", "too little time for more", "stopped by the money limit", "asked"):
+        limited = changed(events, ev.RunFinished, lambda one: {"message": limit})  # noqa: B023
+        yield limit, story_of(changed(limited, ev.Forecast, lambda one: {"seconds": 9000.0}))
     single = Yardstick(name="ExtraTrees", measure=EXPECTED.model_copy(update={"score": 0.95}))
-    events = Invented(seed=11).ended(expected=EXPECTED, single_model=single)
-    events = changed(events, ev.MergeTried, lambda one: {"accepted": False})
+    unmerged = Invented(seed=11).ended(expected=EXPECTED, single_model=single)
+    unmerged = changed(unmerged, ev.MergeTried, lambda one: {"accepted": False})
+    for chosen in ("initial solution", "path 1", "blend"):
+        yield f"unmerged, {chosen}", story_of(unmerged, HOLDOUT, chosen)
+    for chosen in choices(events):
+        yield chosen, story_of(events, chosen=chosen)
+    plain = RunStory.from_events(events)
+    best = plain.chosen_candidate
+    other = next(one for one in plain.tried(ev.CandidateEvaluated) if one != best and one.digest)
+    begun, grown = {"model": other.model_name, "digest": other.digest}, {"parents": [other.digest]}
+    events = changed(events, ev.PhaseStarted, lambda one: begun if one.path == 1 else {})
+    events = changed(events, ev.RefinementTried, lambda one: grown if (one.path, one.t) == (1, 0) else {})
+    for chosen in ("path 1", "path 0", "ensemble 0", f"{best.step if best else ''}/script"):
+        yield f"path 1 began with another candidate, {chosen}", story_of(events, chosen=chosen)
 
-    def improved(story: RunStory) -> list[str]:
-        """The lines from `built from` to `cost`."""
-        lines = "\n".join(summary_of(story)).partition("\nbuilt from")[2].partition("\ncost")[0]
-        return lines.splitlines()
 
-    alone, path, blend = (story_of(events, HOLDOUT, one) for one in ("initial solution", "path 1", "blend"))
-    assert "won" in why(alone) and "a single model" in Verdict(alone).gain[0]
-    assert len(improved(alone)) == 1 and "candidate" in improved(alone)[0]
-    assert lineage_of(path).paths[1] and "path 1" in improved(path)[-1]
-    assert not any("path 0" in line for line in improved(path))
-    assert improved(blend) == [] and lineage_of(blend).paths == {}
-    page = Page(tmp_path).html(blend)
-    assert "Merged in" not in page and "Refined on" not in page
+def test_results_are_compared_and_explained_by_what_they_rest_on() -> None:
+    """No result is compared with itself or with one on other rows, and no step is listed that it lacks."""
+    lines, first = list[str](), held()
+    for name, story in explained():
+        verdict, grown = Verdict(story), [one for one in story.attempts if one.step.endswith("t-0/k-0")]
+        lines += [f"--- {name}: {lineage_of(story).submitted} {verdict.gain[1]} {verdict.checked} {verdict.detail}"]
+        lines += [f"{one.kind} {text.score(one.score)}" for one in verdict.yardsticks] + [verdict.split]
+        lines += [f"{one.name}: {one.what}" for one in verdict.stages] + [f"{one.step} {one.parents}" for one in grown]
+        lines += [*summary_of(story)[:-6], Comparison.of(first, story).why_not]
+    figures = (0.79123, 0.7234, 0.8612, 62), (14.04, 7.61, 20.2, 1), (0.00041, 0, 0.0015, 6), (182345, 171e3, 195500, 9)
+    for score, low, high, rows in figures:
+        lines.append(Measure(score=score, low=low, high=high, rows=rows, measured="harness").words)
+    as_kept("views/explained.txt", "\n".join(lines))
