@@ -162,14 +162,6 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
     """The trees; six are timed first. They stop by the rows that are held out, or in time."""
     import catboost
 
-    class InTime:
-        def __init__(self, pace: Pace) -> None:
-            self.pace = pace
-
-        def after_iteration(self, info: Any) -> bool:
-            self.pace.tick()
-            return not self.pace.late
-
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
     usual = {
         **options_in(settings),
@@ -180,13 +172,13 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
         "verbose": False,
         **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
     }
-    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[InTime(pace)])
+    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[pace])
     if pace.enough < pace.rows:
         return None, 0, False
     watch = Pace(settings, job, len(y))
     model = kind(iterations=settings["rounds"], learning_rate=pace.rate, **usual)
     patient = {"eval_set": held[0], "early_stopping_rounds": settings["patience"]} if held else {}
-    model.fit(x, y, callbacks=[InTime(watch)], **patient)
+    model.fit(x, y, callbacks=[watch], **patient)
     return model, model.tree_count_, watch.late
 
 
