@@ -431,8 +431,7 @@ def label_key(label: Any) -> str:
 # --- encoding -------------------------------------------------------------------------------------
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    given = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if given[name]]
+    kept = list(frames[0][numbers].dropna(axis=1, how="all"))
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
@@ -614,12 +613,11 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
     """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
     from scipy import sparse
 
-    counted = []
+    counted, size = [], 2 ** settings["bits"]
     for name in columns:
         texts = list(frame[name].str.slice(0, settings["longest"]).str.lower())
-        counted.append(count_phrases(texts, settings["words"], 2 ** settings["bits"]))
-        if settings["pieces"]:
-            counted.append(count_pieces(texts, settings["pieces"], 2 ** settings["bits"]))
+        counted.append(count_phrases(texts, settings["words"], size))
+        counted += [count_pieces(texts, settings["pieces"], size)] if settings["pieces"] else []
     return sparse.hstack(counted).tocsr()
 
 
@@ -705,12 +703,9 @@ FEATURES = {"counts": {"columns": ["kind"]}}
 
 def learn_counts(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """Add how often each category occurs. How common a level is often says as much as the level itself."""
-    made: list[dict[str, Any]] = [{} for _ in rows]
-    for name in settings["columns"]:
-        counts = rows[0].frame[name].value_counts()
-        for table, part in zip(made, rows, strict=True):
-            table[f"{name} count"] = np.log1p(part.frame[name].map(counts).astype(float).fillna(0))
-    return made
+    counts = {name: rows[0].frame[name].value_counts() for name in settings["columns"]}
+    seen = [{name: part.frame[name].map(often).astype(float) for name, often in counts.items()} for part in rows]
+    return [{f"{name} count": np.log1p(often.fillna(0)) for name, often in table.items()} for table in seen]
 
 
 ROW_STEPS = {}

@@ -430,8 +430,7 @@ def label_key(label: Any) -> str:
 # --- encoding -------------------------------------------------------------------------------------
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    given = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if given[name]]
+    kept = list(frames[0][numbers].dropna(axis=1, how="all"))
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
@@ -613,12 +612,11 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
     """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
     from scipy import sparse
 
-    counted = []
+    counted, size = [], 2 ** settings["bits"]
     for name in columns:
         texts = list(frame[name].str.slice(0, settings["longest"]).str.lower())
-        counted.append(count_phrases(texts, settings["words"], 2 ** settings["bits"]))
-        if settings["pieces"]:
-            counted.append(count_pieces(texts, settings["pieces"], 2 ** settings["bits"]))
+        counted.append(count_phrases(texts, settings["words"], size))
+        counted += [count_pieces(texts, settings["pieces"], size)] if settings["pieces"] else []
     return sparse.hstack(counted).tocsr()
 
 
@@ -718,8 +716,6 @@ def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) ->
     days = pd.date_range(day[0].min(), max(d.max() for d in day))
     table = pd.DataFrame({"day": day[0], "name": name[0], "y": y})
     grid = table.pivot_table(index="day", columns="name", values="y").reindex(days)
-    if horizon is None:
-        horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
     past = grid.shift(horizon)
     lags = {f"mean of {size} days": past.rolling(size, min_periods=1).mean() for size in (7, 28, 91, 364)}
     lags["median of 28 days"] = past.rolling(28, min_periods=1).median()
@@ -768,15 +764,9 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
     import catboost
 
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
-    usual = {
-        **options_in(settings),
-        "max_ctr_complexity": 1,
-        "random_seed": job.seed,
-        "thread_count": job.threads,
-        "allow_writing_files": False,
-        "verbose": False,
-        **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
-    }
+    loss = {"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}
+    more = {"random_seed": job.seed, "thread_count": job.threads, "allow_writing_files": False, "verbose": False}
+    usual = {**options_in(settings), **loss, **more, "max_ctr_complexity": 1}
     kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[pace])
     if pace.enough < pace.rows:
         return None, 0, False

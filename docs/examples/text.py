@@ -430,8 +430,7 @@ def label_key(label: Any) -> str:
 # --- encoding -------------------------------------------------------------------------------------
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    given = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if given[name]]
+    kept = list(frames[0][numbers].dropna(axis=1, how="all"))
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
@@ -613,12 +612,11 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
     """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
     from scipy import sparse
 
-    counted = []
+    counted, size = [], 2 ** settings["bits"]
     for name in columns:
         texts = list(frame[name].str.slice(0, settings["longest"]).str.lower())
-        counted.append(count_phrases(texts, settings["words"], 2 ** settings["bits"]))
-        if settings["pieces"]:
-            counted.append(count_pieces(texts, settings["pieces"], 2 ** settings["bits"]))
+        counted.append(count_phrases(texts, settings["words"], size))
+        counted += [count_pieces(texts, settings["pieces"], size)] if settings["pieces"] else []
     return sparse.hstack(counted).tocsr()
 
 

@@ -16,12 +16,12 @@ LARGER = "Give {} larger trees. More leaves see interactions of more columns."
 DEEPER = "Give {} deeper trees. Deeper trees see interactions of more columns."
 SLOWER = "Give {} smaller steps and more trees. Smaller steps end nearer to the best, if later."
 STRICTER = "Give {} stricter trees. Smaller trees on fewer columns overfit less."
-ABSOLUTE = Move(
-    "Let {} learn absolute errors. The metric counts them, and rare large ones do not matter.",
-    {"absolute": 1},
-    0.3,
-    when=lambda p: p.recipe.loss == "absolute",
-)
+FINER = "Give {} finer leaves. Leaves of one row see what is particular."
+COARSER = "Give {} coarser leaves. Leaves of more rows are steadier."
+WIDER = "Let {} try more columns. With many weak columns, more must be tried for a good cut."
+WEIGHED = "Let {} weigh categories by the target. Levels that are no column each are told by their target."
+STEADIER = "Let {} learn absolute errors. The metric counts them, and rare large ones do not matter."
+ABSOLUTE = Move(STEADIER, {"absolute": 1}, 0.3, when=lambda p: p.recipe.loss == "absolute")
 
 
 # --- LightGBM --------------------------------------------------------------------------------------------
@@ -163,15 +163,9 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
     import catboost
 
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
-    usual = {
-        **options_in(settings),
-        "max_ctr_complexity": 1,
-        "random_seed": job.seed,
-        "thread_count": job.threads,
-        "allow_writing_files": False,
-        "verbose": False,
-        **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
-    }
+    loss = {"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}
+    more = {"random_seed": job.seed, "thread_count": job.threads, "allow_writing_files": False, "verbose": False}
+    usual = {**options_in(settings), **loss, **more, "max_ctr_complexity": 1}
     kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[pace])
     if pace.enough < pace.rows:
         return None, 0, False
@@ -203,12 +197,7 @@ CATBOOST = Family(
     moves=(
         Move(DEEPER, {"depth": "*1.34", "l2_leaf_reg": "*1.5"}, 0.5, 0.3),
         Move(SLOWER, {"rate": "*0.5", "rounds": "*2", "patience": "*1.5"}, 0.5),
-        Move(
-            "Let {} weigh categories by the target. Levels that are no column each are told by their target.",
-            {"one_hot_max_size": 2},
-            0.5,
-            when=lambda p: p.data["categories"],
-        ),
+        Move(WEIGHED, {"one_hot_max_size": 2}, 0.5, when=lambda p: p.data["categories"]),
         ABSOLUTE,
     ),
     search=("depth", "l2_leaf_reg", "rate"),
@@ -294,17 +283,9 @@ EXTRA_TREES = Family(
     cheap={"trees": 60, "min_samples_leaf": 3},
     ablations={"depth": {"min_samples_leaf": 20}},
     moves=(
-        Move(
-            "Give {} finer leaves. Leaves of one row see what is particular.",
-            {"min_samples_leaf": "*0.5", "trees": "*1.5"},
-            0.3,
-        ),
-        Move("Give {} coarser leaves. Leaves of more rows are steadier.", {"min_samples_leaf": "*3"}, 0.35),
-        Move(
-            "Let {} try more columns. With many weak columns, more must be tried for a good cut.",
-            {"max_features": "*2"},
-            0.35,
-        ),
+        Move(FINER, {"min_samples_leaf": "*0.5", "trees": "*1.5"}, 0.3),
+        Move(COARSER, {"min_samples_leaf": "*3"}, 0.35),
+        Move(WIDER, {"max_features": "*2"}, 0.35),
     ),
     timed=True,
 )
