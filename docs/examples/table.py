@@ -77,8 +77,7 @@ class Memory:
             return make(*given)
         self.count += 1
         if self.full:
-            with (self.folder / f"{self.count}.pickle").open("rb") as stream:
-                return pickle.load(stream)
+            return pickle.loads((self.folder / f"{self.count}.pickle").read_bytes())
         self.open = False
         made = make(*given)
         self.open = self.write(made)
@@ -86,14 +85,13 @@ class Memory:
 
     def write(self, made: Any) -> bool:
         """Keep one thing; where that fails or there is no room for it, the script goes on and keeps nothing at all."""
-        path = self.draft / f"{self.count}.pickle"
         try:
-            path.parent.mkdir(exist_ok=True)
-            with path.open("wb") as stream:
-                pickle.dump(made, stream)
-            self.room -= path.stat().st_size
+            kept = pickle.dumps(made)
+            self.room -= len(kept)
             if self.room < 0:
                 raise OSError("it is too large")
+            self.draft.mkdir(exist_ok=True)
+            (self.draft / f"{self.count}.pickle").write_bytes(kept)
         except Exception as reason:
             print(f"What is fitted is not kept: {reason}")
             shutil.rmtree(self.draft, ignore_errors=True)
@@ -116,9 +114,7 @@ def fingerprint(data: Settings, folds: Settings | None) -> str:
     tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
     digest = hashlib.sha256(repr(folds).encode())
     for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
-        with path.open("rb") as stream:
-            while piece := stream.read(2**20):
-                digest.update(piece)
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -224,6 +220,11 @@ class Pace:
         """Must the model end now?"""
         return self.late or self.enough < self.rows
 
+    def after_iteration(self, info: Any) -> bool:
+        """Does CatBoost go on after a round?"""
+        self.tick()
+        return not self.late
+
 
 def few_rows(y: np.ndarray, count: int, job: Job) -> np.ndarray:
     """Some rows at random, one of every class among them."""
@@ -289,14 +290,11 @@ def fit_predict(fit: Callable[..., Any], tables: list[Any], y: np.ndarray, job: 
 # --- reading --------------------------------------------------------------------------------------
 def read_table(table: Settings) -> pd.DataFrame:
     """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
-    path, options = Path("./input") / table["file"], dict(table.get("options", {}))
-    form = table.get("form", "csv")
-    if form == "lines":
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-        return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
-    if form == "records":
-        records = json.loads(path.read_text(encoding="utf-8-sig"))
-        return pd.json_normalize(records[table["key"]] if table.get("key") else records)
+    path, options, form = Path("./input") / table["file"], table.get("options", {}), table.get("form", "csv")
+    if form in ("lines", "records"):
+        text = path.read_text(encoding="utf-8-sig")
+        lines = [json.loads(line) for line in text.split("\n") if line.strip()] if form == "lines" else json.loads(text)
+        return pd.json_normalize(lines[table["key"]] if "key" in table else lines)
     if form == "columns":
         return pd.read_json(path, encoding="utf-8-sig")
     if form in ("parquet", "excel"):
@@ -433,8 +431,7 @@ def label_key(label: Any) -> str:
 # --- encoding -------------------------------------------------------------------------------------
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    given = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if given[name]]
+    kept = list(frames[0][numbers].dropna(axis=1, how="all"))
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:
@@ -616,12 +613,11 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
     """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
     from scipy import sparse
 
-    counted = []
+    counted, size = [], 2 ** settings["bits"]
     for name in columns:
         texts = list(frame[name].str.slice(0, settings["longest"]).str.lower())
-        counted.append(count_phrases(texts, settings["words"], 2 ** settings["bits"]))
-        if settings["pieces"]:
-            counted.append(count_pieces(texts, settings["pieces"], 2 ** settings["bits"]))
+        counted.append(count_phrases(texts, settings["words"], size))
+        counted += [count_pieces(texts, settings["pieces"], size)] if settings["pieces"] else []
     return sparse.hstack(counted).tocsr()
 
 
@@ -736,31 +732,17 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
     """The trees; six are timed first. They stop by the rows that are held out, or in time."""
     import catboost
 
-    class InTime:
-        def __init__(self, pace: Pace) -> None:
-            self.pace = pace
-
-        def after_iteration(self, info: Any) -> bool:
-            self.pace.tick()
-            return not self.pace.late
-
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
-    usual = {
-        **options_in(settings),
-        "max_ctr_complexity": 1,
-        "random_seed": job.seed,
-        "thread_count": job.threads,
-        "allow_writing_files": False,
-        "verbose": False,
-        **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
-    }
-    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[InTime(pace)])
+    loss = {"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}
+    more = {"random_seed": job.seed, "thread_count": job.threads, "allow_writing_files": False, "verbose": False}
+    usual = {**options_in(settings), **loss, **more, "max_ctr_complexity": 1}
+    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[pace])
     if pace.enough < pace.rows:
         return None, 0, False
     watch = Pace(settings, job, len(y))
     model = kind(iterations=settings["rounds"], learning_rate=pace.rate, **usual)
     patient = {"eval_set": held[0], "early_stopping_rounds": settings["patience"]} if held else {}
-    model.fit(x, y, callbacks=[InTime(watch)], **patient)
+    model.fit(x, y, callbacks=[watch], **patient)
     return model, model.tree_count_, watch.late
 
 
@@ -901,10 +883,8 @@ def learn_round(
 ) -> dict[str, list[np.ndarray]]:
     """What each model, fitted on the rows `fit`, predicts for the `others`; `left` rounds share the time left."""
     job, clock, count = replace(course.job, seed=course.job.seed + number), course.clock, len(course.models)
-    truth = scaled(course.y[fit], course.scale) if job.numeric else course.y[fit]
-    seen = np.arange(course.classes)
-    if not job.numeric:
-        seen, truth = np.unique(truth, return_inverse=True)
+    seen, places = np.unique(course.y[fit], return_inverse=True)
+    truth = scaled(course.y[fit], course.scale) if job.numeric else places
     part = course.rows.take(fit)
     built, origin = build_features(part, truth, others, course.columns, course.steps, course.features, job)
     base = [anchor_of(each, course.anchor, truth) for each in built]
@@ -966,12 +946,10 @@ def with_found(settings: Settings, found: list[Settings], enough: int) -> Settin
     return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
-def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
+def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> Any:
     """The column against which the change is learned, filled where it is missing; nothing where there is none."""
-    if anchor not in rows.frame:
-        return np.zeros(len(rows.frame))
-    base: np.ndarray = rows.frame[anchor].fillna(float(truth.mean())).to_numpy(dtype=float)
-    return base
+    base = rows.frame.get(anchor, pd.Series(0.0, index=rows.frame.index))
+    return base.fillna(float(truth.mean())).to_numpy(dtype=float)
 
 
 def scaled(y: np.ndarray, scale: str) -> np.ndarray:
@@ -1006,17 +984,16 @@ def search_settings(
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
     learn, held = some[:cut], some[cut:]
-    if not job.numeric:
-        held = held[np.isin(y[held], y[learn])]
-        _, within = np.unique(y[learn], return_inverse=True)
-    truth = y[learn] if job.numeric else within
+    seen, places = np.unique(y[learn], return_inverse=True)
+    held = held[job.numeric | np.isin(y[held], seen)]
+    truth = y[learn] if job.numeric else places
 
     def loss(tried: Settings, seconds: float) -> float:
         (p,) = fit(rows.take(learn), truth, [rows.take(held)], tried, replace(job, seconds=seconds))
         if job.numeric:
             error = np.abs(y[held] - p)
             return float(np.mean(error if job.loss == "absolute" else error**2))
-        place = np.searchsorted(np.unique(y[learn]), y[held])
+        place = np.searchsorted(seen, y[held])
         return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
 
     begun = time.monotonic()
@@ -1072,17 +1049,14 @@ class Solution:
 
 def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Prepared:
     """The rows with all that can be said of a row by itself, and the columns to learn from."""
-    data, steps = solution.data, dict[str, list[str]]()
-    numbers = number_columns(train, data) + [name for name in data.get("amounts", []) if name in train]
-    prepared = []
+    data, prepared = solution.data, list[Rows]()
+    numbers = number_columns(train, data) + [name for name in data["amounts"] if name in train]
+    reading = data["texts"] + data["lists"]
     for frame in (train, test):
-        pieces = [frame]
-        for name, step in solution.row_steps.items():
-            pieces.append(step(frame, solution.features[name]))
-            steps[name] = [str(column) for column in pieces[-1].columns]
-        reading = data.get("texts", []) + data.get("lists", [])
+        made = {name: step(frame, solution.features[name]) for name, step in solution.row_steps.items()}
         words = count_words(frame, reading, solution.words) if reading else None
-        prepared.append(Rows(pd.concat(pieces, axis=1), words))
+        prepared.append(Rows(pd.concat([frame, *made.values()], axis=1), words))
+    steps = {name: [str(column) for column in table.columns] for name, table in made.items()}
     columns = {"numbers": numbers + [c for made in steps.values() for c in made], "categories": data["categories"]}
     return prepared[0], prepared[1], {**columns, "steps": steps}
 
@@ -1109,8 +1083,7 @@ def learn_target(
 
 def for_target(solution: Solution, target: Settings) -> Solution:
     """The solution with the metric of one target: of two classes F1 and its like look at the second."""
-    positive = solution.metric.get("positive") if len(target.get("classes", [])) == 2 else None
-    options = {} if positive is None else {"positive": positive}
+    options = {"positive": 1} if "positive" in solution.metric and len(target.get("classes", [])) == 2 else {}
 
     def score(y: np.ndarray, p: np.ndarray) -> float:
         try:
@@ -1224,16 +1197,16 @@ def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, 
     for answer in data["answers"]:
         target = next(target for target in solution.targets if target["name"] == answer["target"])
         given[answer["column"]] = cells_of(answers[target["name"]], target, answer, solution.metric)
-    key, sample = data.get("id"), read_table(data["sample"]) if data.get("sample") else None
+    key, sample = data["id"], read_table(data["sample"]) if data["sample"] else None
+    if sample is not None and key in sample and key in test and test[key].is_unique:
+        ours, wanted = test[key].map(str), sample[key].map(str)
+        given = given.set_index(ours).loc[wanted] if set(ours) == set(wanted) else given
     if sample is None:
         table = pd.concat([test[[key]], given], axis=1) if key in test else given
-    elif key in sample and key in test and test[key].is_unique and set(sample[key].map(str)) == set(test[key].map(str)):
-        by_key = given.set_index(test[key].map(str))
-        table = sample.assign(**{name: by_key.loc[sample[key].map(str), name].to_numpy() for name in given})
-    elif len(sample) == len(test):
+    elif len(sample) == len(given):
         table = sample.assign(**{name: given[name].to_numpy() for name in given})
     else:
-        rows = read_table(data["test"]) if data.get("test") else test
+        rows = read_table(data["test"]) if data["test"] else test
         table = pd.DataFrame({name: given[name] if name in given else rows.get(name) for name in sample})
     options = data["sample"].get("options", {}) if sample is not None else {}
     form = {name: value for name, value in options.items() if name in ("sep", "decimal")}
@@ -1251,8 +1224,7 @@ def cells_of(p: np.ndarray, target: Settings, answer: Settings, metric: Settings
     if p.ndim == 1:
         return labels[p.astype(int)]
     if "class" in answer:
-        place = [str(label) for label in labels].index(answer["class"]) if answer["class"] in map(str, labels) else None
-        return np.zeros(len(p)) if place is None else p[:, place]
+        return p[:, labels == answer["class"]].sum(axis=1)
     return p[:, 1] if p.shape[1] == 2 else labels[p.argmax(axis=1)]
 
 

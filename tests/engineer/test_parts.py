@@ -220,7 +220,7 @@ def test_a_change_against_what_was_before_follows_a_trend_that_trees_cannot() ->
     y = np.repeat(np.arange(300.0), 4) + np.tile([0.0, 200, 400, 600], 300)
     later = pd.DataFrame({"when": np.repeat(pd.date_range(days[-1], periods=31)[1:], 4), "page": list("abcd") * 30})
     fit: Any = lambda rows, y, others, settings, job: [np.full(len(part.frame), y.mean()) for part in others]  # noqa: E731
-    features = {"lags": {"columns": ["when"], "group": "page", "horizon": None}}
+    features = {"lags": {"columns": ["when"], "group": "page", "horizon": 30}}
     folds, lags = {"kind": "time", "count": 1, "column": "when", "share": 0.1}, {"lags": steps()["lags"].function}
     outcomes = [
         cross_validate(course(frame, y, later, folds, fit, steps=lags, features=features, anchor=anchor))

@@ -69,22 +69,19 @@ class Part(NamedTuple):
 
 def parts_of(prompt: str) -> list[Part]:
     """The parts of a prompt in order; headings inside fenced blocks do not count. Text above the first has none."""
-    parts: list[Part] = []
-    heading, text, blocks = "", list[str](), list[str]()
+    parts: list[tuple[str, list[str], list[str]]] = [("", [], [])]
     lines = iter(prompt.splitlines())
     for line in lines:
-        fence, title = _FENCE.match(line), _HEADING.match(line)
-        if fence:
+        if fence := _FENCE.match(line):
             inside = []
             while (inner := next(lines, fence[1])).strip() != fence[1]:
                 inside.append(inner)
-            blocks.append("\n".join(inside))
-        elif title:
-            parts.append(Part(heading, "\n".join(text).strip(), tuple(blocks)))
-            heading, text, blocks = title[2], [], []
+            parts[-1][2].append("\n".join(inside))
+        elif title := _HEADING.match(line):
+            parts.append((title[2], [], []))
         else:
-            text.append(line)
-    return [*parts, Part(heading, "\n".join(text).strip(), tuple(blocks))]
+            parts[-1][1].append(line)
+    return [Part(heading, "\n".join(text).strip(), tuple(blocks)) for heading, text, blocks in parts]
 
 
 class Question:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import math
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -140,13 +143,11 @@ def needed(roots: Iterable[Definition]) -> list[Definition]:
 
 def import_lines(definitions: Iterable[Definition]) -> str:
     """The imports that definitions need, as people order them: the standard library first."""
-    lines = {line for each in definitions for line in each.imports}
-    plain = sorted(line for line in lines if line.startswith("import "))
-    names: dict[str, list[str]] = {}
-    for line in sorted(lines - set(plain)):
-        _, place, _, name = line.split(" ")
-        names.setdefault(place, []).append(name)
-    together = [*plain, *(f"from {place} import {', '.join(names[place])}" for place in sorted(names))]
+    lines, named = {line for each in definitions for line in each.imports}, dict[str, list[str]]()
+    for line in sorted(lines, key=lambda line: (line.startswith("from "), line)):
+        place, _, name = line.partition(" import ")
+        named.setdefault(place, []).append(name)
+    together = [f"{place} import {', '.join(names)}" if names[0] else place for place, names in named.items()]
     standard = [line for line in together if line.split(" ")[1].split(".")[0] in sys.stdlib_module_names]
     others = [line for line in together if line not in standard]
     return "\n\n".join("\n".join(group) for group in (standard, others) if group)
@@ -283,26 +284,17 @@ def blend_section(blend: str) -> str:
     return section("blend", f"BLEND = {literal(blend)}", *_sources(combine), f"COMBINE = {combine.name}")
 
 
-def literal(value: Any, indent: int = 0, room: int = 12) -> str:
+def literal(value: Any, indent: int = 0, room: float = 12) -> str:
     """A value as Python, a function by its name, broken into lines where it is too long for one."""
-    flat = _flat(value)
-    if len(flat) + indent + room <= WIDTH or not isinstance(value, (dict, list)) or not value:
+    if not isinstance(value, (dict, list, tuple)):
+        return quoted(value) if isinstance(value, str) else getattr(value, "__name__", str(value))
+    left, right = "{}" if isinstance(value, dict) else "[]"
+    items = [(f"{quoted(k)}: ", v) for k, v in value.items()] if isinstance(value, dict) else [("", v) for v in value]
+    flat = left + ", ".join(key + literal(v, room=-math.inf) for key, v in items) + right
+    if len(flat) + indent + room <= WIDTH or not value:
         return flat
-    pad = " " * (indent + 4)
-    if isinstance(value, dict):
-        items = [f"{quoted(key)}: {literal(v, indent + 4, len(quoted(key)) + 3)}" for key, v in value.items()]
-    else:
-        items = [literal(v, indent + 4, 1) for v in value]
-    left, right = ("{", "}") if isinstance(value, dict) else ("[", "]")
-    return left + "\n" + "".join(f"{pad}{item},\n" for item in items) + " " * indent + right
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{quoted(key)}: {_flat(v)}" for key, v in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_flat, value)) + "]"
-    return quoted(value) if isinstance(value, str) else getattr(value, "__name__", str(value))
+    lines = (f"{' ' * (indent + 4)}{key}{literal(v, indent + 4, len(key) + 1)},\n" for key, v in items)
+    return f"{left}\n{''.join(lines)}{' ' * indent}{right}"
 
 
 def quoted(text: str) -> str:
@@ -318,23 +310,8 @@ def quoted(text: str) -> str:
 
 def sections_of(script: str) -> dict[str, str]:
     """The sections of a script of ours by title, each with its title line; empty for other scripts."""
-    found: dict[str, list[str]] = {}
-    title = ""
-    for line in script.splitlines():
-        if line.startswith(MARK):
-            title = line.removeprefix(MARK).rstrip("-").strip()
-            found[title] = []
-        if title:
-            found[title].append(line)
-    return {name: "\n".join(lines).rstrip() for name, lines in found.items()}
-
-
-def parsed(code: str) -> ast.Module | None:
-    """The syntax tree, or None for what is no Python, or too deep for the parser."""
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    _, *pieces = re.split(f"^{MARK}", script, flags=re.MULTILINE)
+    return {piece.partition("\n")[0].rstrip("-").strip(): f"{MARK}{piece}".rstrip() for piece in pieces}
 
 
 def settings_in(code: str) -> dict[str, Any]:
@@ -342,8 +319,9 @@ def settings_in(code: str) -> dict[str, Any]:
 
     Empty for what is no Python.
     """
-    tree = parsed(code)
-    if tree is None:
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two where it is too deep for the parser
         return {}
     values: dict[str, Any] = {"doc": ast.get_docstring(tree, clean=False) or "", "models": {}}
     for node in tree.body:
@@ -351,10 +329,8 @@ def settings_in(code: str) -> dict[str, Any]:
             continue
         target = node.targets[0]
         if isinstance(target, ast.Name) and target.id.isupper():
-            try:
+            with suppress(ValueError):
                 values[target.id.lower()] = ast.literal_eval(node.value)
-            except ValueError:
-                continue
         elif isinstance(target, ast.Subscript) and ast.unparse(target.value) == "MODELS":
             fit, constant = (ast.unparse(each) for each in getattr(node.value, "elts", [])[:2])
             family, own = fit.removeprefix("fit_"), values.get(constant.lower())

@@ -1,6 +1,6 @@
 """What can be done to a section of a script, how to say it, and when it is worth trying: settings and parts change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -69,52 +69,49 @@ def actions(block: str, profile: Profile) -> list[Action]:
     return sorted({action.title: action for action in found}.values(), key=lambda action: -action.worth)
 
 
-def _feature_actions(now: Values, profile: Profile) -> list[Action]:
-    fresh = (step for step in scripts.fitting_steps(profile) if step.key not in now)
-    found = [Action(s.choice.plan, s.worth(profile), "features", _with({s.key: s.settings(profile)})) for s in fresh]
+def _feature_actions(now: Values, profile: Profile) -> Iterator[Action]:
+    for step in scripts.fitting_steps(profile):
+        if step.key not in now:
+            yield Action(step.choice.plan, step.worth(profile), "features", _with({step.key: step.settings(profile)}))
     for key in now:
         title = scripts.steps()[key].choice.title
         plan = f"Leave out {title[:1].lower()}{title[1:]}. Columns without a signal are noise."
-        found.append(Action(plan, 0.15, "features", _without(key)))
-    return found
+        yield Action(plan, 0.15, "features", _without(key))
 
 
-def _model_actions(name: str, now: Values, profile: Profile) -> list[Action]:
+def _model_actions(name: str, now: Values, profile: Profile) -> Iterator[Action]:
     own = now[name]
     family = scripts.families()[own["family"]]
-    found = []
     for move in family.moves:
         if worth := move.worth(profile):
             change = _changed_at(name, partial(changed, changes=move.changes, family=family))
-            found.append(Action(move.plan.replace("{}", name), worth, "models", change))
+            yield Action(move.plan.replace("{}", name), worth, "models", change)
     if family.search and "search" not in own:
         ranges = {key: [family.settings[key].low, family.settings[key].high] for key in family.search}
         plan = f"Search the settings of {name}. A frugal search on few rows finds settings that suit this table."
         change = _changed_at(name, _with({"search": ranges}))
-        found.append(Action(plan, 0.35 if profile.small else 0.65, "models", change))
+        yield Action(plan, 0.35 if profile.small else 0.65, "models", change)
     for place, other in enumerate(scripts.fitting_families(profile)[:6]):
         if other.name not in now and other.key != own["family"]:
             plan = f"Train {other.name} beside {name}. Models that err in different ways are better together."
             change = _with({other.name: {"family": other.key, **other.usual(profile)}})
-            found.append(Action(plan, 0.75 - 0.1 * place, "models", change))
-    return found
+            yield Action(plan, 0.75 - 0.1 * place, "models", change)
 
 
-def _target_actions(now: list[Values], profile: Profile) -> list[Action]:
-    if profile.kind != "regression" or profile.recipe.kind != "number":
-        return []
-    able = ("log", "root", "plain") if profile.positive else ("plain",)
+def _target_actions(now: list[Values], profile: Profile) -> Iterator[Action]:
+    if profile.recipe.kind != "number":
+        return
+    able = SCALES if profile.positive else ("plain",)
 
     def each(**change: str) -> Change:
         return lambda targets: [{**target, **change} for target in targets]
 
     likely, scale = "log" if profile.recipe.log else "root", now[0].get("scale", "plain")
-    found = [Action(SCALES[s], 0.5 if s == likely else 0.25, "targets", each(scale=s)) for s in able if s != scale]
+    yield from (Action(SCALES[s], 0.5 if s == likely else 0.25, "targets", each(scale=s)) for s in able if s != scale)
     if profile.later and not now[0].get("anchor"):
         why = "Trees repeat levels that they have seen; a change can be added to a level that is new."
         plan = f"Learn the change against the last weeks. {why}"
-        found.append(Action(plan, 0.6, "targets", each(anchor=ANCHOR)))
-    return found
+        yield Action(plan, 0.6, "targets", each(anchor=ANCHOR))
 
 
 def _set(value: Any) -> Change:

@@ -39,14 +39,13 @@ def first_design(profile: Profile, family: Family, most_rows: int | None) -> scr
     metric = metric_settings(profile.recipe)
     fitting = scripts.fitting_steps(profile, first=True)
     chosen = [step for step in fitting if not (family.reads and step.key == "reading")]
-    capped = most_rows if most_rows is not None and profile.rows > most_rows else None
     return scripts.Design(
         doc=_doc(profile.targets, metric, [family.name]),
         data=profile.data,
         targets=[{key: value for key, value in target.items() if key != "rarest"} for target in profile.targets],
         metric=metric,
         folds=fold_settings(profile, most_rows),
-        rows=capped,
+        rows=most_rows if most_rows is not None and profile.rows > most_rows else None,
         seconds=WANTED_SECONDS,
         features={step.key: step.settings(profile) for step in chosen},
         models={family.name: {"family": family.key, **family.usual(profile)}},

@@ -92,8 +92,8 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
     lookups, taken = lookups_of(layout), set(layout.train.columns)
     for table, lookup in lookups:
         columns += looked_up(table, lookup, taken)
-    later, mixed, ahead = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
-    groups = "" if later else _groups(layout, columns)
+    order = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
+    groups = "" if "later" in order else _groups(layout, columns)
     kept = [c for c in columns if c.name != groups or c.kind == "date"]
     data = data_settings(layout, kept, targets, [lookup for _, lookup in lookups])
     rows, reading, texts = layout.train.rows, [*data["texts"], *data["lists"]], [c for c in columns if c.kind == "text"]
@@ -113,17 +113,15 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
         reading=reading,
         gappy=[c.name for c in columns if c.gaps > 0.02 and c.kind in ("number", "category")],
         location=_location(columns),
-        later=later,
-        ahead=ahead,
-        mixed=mixed,
         groups=groups,
-        series=_series(columns) if later else "",
+        series=_series(columns) if "later" in order else "",
         mostly_text=(bool(data["lists"]) or any(c.words >= 8 for c in texts)) and len(columns) - len(reading) <= 3,
         class_count=classes if kind != "regression" else 0,
         rarest=min((target["rarest"] for target in targets if "rarest" in target), default=0),
         width=max(1, len(columns)),
         words=words,
         positive=never_negative(layout, targets),
+        **order,
     )
 
 
@@ -187,17 +185,17 @@ def _check_columns(folder: Path, layout: Layout, columns: list[Column]) -> None:
 # --- time, groups, places --------------------------------------------------------------------------------
 
 
-def _order_in_time(layout: Layout, dates: list[str]) -> tuple[str, str, int]:
-    """The date column by which every test row comes after training, the one by which the two are mixed; days ahead."""
+def _order_in_time(layout: Layout, dates: list[str]) -> dict[str, Any]:
+    """The date column by which every test row comes after training, with the days ahead, or by which both are mixed."""
     for name in dates if layout.test is not None else ():
         column, sides = layout.train.column(name), _sides(layout, name)
         old, new = known.moments_beside(column, *sides)
         if known.comes_later(column, *sides):
-            return name, "", (max(new).date() - max(old).date()).days
+            return {"later": name, "ahead": (max(new).date() - max(old).date()).days}
         inside = sum(old[0] <= moment <= old[-1] for moment in new) if old else 0
         if inside > 0.9 * len(new) and len(set(old)) > 0.3 * len(old):
-            return "", name, 0
-    return "", "", 0
+            return {"mixed": name}
+    return {}
 
 
 def _sides(layout: Layout, name: str) -> tuple[list[Any], list[Any]]:
@@ -229,9 +227,7 @@ def _location(columns: list[Column]) -> tuple[str, str] | None:
 
 def _table_of(layout: Layout, name: str) -> Table:
     """The table that holds a target."""
-    table = layout.train if name in layout.train.columns else layout.labels
-    assert table is not None
-    return table
+    return layout.train if layout.labels is None or name in layout.train.columns else layout.labels
 
 
 def cells_of(layout: Layout, name: str) -> list[Any]:

@@ -3,6 +3,8 @@
 `known` are predictions for rows with the truth `y`, made out of fold: weights are chosen on them.
 """
 
+from typing import Any
+
 import numpy as np
 
 from mle_star.engineer.parts.core import Score
@@ -48,9 +50,8 @@ def combine_stack(y: np.ndarray, known: Predictions, others: list[Predictions], 
     """
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
-    def table(given: Predictions) -> np.ndarray:
-        odds: np.ndarray = np.hstack([np.log(np.clip(p, 1e-5, 1) / np.clip(1 - p, 1e-5, 1)) for p in given.values()])
-        return odds
+    def table(given: Predictions) -> Any:
+        return np.hstack([np.log(np.clip(p, 1e-5, 1) / np.clip(1 - p, 1e-5, 1)) for p in given.values()])
 
     plain = combine_mean(y, known, others, scorer)
     if next(iter(known.values())).ndim == 1:
@@ -71,12 +72,9 @@ def combine_ranks(y: np.ndarray, known: Predictions, others: list[Predictions], 
 
     A rank is the place among the predictions for `known`.
     """
-    blends = []
-    for other in others:
-        spots = [np.searchsorted(np.sort(known[name][:, -1]), p[:, -1]) / len(y) for name, p in other.items()]
-        mean = np.mean(spots, axis=0)
-        blends.append(np.column_stack([1 - mean, mean]))
-    return blends
+    order = {name: np.sort(p[:, -1]) for name, p in known.items()}
+    spots = [[np.searchsorted(order[name], p[:, -1]) / len(y) for name, p in other.items()] for other in others]
+    return [np.column_stack([1 - mean, mean]) for mean in (np.mean(each, axis=0) for each in spots)]
 
 
 def combine_geometric(y: np.ndarray, known: Predictions, others: list[Predictions], scorer: Score) -> list[np.ndarray]:

@@ -23,12 +23,9 @@ def pairs_of(names: list[str]) -> list[tuple[str, str]]:
 
 def learn_counts(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
     """Add how often each category occurs. How common a level is often says as much as the level itself."""
-    made: list[dict[str, Any]] = [{} for _ in rows]
-    for name in settings["columns"]:
-        counts = rows[0].frame[name].value_counts()
-        for table, part in zip(made, rows, strict=True):
-            table[f"{name} count"] = np.log1p(part.frame[name].map(counts).astype(float).fillna(0))
-    return made
+    counts = {name: rows[0].frame[name].value_counts() for name in settings["columns"]}
+    seen = [{name: part.frame[name].map(often).astype(float) for name, often in counts.items()} for part in rows]
+    return [{f"{name} count": np.log1p(often.fillna(0)) for name, often in table.items()} for table in seen]
 
 
 def learn_target_means(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) -> list[Any]:
@@ -56,13 +53,13 @@ def learn_deviations(rows: list[Rows], y: np.ndarray, settings: Settings, job: J
 
     The usual value is the mean among the training rows.
     """
+    from itertools import product
+
     made: list[dict[str, Any]] = [{} for _ in rows]
-    for name in settings["columns"]:
-        means = rows[0].frame.groupby(name)[settings["numbers"]].mean()
+    for name, number in product(settings["columns"], settings["numbers"]):
+        means = rows[0].frame.groupby(name)[number].mean()
         for table, part in zip(made, rows, strict=True):
-            for number in means:
-                usual = part.frame[name].map(means[number]).astype(float)
-                table[f"{number} against {name}"] = part.frame[number] - usual
+            table[f"{number} against {name}"] = part.frame[number] - part.frame[name].map(means).astype(float)
     return made
 
 
@@ -210,8 +207,6 @@ def learn_lags(rows: list[Rows], y: np.ndarray, settings: Settings, job: Job) ->
     days = pd.date_range(day[0].min(), max(d.max() for d in day))
     table = pd.DataFrame({"day": day[0], "name": name[0], "y": y})
     grid = table.pivot_table(index="day", columns="name", values="y").reindex(days)
-    if horizon is None:
-        horizon = max(1, min((max(d.max() for d in day[1:]) - day[0].max()).days, len(days) // 2))
     past = grid.shift(horizon)
     lags = {f"mean of {size} days": past.rolling(size, min_periods=1).mean() for size in (7, 28, 91, 364)}
     lags["median of 28 days"] = past.rolling(28, min_periods=1).median()

@@ -42,8 +42,7 @@ class Memory:
             return make(*given)
         self.count += 1
         if self.full:
-            with (self.folder / f"{self.count}.pickle").open("rb") as stream:
-                return pickle.load(stream)
+            return pickle.loads((self.folder / f"{self.count}.pickle").read_bytes())
         self.open = False
         made = make(*given)
         self.open = self.write(made)
@@ -51,14 +50,13 @@ class Memory:
 
     def write(self, made: Any) -> bool:
         """Keep one thing; where that fails or there is no room for it, the script goes on and keeps nothing at all."""
-        path = self.draft / f"{self.count}.pickle"
         try:
-            path.parent.mkdir(exist_ok=True)
-            with path.open("wb") as stream:
-                pickle.dump(made, stream)
-            self.room -= path.stat().st_size
+            kept = pickle.dumps(made)
+            self.room -= len(kept)
             if self.room < 0:
                 raise OSError("it is too large")
+            self.draft.mkdir(exist_ok=True)
+            (self.draft / f"{self.count}.pickle").write_bytes(kept)
         except Exception as reason:
             print(f"What is fitted is not kept: {reason}")
             shutil.rmtree(self.draft, ignore_errors=True)
@@ -81,9 +79,7 @@ def fingerprint(data: Settings, folds: Settings | None) -> str:
     tables = [data["train"], *(other["table"] for other in (data.get("labels"), *data.get("lookups", [])) if other)]
     digest = hashlib.sha256(repr(folds).encode())
     for path in (Path(__file__), *(Path("./input") / table["file"] for table in tables)):
-        with path.open("rb") as stream:
-            while piece := stream.read(2**20):
-                digest.update(piece)
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -188,6 +184,11 @@ class Pace:
     def over(self) -> bool:
         """Must the model end now?"""
         return self.late or self.enough < self.rows
+
+    def after_iteration(self, info: Any) -> bool:
+        """Does CatBoost go on after a round?"""
+        self.tick()
+        return not self.late
 
 
 def few_rows(y: np.ndarray, count: int, job: Job) -> np.ndarray:

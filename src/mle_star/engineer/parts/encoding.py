@@ -10,8 +10,7 @@ from mle_star.engineer.parts.core import Job, Rows, Settings, fit_predict
 
 def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]) -> list[pd.DataFrame]:
     """Numbers and categories; levels that are rare in the first frame, or new, count as missing."""
-    given = frames[0][numbers].notna().any()
-    kept = [name for name in numbers if given[name]]
+    kept = list(frames[0][numbers].dropna(axis=1, how="all"))
     small = len(kept) > 300 or len(kept) * len(frames[0]) > 20_000_000
     built = [frame[kept].astype("float32" if small else "float64") for frame in frames]
     for name in categories:

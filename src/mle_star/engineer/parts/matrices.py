@@ -8,6 +8,8 @@ from mle_star.engineer.parts.core import Job, Rows, Settings, fit_predict
 from mle_star.engineer.parts.describe import Family, Move, Setting
 from mle_star.engineer.parts.encoding import as_matrix, fit_each_class, fit_logistic, fit_scaled
 
+BINS = "Cut the numbers of the linear model into bins. Bins let a line bend."
+
 
 def fit_linear(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
     """A linear model with a penalty: scaled numbers, their bins, a column for each level, and the weighted words."""
@@ -42,12 +44,7 @@ LINEAR = Family(
     moves=(
         Move("Loosen the linear model. A weaker penalty lets rare words and levels speak.", {"strength": "*5"}, 0.5),
         Move("Tighten the linear model. A stronger penalty trusts no rare word or level.", {"strength": "*0.2"}, 0.45),
-        Move(
-            "Cut the numbers of the linear model into bins. Bins let a line bend.",
-            {"bins": 16},
-            0.5,
-            when=lambda p: p.numbers,
-        ),
+        Move(BINS, {"bins": 16}, 0.5, when=lambda p: p.numbers),
     ),
     reads=True,
 )
@@ -113,6 +110,7 @@ NEIGHBOURS = Family(
 
 def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
     """A support vector machine with a Gaussian kernel on scaled numbers and levels; its margins become chances."""
+    from scipy.special import softmax
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.svm import SVC, SVR
 
@@ -125,8 +123,7 @@ def fit_kernel(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings
         margins = job.memory.hold(machine.fit, tables[0], y).decision_function
         given = [margins(table).reshape(table.shape[0], -1) for table in tables[1:]]
         given = [margin if margin.shape[1] > 1 else np.hstack([0 * margin, margin]) for margin in given]
-        weights = [np.exp(margin - margin.max(axis=1, keepdims=True)) for margin in given]
-        return [weight / weight.sum(axis=1, keepdims=True) for weight in weights]
+        return [softmax(margin, axis=1) for margin in given]
     return fit_predict(CalibratedClassifierCV(machine, cv=parts, ensemble=False).fit, tables, y, job)
 
 

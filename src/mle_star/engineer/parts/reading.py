@@ -12,14 +12,11 @@ from mle_star.engineer.parts.core import Settings
 
 def read_table(table: Settings) -> pd.DataFrame:
     """One file of `./input`. Columns under `spelt` are read letter by letter, as ids and labels must be."""
-    path, options = Path("./input") / table["file"], dict(table.get("options", {}))
-    form = table.get("form", "csv")
-    if form == "lines":
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-        return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
-    if form == "records":
-        records = json.loads(path.read_text(encoding="utf-8-sig"))
-        return pd.json_normalize(records[table["key"]] if table.get("key") else records)
+    path, options, form = Path("./input") / table["file"], table.get("options", {}), table.get("form", "csv")
+    if form in ("lines", "records"):
+        text = path.read_text(encoding="utf-8-sig")
+        lines = [json.loads(line) for line in text.split("\n") if line.strip()] if form == "lines" else json.loads(text)
+        return pd.json_normalize(lines[table["key"]] if "key" in table else lines)
     if form == "columns":
         return pd.read_json(path, encoding="utf-8-sig")
     if form in ("parquet", "excel"):

@@ -45,17 +45,14 @@ class Solution:
 
 def prepare(solution: Solution, train: pd.DataFrame, test: pd.DataFrame) -> Prepared:
     """The rows with all that can be said of a row by itself, and the columns to learn from."""
-    data, steps = solution.data, dict[str, list[str]]()
-    numbers = number_columns(train, data) + [name for name in data.get("amounts", []) if name in train]
-    prepared = []
+    data, prepared = solution.data, list[Rows]()
+    numbers = number_columns(train, data) + [name for name in data["amounts"] if name in train]
+    reading = data["texts"] + data["lists"]
     for frame in (train, test):
-        pieces = [frame]
-        for name, step in solution.row_steps.items():
-            pieces.append(step(frame, solution.features[name]))
-            steps[name] = [str(column) for column in pieces[-1].columns]
-        reading = data.get("texts", []) + data.get("lists", [])
+        made = {name: step(frame, solution.features[name]) for name, step in solution.row_steps.items()}
         words = count_words(frame, reading, solution.words) if reading else None
-        prepared.append(Rows(pd.concat(pieces, axis=1), words))
+        prepared.append(Rows(pd.concat([frame, *made.values()], axis=1), words))
+    steps = {name: [str(column) for column in table.columns] for name, table in made.items()}
     columns = {"numbers": numbers + [c for made in steps.values() for c in made], "categories": data["categories"]}
     return prepared[0], prepared[1], {**columns, "steps": steps}
 
@@ -82,8 +79,7 @@ def learn_target(
 
 def for_target(solution: Solution, target: Settings) -> Solution:
     """The solution with the metric of one target: of two classes F1 and its like look at the second."""
-    positive = solution.metric.get("positive") if len(target.get("classes", [])) == 2 else None
-    options = {} if positive is None else {"positive": positive}
+    options = {"positive": 1} if "positive" in solution.metric and len(target.get("classes", [])) == 2 else {}
 
     def score(y: np.ndarray, p: np.ndarray) -> float:
         try:
@@ -225,16 +221,16 @@ def write_submission(solution: Solution, test: pd.DataFrame, answers: dict[str, 
     for answer in data["answers"]:
         target = next(target for target in solution.targets if target["name"] == answer["target"])
         given[answer["column"]] = cells_of(answers[target["name"]], target, answer, solution.metric)
-    key, sample = data.get("id"), read_table(data["sample"]) if data.get("sample") else None
+    key, sample = data["id"], read_table(data["sample"]) if data["sample"] else None
+    if sample is not None and key in sample and key in test and test[key].is_unique:
+        ours, wanted = test[key].map(str), sample[key].map(str)
+        given = given.set_index(ours).loc[wanted] if set(ours) == set(wanted) else given
     if sample is None:
         table = pd.concat([test[[key]], given], axis=1) if key in test else given
-    elif key in sample and key in test and test[key].is_unique and set(sample[key].map(str)) == set(test[key].map(str)):
-        by_key = given.set_index(test[key].map(str))
-        table = sample.assign(**{name: by_key.loc[sample[key].map(str), name].to_numpy() for name in given})
-    elif len(sample) == len(test):
+    elif len(sample) == len(given):
         table = sample.assign(**{name: given[name].to_numpy() for name in given})
     else:
-        rows = read_table(data["test"]) if data.get("test") else test
+        rows = read_table(data["test"]) if data["test"] else test
         table = pd.DataFrame({name: given[name] if name in given else rows.get(name) for name in sample})
     options = data["sample"].get("options", {}) if sample is not None else {}
     form = {name: value for name, value in options.items() if name in ("sep", "decimal")}
@@ -252,6 +248,5 @@ def cells_of(p: np.ndarray, target: Settings, answer: Settings, metric: Settings
     if p.ndim == 1:
         return labels[p.astype(int)]
     if "class" in answer:
-        place = [str(label) for label in labels].index(answer["class"]) if answer["class"] in map(str, labels) else None
-        return np.zeros(len(p)) if place is None else p[:, place]
+        return p[:, labels == answer["class"]].sum(axis=1)
     return p[:, 1] if p.shape[1] == 2 else labels[p.argmax(axis=1)]

@@ -19,12 +19,11 @@ def count_words(frame: pd.DataFrame, columns: list[str], settings: Settings) -> 
     """A sparse matrix of counts: `words` longest phrase in words, `pieces` longest piece in characters (0: none)."""
     from scipy import sparse
 
-    counted = []
+    counted, size = [], 2 ** settings["bits"]
     for name in columns:
         texts = list(frame[name].str.slice(0, settings["longest"]).str.lower())
-        counted.append(count_phrases(texts, settings["words"], 2 ** settings["bits"]))
-        if settings["pieces"]:
-            counted.append(count_pieces(texts, settings["pieces"], 2 ** settings["bits"]))
+        counted.append(count_phrases(texts, settings["words"], size))
+        counted += [count_pieces(texts, settings["pieces"], size)] if settings["pieces"] else []
     return sparse.hstack(counted).tocsr()
 
 

@@ -16,12 +16,12 @@ LARGER = "Give {} larger trees. More leaves see interactions of more columns."
 DEEPER = "Give {} deeper trees. Deeper trees see interactions of more columns."
 SLOWER = "Give {} smaller steps and more trees. Smaller steps end nearer to the best, if later."
 STRICTER = "Give {} stricter trees. Smaller trees on fewer columns overfit less."
-ABSOLUTE = Move(
-    "Let {} learn absolute errors. The metric counts them, and rare large ones do not matter.",
-    {"absolute": 1},
-    0.3,
-    when=lambda p: p.recipe.loss == "absolute",
-)
+FINER = "Give {} finer leaves. Leaves of one row see what is particular."
+COARSER = "Give {} coarser leaves. Leaves of more rows are steadier."
+WIDER = "Let {} try more columns. With many weak columns, more must be tried for a good cut."
+WEIGHED = "Let {} weigh categories by the target. Levels that are no column each are told by their target."
+STEADIER = "Let {} learn absolute errors. The metric counts them, and rare large ones do not matter."
+ABSOLUTE = Move(STEADIER, {"absolute": 1}, 0.3, when=lambda p: p.recipe.loss == "absolute")
 
 
 # --- LightGBM --------------------------------------------------------------------------------------------
@@ -162,31 +162,17 @@ def train_catboost(x: pd.DataFrame, y: np.ndarray, held: list[Any], settings: Se
     """The trees; six are timed first. They stop by the rows that are held out, or in time."""
     import catboost
 
-    class InTime:
-        def __init__(self, pace: Pace) -> None:
-            self.pace = pace
-
-        def after_iteration(self, info: Any) -> bool:
-            self.pace.tick()
-            return not self.pace.late
-
     kind = catboost.CatBoostRegressor if job.numeric else catboost.CatBoostClassifier
-    usual = {
-        **options_in(settings),
-        "max_ctr_complexity": 1,
-        "random_seed": job.seed,
-        "thread_count": job.threads,
-        "allow_writing_files": False,
-        "verbose": False,
-        **({"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}),
-    }
-    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[InTime(pace)])
+    loss = {"loss_function": "MAE"} if job.loss == "absolute" and settings["absolute"] else {}
+    more = {"random_seed": job.seed, "thread_count": job.threads, "allow_writing_files": False, "verbose": False}
+    usual = {**options_in(settings), **loss, **more, "max_ctr_complexity": 1}
+    kind(iterations=6, learning_rate=0.1, **usual).fit(x, y, callbacks=[pace])
     if pace.enough < pace.rows:
         return None, 0, False
     watch = Pace(settings, job, len(y))
     model = kind(iterations=settings["rounds"], learning_rate=pace.rate, **usual)
     patient = {"eval_set": held[0], "early_stopping_rounds": settings["patience"]} if held else {}
-    model.fit(x, y, callbacks=[InTime(watch)], **patient)
+    model.fit(x, y, callbacks=[watch], **patient)
     return model, model.tree_count_, watch.late
 
 
@@ -211,12 +197,7 @@ CATBOOST = Family(
     moves=(
         Move(DEEPER, {"depth": "*1.34", "l2_leaf_reg": "*1.5"}, 0.5, 0.3),
         Move(SLOWER, {"rate": "*0.5", "rounds": "*2", "patience": "*1.5"}, 0.5),
-        Move(
-            "Let {} weigh categories by the target. Levels that are no column each are told by their target.",
-            {"one_hot_max_size": 2},
-            0.5,
-            when=lambda p: p.data["categories"],
-        ),
+        Move(WEIGHED, {"one_hot_max_size": 2}, 0.5, when=lambda p: p.data["categories"]),
         ABSOLUTE,
     ),
     search=("depth", "l2_leaf_reg", "rate"),
@@ -302,17 +283,9 @@ EXTRA_TREES = Family(
     cheap={"trees": 60, "min_samples_leaf": 3},
     ablations={"depth": {"min_samples_leaf": 20}},
     moves=(
-        Move(
-            "Give {} finer leaves. Leaves of one row see what is particular.",
-            {"min_samples_leaf": "*0.5", "trees": "*1.5"},
-            0.3,
-        ),
-        Move("Give {} coarser leaves. Leaves of more rows are steadier.", {"min_samples_leaf": "*3"}, 0.35),
-        Move(
-            "Let {} try more columns. With many weak columns, more must be tried for a good cut.",
-            {"max_features": "*2"},
-            0.35,
-        ),
+        Move(FINER, {"min_samples_leaf": "*0.5", "trees": "*1.5"}, 0.3),
+        Move(COARSER, {"min_samples_leaf": "*3"}, 0.35),
+        Move(WIDER, {"max_features": "*2"}, 0.35),
     ),
     timed=True,
 )

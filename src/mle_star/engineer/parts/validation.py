@@ -136,10 +136,8 @@ def learn_round(
 ) -> dict[str, list[np.ndarray]]:
     """What each model, fitted on the rows `fit`, predicts for the `others`; `left` rounds share the time left."""
     job, clock, count = replace(course.job, seed=course.job.seed + number), course.clock, len(course.models)
-    truth = scaled(course.y[fit], course.scale) if job.numeric else course.y[fit]
-    seen = np.arange(course.classes)
-    if not job.numeric:
-        seen, truth = np.unique(truth, return_inverse=True)
+    seen, places = np.unique(course.y[fit], return_inverse=True)
+    truth = scaled(course.y[fit], course.scale) if job.numeric else places
     part = course.rows.take(fit)
     built, origin = build_features(part, truth, others, course.columns, course.steps, course.features, job)
     base = [anchor_of(each, course.anchor, truth) for each in built]
@@ -201,12 +199,10 @@ def with_found(settings: Settings, found: list[Settings], enough: int) -> Settin
     return {**settings, "rounds": round(1.1 * mean["rounds"]), "rate": mean["rate"], "patience": 0}
 
 
-def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> np.ndarray:
+def anchor_of(rows: Rows, anchor: str, truth: np.ndarray) -> Any:
     """The column against which the change is learned, filled where it is missing; nothing where there is none."""
-    if anchor not in rows.frame:
-        return np.zeros(len(rows.frame))
-    base: np.ndarray = rows.frame[anchor].fillna(float(truth.mean())).to_numpy(dtype=float)
-    return base
+    base = rows.frame.get(anchor, pd.Series(0.0, index=rows.frame.index))
+    return base.fillna(float(truth.mean())).to_numpy(dtype=float)
 
 
 def scaled(y: np.ndarray, scale: str) -> np.ndarray:
@@ -244,17 +240,16 @@ def search_settings(
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
     learn, held = some[:cut], some[cut:]
-    if not job.numeric:
-        held = held[np.isin(y[held], y[learn])]
-        _, within = np.unique(y[learn], return_inverse=True)
-    truth = y[learn] if job.numeric else within
+    seen, places = np.unique(y[learn], return_inverse=True)
+    held = held[job.numeric | np.isin(y[held], seen)]
+    truth = y[learn] if job.numeric else places
 
     def loss(tried: Settings, seconds: float) -> float:
         (p,) = fit(rows.take(learn), truth, [rows.take(held)], tried, replace(job, seconds=seconds))
         if job.numeric:
             error = np.abs(y[held] - p)
             return float(np.mean(error if job.loss == "absolute" else error**2))
-        place = np.searchsorted(np.unique(y[learn]), y[held])
+        place = np.searchsorted(seen, y[held])
         return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
 
     begun = time.monotonic()
