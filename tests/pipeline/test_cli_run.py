@@ -323,8 +323,7 @@ async def test_a_run_uses_its_time_and_goes_on_with_more(data_dir: Path, tmp_pat
             assert json.loads((run_dir / "result.json").read_text(encoding="utf-8"))["used_time"] is True
             reached.append((len(last.result.phase2_results[0].step_history), last.result.phase2_results[0].best_score))
     assert 1 < reached[0][0] <= reached[1][0] and reached[0][1] <= reached[1][1], "what was done counts"
-    assert (
-        brain.calls["init"] == 1 and len([e for e in events(run_dir, ev.Decided) if e.step.endswith("/t-0/study")]) == 1
-    )
+    studies = [event for event in events(run_dir, ev.Decided) if event.step.endswith("/t-0/study")]
+    assert brain.calls["init"] == len(studies) == 1
     (first, *_) = (event for event in events(run_dir, ev.AgentFinished) if event.agent is m.AgentType.planner)
     assert "it is running now" in first.prompt and first.text in {e.plan for e in events(run_dir, ev.RefinementTried)}
