@@ -8,12 +8,12 @@ import pytest
 
 from mle_star.method.codeblocks import replacement
 from mle_star.models import InnerLoopResult, SolutionPhase
-from mle_star.models.texts import digest_of
 from mle_star.phase2_inner import invoke_coder, run_phase2_inner_loop
 from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.context import path_context, scope
-from mle_star.run.events import PLANNER_FAILED, AgentFinished, EnsembleTried, ScriptFinished
+from mle_star.run.events import PLANNER_FAILED
 from mle_star.run.prompt_context import MARK
+from tests.conftest import Logs
 
 from .conftest import ScriptedRun, account_as_kept, play_attempts, play_rounds, quick, section, settings
 from .replies import BLOCK, BOTH, INPUTS, NO_LEAKAGE, base_solution, block, broken_script, fenced, leaky, script
@@ -41,12 +41,12 @@ def tried(prompt: str) -> list[tuple[str, str]]:
 @pytest.mark.req("REQ-P2I-034", "REQ-P2I-035", "REQ-P2I-036", "REQ-P2I-043", "REQ-P2I-044", "REQ-P2I-046")
 @pytest.mark.req("REQ-P2I-049", "REQ-P2I-050")
 async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all_earlier_ones(
-    run: ScriptedRun, caplog: pytest.LogCaptureFixture
+    run: ScriptedRun, caplog: Logs
 ) -> None:
     """The block stands in the script twice: the first one counts. Failed attempts are recorded as well."""
     solution, target = base_solution(), block(t=1)
     solution.content += f"{BLOCK}\n"
-    before, place = solution.model_copy(deep=True), "phase2/path-2/t-1"
+    before = solution.model_copy(deep=True)
     attempts: list[tuple[str, str, float | None, bool]] = [  # plan, block, score, is it accepted?
         ("plan 0", f"{BLOCK}\nlevel = 0.6", 0.6, True),  # it holds the original block
         ("plan 1", "", None, False),
@@ -62,8 +62,6 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     run.agents.always("debugger", "I cannot repair this.")
     with scope("phase2"), path_context(2, run.work_dir), scope("t-1"):
         result = await refine(run, k=7, solution=solution, code_block=target, tried=["an earlier plan"])
-    assert [call.step for call in run.agents.log] == [event.step for event in run.events(AgentFinished)]
-    assert all(event.step.startswith(place) for event in run.events(ScriptFinished))
     known = [(plan, FAILED if score is None else str(score)) for plan, _, score, _ in attempts]
     for k, call in enumerate(run.agents.calls("planner"), 1):
         assert tried(call.prompt) == known[:k] and "a higher score" in section(call.prompt, "Your task")
@@ -96,7 +94,7 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
 )  # fmt: skip
 async def test_a_block_or_a_plan_that_cannot_be_used_fails_an_attempt_but_not_the_loop(
     name: str, change: dict[str, Any], calls: str, attempts: list[tuple[str, float | None, str]],
-    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture,
+    quick_run: ScriptedRun, caplog: Logs,
 ) -> None:  # fmt: skip
     play_attempts(quick_run.agents, [0.6, 0.7])
     result = await refine(quick_run, k=2, **change)
@@ -150,7 +148,7 @@ async def test_the_first_hit_is_replaced_to_the_letter(quick_run: ScriptedRun) -
 @pytest.mark.req("REQ-P3-004", "REQ-P3-005", "REQ-P3-015", "REQ-P3-017", "REQ-P3-019", "REQ-P3-020", "REQ-P3-021")
 @pytest.mark.req("REQ-P3-022", "REQ-P3-023", "REQ-P3-024", "REQ-P3-030", "REQ-P3-031", "REQ-P3-032", "REQ-P3-033")
 @pytest.mark.req("REQ-P3-034", "REQ-P3-039", "REQ-P3-042", "REQ-P3-043", "REQ-P3-044")
-async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, caplog: pytest.LogCaptureFixture) -> None:
+async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, caplog: Logs) -> None:
     """The fifth round leaves no submission: that is a warning, and the round counts."""
     play_rounds(run.agents, [0.7, "crash", "planner", "ensembler"])
     run.agents.reply("ens_planner", "plan 4", "plan 5")
@@ -160,7 +158,6 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
     plans = ["plan 0", "plan 1", ENS_PLANNER_FAILED, "plan 3", "plan 4", "plan 5"]
     scores = [0.7, None, None, None, 0.72, 0.75]
     codes = [script(0.7, note="round 0"), broken_script(note="round 1"), "", "", NO_FILE, script(0.75, note="round 5")]
-    assert len(run.events(AgentFinished)) == len(run.agents.log)
     known = [(plan, FAILED if score is None else str(score)) for plan, score in zip(plans, scores, strict=True)]
     for r, call in enumerate(run.agents.calls("ens_planner")):
         assert re.findall(r"## Plan: (.*)\n## Score: (.*)", call.prompt) == known[:r]
@@ -187,7 +184,7 @@ async def test_rounds_see_all_the_history_and_are_recorded(run: ScriptedRun, cap
     account_as_kept("rounds", run, caplog.records)
 
 
-async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_stays_the_best(quick_path: Path) -> None:
+async def test_of_promising_ensembles_the_best_are_checked_until_one_stays_so(quick_path: Path, caplog: Logs) -> None:
     """The best is fixed and worse then, the second leaks for good, the third is clean; the fourth is never checked."""
     with quick(quick_path, R=4, leakage_checks="promising") as run, scope("phase3"):
         run.agents.reply("ensembler", *fenced(script(0.9), script(0.8), script(0.7), script(0.5)))
@@ -195,11 +192,7 @@ async def test_of_promising_ensembles_each_is_checked_that_would_win_until_one_s
         run.agents.reply("leakage-correction", fenced("level = 0.6"), "no code")
         run.agents.reply("leakage-rewrite", "no code")
         result = await run_phase3(INPUTS, run.task, run.config)
-        places = [f"phase3/check/leakage-detection{number}" for number in ("", "-2", "-3")]
-        assert [call.step for call in run.agents.calls("leakage-detection")] == places
-        recorded = [(e.r, e.score, e.digest) for e in run.events(EnsembleTried)]
-    scores = ((0, 0.9), (1, 0.8), (2, 0.7), (3, 0.5), (0, 0.6))
-    assert recorded == [(r, score, digest_of(script(score))) for r, score in scores], "what was fixed is said once more"
+        account_as_kept("promising-rounds", run, caplog.records)
     assert result.ensemble_scores == [0.6, None, 0.7, 0.5]
     assert (result.best_ensemble.content, result.best_ensemble_score) == (script(0.7), 0.7)
     assert result.attempts[0].solution.content == script(0.6) and result.attempts[1].solution.leaking

@@ -122,8 +122,6 @@ async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun, caplog: Log
         assert 0 < call.prompt.find(f"# {base}\n") < call.prompt.find(f"# {reference}\n")
     assert run.agents.names[0] == "retriever" and run.agents.names.count("retriever") == 1
     assert run.agents.names[11:] == [*["merger", "leakage-detection"] * 3, "data", "leakage-detection"]
-    steps = [e.step.removeprefix("phase1/candidate-1/") for e in run.journal.events if "/candidate-1/" in e.step]
-    assert [name for name in dict.fromkeys(steps) if "holdout" not in name] == ["init", "leakage-detection", "script"]
     if config.letter:  # else candidates are written side by side, and which of them comes first is chance
         account_as_kept("phase1", run, caplog.records)
 

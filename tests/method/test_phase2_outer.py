@@ -45,12 +45,10 @@ async def test_each_step_is_a_study_a_choice_and_a_refinement_and_leaves_one_rec
         result = await follow(run, t=4, k=2)
     agents = run.agents
     assert run.executor.most_at_once == 1 and len(run.events(ev.ScriptFinished)) == 3 * 3 + 1
-    assert len(run.events(ev.AgentFinished)) == len(agents.log), "no other way to a model"
     refined, coders = (0, 1, 3), agents.calls("coder")
     for t, call in zip(refined, coders[::2], strict=True):  # the handoff: block and plan of this step
         assert part(t) in section(call.prompt, "Code block") and f"plan t{t}k0" in section(call.prompt, "Plan")
     blocks = [part(0), part(1), "", part(3)]
-    assert [BLOCK_NOT_FOUND in call.prompt for call in agents.calls("extractor")] == [False, False, True, *[False] * 3]
     extractors = (agents.calls("extractor")[n].prompt for n in (0, 1, 3, 5))
     summaries = [re.findall(r"summary \d", call.prompt) for call in agents.calls("ablation")]
     previous = [re.findall(r"## Block \d\n\n```python\n(.*)\n```", prompt) for prompt in extractors]
@@ -223,9 +221,6 @@ async def test_with_too_little_time_there_is_no_study(quick_path: Path, caplog: 
         assert "ablation" not in short.agents.names and short.agents.names[0] == "extractor"
         assert outer.ABLATION_FAILED in short.agents.calls("extractor")[0].prompt
         assert "t=0: no ablation study: it would take more time than studies may" in caplog.messages
-        ran(short.context, 0.99, 1e6)  # the loop has measured it anew
-        await outer.execute_ablation(solution("raise RuntimeError('x')"))
-        assert not short.agents.calls("debugger-ablation")
     with quick(quick_path / "long") as long:
         await outer.run_phase2_outer_loop(base_solution(), 0.5, long.task, config)
         assert long.agents.names[0] == "ablation"

@@ -306,10 +306,3 @@ async def test_what_a_step_repeats_comes_first_and_additions_do_not_decide_about
         second.journal.record(ran("phase1/script", SCRIPT, 0.5))
         await ask_agent(m.AgentType.coder, code_block=BLOCK, around="another = 1", plan="a plan")
         assert second.agents.calls() == []
-
-
-@pytest.mark.parametrize("repeat", [False, True])
-async def test_the_description_stands_in_the_system_prompt_or_in_each(repeat: bool, quick_path: Path) -> None:
-    with quick(quick_path, task_in_prompts=repeat) as run:
-        await ask_agent(m.AgentType.init, task_description=run.task.description, model_name="Ridge", example_code="x")
-        assert run.agents.log[0].prompt.count(run.task.description) == repeat

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from mle_star import AgentType, EvaluationResult, SolutionPhase, SolutionScript, safety
+from mle_star import AgentType, EvaluationResult, SolutionPhase, safety
 from mle_star.execution import evaluate_with_retry
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
 from tests.conftest import as_kept, check
 
-from .conftest import ScriptedRun, settings
+from .conftest import ScriptedRun, account_as_kept, settings
 from .replies import BOTH, GARBAGE, LETTER, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "solution.py", line 2\nRuntimeError: broken'
@@ -42,7 +42,9 @@ async def test_a_first_fix_that_runs_takes_one_call_needs_no_score_and_keeps_pha
 
 @BOTH
 @pytest.mark.req("REQ-SF-006", "REQ-SF-008", "REQ-SF-003", "REQ-SF-007", "REQ-P1-020", "REQ-P2I-031", "REQ-P3-028")
-async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(quick_run: ScriptedRun) -> None:
+async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
+    quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
+) -> None:
     agents, config = quick_run.agents, settings(max_debug_attempts=3)
     agents.reply("debugger", *fenced(*(broken_script(f"still {n}", note=f"v{n}") for n in range(9))))
     before = solution(broken_script("first", note="v"), score=0.9)
@@ -53,12 +55,7 @@ async def test_each_attempt_gets_the_newest_script_and_error_until_none_is_left(
         assert f"# v{n}\n" in prompt and f"RuntimeError: still {n}" in prompt.split("# Error")[1]
         assert "# v\n" not in prompt and TRACEBACK not in prompt
     assert result.is_error and (failed.score, failed.is_executable) == (None, False) and "still 2" in failed.content
-    steps, causes = ["debugger", "debugger-2", "debugger-3"], ["broken", "still 0", "still 1"]
-    digests = [digest_of(text) for text in (before.content, *quick_run.executor.scripts)]
-    rows = zip(quick_run.events(DebugAttempted), steps, causes, digests[:-1], digests[1:], strict=True)
-    for event, step, why, parent, digest in rows:
-        done = {"at": event.at, "step": step, "parent": parent, "digest": digest}
-        assert event == DebugAttempted(**done, error=f"RuntimeError: {why}", accepted=True)
+    account_as_kept("repairs", quick_run, caplog.records)
 
 
 UNSAID = "'SAID'\nn = 1  # SAID"
@@ -286,49 +283,39 @@ async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_subm
     assert (caplog.messages[-1] == f"{safety.LEAK_REPLACED}, score {chosen}") == (chosen is not None)
 
 
-async def at_last(
-    best: SolutionScript, members: dict[str, float] | None = None, *, later: bool = False
-) -> tuple[SolutionScript, list[str]]:
-    with scope(config=settings(leakage_checks="promising" if later else "all")):
-        return await safety.check_at_last(best, members)
-
-
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
-    agents, run = quick_run.agents, quick_run.context
-    best = solution(script(0.9), score=0.9)
-    leaking = best.model_copy(update={"leaking": True})
-    assert await at_last(best) == (best, [])
-    assert await at_last(leaking, later=True) == (leaking, [])
-    assert await at_last(best, {script(0.9): 0.5}, later=True) == (best, [safety.UNCHECKED])
+    agents, run, lines = quick_run.agents, quick_run.context, list[str]()
+
+    async def at_last(level: float, *members: float, checks: str = "promising", leaking: bool = False) -> None:
+        best = solution(script(level), score=0.9).model_copy(update={"leaking": leaking})
+        with scope(config=settings(leakage_checks=checks)):
+            found, remarks = await safety.check_at_last(best, {script(one): 0.5 for one in members} or None)
+        assert found == best.model_copy(update={"content": found.content, "leaking": found.leaking})
+        words = f"{found.content.splitlines()[1]}{' leaks' * found.leaking}, {remarks}, {len(agents.log)} calls"
+        lines.append(f"{level} {members or ''} {checks}: {words}")
+
+    await at_last(0.9, checks="all")
+    await at_last(0.9, leaking=True)
+    await at_last(0.9, 0.9)
     check(run, script(0.9), script(0.8))
-    assert await at_last(best, {script(0.8): 0.5, script(0.9): 0.5}, later=True) == (best, [])
-    assert await at_last(best, {script(0.8): 0.5, script(0.7): 0.5}, later=True) == (best, [safety.UNCHECKED])
-    assert await at_last(best, later=True) == (best, []) and agents.log == []
-    best, leaking = (one.model_copy(update={"content": script(0.95)}) for one in (best, leaking))
+    for members in ((0.8, 0.9), (0.8, 0.7), ()):
+        await at_last(0.9, *members)
     agents.reply("leakage-detection", NO_LEAKAGE, leaky("level = 0.96"), leaky("level = 0.97"))
     agents.always("leakage-correction", CANNOT)
     agents.reply("leakage-rewrite", "Nor can I.", fenced(script(0.7)))
-    assert await at_last(best, later=True) == (best, [])
-    assert run.ledger.is_checked(digest_of(best.content)) and len(agents.log) == 1
-    best, leaking = (one.model_copy(update={"content": script(0.96)}) for one in (best, leaking))
-    assert await at_last(best, later=True) == (leaking, [])
-    best, leaking = (one.model_copy(update={"content": script(0.97)}) for one in (best, leaking))
-    fixed = best.model_copy(update={"content": script(0.7)})
-    assert await at_last(best, later=True) == (fixed, [safety.FIXED_AT_LAST])
-    assert await at_last(best) == (leaking, []), "what was found once is known"
-    best = best.model_copy(update={"content": script(0.98)})
+    for level in (0.95, 0.96, 0.97):
+        await at_last(level)
+    assert run.ledger.is_checked(digest_of(script(0.95)))
+    await at_last(0.97, checks="all")  # what was found once is known
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
-    assert await at_last(best, later=True) == (best, [safety.UNANSWERED])
-    await safety.check_and_fix_leakage(best)
-    assert await at_last(best) == (best, [safety.UNANSWERED])
-    assert await at_last(best, {script(0.8): 0.5, script(0.7): 0.5}) == (best, [])
-    await safety.check_and_fix_leakage(best)
-    assert await at_last(best) == (best, [])
-    best = best.model_copy(update={"content": script(0.99)})
-    calls = len(agents.log)
-    quick_run.context.budget.time_limit = 0.0
-    assert await at_last(best, later=True) == (best, [safety.UNCHECKED])
-    assert len(agents.log) == calls
+    await at_last(0.98)
+    for _ in range(2):
+        await safety.check_and_fix_leakage(solution(script(0.98)))
+        for members in ((), (0.8, 0.7)):
+            await at_last(0.98, *members, checks="all")
+    run.budget.time_limit = 0.0
+    await at_last(0.99)
+    as_kept("method/at_last.txt", "\n".join(lines))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The ledger of time and money: shares of the phases, limits of scripts, the reserve, and what was spent before."""
 
 import asyncio
+import math
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
@@ -31,28 +33,10 @@ def facts(limit: Any) -> tuple[str, float, float]:
     return limit.limit, limit.used, limit.allowed
 
 
-@pytest.mark.req("REQ-OR-024")
-def test_work_may_begin_until_the_last_moment_of_the_run_and_of_its_part() -> None:
-    budget, clock = ledger(time_limit_seconds=60)
-    assert (budget.elapsed(), budget.deadline, budget.rerun_seconds, budget.phase) == (0, 60, 0, None)
-    assert (budget.finish_requested, budget.degraded, budget.short_of_money) == (False, False, False)
-    clock.now += 59.5
-    budget.check()
-    clock.now += 0.5
-    with pytest.raises(BudgetExceeded, match=r"^time spent: 60 of 60 s$") as caught:
-        budget.check()
-    assert facts(caught.value) == ("time", 60.0, 60.0) and caught.type is BudgetExceeded, "of the run"
-    budget, clock = ledger(time_limit_seconds=100)
-    budget.set_phase_deadline(10)
-    clock.now += 11
-    with pytest.raises(BudgetExceeded, match=r"^time spent: 11 of 100 s; this part had until 10 s$") as caught:
-        budget.check()
-    assert budget.deadline == 10 and caught.typename == "PhaseTimeExceeded"
-    budget.set_phase_deadline()
-    assert budget.deadline == 100, "without a phase it is the run's"
-
-
 CHOSEN = PhaseTimeBudget(phase1=0.4, phase2=0.3, phase3=0.2, finalization=0.1)
+FEW: dict[str, Any] = {"max_budget_usd": 16.0, "num_retrieved_models": 4, "num_parallel_solutions": 2}
+POOR: dict[str, Any] = {"max_budget_usd": 1.0, "num_retrieved_models": 4}
+TEN: dict[str, Any] = {"max_budget_usd": 10.0}
 COURSES: list[tuple[dict[str, Any], str]] = [
     # what finalization needs is kept from Phase 1, whose loops wind down when its share is used
     ({"time_limit_seconds": 10_000}, "phase1 +999 +1 phase2 +500 phase3 +7499 +-7499 finalization"),
@@ -64,23 +48,57 @@ COURSES: list[tuple[dict[str, Any], str]] = [
     ({"time_limit_seconds": 86400}, "+77760 +0.1"), ({"time_limit_seconds": 1800}, "+1500 +0.1"),
     ({"time_limit_seconds": 60}, "+30 +0.1"), ({"time_limit_seconds": 300}, "phase2 +170 +49.4"),
     ({"time_limit_seconds": 300, "preset": "letter"}, "phase2 +170"),
+    # work may begin until the last moment of the run and of its part
+    ({"time_limit_seconds": 60}, "check +59.5 check +0.5 check"),
+    ({"time_limit_seconds": 100}, "deadline=10 +11 check deadline"),
+    # calls side by side share what is left
+    (FEW, "phase1 alone"), (FEW, f"phase1 {'call ' * 4} {'settle=1 ' * 4} phase2 call call settle=2 settle=4 charge=3"),
+    (FEW, "call"), (FEW, "phase3 call"), ({}, "call"),
+    # near the end twice the usual cost; twice 0.3 is more than what is left, and what is free counts for nothing
+    (POOR, f"phase1 {'charge=0.1 ' * 6} call call call"), (POOR, "phase1 charge=0.3 charge=0.3 charge=0 charge=0 call"),
+    # without money finalization has two calls of five percent, and scripts; with money it is whole
+    (TEN, "phase2 charge=9 script finalization call"),
+    (TEN, "phase2 charge=10 script finalization script call settle=0.5 call settle=0.5 check call"),
+    # each limit warns once at 80 percent, and what was cut off names the limit that was reached
+    ({**TEN, "time_limit_seconds": 100},
+     "deadline=70.26 charge=7.99 +79 charge=0.51 +1 charge=1 +0.26 over charge=1 over finalization over"),
 ]  # fmt: skip
 
 
-@pytest.mark.req("REQ-OR-025", "REQ-OR-034")
-def test_phases_get_their_shares_what_one_leaves_over_goes_to_the_rest_and_loops_wind_down_before_the_end() -> None:
+def step(budget: Budget, clock: Clock, calls: list[Call], name: str, value: float) -> object:
+    """What a step of a course comes to; the oldest call is settled first."""
+    if name in ("call", "alone"):
+        calls.append(budget.open_call(alone=name == "alone"))
+        return calls[-1].cap_usd
+    acts: dict[str, Callable[[], object]] = {
+        "+": lambda: setattr(clock, "now", clock.now + value),
+        "rerun": lambda: setattr(budget, "rerun_seconds", value),
+        "ensemble": lambda: setattr(budget, "ensemble_limit", value),
+        "deadline": lambda: budget.set_phase_deadline(value or math.inf),
+        "charge": lambda: budget.charge(value, f"here, in {budget.phase}"),
+        "settle": lambda: budget.settle(calls.pop(0), value, f"there, in {budget.phase}"),
+        "script": budget.open_script, "check": budget.check, "over": lambda: facts(budget.over()),
+    }  # fmt: skip
+    return acts[name]() if name in acts else budget.open_phase(cast(PhaseName, name))
+
+
+@pytest.mark.req("REQ-OR-024", "REQ-OR-025", "REQ-OR-029", "REQ-OR-030", "REQ-OR-034")
+def test_time_and_money_are_shared_out_as_a_run_goes_on() -> None:
     lines = list[str]()
     for settings, course in COURSES:
-        budget, clock = ledger(**settings)
-        for step in course.split():
-            name, _, value = step.partition("=")
-            if value:
-                setattr(budget, {"rerun": "rerun_seconds", "ensemble": "ensemble_limit"}[name], float(value))
-            elif name.startswith("+"):
-                clock.now += float(name[1:])
-            share = "" if value or name.startswith("+") else f"{budget.open_phase(cast(PhaseName, name)):.2f} s, "
-            left = budget.deadline - budget.elapsed()
-            lines.append(f"{step}: {share}{left:.2f} s left, {budget.spare_seconds:.2f} spare, {budget.finalize_now}")
+        (budget, clock), calls = ledger(**settings), list[Call]()
+        lines.append(f"--- {settings}")
+        for words in course.split():
+            name, _, value = words.replace("+", "+=").partition("=")
+            try:
+                came = step(budget, clock, calls, name, float(value or 0))
+            except BudgetExceeded as error:
+                came = f"{type(error).__name__}: {error}, {facts(error)}"
+            came = f"{came:.6f}" if isinstance(came, float) else came
+            left = f"{budget.deadline - budget.elapsed():.2f} of {budget.spare_seconds:.2f} s left"
+            known = left, budget.finalize_now, f"{budget.free_usd:.6f} USD free", budget.degraded, budget.short_of_money
+            news = [facts(one) for one in budget.new_warnings()], budget.spent.charges[-1:]
+            lines.append(f"{words}: {came}; {' '.join(map(str, known))} {news}")
     as_kept("pipeline/shares.txt", "\n".join(lines))
 
 
@@ -169,38 +187,8 @@ def test_at_the_money_limit_no_call_is_opened_and_whoever_has_work_under_way_hea
         budget.after_call()
     budget.after_call()  # nobody listens any more
     assert heard == ["a", "b"]
-    with pytest.raises(BudgetExceeded) as caught:
+    with pytest.raises(BudgetExceeded, match=r"money spent: 1\.01 of 1"):
         budget.open_call()
-    assert (caught.value.limit, round(caught.value.used, 2), caught.value.allowed) == ("money", 1.01, 1.0)
-
-
-def test_calls_side_by_side_share_what_is_left_and_costs_add_up_by_step() -> None:
-    few: dict[str, Any] = {"max_budget_usd": 16.0, "num_retrieved_models": 4, "num_parallel_solutions": 2}
-    budget, _ = ledger(phase="phase1", **few)
-    assert budget.open_call(alone=True).cap_usd == 16.0
-    budget, _ = ledger(phase="phase1", **few)
-    calls = [budget.open_call() for _ in range(4)]
-    assert [call.cap_usd for call in calls] == [4.0, 4.0, 4.0, 4.0] and budget.free_usd == 0
-    for call in calls:
-        budget.settle(call, 1.0, "phase1")
-    budget.open_phase("phase2")
-    first, second = budget.open_call(), budget.open_call()
-    assert [first.cap_usd, second.cap_usd] == [6.0, 6.0]
-    budget.settle(first, 2.0, "phase2/path-0/x")
-    budget.settle(second, 4.0, "phase2/path-1/x")
-    budget.charge(3.0, "phase2/path-0/x")
-    budget.charge(5.0, "phase3")
-    assert budget.spent.usd == 18.0
-    places = ["phase2/path-0/x", "phase2/path-1/x", "phase2/path-0/x", "phase3"]
-    assert budget.spent.charges[4:] == list(zip(places, [2.0, 4.0, 3.0, 5.0], strict=True))
-    assert ledger()[0].open_call().cap_usd is None
-    assert [ledger(phase=phase, **few)[0].open_call().cap_usd for phase in (None, "phase3")] == [16.0, 16.0]
-    for charged, caps in (([0.1] * 6, [0.2, 0.2, 0.0]), ([0.3, 0.3, 0.0, 0.0], [0.4])):
-        # near the end twice the usual cost; twice 0.3 is more than what is left, and what is free counts for nothing
-        budget, _ = ledger(phase="phase1", max_budget_usd=1.0, num_retrieved_models=4)
-        for usd in charged:
-            budget.charge(usd, "phase1")
-        assert [round(budget.open_call().cap_usd or 0.0, 6) for _ in caps] == caps
 
 
 @pytest.mark.req("REQ-OR-029")
@@ -257,52 +245,6 @@ async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_ba
     assert budget.free_usd == pytest.approx(old.cap_usd) == pytest.approx(0.25)
     budget.settle(old, 0.05, "phase2")  # its cost became known after all
     assert budget.spent.usd == pytest.approx(0.55)
-
-
-@pytest.mark.req("REQ-OR-029", "REQ-OR-030")
-def test_without_money_finalization_has_two_calls_of_five_percent_and_scripts_and_with_money_it_is_whole() -> None:
-    budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
-    budget.charge(9.0, "phase2")
-    budget.open_script()
-    budget.open_phase("finalization")
-    assert not budget.degraded and budget.open_call().cap_usd == 1.0
-    budget, _ = ledger(phase="phase2", max_budget_usd=10.0)
-    budget.charge(10.0, "phase2")
-    with pytest.raises(BudgetExceeded, match="money spent: 10 of 10"):
-        budget.open_script()
-    assert budget.short_of_money
-    budget.open_phase("finalization")
-    budget.open_script()
-    budget.open_phase("finalization")
-    assert budget.degraded
-    for _ in range(2):
-        call = budget.open_call()
-        assert call.cap_usd == 0.5
-        budget.settle(call, 0.5, "finalization")
-    budget.check()  # a script may still run
-    with pytest.raises(BudgetExceeded):
-        budget.open_call()
-
-
-@pytest.mark.req("REQ-OR-029")
-def test_each_limit_warns_once_at_80_percent_and_what_was_cut_off_names_the_limit_that_was_reached() -> None:
-    budget, clock = ledger(max_budget_usd=10.0, time_limit_seconds=100)
-    budget.set_phase_deadline(70.26)
-    budget.charge(7.99, "phase1")
-    clock.now += 79
-    assert budget.new_warnings() == []
-    budget.charge(0.51, "phase1")
-    assert [facts(one) for one in budget.new_warnings()] == [("money", 8.5, 10.0)]
-    clock.now += 1
-    assert [facts(one) for one in budget.new_warnings()] == [("time", 80.0, 100.0)]
-    budget.charge(1.0, "phase1")
-    assert budget.new_warnings() == []
-    clock.now += 0.26
-    assert facts(budget.over()) == ("time", 80.3, 70.3)
-    budget.charge(1.0, "phase2")
-    assert facts(budget.over()) == ("money", 10.5, 10.0)
-    budget.open_phase("finalization")
-    assert budget.over().limit == "time"  # on the reserve, only time is left to run out
 
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -22,6 +22,7 @@ from mle_star.orchestrator import PipelineState, run_pipeline
 from mle_star.run import events as ev
 from mle_star.run.budget import price_of
 from mle_star.run.folder import first_line, request_finish
+from tests.conftest import Captured, Patch
 from tests.faults import HANG
 from tests.pipeline.conftest import clients_left, events, install, settings
 from tests.pipeline.mind import Mind, MindBrain, broken, extracted, fenced, levels, script
@@ -88,7 +89,7 @@ def leaks(run_dir: Path) -> list[str]:
 @pytest.mark.req("REQ-P2O-038", "REQ-P2I-044", "REQ-P3-040")
 @pytest.mark.parametrize(("paths", "calm"), RUNS)
 async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trouble(
-    task: m.TaskDescription, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: int, calm: bool
+    task: m.TaskDescription, tmp_path: Path, monkeypatch: Patch, paths: int, calm: bool
 ) -> None:
     for name, value in CANARIES.items():
         monkeypatch.setenv(name, value)
@@ -136,18 +137,10 @@ SMALL = ["-M", "1", "-T", "1", "-K", "1", "-L", "1", "--set", "client_reuse=clea
 SMALL += ["--set", "leakage_checks=promising"]
 
 
-def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
-    data_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_does_nothing(data_dir: Path, tmp_path: Path, capfd: Captured, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["run", str(data_dir), "--model", "sonnet", "--time-limit", "2h", "--max-budget", "5", "--dry-run"]
-    assert main([*words, "-M", "3"]) == 0
-    out = capfd.readouterr().out
-    assert "3 models, up to 2 paths of 4 x 4 refinements, more while the time lasts, up to 5 ensembles" in out
-    assert "about $" in out and "limit $5.00" in out and " 2 h\n" in out
-    assert main([*words, "--json", "--metric", "auc", "--set", "seed=7"]) == 0
+    assert main(["run", str(data_dir), "--model", "sonnet", "--dry-run", "--json", "--metric", "auc"]) == 0
     plan = json.loads(capfd.readouterr().out)
-    assert plan["config"]["time_limit_seconds"] == 7200 and plan["config"]["seed"] == 7
     assert plan["forecast"]["calls"] > 100 and 0 < plan["forecast"]["cost_usd"] < 50
     assert plan["task"]["evaluation_metric"] == "roc_auc"
     assert Path(plan["run_folder"]).parent == tmp_path / "runs"
@@ -155,7 +148,7 @@ def test_a_dry_run_shows_plan_and_forecast_and_does_nothing(
 
 
 def test_another_run_is_continued_with_its_settings_and_those_given_now(
-    data_dir: Path, tmp_path: Path, task: m.TaskDescription, capfd: pytest.CaptureFixture[str]
+    data_dir: Path, tmp_path: Path, task: m.TaskDescription, capfd: Captured
 ) -> None:
     (tmp_path / "old").mkdir()
     roles = {m.AgentType.planner: m.RoleSettings(model="opus"), m.AgentType.coder: m.RoleSettings(model="haiku")}
@@ -330,8 +323,7 @@ async def test_a_run_uses_its_time_and_goes_on_with_more(data_dir: Path, tmp_pat
             assert json.loads((run_dir / "result.json").read_text(encoding="utf-8"))["used_time"] is True
             reached.append((len(last.result.phase2_results[0].step_history), last.result.phase2_results[0].best_score))
     assert 1 < reached[0][0] <= reached[1][0] and reached[0][1] <= reached[1][1], "what was done counts"
-    assert (
-        brain.calls["init"] == 1 and len([e for e in events(run_dir, ev.Decided) if e.step.endswith("/t-0/study")]) == 1
-    )
+    studies = [event for event in events(run_dir, ev.Decided) if event.step.endswith("/t-0/study")]
+    assert brain.calls["init"] == len(studies) == 1
     (first, *_) = (event for event in events(run_dir, ev.AgentFinished) if event.agent is m.AgentType.planner)
     assert "it is running now" in first.prompt and first.text in {e.plan for e in events(run_dir, ev.RefinementTried)}

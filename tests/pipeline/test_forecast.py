@@ -51,18 +51,6 @@ async def test_the_formulas_count_what_a_run_without_surprises_does(quick: Quick
     assert all(one.at >= last_phase.at for one in new), "while results are only taken over, nothing new is known"
 
 
-def test_where_a_run_goes_on_while_time_lasts_as_many_steps_are_planned_as_fit(task: TaskDescription) -> None:
-    forecaster = Forecaster(task, PipelineConfig(more_steps=True, time_limit_seconds=36_000))
-    before = forecaster.forecast()
-    forecaster.hear(call())
-    forecaster.hear(ran(100.0))
-    after = forecaster.forecast(elapsed=100.0)
-    for found, call_seconds, script_seconds in ((before, 25.0, 60.0), (after, 2.0, 100.0)):
-        steps = 36_000 * 0.65 / (5 * script_seconds + 14 * call_seconds)  # a study and K attempts of three calls each
-        assert found.scripts == pytest.approx(2 * steps * 5 * 9 / 8, rel=0.1)
-    assert before.seconds is None and after.seconds == pytest.approx(24_000, rel=0.2)
-
-
 def test_before_the_run_money_is_known_by_price_and_what_is_measured_replaces_it(task: TaskDescription) -> None:
     def cost(model: str, task: TaskDescription = task) -> float | None:
         return Forecaster(task, PipelineConfig(model=model)).forecast().cost_usd
@@ -77,12 +65,6 @@ def test_before_the_run_money_is_known_by_price_and_what_is_measured_replaces_it
     calls = forecaster.forecast().calls
     forecaster.hear(call(cost=0.5))
     assert forecaster.forecast(spent_usd=0.5).cost_usd == pytest.approx(0.5 * calls, rel=0.02)
-    assert forecaster.forecast(spent_usd=0.5).seconds is None
-    forecaster.hear(ran(10.0))
-    slow = forecaster.forecast(spent_usd=0.5, elapsed=12).seconds
-    forecaster.hear(ran(1.0))
-    quicker = forecaster.forecast(spent_usd=0.5, elapsed=12).seconds
-    assert slow is not None and quicker is not None and 0 < quicker < slow
 
 
 def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:

@@ -67,8 +67,8 @@ def write_classes(folder: Path) -> Path:
     """Each row's class is that of its `k`, but for one in eight."""
     rows = [(number, number * 7 % 12, CLASSES[(number * 7 + (number % 8 == 0)) % 12]) for number in range(300)]
     write_split(folder, "id,k,label", rows, 240)
-    sample = [["id", *CLASSES], *([str(row), *["0.08"] * len(CLASSES)] for row, *_ in rows[240:])]
-    return write_texts(folder, {"sample_submission.csv": "".join(f"{','.join(line)}\n" for line in sample)})
+    sample = "".join(f"{row}{',0.08' * len(CLASSES)}\n" for row, *_ in rows[240:])
+    return write_texts(folder, {"sample_submission.csv": f"id,{','.join(CLASSES)}\n{sample}"})
 
 
 async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""What the log says where much goes wrong, requirement by requirement; what it says of each phase is kept with its
-tests."""
+"""What the log says where much goes wrong; what it says of each phase is kept with the tests of the phase."""
 
 import logging
 import re

@@ -177,18 +177,11 @@ async def test_the_journal_begins_with_everything_that_resume_needs(quick: Quick
     started = quick.events(RunStarted)[0]
     assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 5)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)
-    spent = spent_by([*quick.events(RunStarted), *quick.events(AgentFinished)])
-    assert spent.usd == pytest.approx(first.total_cost_usd)
-    assert 0 < spent.seconds <= first.total_duration_seconds + 60  # two clocks, begun one after the other
     assert all(event.digest for event in quick.events(ScriptFinished))
     with Journal(quick.dir / "journal.jsonl"), pytest.raises(JournalError, match="another process"):
         await quick(settings(L=1), resume=True)
     with pytest.raises(ConfigError, match="holds no run"):
         await quick(name="nothing", resume=True)
-    (empty := quick.dir.with_name("empty")).mkdir()
-    (empty / "journal.jsonl").write_bytes(b'{"torn')
-    with pytest.raises(JournalError, match="line 1"):
-        await quick(name="empty", resume=True)
 
     shutil.rmtree(quick.dir / "work")
     (quick.dir / "final" / "submission.csv").unlink()

@@ -200,10 +200,8 @@ async def test_the_worse_one_goes_if_wanted(quick: QuickRun, task: m.TaskDescrip
 def test_the_result_tells_costs_times_and_lineage(calm: CalmRun) -> None:
     result, folder = calm.result, calm.run.dir
     costs, times = result.cost_breakdown, result.duration_breakdown
-    phases = [costs[f"{phase}_cost_usd"] for phase in ALL_PHASES]
-    assert sum(phases) == pytest.approx(costs["total_cost_usd"]) == pytest.approx(0.5 * len(calm.agents.calls))
-    assert result.total_cost_usd == pytest.approx(costs["total_cost_usd"])
-    assert costs["phase2_per_path_cost_usd"] == pytest.approx([11 * 0.5] * 2) and costs["phase2_cost_usd"] == 11.0
+    assert result.total_cost_usd == pytest.approx(sum(costs[f"{phase}_cost_usd"] for phase in ALL_PHASES))
+    assert result.total_cost_usd == pytest.approx(costs["total_cost_usd"]) == 0.5 * len(calm.agents.calls)
     spent = [times[f"{phase}_duration_seconds"] for phase in ALL_PHASES]
     assert all(seconds > 0 for seconds in spent)
     assert sum(spent) <= times["total_duration_seconds"] == result.total_duration_seconds
