@@ -46,15 +46,16 @@ def right(number: int, size: int) -> int:
 
 
 class Answering(FixedExecutor):
-    """Answers the test file that it sees by a rule."""
+    """Answers the test file that it sees by a rule, or by the one that is read from its script."""
 
-    def __init__(self, rule: Rule, **fields: object) -> None:
+    def __init__(self, rule: Rule, read: Callable[[str], Rule] | None = None, **fields: object) -> None:
         super().__init__(**{"stdout": "done\n", **fields})  # type: ignore[arg-type]
-        self.rule = rule
+        self.rule, self.read = rule, read
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         rows = csv.DictReader(Path(str(request.input_dir), "test.csv").read_text().splitlines())
-        answers = [f"{row['id']},{self.rule(n, int(row['size']))}\n" for n, row in enumerate(rows)]
+        rule = self.read(Path(request.script_path).read_text().split("#")[1]) if self.read else self.rule
+        answers = [f"{row['id']},{rule(n, int(row['size']))}\n" for n, row in enumerate(rows)]
         Path(request.working_dir, "final", "submission.csv").write_text("".join(["id,label\n", *answers]))
         return await super().run(request)
 
@@ -274,17 +275,11 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     assert result.measure.basis == words
 
 
-class Erring(Answering):
-    """Its scripts say on every which row they are wrong."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        every = int(Path(request.script_path).read_text().split("#")[1])
-        self.rule = lambda number, size: right(number, size) ^ (number % every == 0)
-        return await super().run(request)
-
-
 async def test_scripts_are_told_in_pairs_how_they_err(open_run: OpenRun, holdout: HoldOut) -> None:
-    with open_run(CONFIG, Erring(right), shared=RunShared(holdout=holdout)):
+    def wrong_on_every(number: str) -> Rule:
+        return lambda row, size: right(row, size) ^ (row % int(number) == 0)
+
+    with open_run(CONFIG, Answering(right, wrong_on_every), shared=RunShared(holdout=holdout)):
         for every in (2, 4):
             await execute_in_run(script(f"# {every} #"))
         found = await overlaps(["# 2 #", "# 4 #", "# 2 #", "# 9 #"])

@@ -284,13 +284,12 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
         config = PipelineConfig(**{"model": "sonnet", **settings})
         return AgentClient(task, config, EnvironmentFacts(), base_url="http://127.0.0.1:9")
 
+    roles = ({"effort": "low"}, {"thinking": "adaptive"})
+    changes: list[dict[str, Any]] = [{}, {"model": "opus"}, {"tool_use": "none"}]
+    changes += [{"agents": {"coder": role}} for role in roles]
     others = [
-        client().fingerprint(CODER),
-        client(model="opus").fingerprint(CODER),
+        *(client(**change).fingerprint(CODER) for change in changes),
         client(tool_profile="full").fingerprint(agent_config(AgentType.coder, None, "full")),
-        client(tool_use="none").fingerprint(CODER),
-        client(agents={"coder": {"effort": "low"}}).fingerprint(CODER),
-        client(agents={"coder": {"thinking": "adaptive"}}).fingerprint(CODER),
         client(task.model_copy(update={"description": "other"})).fingerprint(CODER),
         client().fingerprint(EXTRACTOR),
         client().fingerprint(EXTRACTOR.model_copy(update={"output_schema": None})),

@@ -263,7 +263,6 @@ async def main():
     config = PipelineConfig(model="claude-sonnet-4-5", tool_profile="full", work_dir=sys.argv[2])
     policy = CallPolicy(retry_delays=(), busy_delays=(), cli_retries=0)
     async with AgentClient(task, config, EnvironmentFacts(), policy=policy, hidden=tuple(sys.argv[3:])) as agents:
-        print(agents.marker, flush=True)
         reply = await agents.ask(agent_config(AgentType.coder, None, "full"), "go", label="path-0", max_cost_usd=None)
         print(reply.text)
 
