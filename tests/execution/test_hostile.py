@@ -77,14 +77,6 @@ def secrets() -> Iterator[list[str]]:
     neighbour.communicate(b"\n")
 
 
-def leftovers() -> list[str]:
-    """Temporary folders and control groups of this process that nobody removed."""
-    parent = find_cgroup_parent()
-    groups = parent.glob(f"mle-star-{os.getpid()}-*") if parent else ()
-    folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
-    return [str(path) for path in (*groups, *folders)]
-
-
 def kinds(number: int, case: Case) -> list[Kind]:
     """Bubblewrap holds every case, and every third one is tried without; the soak tries all three kinds."""
     others: list[Kind] = ["namespaces"] if case.confined else ["namespaces", "none"]
@@ -129,7 +121,9 @@ async def test_a_hostile_script_is_contained(
         assert not [secret for secret in secrets if secret in result.stdout]
         assert ex.verify_submission(str(run.work_dir)) is case.submission
         assert await gone(token, str(run.run_dir))
-        assert not leftovers()
+        groups = parent.glob(f"mle-star-{os.getpid()}-*") if (parent := find_cgroup_parent()) else ()
+        folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
+        assert not [*groups, *folders], "temporary folders and control groups of this process"
         after = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
         assert after == before
         assert not (Path(home) / token).exists()

@@ -65,15 +65,11 @@ def holdout(tmp_path_factory: pytest.TempPathFactory) -> HoldOut:
     return holdout_on(write_rows(place / "data", 300, 100), place)
 
 
-def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | None = None) -> Answers:
+def guesses(holdout: HoldOut, seed: int, skill: float = 0.0) -> Answers:
     """Right by chance, and a share of the time by skill."""
-    dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth
-    answers: ByRow = {}
-    for row in holdout.hidden_rows:
-        answer = truth[0][row] if dice.random() < skill else str(dice.randint(0, 1))
-        if rows is None or row in set(rows):
-            answers[row] = (answer,)
-    return Answers(answers, ())
+    dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth[0]
+    guess = {row: truth[row] if dice.random() < skill else str(dice.randint(0, 1)) for row in holdout.hidden_rows}
+    return Answers({row: (answer,) for row, answer in guess.items()}, ())
 
 
 @lru_cache
