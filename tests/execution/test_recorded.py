@@ -86,8 +86,8 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
                 ),
             ]  # fmt: skip
         found = [event for event in run.journal.events if isinstance(event, (ev.ScriptStarted, ev.ScriptFinished))]
-        told, wanted = ([one.model_dump(exclude={"at"}) for one in some] for some in (found, expected))
-        assert told == wanted
+        seen, wanted = ([one.model_dump(exclude={"at"}) for one in some] for some in (found, expected))
+        assert seen == wanted
     assert executor.requests == [
         ScriptRequest(
             script_path=path, working_dir=str(work), timeout_seconds=7.0,
