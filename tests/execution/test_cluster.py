@@ -19,7 +19,7 @@ from mle_star.integrations.campaign import Campaign
 from mle_star.integrations.remote import RemoteExecutor
 from mle_star.run.context import Executor
 from mle_star.run.events import AgentFinished, Notice, RunFinished, RunResumed, ScriptFinished
-from mle_star.testing.executor import ExecutorContract, heard
+from mle_star.testing.executor import ExecutorContract
 from tests.execution.conftest import request_on
 from tests.pipeline.conftest import events, settings, story
 from tests.pipeline.mind import Mind, MindAgents, fenced, script
@@ -51,15 +51,8 @@ class TestRayExecutor(ExecutorContract):
         yield from ray_executor(request.getfixturevalue("cluster"))
 
 
-async def test_scripts_have_a_share_elsewhere_and_give_it_back(executor: RemoteExecutor, tmp_path: Path) -> None:
+async def test_scripts_have_a_share_elsewhere(executor: RemoteExecutor, tmp_path: Path) -> None:
     assert executor.announce().slots == 2
-    log = tmp_path / "out.log"
-    request = request_on(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(600)", output_file=str(log))
-    task = asyncio.create_task(executor.run(request))
-    await asyncio.wait_for(heard(log, "ready"), 240)  # it comes while the script still runs
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
     code = "import os\nprint(os.getcwd(), os.environ['OMP_NUM_THREADS'], repr(os.environ['CUDA_VISIBLE_DEVICES']))"
     raw = await executor.run(request_on(tmp_path, code))
     assert raw.exit_code == 0, raw.stderr

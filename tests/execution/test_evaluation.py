@@ -263,18 +263,16 @@ async def test_the_limit_comes_from_the_configuration_unless_overridden_and_the_
     assert [entry.value for entry in ex.ExecutorStrategy] == ["subprocess", "sdk_bash"] and SDK_BASH_MAX_MS == 600_000
 
 
-FUNCTIONS = {name: thing for name, thing in vars(ex).items() if inspect.isfunction(thing)}
-
-
 @pytest.mark.req("REQ-EX-028", "REQ-EX-029", "REQ-EX-030", "REQ-EX-031", "REQ-EX-040", "REQ-EX-046")
 def test_all_of_it_is_found_in_one_place_with_types_of_its_own_and_no_function_has_a_time_limit() -> None:
+    functions = {name: thing for name, thing in vars(ex).items() if inspect.isfunction(thing)}
     lines = []
-    for name, function in sorted(FUNCTIONS.items()):
+    for name, function in sorted(functions.items()):
         assert "return" in typing.get_type_hints(function)
         lines.append(f"{name}{signature_of(function)}")
     as_kept("execution/functions.txt", "\n".join(lines))
     assert {"SUBSAMPLE_INSTRUCTION", "ExecutorStrategy", "ExecutionRawResult"} <= set(vars(ex))
-    homes = {name: function.__module__ for name, function in FUNCTIONS.items()}
+    homes = {name: function.__module__ for name, function in functions.items()}
     pure = {"parse_score", "rank_solutions", "is_better_solution"}  # of text and values
     assert {name for name, home in homes.items() if not home.startswith("mle_star.execution")} == pure
 

@@ -77,14 +77,6 @@ def secrets() -> Iterator[list[str]]:
     neighbour.communicate(b"\n")
 
 
-def leftovers() -> list[str]:
-    """Temporary folders and control groups of this process that nobody removed."""
-    parent = find_cgroup_parent()
-    groups = parent.glob(f"mle-star-{os.getpid()}-*") if parent else ()
-    folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
-    return [str(path) for path in (*groups, *folders)]
-
-
 def kinds(number: int, case: Case) -> list[Kind]:
     """Bubblewrap holds every case, and every third one is tried without; the soak tries all three kinds."""
     others: list[Kind] = ["namespaces"] if case.confined else ["namespaces", "none"]
@@ -129,7 +121,9 @@ async def test_a_hostile_script_is_contained(
         assert not [secret for secret in secrets if secret in result.stdout]
         assert ex.verify_submission(str(run.work_dir)) is case.submission
         assert await gone(token, str(run.run_dir))
-        assert not leftovers()
+        groups = parent.glob(f"mle-star-{os.getpid()}-*") if (parent := find_cgroup_parent()) else ()
+        folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
+        assert not [*groups, *folders], "temporary folders and control groups of this process"
         after = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
         assert after == before
         assert not (Path(home) / token).exists()
@@ -227,10 +221,6 @@ def test_scripts_of_users_and_in_containers_are_contained(kind: Kind, user: str,
             assert case.name not in FEW or any(word in result["text"] for word in case.says.split("|")), result
 
 
-def test_there_are_enough_of_them() -> None:
-    assert len({case.name for case in CASES}) == len(CASES) >= 70
-
-
 ATTACKS: dict[str, Any] = runpy.run_path(str(ROOT / "tests" / "scripts" / "attacks.py"))["ATTACKS"]
 BOXES = ("auto", "namespaces")
 
@@ -247,7 +237,8 @@ def test_nothing_gets_through(sandbox: Kind, user: str, open_folder: Path) -> No
     assert set(seen["results"]) == set(ATTACKS) and len(ATTACKS) >= 105
 
 
-def test_the_list_in_the_docs_is_current() -> None:
+def test_there_are_enough_of_them_and_the_list_in_the_docs_is_current() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) >= 70
     tool = runpy.run_path(str(ROOT / "tools" / "attacks.py"))
     assert tool["page"]() == tool["PAGE"].read_text(encoding="utf-8"), "python tools/attacks.py --write"
 

@@ -10,10 +10,9 @@ from mle_star.execution import LocalExecutor
 from mle_star.execution.kept_work import CACHE, lend, take_back
 from mle_star.execution.recorded import execute_in_run
 from mle_star.holdout.holdout import HoldOut
-from mle_star.models import EvaluationResult, PipelineConfig, SolutionScript, TaskDescription
+from mle_star.models import EvaluationResult, PipelineConfig, TaskDescription
 from mle_star.models.enums import PhaseName
 from mle_star.run.context import RunContext, RunShared, path_context
-from mle_star.run.events import ScriptPurpose
 from mle_star.run.timing import GROWTH, KEPT, plan_time
 from tests.execution.conftest import Kind, OpenRun, script, write_files, write_sizes
 
@@ -81,13 +80,10 @@ print(len(os.listdir("cache")), "seen", [one for one in look("cache") if "many" 
 """
 
 
-def study(code: str, note: str = "") -> SolutionScript:
-    """A study of the view that it runs on, so that nothing but its own words counts."""
-    return script(f"# {note}\n{code}\nprint('Ablation baseline: 1')")
-
-
-async def run_on(run: RunContext, code: str, note: str, purpose: ScriptPurpose = "ablation") -> EvaluationResult:
-    result = await execute_in_run(study(code, note), purpose=purpose)
+async def run_on(run: RunContext, code: str, note: str) -> EvaluationResult:
+    """What comes of a study of the view that it runs on, so that nothing but its own words counts."""
+    study = script(f"# {note}\n{code}\nprint('Ablation baseline: 1')")
+    result = await execute_in_run(study, purpose="ablation")
     assert not result.is_error, result.stderr
     return result
 

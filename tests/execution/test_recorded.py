@@ -86,7 +86,8 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
                 ),
             ]  # fmt: skip
         found = [event for event in run.journal.events if isinstance(event, (ev.ScriptStarted, ev.ScriptFinished))]
-        assert [_timeless(event) for event in found] == [_timeless(event) for event in expected]
+        seen, wanted = ([one.model_dump(exclude={"at"}) for one in some] for some in (found, expected))
+        assert seen == wanted
     assert executor.requests == [
         ScriptRequest(
             script_path=path, working_dir=str(work), timeout_seconds=7.0,
@@ -97,10 +98,6 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
         )
         for leaf in leaves.values()
     ]  # fmt: skip
-
-
-def _timeless(event: ev.Event) -> dict[str, Any]:
-    return event.model_dump(exclude={"at"})
 
 
 HALF, LINE = KEPT_TEXT // 2, "Final Validation Performance: 0.5\n"

@@ -46,15 +46,16 @@ def right(number: int, size: int) -> int:
 
 
 class Answering(FixedExecutor):
-    """Answers the test file that it sees by a rule."""
+    """Answers the test file that it sees by a rule, or by the one that is read from its script."""
 
-    def __init__(self, rule: Rule, **fields: object) -> None:
+    def __init__(self, rule: Rule, read: Callable[[ScriptRequest], Rule] | None = None, **fields: object) -> None:
         super().__init__(**{"stdout": "done\n", **fields})  # type: ignore[arg-type]
-        self.rule = rule
+        self.rule, self.read = rule, read
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         rows = csv.DictReader(Path(str(request.input_dir), "test.csv").read_text().splitlines())
-        answers = [f"{row['id']},{self.rule(n, int(row['size']))}\n" for n, row in enumerate(rows)]
+        rule = self.read(request) if self.read else self.rule
+        answers = [f"{row['id']},{rule(n, int(row['size']))}\n" for n, row in enumerate(rows)]
         Path(request.working_dir, "final", "submission.csv").write_text("".join(["id,label\n", *answers]))
         return await super().run(request)
 
@@ -229,18 +230,15 @@ async def test_a_script_has_the_views_that_fit(turns: float, views: int, open_ru
     assert shares == {(f"{limit:.0f}", f"{share / 5:.1f}")}, "what it should take on each view, had it time for all"
 
 
-class Losing(Answering):
-    """Its scripts say what they lose on each row (log loss): on those of the first view, and on the others."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        first, others, seconds = map(float, Path(request.script_path).read_text().split("#")[1].split())
-        sure = math.exp(-(first if str(request.input_dir).endswith("view-0") else others))
-        self.rule = lambda number, size: sure if right(number, size) else 1 - sure
-        return (await super().run(request)).model_copy(update={"duration_seconds": seconds})
+def losing(first: float, others: float) -> SolutionScript:
+    """A script that says what it loses on each row (log loss): on those of the first view, and on the others."""
+    return script(f"# {first} {others} #")
 
 
-def losing(first: float, others: float, seconds: float) -> SolutionScript:
-    return script(f"# {first} {others} {seconds} #")
+def lost(request: ScriptRequest) -> Rule:
+    first, others = map(float, Path(request.script_path).read_text().split("#")[1].split())
+    sure = math.exp(-(first if str(request.input_dir).endswith("view-0") else others))
+    return lambda number, size: sure if right(number, size) else 1 - sure
 
 
 @pytest.mark.parametrize(
@@ -260,12 +258,13 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     better = {"evaluation_metric": "log_loss", "metric_direction": MetricDirection.minimize}
     holdout = HoldOut.prepare(task.model_copy(update=better), CONFIG, tmp_path / "run")
     config = CONFIG.model_copy(update={"script_timeout_seconds": 100})
-    executor = Losing(right)
+    executor = Answering(right, lost)
     with open_run(config, executor, shared=RunShared(holdout=holdout)) as run:
-        check(run, losing(0.0001, 0.0001, 1).content, leaking=True)  # a leak is nothing to be compared with
-        for one in (losing(*weak, 1), losing(0.0001, 0.0001, 1), losing(0.0003, 0.0003, 1)):
+        check(run, losing(0.0001, 0.0001).content, leaking=True)  # a leak is nothing to be compared with
+        for one in (losing(*weak), losing(0.0001, 0.0001), losing(0.0003, 0.0003)):
             await execute_in_run(one)
-        result = await execute_in_run(losing(loss, loss, seconds))
+        executor.raw = executor.raw.model_copy(update={"duration_seconds": seconds})
+        result = await execute_in_run(losing(loss, loss))
         assert len(finished(run)[-1].result.answers) == views
     assert result.score == pytest.approx(score, rel=1e-3) and result.measure is not None
     assert (result.measure.views, result.measure.estimated) == (views, views < 5)
@@ -274,17 +273,12 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     assert result.measure.basis == words
 
 
-class Erring(Answering):
-    """Its scripts say on every which row they are wrong."""
-
-    async def run(self, request: ScriptRequest) -> ExecutionRawResult:
-        every = int(Path(request.script_path).read_text().split("#")[1])
-        self.rule = lambda number, size: right(number, size) ^ (number % every == 0)
-        return await super().run(request)
-
-
 async def test_scripts_are_told_in_pairs_how_they_err(open_run: OpenRun, holdout: HoldOut) -> None:
-    with open_run(CONFIG, Erring(right), shared=RunShared(holdout=holdout)):
+    def wrong_on_every(request: ScriptRequest) -> Rule:
+        number = int(Path(request.script_path).read_text().split("#")[1])
+        return lambda row, size: right(row, size) ^ (row % number == 0)
+
+    with open_run(CONFIG, Answering(right, wrong_on_every), shared=RunShared(holdout=holdout)):
         for every in (2, 4):
             await execute_in_run(script(f"# {every} #"))
         found = await overlaps(["# 2 #", "# 4 #", "# 2 #", "# 9 #"])

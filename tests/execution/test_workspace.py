@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mle_star import execution as ex
 from mle_star.data.place import MAX_LINE
@@ -73,16 +71,6 @@ def test_a_link_in_place_of_a_directory_goes_its_target_stays(sweep: Callable[[s
     assert not work.is_symlink()
     assert (sorted(victim.rglob("*")), victim.stat().st_mode & 0o777) == (before, 0o500)
     assert work.is_dir()
-
-
-@pytest.mark.req("REQ-EX-005")
-@given(content=st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda t: t.strip()))
-def test_any_text_reads_back_byte_by_byte(content: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("w")
-    if "exit" in content or "quit" in content:
-        return
-    path = ex.write_script(script(content), str(folder))
-    assert Path(path).read_bytes() == content.encode("utf-8")
 
 
 @pytest.mark.req("REQ-EX-005")

@@ -38,20 +38,11 @@ from .coverage import World, coverage
 def write_rows(folder: Path, count: int, test: int, groups: int = 0) -> Path:
     """Coins: no feature says anything, so that scripts differ by chance only."""
     die = random.Random(5)
-    rows: list[dict[str, object]] = [{"id": i, "x": die.random(), "y": die.randint(0, 1)} for i in range(count + test)]
-    if groups:
-        for i, row in enumerate(rows):
-            row["who"] = f"w{i % groups}" if i < count else f"t{i % 7}"
-    return write_frame(folder, pandas.DataFrame(rows), count)
-
-
-def write_frame(folder: Path, frame: pandas.DataFrame, known: int) -> Path:
-    """The first rows are those to learn from."""
-    folder.mkdir(parents=True)
-    frame[:known].to_csv(folder / "train.csv", index=False)
-    frame[known:].drop(columns="y").to_csv(folder / "test.csv", index=False)
-    frame[known:][["id"]].assign(y=0).to_csv(folder / "sample_submission.csv", index=False)
-    return folder
+    coins = [(i, die.random(), die.randint(0, 1)) for i in range(count + test)]
+    if not groups:
+        return write_split(folder, "id,x,y", coins, count)
+    rows = [(i, x, f"w{i % groups}" if i < count else f"t{i % 7}", y) for i, x, y in coins]
+    return write_split(folder, "id,x,who,y", rows, count)
 
 
 def holdout_on(folder: Path, tmp_path: Path) -> HoldOut:
@@ -74,15 +65,11 @@ def holdout(tmp_path_factory: pytest.TempPathFactory) -> HoldOut:
     return holdout_on(write_rows(place / "data", 300, 100), place)
 
 
-def guesses(holdout: HoldOut, seed: int, skill: float = 0.0, rows: list[int] | None = None) -> Answers:
+def guesses(holdout: HoldOut, seed: int, skill: float = 0.0) -> Answers:
     """Right by chance, and a share of the time by skill."""
-    dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth
-    answers: ByRow = {}
-    for row in holdout.hidden_rows:
-        answer = truth[0][row] if dice.random() < skill else str(dice.randint(0, 1))
-        if rows is None or row in set(rows):
-            answers[row] = (answer,)
-    return Answers(answers, ())
+    dice, truth = random.Random(f"guess {seed}"), holdout.scorer.data.truth[0]
+    guess = {row: truth[row] if dice.random() < skill else str(dice.randint(0, 1)) for row in holdout.hidden_rows}
+    return Answers({row: (answer,) for row, answer in guess.items()}, ())
 
 
 @lru_cache
@@ -191,10 +178,9 @@ def test_answers_read_once_are_worth_the_same_on_every_choice_of_rows(tmp_path: 
 
 def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path) -> None:
     start, dice, known = date(2023, 1, 1), random.Random(5), 5 * 400
-    days = [start + timedelta(days=i // 5) for i in range(5 * 480)]
-    frame = pandas.DataFrame({"id": range(len(days)), "day": [f"{d:%d.%m.%Y}" for d in days]})
-    frame["y"] = [dice.randint(0, 1) for _ in days]
-    scorer, rows = scorer_on(write_frame(tmp_path / "data", frame, known)), range(known - 400, known)
+    days = [(i, f"{start + timedelta(days=i // 5):%d.%m.%Y}", dice.randint(0, 1)) for i in range(5 * 480)]
+    scorer = scorer_on(write_split(tmp_path / "data", "id,day,y", days, known))
+    rows = range(known - 400, known)
     assert scorer.data.rule.kind == "time" and scorer.data.test_units == 80
 
     def width(run: int) -> float:
@@ -207,8 +193,8 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
 
 
 def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_ones_differ(tmp_path: Path) -> None:
-    days = [f"{date(2020, 1, 1) + timedelta(days=i)}" for i in range(900)]
-    write_frame(tmp_path / "data", pandas.DataFrame({"id": range(900), "day": days, "y": 50.0}), 900)
+    days = [(i, date(2020, 1, 1) + timedelta(days=i), 50.0) for i in range(900)]
+    write_split(tmp_path / "data", "id,day,y", days, 900)
     for name in ("test.csv", "sample_submission.csv"):
         (tmp_path / "data" / name).unlink()
     rmse = {"evaluation_metric": "rmse", "metric_direction": "minimize"}

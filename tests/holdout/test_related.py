@@ -40,17 +40,12 @@ def walk(dice: Dice, count: int = COUNT) -> Any:
     return np.cumsum(dice.normal(size=count))
 
 
-def days(count: int = COUNT) -> Any:
-    return pd.date_range("2024-01-01", periods=count).strftime("%d/%m/%Y")
+def days(count: int = COUNT, first: str = "2024-01-01") -> Any:
+    return pd.date_range(first, periods=count).strftime("%d/%m/%Y")
 
 
 def series(dice: Dice) -> Columns:
     return {"day": days(), **noise(dice), "y": walk(dice)}
-
-
-def with_gap(dice: Dice) -> Columns:
-    later = pd.date_range("2031-01-01", periods=90).strftime("%d/%m/%Y")
-    return {**series(dice), "day": [*days(COUNT - 90), *later]}
 
 
 def panel(dice: Dice) -> Columns:
@@ -107,7 +102,8 @@ def kinds(name: str, shift: int = 0) -> Callable[[Dice], Columns]:
 CASES: dict[str, tuple[Callable[[Dice], Columns], str, str]] = {
     "a series": (series, "time", "day"),
     "a series, shuffled": (shuffled(series), "time", "day"),
-    "a series with a gap of years, shuffled": (shuffled(with_gap), "time", "day"),
+    "a series with a gap of years, shuffled": (shuffled(
+        lambda dice: {**series(dice), "day": [*days(COUNT - 90), *days(90, "2031-01-01")]}), "time", "day"),
     "several series, by numbered weeks": (panel, "time", "week"),
     "patients": (persons, "groups", "patient_id"),
     "persons": (lambda dice: persons(dice, "person"), "groups", "person"),

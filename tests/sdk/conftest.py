@@ -1,5 +1,6 @@
 """The real SDK and the real CLI against the Messages API on loopback."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from mle_star.run.events import AgentReply
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.sdk.connection import marked_processes
 from mle_star.testing import ScriptedBrain
+from tests.conftest import Logs
 
 MODEL = "claude-sonnet-4-5"
 USD_PER_INPUT_TOKEN, USD_PER_OUTPUT_TOKEN = 3e-6, 15e-6
@@ -106,3 +108,9 @@ def charged(delivered: list[dict[str, Any]]) -> float:
     """What a list of replies costs at the price of MODEL."""
     used: list[dict[str, int]] = [one["usage"] for one in delivered]
     return sum(u["input_tokens"] * USD_PER_INPUT_TOKEN + u["output_tokens"] * USD_PER_OUTPUT_TOKEN for u in used)
+
+
+def logged(caplog: Logs, event: str) -> list[dict[str, Any]]:
+    """What was logged of an event."""
+    entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
+    return [entry for entry in entries if entry["event"] == event]

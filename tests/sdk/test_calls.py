@@ -29,7 +29,7 @@ from mle_star.sdk.replies import Failure, Turn, outcome_of, read_structured
 from mle_star.serving import api_error
 from mle_star.testing import ScriptedBrain
 from tests.conftest import Logs, Patch, as_kept, write_texts
-from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged
+from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, OpenBench, charged, logged
 from tests.test_constants import shown
 
 pytestmark = pytest.mark.long
@@ -169,7 +169,7 @@ async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench
 async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, caplog: Logs) -> None:
     caplog.set_level(logging.DEBUG, "mle_star.sdk")
 
-    def logged(level: int) -> str:
+    def texts(level: int) -> str:
         return "\n".join(record.getMessage() for record in caplog.records if record.levelno == level)
 
     fenced = f"Here you are:\n```json\n{json.dumps(PLANS['plans'])}\n```\nDone {{for now}}."
@@ -186,13 +186,13 @@ async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, cap
             error = await bench.fail(EXTRACTOR)
             assert (error.reason, error.agent, error.attempts) == ("unparseable", "extractor", 2)
             assert "x" * 100 in str(error) and "x" * 300 not in str(error), "a warning shows the head"
-            assert reply in logged(logging.DEBUG) and reply not in logged(logging.WARNING), "and DEBUG the whole"
+            assert reply in texts(logging.DEBUG) and reply not in texts(logging.WARNING), "and DEBUG the whole"
             assert error.cost_usd == pytest.approx(charged(bench.server.delivered) - before)
         assert any("# Your last reply" in request.prompt for request in bench.brain.requests)
     async with open_bench(client_reuse="clear", letter=True) as bench:
         bench.brain.always("extractor", unreadable[0])
         assert (await bench.fail(EXTRACTOR)).reason == "unparseable"
-        assert unreadable[0] in logged(logging.WARNING)
+        assert unreadable[0] in texts(logging.WARNING)
         assert not any("# Your last reply" in request.prompt for request in bench.brain.requests), "asked for once"
 
 
@@ -214,8 +214,7 @@ async def test_cost_is_counted_once_by_path_and_total(open_bench: OpenBench, cap
         state = bench.agents.state
         assert state.total_cost_usd == pytest.approx(charged(bench.server.delivered)) == pytest.approx(0.084)
         assert state.cost_by_label == pytest.approx({"path-0": 0.0045, "path-1": 0.0795})
-    entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
-    stopped = [entry for entry in entries if entry["event"] == "agent_stopped"]
+    stopped = logged(caplog, "agent_stopped")
     assert [(entry["agent"], entry["path"]) for entry in stopped] == [
         ("coder", "path-0"), ("coder", "path-1"), ("coder", "path-1"), ("extractor", "path-1"),
     ]  # fmt: skip
@@ -284,13 +283,12 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
         config = PipelineConfig(**{"model": "sonnet", **settings})
         return AgentClient(task, config, EnvironmentFacts(), base_url="http://127.0.0.1:9")
 
+    roles = ({"effort": "low"}, {"thinking": "adaptive"})
+    changes: list[dict[str, Any]] = [{}, {"model": "opus"}, {"tool_use": "none"}]
+    changes += [{"agents": {"coder": role}} for role in roles]
     others = [
-        client().fingerprint(CODER),
-        client(model="opus").fingerprint(CODER),
+        *(client(**change).fingerprint(CODER) for change in changes),
         client(tool_profile="full").fingerprint(agent_config(AgentType.coder, None, "full")),
-        client(tool_use="none").fingerprint(CODER),
-        client(agents={"coder": {"effort": "low"}}).fingerprint(CODER),
-        client(agents={"coder": {"thinking": "adaptive"}}).fingerprint(CODER),
         client(task.model_copy(update={"description": "other"})).fingerprint(CODER),
         client().fingerprint(EXTRACTOR),
         client().fingerprint(EXTRACTOR.model_copy(update={"output_schema": None})),

@@ -21,6 +21,7 @@ from mle_star.sdk import CallPolicy
 from mle_star.sdk.connection import Pool, marked_processes
 from mle_star.search.control import OUTAGE_REASONS
 from mle_star.serving import api_error
+from tests.execution.conftest import ROOT
 from tests.faults import HANG, cut
 from tests.sdk.conftest import CODER, EXTRACTOR, PLANNER, PLANS, QUICK, Bench, OpenBench, charged, is_cli
 
@@ -176,8 +177,6 @@ async def test_a_call_that_hangs_or_is_cancelled_ends_with_the_cost_of_what_was_
         assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(0.003)]
 
 
-REPO = Path(__file__).parents[2]
-
 SCRIPT = """
 import asyncio, sys
 from mle_star.sdk import AgentClient, EnvironmentFacts
@@ -209,7 +208,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_in_a_call_leaves_nothing_back(number: signal.Signals, task: TaskDescription, tmp_path: Path) -> None:
     words = [sys.executable, "-c", SCRIPT, task.model_dump_json(), str(tmp_path / "work")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPO) as child:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as child:
         try:
             assert child.stdout is not None
             home = Path(child.stdout.readline().strip())

@@ -1,7 +1,6 @@
 """Agents that act: hooks, tools, guard and sandbox, with the real CLI running real commands of a scripted mind."""
 
 import asyncio
-import json
 import logging
 import os
 import shutil
@@ -25,7 +24,7 @@ from mle_star.sdk.definitions import list_data_files
 from mle_star.sdk.hooks import HURRY, Guard
 from mle_star.testing import ScriptedBrain
 from tests.conftest import Logs, Patch, as_kept, write_texts
-from tests.sdk.conftest import Bench, OpenBench
+from tests.sdk.conftest import Bench, OpenBench, logged
 
 ACTOR = agent_config(AgentType.coder, None, "full")
 
@@ -39,11 +38,6 @@ async def act(bench: Bench, *calls: BrainReply) -> list[str]:
     bench.brain.reply_with("coder", *calls, "done")
     await bench.ask(ACTOR, label="path-0")
     return list(bench.brain.requests[-1].tool_results)
-
-
-def logged(caplog: Logs, event: str) -> list[dict[str, Any]]:
-    entries = [json.loads(record.message) for record in caplog.records if record.message.startswith("{")]
-    return [entry for entry in entries if entry["event"] == event]
 
 
 @pytest.mark.req("REQ-OR-011", "REQ-OR-031", "REQ-OR-033", "REQ-OR-035")
@@ -263,7 +257,6 @@ async def main():
     config = PipelineConfig(model="claude-sonnet-4-5", tool_profile="full", work_dir=sys.argv[2])
     policy = CallPolicy(retry_delays=(), busy_delays=(), cli_retries=0)
     async with AgentClient(task, config, EnvironmentFacts(), policy=policy, hidden=tuple(sys.argv[3:])) as agents:
-        print(agents.marker, flush=True)
         reply = await agents.ask(agent_config(AgentType.coder, None, "full"), "go", label="path-0", max_cost_usd=None)
         print(reply.text)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, ToolCall, events_of, message_of
+from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer, events_of, message_of
 from mle_star.errors import ConfigError
 from mle_star.run.budget import CHARACTERS_PER_TOKEN, UNKNOWN, Price, price_of, usage_cost
 from mle_star.sdk.credentials import Upstream
@@ -28,7 +28,6 @@ from tests.conftest import Logs
 from tests.faults import cut
 from tests.sdk.conftest import MODEL
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 SECRET = "sk-canary-0123456789"
 HEADERS = {"x-api-key": SECRET, "authorization": f"Bearer {SECRET}", "x-team": "a"}
 CODER = {"x-mle-star-agent": "coder"}
@@ -63,40 +62,6 @@ async def ask(base: str, method: str, path: str, content: bytes = b"", headers: 
 
 async def post(base: str, headers: Mapping[str, str] = CODER, **payload: Any) -> Reply:
     return await ask(base, "POST", "/v1/messages?beta=true", json.dumps(body(**payload)).encode(), headers)
-
-
-async def test_a_streamed_reply_is_the_same_message_in_pieces() -> None:
-    brain = ScriptedBrain(BrainReply(text="é" * 100_000, input_tokens=7, output_tokens=11))
-    async with MessagesServer(brain) as server:
-        lines = (await post(server.base_url)).text.splitlines()
-        plain = (await post(server.base_url, stream=False)).json()
-    streamed = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
-    pieces = [event["delta"]["text"] for event in streamed if event["type"] == "content_block_delta"]
-    assert len(pieces) > 1
-    assert "".join(pieces) == plain["content"][0]["text"] == "é" * 100_000
-    assert (streamed[0]["type"], streamed[-1]["type"]) == ("message_start", "message_stop")
-    assert streamed[-2]["usage"]["output_tokens"] == plain["usage"]["output_tokens"] == 11
-    used = [(one["usage"]["input_tokens"], one["usage"]["output_tokens"]) for one in server.delivered]
-    assert used == [(7, 11)] * 2
-
-
-async def test_the_brain_sees_who_asks_what_and_its_value_becomes_a_tool_call_where_one_is_offered() -> None:
-    brain, tools = ScriptedBrain({"a": "x"}), [{"name": "StructuredOutput", "input_schema": SCHEMA}]
-    async with MessagesServer(brain) as server:
-        tools.append({"name": "Read", "input_schema": {}})
-        offered = (await post(server.base_url, stream=False, tools=tools)).json()
-        not_offered = (await post(server.base_url, stream=False)).json()
-        brain.reply_with("coder", BrainReply(tool=ToolCall("Read", {"file_path": "x"})), "done")
-        first = (await post(server.base_url, stream=False)).json()
-        result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "the file"}
-        messages = [*body()["messages"], {"role": "assistant", "content": first["content"]}]
-        await post(server.base_url, messages=[*messages, {"role": "user", "content": [result]}])
-    request, *_, last = brain.calls("coder")
-    assert (request.system, request.prompt, request.schema) == ("who you are", "the prompt", SCHEMA)
-    assert request.schema is not None and request.tools == ("StructuredOutput", "Read")
-    assert (offered["content"][0]["input"], offered["stop_reason"]) == ({"a": "x"}, "tool_use")
-    assert json.loads(not_offered["content"][0]["text"]) == {"a": "x"}
-    assert (last.prompt, last.tool_results) == ("the prompt", ("the file",))
 
 
 async def test_the_other_endpoints_answer_and_a_brain_that_fails_is_an_api_error_and_is_remembered() -> None:
