@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Isolation, Measure, MetricDirection, PipelineConfig, TaskDescription
@@ -328,8 +328,7 @@ class RunStory:
         """A value that holds until the next event: a screen asks every second, events are rarer."""
         if name not in self._known:
             self._known[name] = make()
-        value: T = self._known[name]
-        return value
+        return cast(T, self._known[name])
 
     def _path(self, index: int) -> PathStory:
         return self._paths.setdefault(index, PathStory(index))
