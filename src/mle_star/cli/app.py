@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer import Option
@@ -93,8 +93,7 @@ def _summaries() -> dict[str, str]:
 
 def load(name: str) -> Callable[..., None]:
     """The function of a command."""
-    found: Callable[..., None] = getattr(import_module(f"mle_star.cli.{COMMANDS[name]}"), name)
-    return found
+    return cast(Callable[..., None], getattr(import_module(f"mle_star.cli.{COMMANDS[name]}"), name))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

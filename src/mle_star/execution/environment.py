@@ -155,8 +155,7 @@ def find_program(name: str) -> str | None:
     if os.path.dirname(name):  # noqa: PTH120 - `./x` and `x` differ here, and are the same to pathlib
         return os.path.abspath(name) if shutil.which(name) else None  # noqa: PTH100
     places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]  # noqa: PTH117
-    found = shutil.which(name, path=os.pathsep.join(places))
-    return found if found and os.path.isabs(found) else None  # noqa: PTH117 - Windows looks in the current folder first
+    return shutil.which(name, path=os.pathsep.join(places))
 
 
 def try_program(command: str | Sequence[str], seconds: float, **how: Any) -> tuple[bytes, str]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, cast
 
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import concurrent_scripts, detect_gpu_info, usable_cores
@@ -81,8 +81,7 @@ class Announcement:
 
 def announced(executor: Executor) -> Announcement:
     """What an executor says of itself; the local one finds it out the first time, which takes a while."""
-    announce: Callable[[], Announcement] = getattr(executor, "announce", Announcement)
-    return announce()
+    return cast(Announcement, getattr(executor, "announce", Announcement)())
 
 
 async def surroundings_of(executor: Executor) -> tuple[Isolation, dict[str, Any]]:

@@ -58,9 +58,7 @@ def extract_traceback(stderr: str) -> str | None:
         if not indented and line.strip():
             raised = True
         kept.append(line)
-    while kept and not kept[-1].strip():
-        kept.pop()
-    return "\n".join(kept)
+    return "\n".join(kept).rstrip()
 
 
 def _last_header(text: str) -> int:

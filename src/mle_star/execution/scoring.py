@@ -153,10 +153,9 @@ def answered_here(run: RunContext) -> list[ScriptRun]:
 
 def answers_of(holdout: HoldOut, run_dir: Path, event: ScriptRun) -> Answers | None:
     """What a script said on all of its views; None where that is gone."""
-    try:
+    with suppress(OSError, Ungradable):
         return _read(holdout, run_dir, event.result.answers)
-    except (OSError, Ungradable):
-        return None
+    return None
 
 
 def _read(holdout: HoldOut, run_dir: Path, paths: Iterable[str]) -> Answers:

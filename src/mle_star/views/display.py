@@ -17,7 +17,7 @@ from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from threading import RLock
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, cast
 
 from rich.console import Console, ConsoleDimensions, Group, RenderableType
 from rich.live import Live
@@ -93,8 +93,7 @@ def _plugin(name: str) -> Callable[[Path | None], Display]:
     points = {point.name: point for point in importlib.metadata.entry_points(group=VIEW_GROUP)}
     if name not in points:
         raise ConfigError(f"unknown display {name!r}; {did_you_mean(name, [*MODES, *sorted(points)])}")
-    make: Callable[[Path | None], Display] = points[name].load()
-    return make
+    return cast(Callable[[Path | None], Display], points[name].load())
 
 
 def choose_mode(mode: str, stream: TextIO) -> str:

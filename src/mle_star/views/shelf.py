@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from collections import deque
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mle_star.errors import ConfigError, JournalError
-from mle_star.models import MetricDirection, is_improvement
+from mle_star.method.scores import best_first
+from mle_star.models import is_improvement
 from mle_star.run.events import EVENT_ADAPTER, AnyEvent, RunFinished, RunStarted
 from mle_star.run.folder import RunFolder, first_line, is_running, runs_in
 from mle_star.run.journal import read_journal
@@ -108,7 +110,7 @@ def leaderboards(runs: list[Path]) -> tuple[dict[str, list[dict[str, Any]]], lis
         name = f"{task.competition_id} ({task.evaluation_metric}, {task.metric_direction.better_word} is better)"
         named = {"task": task.competition_id, "metric": task.evaluation_metric}
         board = [*boards.get(name, []), *({**row, **named} for row in rows)]
-        boards[name] = _ranked(board, task.metric_direction)
+        boards[name] = best_first(board, itemgetter("score"), task.metric_direction)
     return boards, problems
 
 
@@ -138,11 +140,7 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
             "final_rows": expected.rows if chosen and expected else None,
             "expected": expected.words if chosen and expected else None,
         }
-    return _ranked(list(found.values()), story.direction)
-
-
-def _ranked(rows: list[dict[str, Any]], direction: MetricDirection) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: float(row["score"]), reverse=direction is MetricDirection.maximize)
+    return best_first(found.values(), itemgetter("score"), story.direction)
 
 
 def _final_step(story: RunStory, steps: list[str]) -> str:

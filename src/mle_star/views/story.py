@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Isolation, Measure, MetricDirection, PipelineConfig, TaskDescription
@@ -25,13 +25,6 @@ E = TypeVar("E", bound=events.Event)
 Remark = events.Notice | events.BudgetWarning | events.FinishRequested
 
 LAST_EVENTS = 60
-LATEST = {
-    "holdout_prepared": "holdout",
-    "shortlist_scored": "shortlist",
-    "solution_examined": "examined",
-    "forecast": "forecast",
-}
-"""Events of which only the last one counts, and where a story has it."""
 UNSHOWN = {"prompt": "", "text": "", "structured": None}
 """Of calls only the numbers are kept: their texts would fill the memory."""
 
@@ -90,8 +83,6 @@ class RunStory:
 
     def _hear(self, event: events.AnyEvent) -> None:
         """What an event changes here; the ledger takes scripts and attempts."""
-        if event.kind in LATEST:
-            setattr(self, LATEST[event.kind], event)
         match event:
             case events.RunStarted():
                 self.started, self.config = self.started or event, event.config
@@ -104,7 +95,14 @@ class RunStory:
                     self.holdout = self.shortlist = self.examined = None
             case events.RunFinished():
                 self._end(event)
+            case events.HoldOutPrepared():
+                self.holdout = event
+            case events.ShortlistScored():
+                self.shortlist = event
+            case events.SolutionExamined():
+                self.examined = event
             case events.Forecast():
+                self.forecast = event
                 self.forecasts.append(event)
             case events.PhaseStarted() | events.PhaseFinished():
                 self._hear_phase(event)
@@ -330,8 +328,7 @@ class RunStory:
         """A value that holds until the next event: a screen asks every second, events are rarer."""
         if name not in self._known:
             self._known[name] = make()
-        value: T = self._known[name]
-        return value
+        return cast(T, self._known[name])
 
     def _path(self, index: int) -> PathStory:
         return self._paths.setdefault(index, PathStory(index))

@@ -109,9 +109,7 @@ def money(usd: float | None) -> str:
     """Dollars, finer when they are few."""
     if usd is None:
         return "unknown"
-    if usd == 0:
-        return "$0"
-    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.4f}"
+    return f"${usd:,.2f}" if usd >= 0.1 else f"${usd:.4f}" if usd else "$0"
 
 
 def clock(seconds: float) -> str:
@@ -123,10 +121,7 @@ def clock(seconds: float) -> str:
 
 def tokens(count: int) -> str:
     """`812`, `3.4k`, `1.2M`."""
-    for size, unit in ((1_000_000, "M"), (1000, "k")):
-        if count >= size:
-            return f"{count / size:.1f}{unit}"
-    return str(count)
+    return f"{count / 1e6:.1f}M" if count >= 1e6 else f"{count / 1e3:.1f}k" if count >= 1e3 else str(count)
 
 
 def moment(at: datetime) -> str:

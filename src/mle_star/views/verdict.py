@@ -18,14 +18,8 @@ from mle_star.views.lineage import lineage_of, why
 from mle_star.views.story import RunStory
 
 Level = Literal["good", "flat", "bad", "none"]
-STATES = {
-    "running": "Running",
-    "completed": "Completed",
-    "early": "Ended early",
-    "interrupted": "Interrupted",
-    "failed": "Failed",
-    "stopped": "Stopped before its end",
-}
+STATES = {"early": "Ended early", "stopped": "Stopped before its end"}
+"""What states are called whose name does not say enough."""
 SPLITS = {
     "time": "the latest rows",
     "groups": "whole groups",
@@ -81,7 +75,7 @@ class Verdict:
         self.state = story.state if story.finished else "running" if alive else "stopped"
         if self.state == "completed" and story.result is not None and story.result.stopped_by:
             self.state = "early"  # a limit or a wish cut it short
-        self.state_title = STATES[self.state]
+        self.state_title = STATES.get(self.state, self.state.capitalize())
         self.task = text.one_line(story.task.competition_id, 60) if story.task else "run"
         self.metric = f"{text.one_line(story.metric, 40)} ({story.direction.better_word} is better)"
         self.score = story.score
