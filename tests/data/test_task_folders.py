@@ -371,21 +371,14 @@ data_dir: [a]; target: 2019; metric_dircetion: minimize
 
 def test_a_wrong_task_file_is_refused_with_the_field(tmp_path: Path) -> None:
     lines = []
+    with pytest.raises(ConfigError, match=r"no such file; `mle-star init .*` writes one"):
+        load_task(tmp_path)
     for field in ODD_FIELDS.replace("\n", " ").split(";"):
         with pytest.raises(ConfigError) as refusal:
             load_task(task_folder(tmp_path, **yaml.safe_load(field)))
         lines.append(f"{field.strip()} => {refusal.value}")
     assert all(str(tmp_path / "task.yaml") in line and "\n" not in line for line in lines)
     as_kept("data/wrong_tasks.txt", "\n".join(lines).replace(str(tmp_path), "…"))
-
-
-def test_without_data_or_a_task_file_a_line_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no data found"):
-        guess_task(tmp_path)
-    with pytest.raises(ConfigError, match=r"no such file; `mle-star init .*` writes one"):
-        load_task(tmp_path)
-    with pytest.raises(ConfigError, match="no such folder"):
-        load_task(tmp_path / "gone")
 
 
 @example("line\x85break")
