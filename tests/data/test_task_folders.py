@@ -387,12 +387,10 @@ def test_a_wrong_task_file_is_refused_with_the_field(tmp_path: Path) -> None:
 @given(st.text(min_size=1, max_size=30).filter(str.strip))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, name: str) -> None:
-    rows = [{name: i % 2, "other": i} for i in range(30)]
-    (tmp_path / "train.json").write_text(json.dumps(rows))
+    (tmp_path / "train.json").write_text(json.dumps([{name: i % 2, "other": i} for i in range(30)]))
     guess = guess_task(tmp_path, target=name)
     write_task(guess, tmp_path / "task.yaml", force=True)
-    read = yaml.safe_load((tmp_path / "task.yaml").read_text(encoding="utf-8"))
-    assert read["target"] == name
+    assert yaml.safe_load((tmp_path / "task.yaml").read_text(encoding="utf-8"))["target"] == name
     task = load_task(tmp_path)
     assert task.task_type == "classification"
     assert find_layout(tmp_path, task.description).target.names == guess.targets
