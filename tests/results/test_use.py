@@ -375,11 +375,10 @@ def test_two_runs_are_compared_and_scores_measured_anew(
 
 def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_path: Path, capsys: Captured) -> None:
     target = tmp_path / "taken-along"
-    assert main(["export", str(house_run.path), str(target)]) == 0
-    names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
-    assert {"solution.py", "predict.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md", "input"} <= names
-    assert main(["export", str(label_run.path), str(tmp_path / "labels")]) == 0
-    capsys.readouterr()
+    for run, place in ((house_run, target), (label_run, tmp_path / "labels")):
+        assert main(["export", str(run.path), str(place)]) == 0
+        names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
+        assert {"solution.py", "predict.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md", "input"} <= names
     for path in (*target.rglob("*"), *(tmp_path / "labels").rglob("*")):
         assert not path.is_symlink() and (path.is_dir() or path.stat().st_nlink == 1), "its own copy"
     target = target.rename(tmp_path / "alone")
