@@ -72,8 +72,8 @@ time_limit_seconds: 60 / TIME_LIMIT=99; max_budget_usd: null / MAX_BUDGET=3; see
 def test_the_environment_replaces_only_defaults() -> None:
     lines = []
     for row in CHOSEN.replace("\n", " ").split(";"):
-        said, environ = row.split("/")
-        chosen = yaml.safe_load(f"{{{said}}}")
+        given, environ = row.split("/")
+        chosen = yaml.safe_load(f"{{{given}}}")
         variables = {f"MLE_STAR_{name}": text for name, text in (pair.split("=") for pair in environ.split())}
         config = PipelineConfig(**chosen)
         found = effective_config(config, variables), load_config(chosen, environ={**variables, "SEED": "9"})
