@@ -1,6 +1,5 @@
 """Sample values for every prompt, shared by the tests of the prompts."""
 
-import re
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -74,10 +73,3 @@ def parts(text: str) -> dict[str, str]:
         plain = title in ("", "Answer", "Metric") or not fences
         found[title] = body.strip("\n") if plain and title else body if plain else fences[0][:-1]
     return found
-
-
-def says(text: str, *points: str) -> None:
-    """Assert that each point (a regular expression, in any case) is made in `text`, line breaks aside."""
-    flat = " ".join(text.split())
-    for point in points:
-        assert re.search(point, flat, re.IGNORECASE), f"not said: {point}"

@@ -117,8 +117,7 @@ async def test_what_was_stopped_goes_on_and_what_is_finished_is_not_run_again(tm
         await campaign.run(Runs(dies_after=2))
     assert [line["state"] for line in table(tmp_path / "c")] == ["finished", "finished", "waiting", "waiting"]
     again = Runs()
-    entries = await Campaign.open(tmp_path / "c").run(again)
-    assert [entry.state for entry in entries] == ["finished"] * 4
+    assert [entry.state for entry in await Campaign.open(tmp_path / "c").run(again)] == ["finished"] * 4
     assert sorted(name for name, _, _ in again.calls) == ["a-seed-10", "a-seed-9"]
     assert ("a-seed-9", True, None) in again.calls
 
@@ -138,8 +137,7 @@ async def test_the_money_is_shared_by_the_runs_that_are_left_after_all_that_was_
     assert [entry.message for entry in again][2:] == ["the campaign's money is spent"] * 2 and len(runs.calls) == 2
     raised = Campaign.open(tmp_path / "c")
     raised.change(max_budget_usd=9.0)
-    late = await raised.run(runs, seconds=0)
-    assert [entry.message for entry in late][2:] == ["the campaign's time is over"] * 2
+    assert [entry.message for entry in await raised.run(runs, seconds=0)][2:] == ["the campaign's time is over"] * 2
 
 
 @pytest.mark.parametrize(
@@ -154,8 +152,7 @@ def test_medals_are_won_by_kaggle_s_rules(
     scores = [sign * (1 - number / 10_000) for number in range(teams)]
     lines = [f"{number},{score}" for number, score in enumerate(reversed(scores))]
     (tmp_path / "leaderboard.csv").write_text("\n".join(["teamId,score", *lines]))
-    scored = task("a", tmp_path / "input").model_copy(update={"metric_direction": direction})
-    found = load_medals(tmp_path, scored)
+    found = load_medals(tmp_path, task("a", tmp_path / "input").model_copy(update={"metric_direction": direction}))
     assert found == Medals(gold=scores[gold - 1], silver=scores[silver - 1], bronze=scores[bronze - 1])
     won = [found.won(score, direction) for score in (scores[0], scores[bronze - 1], scores[bronze - 1] - sign, None)]
     assert won == ["gold", "silver" if silver == bronze else "bronze", None, None]

@@ -167,8 +167,7 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
         journal.record(RunStarted(run_id="r", task=task, config=PipelineConfig(), model="offline"))
     (final,) = rows = rescore(run_dir, folder / ANSWERS)
     assert final.truth is not None, final.problem
-    unknown = ["truth: not known, as nothing was submitted that can be scored"]
-    assert _truth(rows, run_dir, task, name) == unknown
+    assert _truth(rows, run_dir, task, name) == ["truth: not known, as nothing was submitted that can be scored"]
 
 
 def test_the_demo_shows_what_each_script_is_worth(tmp_path: Path) -> None:

@@ -252,8 +252,7 @@ ANSWER = f"Here it is.\n\n```python\n{WHOLE}\n```\nDone."
 def test_a_reply_that_goes_on_where_it_was_cut_is_as_if_it_had_not_been(place: int, other: int) -> None:
     first, second = sorted((place, other))
     assume(ANSWER.index("```python\n    doubled") not in (first, second))  # a fence may also open the block again
-    whole = cb.joined(cb.joined(ANSWER[:first], ANSWER[first:second]), ANSWER[second:])
-    assert cb.extract_code_block(whole) == WHOLE
+    assert cb.extract_code_block(cb.joined(cb.joined(ANSWER[:first], ANSWER[first:second]), ANSWER[second:])) == WHOLE
 
 
 @given(place=st.integers(0, len(SIMPLE)), words=st.sampled_from(["", "Continuing where I left off:\n\n"]))
@@ -262,8 +261,7 @@ def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int
     line = SIMPLE.rfind("\n", 0, place) + 1
     is_blank = not SIMPLE[line:place].strip()  # of a cut inside the indentation nobody knows what the rest repeats
     for start in {0, line, line if is_blank else place}:  # all of it once more, the line that was cut, or its rest
-        code = cb.extract_code_block(cb.joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone."))
-        assert code == SIMPLE
+        assert cb.extract_code_block(cb.joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone.")) == SIMPLE
 
 
 PIECES = [

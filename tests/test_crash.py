@@ -151,8 +151,7 @@ def drive(prefix: list[str], folder: Path, data: Path, mode: str, first: int) ->
 def test_wherever_the_disk_becomes_full_nothing_is_lost(tmp_path: Path, data_dir: Path, mode: str, first: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
-    prefix = small_disk(folder) if mode != "journal" else []
-    undisturbed, *outcomes = drive(prefix, folder, data_dir, mode, first)
+    undisturbed, *outcomes = drive(small_disk(folder) if mode != "journal" else [], folder, data_dir, mode, first)
     assert [outcome["number"] for outcome in outcomes] == list(range(first, undisturbed["events"] + 1, EVERY))
     for outcome in outcomes:
         assert outcome["debugged"] == 0, "nobody can fix a full disk"
@@ -205,8 +204,7 @@ class KillingBrain(MindBrain):
         if not self._doomed:
             return await super().reply(request)
         if "Read" in request.tools and not request.tool_results:
-            look = ToolCall("Read", {"file_path": self._file})
-            return BrainReply(tool=look, input_tokens=1000, output_tokens=100)
+            return BrainReply(tool=ToolCall("Read", {"file_path": self._file}), input_tokens=1000, output_tokens=100)
         self.killed += 0 if self._only else kill_clients(request.agent)
         return HANG
 

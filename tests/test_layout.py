@@ -164,8 +164,7 @@ def test_verbs_become_no_names() -> None:
     verbs = {"told", "said", "asked"}
     paths = [path for place in ("src", "tests", "tools", "benchmarks") for path in (ROOT / place).rglob("*.py")]
     names = {(path, name) for path in paths for name in names_in(compile(path.read_bytes(), path, "exec"))}
-    found = [(path, name) for path, name in names if verbs & {*name.lower().split("_")} and name[:5] != "test_"]
-    assert found == []
+    assert [(path, name) for path, name in names if verbs & {*name.lower().split("_")} and name[:5] != "test_"] == []
 
 
 def test_every_requirement_is_named_by_a_test_and_no_other_id_is_and_the_table_in_the_docs_is_current() -> None:

@@ -181,8 +181,7 @@ def test_a_list_reply_has_one_field_and_is_not_empty(model: type[BaseModel], fie
             model.model_validate(empty)
     other = {**entry, list(entry)[-1]: "second"}
     wrapped = model.model_validate_json(json.dumps({field: [entry, other]}))
-    bare = model.model_validate_json(json.dumps([entry, other]))
-    assert wrapped == bare
+    assert wrapped == model.model_validate_json(json.dumps([entry, other]))
     assert wrapped.model_dump()[field] == [entry, other]
     ignored = model.model_validate({field: [{**entry, "more": 1}], "why": "because"})
     assert ignored.model_dump(exclude={"notes"}) == {field: [entry]}
@@ -364,8 +363,7 @@ def test_the_module_imports_the_standard_library_and_pydantic_only_and_warns_of_
         warnings.simplefilter("error")
         runpy.run_path(str(SOURCE), run_name="models_again")
     for home in HOMES:
-        tree = ast.parse(inspect.getsource(sys.modules[home]))
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(inspect.getsource(sys.modules[home]))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             others = [name for name in names if not name.startswith("mle_star.models")]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mle_star.execution.outcome import scale_of
-from mle_star.method.scores import Scale, ScoreReading, parse_ablation_lines, parse_analysis, parse_score, read_score
+from mle_star.method.scores import parse_ablation_lines, parse_analysis, parse_score, read_score
 from mle_star.models import SCORE_PATTERN, MetricDirection, TaskDescription
 from tests.conftest import as_kept
 
@@ -21,16 +21,16 @@ FILLERS = (f"{LINE}nan\n", f"see {LINE}above\r", f"see {LINE}above ")
 OUTPUTS = (
     "x\nL  -1e-3\ny|Training complete.\n||L.5|L+3.\r\n|L0.5\nL0.85.\n|L0.5\nL1-2\n|L0.5\nLnan\n|"
     "L0.5\nas said, Labove\n|50%\r100%\rL0.25\r\n|  Final Validation Performance:0.25  |"
-    "final validation performance: 0.5"
+    "final validation performance: 0.5|Lx|epoch 3"
 )
 ODD = ["85%", "1,234.56", "0,85", "1_000", "٣", "0.85 (std 0.01)", "", "\n0.85", "x", "nan", "inf", "-inf", "1e999"]
-ODD_LINES = [*(f"{LINE}{text}" for text in ODD), f"epoch 3 {LINE}0.7", f"{LINE}0.5 {LINE}0.6"]
-OWN_LINE = "print the score on a line of its own"
+ODD_LINES = [*(f"{LINE}{text}" for text in ODD), f"epoch 3 {LINE}0.7", f"{LINE}0.5 {LINE}0.6", f"so: {LINE}0.25"]
+ODD_LINES += ["epoch 3", *(f"{LINE}{'x' * length}" for length in (80, 81))]
 FAR = """
 accuracy maximize 85, AUC maximize 1.7, Area under the ROC curve maximize -0.5, r2 maximize 1.01, rmse minimize -0.2,
 rmse minimize 1e308, profit maximize -1e308, accuracy maximize 1.0, roc_auc maximize 1.0000000000000002,
 accuracy maximize 1.000001, rmse minimize -0.000001, r2 maximize -3e5, rmse minimize 123456.78, rmse maximize -0.2,
-profit maximize -1e12
+profit maximize -1e12, rmse minimize 1e30, rmse minimize 1.1e30
 """
 """Metric, direction and score; where less is better with its sign turned round, scores are negative."""
 
@@ -99,14 +99,3 @@ def test_every_printed_ablation_is_found_again(scores: dict[str, float], noise: 
     noise = noise.replace("Ablation", "")
     stdout = "".join(f"{noise}\nAblation {name}: {score}\n" for name, score in scores.items())
     assert parse_ablation_lines(stdout) == scores
-
-
-@pytest.mark.parametrize("end", ["", "\n"])
-def test_what_cannot_be_used_is_quoted_whole_up_to_a_limit(end: str) -> None:
-    assert read_score(f"epoch 3{end}") == ScoreReading(None, ""), "without a score line there is nothing to say of one"
-    assert read_score(f"{LINE}1e30{end}", Scale("rmse")).score == 1e30
-    assert read_score(f"{LINE}1.1e30{end}", Scale("rmse")).score is None
-    assert read_score(f"so: {LINE}0.25{end}").problem == f"the line says so: {LINE}0.25: {OWN_LINE}"
-    for length, shown in [(80, "x" * 80), (81, "x" * 80 + " ...")]:
-        problem = read_score(f"{LINE}{'x' * length}{end}").problem
-        assert problem == f"the line says {shown}: print a plain number"

@@ -72,5 +72,3 @@ def test_python_and_commands_of_the_guides_do_on_a_table_what_their_pages_say(fo
     for words in commands:
         done(folder, sys.executable, "-m", "mle_star", *words[1:])
     assert (folder / "predictions.csv").read_text(encoding="utf-8").startswith("id,price\n200,")
-    exported = {path.name for path in (folder / "house-model").iterdir()}
-    assert {"predict.py", "solution.py", "MODEL_CARD.md", "Dockerfile"} <= exported

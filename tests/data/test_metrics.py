@@ -95,9 +95,6 @@ NUMBERS = np.array([1.0, 2.0, 4.0]), np.array([1.0, 4.0, 2.0])
         ("mean_gamma_deviance", (np.array([1.0]), np.array([2.0])), 2 * math.log(2) - 1),
         ("top_5_accuracy", (np.array([4, 5]), -np.tile(np.arange(6.0), (2, 1))), 0.5),
         ("map@10", (np.array(["9", "10"]), np.array([" ".join(map(str, range(11)))] * 2)), 0.05),
-        # a class that the rows lack is no zero
-        ("roc_auc", (np.array([0, 0, 2]), np.array([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])), 1.0),
-        ("f1_macro", (np.array(["a", "a"]), np.array(["a", "b"])), 2 / 3),
     ],
 )  # fmt: skip
 def test_figures_are_those_worked_out_by_hand(name: str, pair: tuple[Any, Any], value: float) -> None:
@@ -132,8 +129,7 @@ def test_the_order_of_rows_with_the_same_answer_says_nothing_about_them() -> Non
     halves = np.array([1.0] * 50 + [0.0] * 50)
     for ordered in (truth, truth[::-1]):
         assert gini.compute(ordered, np.zeros(100)) == pytest.approx(0.0)
-        area = metrics.roc_auc_score(ordered, halves)
-        assert gini.compute(ordered, halves) == pytest.approx(2 * area - 1)
+        assert gini.compute(ordered, halves) == pytest.approx(2 * metrics.roc_auc_score(ordered, halves) - 1)
 
 
 @pytest.mark.parametrize("name", ["word_error_rate", "character_error_rate"])
@@ -276,19 +272,14 @@ def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: P
     assert list(deep.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "direction", "words"),
-    [
-        ("score.py:calls", None, "say with metric_direction"),
-        ("nothing.py:f", MetricDirection.minimize, "there is no file"),
-        ("score.py:broken", MetricDirection.minimize, "score.py:broken failed: ZeroDivisionError"),
-        ("score.py:absent", MetricDirection.minimize, "score.py:absent failed: AttributeError"),
-        *((f"score.py:{name}", MetricDirection.minimize, f"score.py:{name} failed: ") for name in ("ends", "lies")),
-        ("BLEU", None, "bleu can only be computed by a script"),
-    ],
-)
-def test_a_wrong_function_is_a_line(tmp_path: Path, name: str, direction: MetricDirection | None, words: str) -> None:
+def test_a_wrong_function_is_a_line(tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text(CODE, encoding="utf-8")
-    with pytest.raises(ConfigError, match=words) as refused:
-        known_metric(name, folder=tmp_path, direction=direction).compute(TRUTH, TRUTH)
-    assert "\n" not in str(refused.value) and len(str(refused.value)) < 800
+    lines = []
+    names = "score.py:calls BLEU nothing.py:f score.py:broken score.py:absent score.py:ends score.py:lies"
+    for name in names.split():
+        direction = None if name in ("score.py:calls", "BLEU") else MetricDirection.minimize
+        with pytest.raises(ConfigError) as refused:
+            known_metric(name, folder=tmp_path, direction=direction).compute(TRUTH, TRUTH)
+        lines.append(str(refused.value))
+        assert "\n" not in lines[-1] and len(lines[-1]) < 800
+    as_kept("data/wrong_metrics.txt", re.sub(f"{tmp_path}|(?<=without an answer: ).*", "…", "\n".join(lines)))

@@ -58,8 +58,7 @@ def seen(folder: Path) -> Iterator[str]:
         layout = find_layout(folder, words)
         roles = [table and table.name for table in (layout.train, layout.test, layout.sample, layout.labels)]
         yield f"{roles} {layout.key} {layout.labels_key} {layout.answers} {layout.target.names} {layout.target.reason}"
-        rule = find_rule(layout, PipelineConfig())
-        yield f"{layout.target.class_prefix} {rule} {sorted(label_files(layout))}"
+        yield f"{layout.target.class_prefix} {find_rule(layout, PipelineConfig())} {sorted(label_files(layout))}"
     except ConfigError as error:
         yield str(error)
 

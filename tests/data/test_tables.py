@@ -99,8 +99,7 @@ def test_every_form_of_a_table_is_the_same_table(place: Path) -> None:
     frame.to_excel(place / "e.xlsx", index=False)
     frame.to_parquet(place / "f.parquet")
     frame.to_json(place / "g.json", orient="records")
-    lines = frame.to_json(orient="records", lines=True, force_ascii=False)
-    (place / "h.jsonl").write_text(lines, encoding="utf-8-sig")
+    (place / "h.jsonl").write_text(frame.to_json(orient="records", lines=True, force_ascii=False), encoding="utf-8-sig")
     (place / "i.json").write_text(json.dumps({"rows": frame.to_dict("records")}), encoding="utf-8-sig")
     (place / "j.json").write_text(json.dumps(frame.to_dict("list")), encoding="utf-8-sig")
     for path in sorted(path for path in place.iterdir() if path.is_file()):
@@ -318,8 +317,7 @@ def test_bytes_that_are_no_text_come_back_and_line_ends_of_two_kinds_become_one(
     assert rows.column("note") == ["a\ufffd", "b"]
     rows.write(tmp_path / "kept.csv", [0])
     assert (tmp_path / "kept.csv").read_bytes() == b"id,note,y,x\n1,a\xff,0,1\r\n"
-    more = rows.holding(rows.edited([0], rows, ["y"], {"x": ["5"]}), behind_own=True)
-    more.write(tmp_path / "mixed.csv", [2, 1, 0])
+    rows.holding(rows.edited([0], rows, ["y"], {"x": ["5"]}), behind_own=True).write(tmp_path / "mixed.csv", [2, 1, 0])
     assert (tmp_path / "mixed.csv").read_bytes() == b"id,note,y,x\n1,a\xff,,5\n2,b,1,1\n1,a\xff,0,1\n"
 
 

@@ -51,5 +51,4 @@ def quick(profile: Profile, *keys: str) -> Design:
     designs = [planning.first_design(profile, family, 30_000) for family in chosen]
     design = planning.united(designs, "weights" if len(designs) > 1 else "mean")
     models = {name: {**own, **families()[own["family"]].cheap} for name, own in design.models.items()}
-    folds = {**design.folds, "count": min(2, design.folds["count"]), "repeats": 1}
-    return replace(design, models=models, folds=folds)
+    return replace(design, models=models, folds={**design.folds, "count": min(2, design.folds["count"]), "repeats": 1})

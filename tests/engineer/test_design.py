@@ -272,8 +272,7 @@ def test_what_it_cannot_do_is_said_in_a_line(tmp_path: Path) -> None:
 
 
 def test_nothing_in_the_engineer_names_a_data_set() -> None:
-    package = Path(profile.__file__).parent
-    for file in package.rglob("*.py"):
+    for file in Path(profile.__file__).parent.rglob("*.py"):
         text = file.read_text().lower()
         assert not [word for word in SHARED_WORDS if word in text], file
 
@@ -324,8 +323,7 @@ def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(t
     assert RECALLED in run_script(code)
     assert RECALLED not in run_script(code + "# another script\n")
     train = tmp_path / "input" / "train.csv"
-    lines = train.read_text(encoding="utf-8").splitlines(keepends=True)
-    train.write_text("".join(lines[:-1]), encoding="utf-8")
+    train.write_text("".join(train.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
     assert RECALLED not in run_script(code)
 
 

@@ -71,8 +71,7 @@ class Desk:
         return planning.united([self.first(0), self.first(1)], "mean")
 
     def model_block(self) -> str:
-        sections = sections_of(assemble(self.merged()))
-        return next(text for title, text in sections.items() if title.startswith("model: "))
+        return next(text for title, text in sections_of(assemble(self.merged())).items() if title.startswith("model: "))
 
 
 @pytest.fixture(params=["auc", "mean_absolute", "text"])
@@ -96,8 +95,7 @@ async def test_first_scripts_have_the_models_that_are_named_and_merge_on_the_fol
         assert design is not None and list(design.models) == [family.name]
         assert design.rows == 100
     base, reference = desk.first(0), desk.first(1)
-    code = await desk.code(m.AgentType.merger, base_code=assemble(base), reference_code=assemble(reference))
-    merged = recover(code)
+    merged = recover(await desk.code(m.AgentType.merger, base_code=assemble(base), reference_code=assemble(reference)))
     assert merged is not None
     assert list(merged.models) == [*base.models, *reference.models] and merged.folds == base.folds
 
@@ -108,8 +106,7 @@ async def test_a_study_prints_its_variations_and_loads_no_test_rows(table_desk: 
     study = recover(code)
     assert study is not None and len(study.variants) in (2, 3)
     assert "test.csv" not in code and "sample_submission.csv" not in code
-    printed = run_script(code)
-    assert set(parse_ablation_lines(printed)) == {"baseline", *study.variants}
+    assert set(parse_ablation_lines(run_script(code))) == {"baseline", *study.variants}
     before = " ".join(f"`{name}`" for name in study.variants)
     values: dict[str, Any] = {"solution_script": assemble(solution), "previous_ablations": [before]}
     again = recover(await table_desk.code(m.AgentType.ablation, **values))

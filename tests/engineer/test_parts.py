@@ -305,8 +305,7 @@ def test_weights_go_to_the_better_model_whatever_the_metric(name: str, tmp_path:
     known = {"bad": 1 - good, "good": good}
     if name != "quadratic_weighted_kappa":
         known = {key: np.column_stack([1 - p, p]) for key, p in known.items()}
-    own = defined["for_target"](weighted, {"classes": ["0", "1"]})
-    (given,) = defined["answers_of"](own, y, known, [known])
+    (given,) = defined["answers_of"](defined["for_target"](weighted, {"classes": ["0", "1"]}), y, known, [known])
     assert (given == y).mean() > 0.95
 
 
@@ -486,8 +485,7 @@ def test_no_chance_is_written_as_certain() -> None:
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:
     folder, seen = Path(inspect.getfile(parts)).parent, dict[str, str]()
     for path in (*folder.rglob("*.py"), Path(formulas.__file__)):
-        tree = ast.parse(path.read_text())
-        for node in tree.body:
+        for node in ast.parse(path.read_text()).body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 source = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
                 assert (source or "").split(".")[0] not in ("sklearn", "scipy", "lightgbm", "xgboost", "catboost")

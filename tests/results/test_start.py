@@ -180,8 +180,7 @@ def _shown(cell: Any) -> str:
 
 
 def test_the_notebook_was_executed_and_carries_no_trace_of_a_machine() -> None:
-    notebook = _notebook()
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    cells = [cell for cell in _notebook().cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in cells)
     shown = "\n".join(map(_shown, cells))
     assert "measured on hidden rows" in shown and "harness on 20 rows" in shown
@@ -296,8 +295,7 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
     }  # fmt: skip
     dated = FRAME.assign(day=FRAME["day"].dt.strftime("%d.%m.%Y"), moment=FRAME["moment"].dt.strftime("%d/%m/%Y %H:%M"))
     dated.to_csv(tmp_path / "train.csv", index=False)
-    zoned = FRAME.assign(moment=FRAME["moment"].dt.tz_localize("Europe/Paris"))
-    for frame in (FRAME, zoned):
+    for frame in (FRAME, FRAME.assign(moment=FRAME["moment"].dt.tz_localize("Europe/Paris"))):
         texts = texts_of(frame, look(tmp_path / "train.csv"))
         assert (list(texts["day"]), list(texts["moment"])) == (list(dated["day"]), list(dated["moment"]))
     with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):

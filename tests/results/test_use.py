@@ -118,8 +118,7 @@ def test_a_header_of_numbers_is_known_by_the_training_data(tmp_path: Path) -> No
         pandas.DataFrame([[0.1, 0.2, 0.3]] * 9, columns=waves).to_csv(tmp_path / f"{name}.csv", index=False)
     table = read_table(tmp_path / "train.csv")
     assert isinstance(table, Table)
-    like = replace(table, columns=tuple(waves))
-    assert list(read_new(tmp_path / "new.csv", like).columns) == waves
+    assert list(read_new(tmp_path / "new.csv", replace(table, columns=tuple(waves))).columns) == waves
 
 
 def test_new_rows_are_never_written_into_a_file_of_the_user(tmp_path: Path) -> None:
@@ -238,8 +237,7 @@ def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(
     assert not run.result.has_test and run.submission is None and run.result.submission_path == ""
     assert not list((run.path / "final").glob("*.csv"))
     assert (run.path / "input" / "train.csv").read_bytes() == (tmp_path / "houses.csv").read_bytes()
-    story = RunStory.from_events(read_journal(run.path / "journal.jsonl"))
-    verdict = Verdict(story, run.path)
+    verdict = Verdict(RunStory.from_events(read_journal(run.path / "journal.jsonl")), run.path)
     assert verdict.file.path is None and verdict.file.note.startswith("ready: mle-star predict ")
     assert "expect a larger mae on new rows" in verdict.sure
     assert list(run.predict(NEW)["price"])[1] == pytest.approx(10, abs=1.01)
@@ -377,11 +375,10 @@ def test_two_runs_are_compared_and_scores_measured_anew(
 
 def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_path: Path, capsys: Captured) -> None:
     target = tmp_path / "taken-along"
-    assert main(["export", str(house_run.path), str(target)]) == 0
-    names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
-    assert {"solution.py", "predict.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md", "input"} <= names
-    assert main(["export", str(label_run.path), str(tmp_path / "labels")]) == 0
-    capsys.readouterr()
+    for run, place in ((house_run, target), (label_run, tmp_path / "labels")):
+        assert main(["export", str(run.path), str(place)]) == 0
+        names = {Path(line).name for line in capsys.readouterr().out.splitlines()}
+        assert {"solution.py", "predict.py", "requirements.txt", "Dockerfile", "MODEL_CARD.md", "input"} <= names
     for path in (*target.rglob("*"), *(tmp_path / "labels").rglob("*")):
         assert not path.is_symlink() and (path.is_dir() or path.stat().st_nlink == 1), "its own copy"
     target = target.rename(tmp_path / "alone")
@@ -401,8 +398,7 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
         lines += [path.read_text(encoding="utf-8").replace(run.path.name, "…") for path in texts]
         lines += sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    kept = re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines))
-    as_kept("results/exported.txt", kept)
+    as_kept("results/exported.txt", re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines)))
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err

@@ -78,8 +78,7 @@ def test_a_report_works_anywhere_with_verdict_and_every_section(run_dir: Path, t
 
 
 def test_an_attempt_opens_to_its_plan_and_a_side_by_side_difference(run_dir: Path, watch: Watch) -> None:
-    story = RunStory.of(run_dir)
-    one = next(event for event in story.refinements if (event.path, event.t, event.k) == (1, 0, 1))
+    one = next(event for event in RunStory.of(run_dir).refinements if (event.path, event.t, event.k) == (1, 0, 1))
     page = watch().open(run_dir / "report.html")
     attempt = page.locator("#phase2-path-1-t-0-k-1")
     assert page.locator("table.diff").count() == 0  # drawn when wanted

@@ -220,8 +220,7 @@ def test_the_list_of_scripts_marks_what_the_final_selection_chose_and_of_a_blend
 
 def test_a_candidate_that_there_was_no_time_for_was_left_out_and_did_not_fail() -> None:
     late = {"score": None, "error": ev.OUT_OF_TIME}
-    events = changed(Invented(seed=11).events(), ev.CandidateEvaluated, lambda one: late if one.index else {})
-    story = story_of(events)
+    story = story_of(changed(Invented(seed=11).events(), ev.CandidateEvaluated, lambda one: late if one.index else {}))
     assert [one.step for one in story.attempts if one.kind == "candidate"] == ["phase1/candidate-0"]
     assert 'chip bad">left out' in Page(Path("run")).html(story)
 
