@@ -311,11 +311,9 @@ def read_data(data: Settings, most: int | None, folds: Settings, seed: int) -> t
     train = read_table(data["train"])
     if data.get("labels"):
         train = train.merge(read_table(data["labels"]["table"]), on=data["labels"]["on"])
-    targets = data["targets"]
-    blank = data.get("unlabelled", [])
-    known = ~(train[targets].isna() | train[targets].isin(blank)).any(axis=1)
-    rest = train if known.all() else train[~known]
-    test = read_table(data["test"]) if data.get("test") else rest
+    truth = train[data["targets"]]
+    known = ~(truth.isna() | truth.isin(data["unlabelled"])).any(axis=1)
+    test = read_table(data["test"]) if data["test"] else train if known.all() else train[~known]
     train, test = train[known].reset_index(drop=True), test.reset_index(drop=True).copy()
     if folds["kind"] != "time":  # early, as every further step copies what there is
         train = sample_rows(train, most, folds, seed)
@@ -361,23 +359,19 @@ def as_names(cells: pd.Series) -> pd.Series:
 def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
     changed: dict[str, Any] = {}
-    for name, form in data.get("dates", {}).items():
-        cells = as_names(frame[name]) if form == "%Y%m%d" else frame[name]
-        if form == "seconds":
-            changed[name] = pd.to_datetime(pd.to_numeric(cells, errors="coerce"), unit="s", errors="coerce")
-        elif form == "mixed":
-            moments = pd.to_datetime(cells, format="mixed", errors="coerce", utc=True)
-            changed[name] = moments.dt.tz_localize(None)
-        else:
-            changed[name] = pd.to_datetime(cells, format=form or None, errors="coerce")
-    for name in data.get("amounts", []):
+    for name, form in data["dates"].items():
+        cells = pd.to_numeric(frame[name], errors="coerce") if form == "seconds" else frame[name]
+        cells = as_names(cells) if form == "%Y%m%d" else cells
+        read: Settings = {"unit": "s"} if form == "seconds" else {"format": form or None, "utc": form == "mixed"}
+        changed[name] = pd.to_datetime(cells, errors="coerce", **read).dt.tz_localize(None)
+    for name in data["amounts"]:
         amount = frame[name].astype(str).str.replace(",", "").str.extract(r"([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")[0]
         changed[name] = pd.to_numeric(amount, errors="coerce")
-    for name in data.get("lists", []):
+    for name in data["lists"]:
         changed[name] = frame[name].map(as_tokens)
-    for name in data.get("texts", []):
+    for name in data["texts"]:
         changed[name] = frame[name].fillna("").astype(str)
-    for name in data.get("categories", []):
+    for name in data["categories"]:
         changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
     numbers = number_columns(frame, data)
     figures = frame[numbers].select_dtypes(["number"]).astype("float64")
@@ -391,11 +385,10 @@ def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
 
 def number_columns(frame: pd.DataFrame, data: Settings) -> list[str]:
     """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
-    if data.get("numbers") is not None:
+    if data["numbers"] is not None:
         return [name for name in data["numbers"] if name in frame]
-    others = {data.get("id"), *data["targets"], *data.get("ignored", [])}
-    others |= {*data.get("dates", {}), *data.get("amounts", [])}
-    others |= {*data.get("lists", []), *data.get("texts", []), *data.get("categories", [])}
+    others = {data["id"], *data["targets"], *data["ignored"], *data["dates"]}
+    others |= {*data["amounts"], *data["lists"], *data["texts"], *data["categories"]}
     return [name for name in frame.columns if name not in others]
 
 
@@ -509,10 +502,7 @@ def with_short_tails(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
     low, middle, high = (numbers.quantile(share) for share in (0.25, 0.5, 0.75))
     width, reach = high - low, (numbers - middle).abs().max()
     long = [name for name in numbers if 0 < 20 * width[name] < reach[name]]
-    return [
-        frame.assign(**{name: np.arcsinh((frame[name] - middle[name]) / width[name]) for name in long})
-        for frame in frames
-    ]
+    return [frame.assign(**np.arcsinh((frame[long] - middle[long]) / width[long])) for frame in frames]
 
 
 def with_plain_names(frame: pd.DataFrame) -> pd.DataFrame:
@@ -796,7 +786,8 @@ COMBINE = combine_mean
 # --- cross-validation -----------------------------------------------------------------------------
 Folds = list[tuple[np.ndarray, np.ndarray]]
 Rounds = list[tuple[np.ndarray, Any]]
-Model = tuple[Callable[..., list[np.ndarray]], Settings, bool]
+Fit = Callable[..., list[np.ndarray]]
+Model = tuple[Fit, Settings, bool]
 
 
 def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int) -> Folds:
@@ -931,18 +922,16 @@ def learn_round(
             learned = [np.ones((len(each.frame), 1)) for each in wanted]
         else:
             share = replace(job, seconds=seconds, most=most, found={})
-            learned = learn_model(course, name, given, goal, wanted, share, first=number == 0)
+            learned = learn_model(course, name, given, goal, wanted, share)
         pairs = zip(learned, base[1:], strict=True)
         predicted[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
     return predicted
 
 
-def learn_model(
-    course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job, *, first: bool
-) -> list[np.ndarray]:
+def learn_model(course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job) -> list[np.ndarray]:
     """Fit one model; one that does not watch the clock gets as many rows as it has time for."""
     learn, _, timed = course.models[name]
-    if first and "search" in course.chosen[name]:
+    if "search" in course.chosen[name]:
         less = replace(job, seconds=job.seconds * 1.5, most=0.0)
         course.chosen[name] = job.memory.hold(search_settings, learn, rows, y, course.chosen[name], less)
     if not timed and len(y) > 3000:
@@ -1006,11 +995,10 @@ def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scal
     return full
 
 
-def search_settings(
-    fit: Callable[..., list[np.ndarray]], rows: Rows, y: np.ndarray, settings: Settings, job: Job
-) -> Settings:
+def search_settings(fit: Fit, rows: Rows, y: np.ndarray, settings: Settings, job: Job) -> Settings:
     """The best settings found in `job.seconds`: a step in a random direction, else its opposite, else smaller steps."""
-    ranges, ends = settings["search"], time.monotonic() + job.seconds
+    settings, ends = dict(settings), time.monotonic() + job.seconds
+    ranges = settings.pop("search")
     dice = np.random.default_rng(job.seed)
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
@@ -1028,7 +1016,7 @@ def search_settings(
         return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
 
     begun = time.monotonic()
-    best, lowest = dict(settings), loss(settings, job.seconds)
+    best, lowest = settings, loss(settings, job.seconds)
     pace, size, failures = time.monotonic() - begun, 0.8, 0
     while time.monotonic() + pace < ends:
         step = dice.normal(size=len(ranges))

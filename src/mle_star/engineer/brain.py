@@ -116,8 +116,8 @@ class Question:
     @property
     def tried(self) -> list[tuple[str, float | None]]:
         """The plans that were tried, with their scores; None for one that did not run."""
-        parts = (part for part in self.parts if part.heading.startswith("Plan:"))
-        plans = [part.heading.removeprefix("Plan:") + "\n" + part.text for part in parts]
+        found = (part for part in self.parts if part.heading.startswith("Plan:"))
+        plans = [f"{part.heading.removeprefix('Plan:')}\n{part.text}" for part in found]
         scores = self.facts.get("scores") or [None] * len(plans)
         return list(zip(plans[-len(scores) :], scores, strict=False))
 

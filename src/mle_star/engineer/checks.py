@@ -53,23 +53,21 @@ def _repaired(design: Design, error: str, profile: Profile, turn: int) -> Design
 
 def _smaller(design: Design, profile: Profile) -> Design:
     """Fewer rows, folds and seconds; the cheap settings of every model."""
-    rows = min(design.rows or profile.rows, profile.rows)
+    rows = max(SMALLEST_ROWS, min(design.rows or profile.rows, profile.rows) // 3)
     models = {name: {**own, **families()[own["family"]].cheap} for name, own in design.models.items()}
     for own in models.values():
         own.pop("search", None)
     folds = {**design.folds, "repeats": 1, "count": min(design.folds["count"], 2)}
     words = {**design.words, "words": 1, "pieces": 0, "bits": 16} if design.words else {}
-    return design.changed(
-        rows=max(SMALLEST_ROWS, rows // 3), models=models, folds=folds, words=words, seconds=design.seconds / 3
-    )
+    return design.changed(rows=rows, models=models, folds=folds, words=words, seconds=design.seconds / 3)
 
 
 def _without_models(design: Design, names: list[str], profile: Profile) -> Design:
     kept = {name: own for name, own in design.models.items() if name not in names}
     if not kept:
         used = {own["family"] for own in design.models.values()}
-        able = [f for f in fitting_families(replace(profile, packages=("sklearn",))) if f.key not in used]
-        family = able[0] if able else families()["linear"]
+        able = (f for f in fitting_families(replace(profile, packages=("sklearn",))) if f.key not in used)
+        family = next(able, families()["linear"])
         kept = {family.name: {"family": family.key, **family.usual(profile)}}
     return design.changed(models=kept)
 

@@ -245,15 +245,12 @@ def _scoring(metric: Mapping[str, Any]) -> tuple[Definition, Definition]:
 def features_section(features: Mapping[str, dict[str, Any]]) -> str:
     """The section of the feature steps: their settings, their code, and which of them learn inside the folds."""
     chosen = {key: steps()[key] for key in features}
-    by_row, in_fold = (
-        {key: step.function for key, step in chosen.items() if step.learns is learns} for learns in (False, True)
-    )
     return section(
         "features",
         f"FEATURES = {literal(dict(features))}",
         *_sources(*(definition_of(step.function) for step in chosen.values())),
-        f"ROW_STEPS = {literal(by_row, room=14)}",
-        f"FOLD_STEPS = {literal(in_fold, room=14)}",
+        f"ROW_STEPS = {literal({key: step.function for key, step in chosen.items() if not step.learns}, room=14)}",
+        f"FOLD_STEPS = {literal({key: step.function for key, step in chosen.items() if step.learns}, room=14)}",
     )
 
 

@@ -2,11 +2,11 @@
 
 import itertools
 import json
-import random
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 from mle_star.engineer import design as scripts
@@ -15,6 +15,8 @@ from mle_star.engineer.parts.deciding import Recipe
 from mle_star.engineer.parts.describe import Family
 from mle_star.engineer.profile import Profile
 
+Tried = list[tuple[str, float | None]]
+"""Plans with their scores; None for one that did not run."""
 PARTS_A_STUDY = 3
 WANTED_SECONDS = 90.0
 MANY_CELLS = 4_000_000
@@ -197,15 +199,14 @@ def choose_blocks(
     What plans `before` have tried in vain comes last.
     """
     (baseline, losses), models = findings_in(summary), scripts.settings_in(script).get("models", {})
-    luck = random.Random(script + summary + "".join(previous))
+    luck = Random(script + summary + "".join(previous))
     refined = {title for block in previous for title in titles_of(block)}
     top = max((abs(loss) for loss in losses.values()), default=0.0)
     found: list[tuple[int, float, str, str, list[Action]]] = []
     for title, block in scripts.sections_of(script).items():
         if not titles_of(block) or (title == "blend" and len(models) < 2):
             continue
-        options = _possible(block, profile, models, before, luck)
-        if not options:
+        if not (options := _possible(block, profile, models, before, luck)):
             continue
         part = title.removeprefix("model: ")
         mine = [abs(loss) for name, loss in losses.items() if part in name.split(" / ")]
@@ -219,12 +220,7 @@ def choose_blocks(
 
 
 def _possible(
-    block: str,
-    profile: Profile,
-    models: Iterable[str],
-    before: Sequence[str],
-    luck: random.Random,
-    gone: Collection[str] = (),
+    block: str, profile: Profile, models: Iterable[str], before: Sequence[str], luck: Random, gone: Collection[str] = ()
 ) -> list[Action]:
     """The actions that are not `gone` and add none of the `models`, by their worth shifted by a little luck, so that
     paths try different things; those that a plan `before` names only where there are no others."""
@@ -243,12 +239,7 @@ def plan_text(chosen: list[Action], *more: str) -> str:
 
 
 def next_plan(
-    block: str,
-    tried: list[tuple[str, float | None]],
-    profile: Profile,
-    baseline: float | None,
-    before: Sequence[str] = (),
-    models: Collection[str] = (),
+    block: str, tried: Tried, profile: Profile, baseline: float | None, before: Sequence[str], models: Collection[str]
 ) -> str:
     """What helped so far and the most promising action that was not tried; every attempt starts from `block`.
 
@@ -258,7 +249,7 @@ def next_plan(
     best = _best(tried, profile.recipe.metric.higher_is_better, baseline)
     kept = named_in(best, block, profile) if best else []
     gone = {action.title for plan, _ in tried for action in named_in(plan, block, profile)}
-    luck = random.Random(block + "".join(plan for plan, _ in tried))
+    luck = Random(block + "".join(plan for plan, _ in tried))
     fresh = _possible(block, profile, models, before, luck, gone)
     clash = {action.title.rpartition(" beside ")[0] for action in kept}
     for action in fresh:
@@ -274,7 +265,7 @@ def _same_kind(action: Action, other: Action) -> bool:
     return first == second and first not in ("Add", "Train", "Look", "Measure", "Join", "Compress")
 
 
-def _best(tried: list[tuple[str, float | None]], higher: bool, baseline: float | None) -> str:
+def _best(tried: Tried, higher: bool, baseline: float | None) -> str:
     """The best plan so far, if it beat the script as it was."""
     sign = 1 if higher else -1
     scored = [(sign * score, plan) for plan, score in tried if score is not None]
@@ -285,7 +276,7 @@ def _best(tried: list[tuple[str, float | None]], higher: bool, baseline: float |
 # --- ensembles -------------------------------------------------------------------------------------------
 
 
-def next_ensemble_plan(tried: list[tuple[str, float | None]], profile: Profile) -> str:
+def next_ensemble_plan(tried: Tried, profile: Profile) -> str:
     """The most promising way to combine that was not tried yet."""
     ranked = scripts.fitting_blends(profile)
     gone = " ".join(plan for plan, _ in tried)

@@ -4,6 +4,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -93,7 +94,8 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
     for table, lookup in lookups:
         columns += looked_up(table, lookup, taken)
     order = _order_in_time(layout, [c.name for c in columns if c.kind == "date"])
-    groups = "" if "later" in order else _groups(layout, columns)
+    apart = (c.name for c in columns if known.is_apart(c, *_sides(layout, c.name)))  # rows that belong together
+    groups = "" if "later" in order else next(apart, "")
     kept = [c for c in columns if c.name != groups or c.kind == "date"]
     data = data_settings(layout, kept, targets, [lookup for _, lookup in lookups])
     rows, reading, texts = layout.train.rows, [*data["texts"], *data["lists"]], [c for c in columns if c.kind == "text"]
@@ -203,11 +205,6 @@ def _sides(layout: Layout, name: str) -> tuple[list[Any], list[Any]]:
     return layout.train.sample.get(name, []), layout.test.sample.get(name, []) if layout.test else []
 
 
-def _groups(layout: Layout, columns: list[Column]) -> str:
-    """The column whose values repeat among the training rows and never occur in the test: rows that belong together."""
-    return next((column.name for column in columns if known.is_apart(column, *_sides(layout, column.name))), "")
-
-
 def _series(columns: list[Column]) -> str:
     """The column that tells series of one date column apart: the category with most levels that keep repeating."""
     fitting = [c for c in columns if c.kind == "category" and 2 <= c.distinct <= 2000 and c.count >= 8 * c.distinct]
@@ -239,12 +236,10 @@ def _all_cells(folder: Path, layout: Layout, name: str) -> list[Any]:
     """The cells of every row, also of a long table: a class that a sample lacks could not be told from another."""
     table = _table_of(layout, name)
     spelt_alike = table.form.kind == "parquet" or (table.form.kind == "csv" and table.form.decimal == ".")
-    if table.whole or not spelt_alike:
-        return table.sample[name]
-    try:
-        return read_rows(table, folder, [name]).column(name)
-    except (OSError, ValueError):
-        return table.sample[name]
+    with suppress(OSError, ValueError):
+        if spelt_alike and not table.whole:
+            return read_rows(table, folder, [name]).column(name)
+    return table.sample[name]
 
 
 def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> dict[str, Any]:
@@ -322,10 +317,9 @@ def table_settings(table: Table, spelt: list[str] | None = None) -> dict[str, An
     form = table.form
     if form.kind != "csv":
         return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {})}
-    dotted = list[str]()
-    if form.thousands:  # dates such as 31.12.2024, which pandas would take for numbers
-        others = (name for name in table.columns if not table.column(name).numeric)
-        dotted = [name for name in others if any(form.thousands in str(cell) for cell in table.sample[name])]
+    # dates such as 31.12.2024, which pandas would take for numbers
+    others = (name for name in table.columns if form.thousands and not table.column(name).numeric)
+    dotted = [name for name in others if any(form.thousands in str(cell) for cell in table.sample[name])]
     options = {
         "sep": form.separator if form.separator != "," else None,
         "decimal": form.decimal if form.decimal != "." else None,

@@ -176,7 +176,7 @@ class MessagesServer:
             Route("/v1/messages", self._messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
             Route("/v1/models", self._models),
-            Route("/", self._alive),
+            Route("/", lambda http: Response()),
         ]
         app = behind_token(Starlette(routes=routes), self._token)
         self._server = LoopbackServer(app, name="offline-server")
@@ -192,9 +192,6 @@ class MessagesServer:
 
     async def __aexit__(self, *error: object) -> None:
         await self._server.stop()
-
-    async def _alive(self, http: Request) -> Response:
-        return Response(status_code=200)
 
     async def _models(self, http: Request) -> Response:
         name, created = OFFLINE_MODEL, "2026-01-01T00:00:00Z"

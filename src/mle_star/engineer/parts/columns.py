@@ -285,9 +285,5 @@ STEPS = (
         first=True,
         more=lambda p: {"group": p.series, "horizon": None},
     ),
-    Step(
-        learn_neighbours_in_time,
-        lambda p: [p.mixed] if p.mixed else [],
-        lambda p: 0.8 if p.kind == "regression" else 0.0,
-    ),
+    Step(learn_neighbours_in_time, lambda p: [p.mixed] if p.mixed else [], lambda p: 0.8 * (p.kind == "regression")),
 )

@@ -89,10 +89,7 @@ def with_short_tails(frames: list[pd.DataFrame]) -> list[pd.DataFrame]:
     low, middle, high = (numbers.quantile(share) for share in (0.25, 0.5, 0.75))
     width, reach = high - low, (numbers - middle).abs().max()
     long = [name for name in numbers if 0 < 20 * width[name] < reach[name]]
-    return [
-        frame.assign(**{name: np.arcsinh((frame[name] - middle[name]) / width[name]) for name in long})
-        for frame in frames
-    ]
+    return [frame.assign(**np.arcsinh((frame[long] - middle[long]) / width[long])) for frame in frames]
 
 
 def with_plain_names(frame: pd.DataFrame) -> pd.DataFrame:

@@ -34,11 +34,9 @@ def read_data(data: Settings, most: int | None, folds: Settings, seed: int) -> t
     train = read_table(data["train"])
     if data.get("labels"):
         train = train.merge(read_table(data["labels"]["table"]), on=data["labels"]["on"])
-    targets = data["targets"]
-    blank = data.get("unlabelled", [])
-    known = ~(train[targets].isna() | train[targets].isin(blank)).any(axis=1)
-    rest = train if known.all() else train[~known]
-    test = read_table(data["test"]) if data.get("test") else rest
+    truth = train[data["targets"]]
+    known = ~(truth.isna() | truth.isin(data["unlabelled"])).any(axis=1)
+    test = read_table(data["test"]) if data["test"] else train if known.all() else train[~known]
     train, test = train[known].reset_index(drop=True), test.reset_index(drop=True).copy()
     if folds["kind"] != "time":  # early, as every further step copies what there is
         train = sample_rows(train, most, folds, seed)
@@ -84,23 +82,19 @@ def as_names(cells: pd.Series) -> pd.Series:
 def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     """Dates as moments, amounts in words as numbers, lists and texts as texts; what is missing is left missing."""
     changed: dict[str, Any] = {}
-    for name, form in data.get("dates", {}).items():
-        cells = as_names(frame[name]) if form == "%Y%m%d" else frame[name]
-        if form == "seconds":
-            changed[name] = pd.to_datetime(pd.to_numeric(cells, errors="coerce"), unit="s", errors="coerce")
-        elif form == "mixed":
-            moments = pd.to_datetime(cells, format="mixed", errors="coerce", utc=True)
-            changed[name] = moments.dt.tz_localize(None)
-        else:
-            changed[name] = pd.to_datetime(cells, format=form or None, errors="coerce")
-    for name in data.get("amounts", []):
+    for name, form in data["dates"].items():
+        cells = pd.to_numeric(frame[name], errors="coerce") if form == "seconds" else frame[name]
+        cells = as_names(cells) if form == "%Y%m%d" else cells
+        read: Settings = {"unit": "s"} if form == "seconds" else {"format": form or None, "utc": form == "mixed"}
+        changed[name] = pd.to_datetime(cells, errors="coerce", **read).dt.tz_localize(None)
+    for name in data["amounts"]:
         amount = frame[name].astype(str).str.replace(",", "").str.extract(r"([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")[0]
         changed[name] = pd.to_numeric(amount, errors="coerce")
-    for name in data.get("lists", []):
+    for name in data["lists"]:
         changed[name] = frame[name].map(as_tokens)
-    for name in data.get("texts", []):
+    for name in data["texts"]:
         changed[name] = frame[name].fillna("").astype(str)
-    for name in data.get("categories", []):
+    for name in data["categories"]:
         changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
     numbers = number_columns(frame, data)
     figures = frame[numbers].select_dtypes(["number"]).astype("float64")
@@ -114,11 +108,10 @@ def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
 
 def number_columns(frame: pd.DataFrame, data: Settings) -> list[str]:
     """The columns of numbers: those named, or, where there are too many to name, all that are nothing else."""
-    if data.get("numbers") is not None:
+    if data["numbers"] is not None:
         return [name for name in data["numbers"] if name in frame]
-    others = {data.get("id"), *data["targets"], *data.get("ignored", [])}
-    others |= {*data.get("dates", {}), *data.get("amounts", [])}
-    others |= {*data.get("lists", []), *data.get("texts", []), *data.get("categories", [])}
+    others = {data["id"], *data["targets"], *data["ignored"], *data["dates"]}
+    others |= {*data["amounts"], *data["lists"], *data["texts"], *data["categories"]}
     return [name for name in frame.columns if name not in others]
 
 

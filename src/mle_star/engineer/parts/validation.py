@@ -13,7 +13,8 @@ from mle_star.engineer.parts.encoding import build_features, without
 
 Folds = list[tuple[np.ndarray, np.ndarray]]
 Rounds = list[tuple[np.ndarray, Any]]
-Model = tuple[Callable[..., list[np.ndarray]], Settings, bool]
+Fit = Callable[..., list[np.ndarray]]
+Model = tuple[Fit, Settings, bool]
 
 # --- folds -----------------------------------------------------------------------------------------------
 
@@ -153,18 +154,16 @@ def learn_round(
             learned = [np.ones((len(each.frame), 1)) for each in wanted]
         else:
             share = replace(job, seconds=seconds, most=most, found={})
-            learned = learn_model(course, name, given, goal, wanted, share, first=number == 0)
+            learned = learn_model(course, name, given, goal, wanted, share)
         pairs = zip(learned, base[1:], strict=True)
         predicted[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
     return predicted
 
 
-def learn_model(
-    course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job, *, first: bool
-) -> list[np.ndarray]:
+def learn_model(course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job) -> list[np.ndarray]:
     """Fit one model; one that does not watch the clock gets as many rows as it has time for."""
     learn, _, timed = course.models[name]
-    if first and "search" in course.chosen[name]:
+    if "search" in course.chosen[name]:
         less = replace(job, seconds=job.seconds * 1.5, most=0.0)
         course.chosen[name] = job.memory.hold(search_settings, learn, rows, y, course.chosen[name], less)
     if not timed and len(y) > 3000:
@@ -231,11 +230,10 @@ def spread(p: np.ndarray, base: np.ndarray, seen: np.ndarray, classes: int, scal
 # --- settings --------------------------------------------------------------------------------------------
 
 
-def search_settings(
-    fit: Callable[..., list[np.ndarray]], rows: Rows, y: np.ndarray, settings: Settings, job: Job
-) -> Settings:
+def search_settings(fit: Fit, rows: Rows, y: np.ndarray, settings: Settings, job: Job) -> Settings:
     """The best settings found in `job.seconds`: a step in a random direction, else its opposite, else smaller steps."""
-    ranges, ends = settings["search"], time.monotonic() + job.seconds
+    settings, ends = dict(settings), time.monotonic() + job.seconds
+    ranges = settings.pop("search")
     dice = np.random.default_rng(job.seed)
     some = dice.permutation(len(y))[:6000]
     cut = int(0.75 * len(some))
@@ -253,7 +251,7 @@ def search_settings(
         return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
 
     begun = time.monotonic()
-    best, lowest = dict(settings), loss(settings, job.seconds)
+    best, lowest = settings, loss(settings, job.seconds)
     pace, size, failures = time.monotonic() - begun, 0.8, 0
     while time.monotonic() + pace < ends:
         step = dice.normal(size=len(ranges))
