@@ -1,13 +1,11 @@
 """Records, enums and settings of the specification. Nothing here touches disk or network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from mle_star.models.agents import AGENTS, template_text
 from mle_star.models.agents import AgentType as AgentType
@@ -69,7 +67,7 @@ class SolutionScript(BaseModel):
     leaking: bool = False
     created_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
 
-    def replace_block(self, old: str, new: str) -> SolutionScript:
+    def replace_block(self, old: str, new: str) -> "SolutionScript":
         """A copy in which the first `old` became `new`; everything else is carried over."""
         if not old or old not in self.content:
             raise ValueError(f"block not found in the script: {old[:80]!r}")
@@ -376,14 +374,6 @@ class AgentConfig(Frozen):
     output_schema: type[BaseModel] | None = None
     max_turns: int | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _default_description(cls, data: Any) -> Any:
-        agent = data.get("agent_type") if isinstance(data, dict) else None
-        if not isinstance(agent, str) or agent not in AGENTS or data.get("description"):
-            return data  # what is wrong its fields refuse
-        return {**data, "description": AGENTS[AgentType(agent)].duty}
-
     @field_serializer("output_schema")
     def _schema_by_name(self, schema: type[BaseModel] | None) -> str | None:
         return None if schema is None else schema.__name__
@@ -395,7 +385,8 @@ class AgentConfig(Frozen):
         """
         prompt = template_text(self.agent_type) if self.system_prompt is None else self.system_prompt
         tools = AGENTS[self.agent_type].tools if self.tools is None else self.tools
-        return {"description": self.description, "prompt": prompt, "tools": list(tools), "model": self.model}
+        description = self.description or AGENTS[self.agent_type].duty
+        return {"description": description, "prompt": prompt, "tools": list(tools), "model": self.model}
 
     def to_output_format(self) -> dict[str, Any]:
         """The SDK's envelope around the reply's JSON schema."""
