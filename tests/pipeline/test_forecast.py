@@ -157,7 +157,7 @@ def facts(ledger: Ledger) -> dict[str, Any]:
         "checked": {run.script: ledger.is_checked(run.script) for run in ledger.runs.values()},
         "bests": ledger.bests(),
         "tried": tried(ledger),
-        "ancestors": [[one.step for one in ledger.ancestors(node.digest)] for node in ledger.nodes],
+        "ancestors": [[one.step for one in ledger.ancestors(node.event.digest)] for node in ledger.nodes],
         "seconds": [ledger.seconds(label) for label in ("main", "path-0", "path-1")],
     }
 
@@ -188,7 +188,7 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
     assert tries == [f"path 1, step {step}, try {number}" for step in (1, 2) for number in (1, 2)], "it remembers"
     assert {node.kind for node in resumed.nodes} == {"candidate", "merge", "data", "refinement", "ensemble"}
     for node in resumed.nodes:  # every attempt leads back to a candidate
-        line = list(resumed.ancestors(node.digest)) if node.digest else []
+        line = list(resumed.ancestors(node.event.digest)) if node.event.digest else []
         assert not line or any(one.kind == "candidate" for one in line), node.step
     assert any(isinstance(event, ev.LeakageChecked) for event in heard)
     assert any(isinstance(event, ev.SubmissionKept) for event in heard)

@@ -190,8 +190,7 @@ def _differences(layout: Layout) -> str:
     train, test = layout.train, layout.test
     if test is None:
         return "There is no test table."
-    about = "" if test.whole else "about "
-    lines = [f"{_name(test.name)}: {about}{test.rows:,} rows to predict"]
+    lines = [f"{_name(test.name)}: {'' if test.whole else 'about '}{test.rows:,} rows to predict"]
     for words, one, other in (("training", train, test), ("test", test, train)):
         if columns := [_name(name) for name in one.columns if name not in other.columns]:
             lines.append(f"- only in {words}: {some_of(columns, LISTED)}")

@@ -252,14 +252,13 @@ def _figures(numbers: list[float]) -> dict[str, Any]:
     scaled = values / (np.abs(values).max() or 1.0)  # squares of huge numbers are no numbers
     away = scaled - scaled.mean()
     spread = float(np.sqrt((away**2).mean()))
-    steps = int((values[1:] == values[:-1] + 1).sum())
     return {
         "whole": bool((values == np.trunc(values)).all()),
         "low": min(numbers),
         "high": max(numbers),
         "zeros": numbers.count(0.0) / count,
         "skew": float(((away / spread) ** 3).mean()) if spread else 0.0,
-        "counts_up": count > 1 and steps > 0.95 * (count - 1),
+        "counts_up": count > 1 and int((values[1:] == values[:-1] + 1).sum()) > 0.95 * (count - 1),
     }
 
 

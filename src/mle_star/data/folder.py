@@ -209,11 +209,9 @@ class Medals(Frozen):
 def load_medals(folder: Path | str, task: TaskDescription) -> Medals | None:
     """The medals of the task in a folder, where there is a file that says so."""
     place = Path(folder) if Path(folder).is_dir() else Path(folder).parent
-    hidden, plain = (place / name for name in LEADERBOARDS)
-    if hidden.is_file():
-        return _read_medals(hidden, task.metric_direction)
-    among_data = place.resolve() == Path(task.data_dir).resolve()
-    return _read_medals(plain, task.metric_direction) if plain.is_file() and not among_data else None
+    known = LEADERBOARDS[:1] if place.resolve() == Path(task.data_dir).resolve() else LEADERBOARDS
+    path = next((place / name for name in known if (place / name).is_file()), None)
+    return None if path is None else _read_medals(path, task.metric_direction)
 
 
 def _read_medals(path: Path, direction: MetricDirection) -> Medals:
@@ -240,5 +238,4 @@ def _by_rank(scores: list[float]) -> Medals:
     places = (gold, teams // 20, teams // 10)
     if teams < 1000:
         places = (gold, 50, 100) if teams >= 250 else (gold, teams // 5, teams * 2 // 5)
-    first, second, third = (scores[max(1, place) - 1] for place in places)
-    return Medals(gold=first, silver=second, bronze=third)
+    return Medals(**{medal: scores[max(1, place) - 1] for medal, place in zip(MEDALS, places, strict=True)})

@@ -256,8 +256,7 @@ def gini(truth: np.ndarray, answer: np.ndarray) -> float:
 
     def area(sorted_by: np.ndarray) -> float:
         _, place, counts = np.unique(-sorted_by, return_inverse=True, return_counts=True)
-        means = np.bincount(place, weights=truth) / counts
-        gained = np.cumsum(np.repeat(means, counts)) / truth.sum()
+        gained = np.cumsum(np.repeat(np.bincount(place, weights=truth) / counts, counts)) / truth.sum()
         return float((gained - np.arange(1, len(truth) + 1) / len(truth)).sum())
 
     if not truth.any():

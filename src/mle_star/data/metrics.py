@@ -191,30 +191,25 @@ METRICS: tuple[Metric, ...] = (
 
 
 _ONE_WAY = {
+    "receiveroperatingcharacteristic": "roc",
     "squared": "square",
     "logarithmic": "log",
     "normalised": "normalized",
-    "averaged": "",
-    "coefficient": "",
-    "underthe": "under",
-    "areaunder": "auc",
-    "curve": "",
-    "cohens": "",
-    "cohen": "",
+    "areaunder(the)?": "auc",
+    "averaged|coefficient|curve|cohens?": "",
     "multiclass": "multi",
-    "binarycrossentropy": "logloss",
-    "crossentropy": "logloss",
-    "bce": "logloss",
+    "(binary)?crossentropy|bce": "logloss",
+    "^neg(ative)?(?=mean|root|log|rms|mae|mse)": "",
 }
 """Words that are spelled in several ways, or left out; in this order."""
 
 
 def metric_key(text: str) -> str:
     """A name as it is compared: without case, blanks and punctuation, and without the `neg_` of some libraries."""
-    key = re.sub(r"[\s_\-.'’()@]+", "", text).lower().replace("receiveroperatingcharacteristic", "roc")
+    key = re.sub(r"[\s_\-.'’()@]+", "", text).lower()
     for word, usual in _ONE_WAY.items():
-        key = key.replace(word, usual)
-    return re.sub(r"^neg(ative)?(?=mean|root|log|rms|mae|mse)", "", key)
+        key = re.sub(word, usual, key)
+    return key
 
 
 @lru_cache(maxsize=1)

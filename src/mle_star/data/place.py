@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 import yaml
 
@@ -224,20 +224,15 @@ def content_digest(path: Path, size: int, samples: int = 1) -> bytes:
 # --- what files hold ----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def open_data(path: Path) -> Iterator[IO[bytes]]:
+def open_data(path: Path) -> IO[bytes]:
     """The content of a file; of an archive, that of its only member."""
-    suffix = path.suffix.lower()
-    if suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.namelist() if not member.endswith("/")]
-            if len(members) != 1:
-                raise ValueError(f"{len(members)} files in the archive, one is wanted")
-            with archive.open(members[0]) as stream:
-                yield stream
-    else:
-        with _OPENERS.get(suffix, open)(path, "rb") as stream:
-            yield stream
+    if path.suffix.lower() != ".zip":
+        return cast(IO[bytes], _OPENERS.get(path.suffix.lower(), open)(path, "rb"))
+    with zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.namelist() if not member.endswith("/")]
+        if len(members) != 1:
+            raise ValueError(f"{len(members)} files in the archive, one is wanted")
+        return archive.open(members[0])
 
 
 def share(source: Path | str, target: Path | str) -> None:

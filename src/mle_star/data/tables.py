@@ -117,8 +117,7 @@ def read_table(path: Path, name: str = "") -> Table | str:
     with suppress(OSError):
         status = path.stat()
         if abs(time.time_ns() - status.st_ctime_ns) >= TICK_NS:  # sooner, the next change might leave the same stamp
-            stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-            return _looked_at(stamp, path, name)
+            return _looked_at((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns), path, name)
     return _looked_at.__wrapped__((), path, name)
 
 
@@ -214,11 +213,10 @@ def sniff_separator(name: str, text: str) -> str:
         return marks[0]
     import clevercsv
 
-    try:
+    with suppress(clevercsv.Error, ValueError, IndexError):
         found = clevercsv.Sniffer().sniff(head, delimiters=DELIMITERS)
-    except (clevercsv.Error, ValueError, IndexError):
-        return ","
-    return str(found.delimiter) if found is not None and found.delimiter in DELIMITERS else ","
+        return str(found.delimiter) if found is not None and found.delimiter in DELIMITERS else ","
+    return ","
 
 
 def rows_of(text: str, separator: str) -> Iterator[list[str]]:
@@ -226,23 +224,18 @@ def rows_of(text: str, separator: str) -> Iterator[list[str]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
     while True:
         try:
-            row = next(reader, None)
+            yield from (row for row in reader if any(map(str.strip, row)))
+            return
         except csv.Error:  # a field that never ends: an unbalanced quote, or megabytes in one cell
             yield []
-            continue
-        if row is None:
-            return
-        if any(map(str.strip, row)):
-            yield row
 
 
 def has_blanks(text: str, separator: str) -> bool:
     """Do names or cells begin with a blank, as in `a, b`?"""
     rows = csv.reader(io.StringIO(text[: 10 * SNIFFED_CHARACTERS], newline=""), delimiter=separator)
-    try:
+    with suppress(csv.Error):
         return any(cell.startswith(" ") for row in rows for cell in row)
-    except csv.Error:
-        return False
+    return False
 
 
 def pointed(cells: Sequence[str], separator: str) -> Sequence[str]:

@@ -1,7 +1,5 @@
 """The hold-out of a run: views with hidden labels, the answers of each script, their scores, and blends of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -47,7 +45,7 @@ class HoldOut:
     seed: int
 
     @classmethod
-    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: int = 99) -> HoldOut:
+    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: int = 99) -> "HoldOut":
         """Make the first `write` views and plan the others; `Unsupported` says why this task cannot be scored so."""
         folder = Path(task.data_dir).resolve()
         try:
@@ -212,8 +210,7 @@ class HoldOut:
     def read(self, paths: Iterable[Path], views: Sequence[View]) -> Answers:
         """What a script said on several views, together; of the real test, what it said first."""
         parts = [read_answers(self.scorer.data, path, view) for path, view in zip(paths, views, strict=False)]
-        hidden = {row: answer for part in parts for row, answer in part.hidden.items()}
-        return Answers(hidden, parts[0].real)
+        return Answers({row: answer for part in parts for row, answer in part.hidden.items()}, parts[0].real)
 
     def keep(self, submission: Path, name: str, number: int) -> str:
         """Put what a script said on a view into the predictions; where it lies, relative to the run's folder."""
@@ -255,8 +252,7 @@ def overclaims(measure: Measure, direction: MetricDirection) -> bool:
 
 def metric_of(task: TaskDescription, folder: Path) -> Metric:
     """The metric of a task, a function of the user's beside the data included."""
-    file = task.evaluation_metric.rpartition(":")[0]
-    place = folder if (folder / file).is_file() else folder.parent
+    place = folder if (folder / task.evaluation_metric.rpartition(":")[0]).is_file() else folder.parent
     return known_metric(task.evaluation_metric, folder=place, direction=task.metric_direction)
 
 

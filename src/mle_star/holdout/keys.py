@@ -1,7 +1,5 @@
 """What could tell the labels of hidden rows: their names, the files that bear these, files that hold a table."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -9,6 +7,7 @@ import tarfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -34,7 +33,7 @@ COMPARED_FIRST = 1000
 
 
 def fresh_keys(
-    old: Numbers | None, test: Sequence[str], hidden: Sequence[int], *, seed: int, nameless: bool = False
+    old: "Numbers | None", test: Sequence[str], hidden: Sequence[int], *, seed: int, nameless: bool = False
 ) -> dict[int, str]:
     """New keys for the hidden rows, at random, where the test's lie apart from those of the training rows.
 
@@ -71,7 +70,7 @@ class Numbers:
         """Are they the numbers of rows, one after another?"""
         return self.goes_up and self.high - self.low + 1 == self.count
 
-    def lies_apart(self, other: Numbers) -> bool:
+    def lies_apart(self, other: "Numbers") -> bool:
         """Are all of these smaller than all of the others, or larger?"""
         return self.high < other.low or other.high < self.low
 
@@ -96,7 +95,7 @@ def numbers_of(keys: Sequence[str]) -> Numbers | None:
 class KeyFiles(NamedTuple):
     """The files that are named by the key of a row (`train/17.png`): by key, below the data folder."""
 
-    by_key: Mapping[str, tuple[Path, ...]]
+    by_key: Mapping[str, Sequence[Path]]
     test_folder: Path | None
     """Where the files of the test rows lie, if not among those of the training rows."""
     suffixes: frozenset[str] = frozenset()
@@ -119,15 +118,14 @@ def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables
         stem = file.name if file.name in wanted else file.name.split(".")[0]
         if stem in wanted:
             found[stem].append(file)
-    by_key = {key: tuple(files) for key, files in found.items()}
-    if not train or sum(key in by_key for key in train) < FILES_SHARE * len(train):
+    if not train or sum(key in found for key in train) < FILES_SHARE * len(train):
         return KeyFiles({}, None)
-    ours, theirs = ([file for key in keys for file in by_key.get(key, ())] for keys in (train, test))
+    ours, theirs = ([file for key in keys for file in found.get(key, ())] for keys in (train, test))
     apart = {file.parent for file in theirs} - {file.parent for file in ours}
     is_apart = len(apart) == 1 and apart == {file.parent for file in theirs}
     kinds = {file.suffix.lower() for file in theirs or ours}
     shown = kinds if theirs else kinds & (IMAGE_SUFFIXES | AUDIO_SUFFIXES) or kinds
-    return KeyFiles(by_key, min(apart) if is_apart else None, frozenset(shown))
+    return KeyFiles(found, min(apart) if is_apart else None, frozenset(shown))
 
 
 # --- files that may hold labels: copies, archives, databases; no view shows them -------------------------------------
@@ -155,11 +153,10 @@ def _repeats_target(layout: Layout, other: Table) -> bool:
         return False
     if other.whole and train.whole:
         return any(cells == train.sample[name] for cells in other.sample.values() for name in layout.target.names)
-    try:
+    with suppress(Unsupported):
         ours, theirs = (read_rows(table, layout.folder) for table in (train, other))
         return ours.count == theirs.count and _agree(ours, layout.target.names, theirs, other.columns)
-    except Unsupported:
-        return True  # nobody here can tell
+    return True  # nobody here can tell
 
 
 def _agree(ours: TableRows, names: Sequence[str], theirs: TableRows, columns: Sequence[str]) -> bool:
@@ -181,10 +178,9 @@ def _may_hold_a_table(path: Path) -> bool:
         return _LABELS.search(path.stem) is not None
     if table_form(path) is not None:
         return False
-    try:
+    with suppress(OSError, EOFError, RuntimeError, zipfile.BadZipFile, tarfile.TarError):
         return any(table_form(Path(name)) or Path(name).suffix.lower() in _UNREAD for name in _packed(path))
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, tarfile.TarError):
-        return True  # an archive that cannot be looked into
+    return True  # an archive that cannot be looked into
 
 
 def _packed(path: Path) -> list[str]:

@@ -2,8 +2,6 @@
 or are copies of each other. Only what goes beyond chance counts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -61,7 +59,7 @@ class Rule:
     column: str
     reason: str
     sets: Sequence[str] = field(default=(), repr=False)
-    unsure: tuple[Rule, ...] = field(default=(), repr=False)
+    unsure: "tuple[Rule, ...]" = field(default=(), repr=False)
     sure: bool = field(default=True, repr=False)
 
     @property
@@ -244,11 +242,9 @@ def entities(rows: Known) -> Rule | None:
 
 def _alike_features(rows: Known, name: str, codes: Any) -> float:
     """How much of what rows differ by in other columns is explained by what they belong to: the mean over columns."""
-    shares = []
-    for other in [c for c in rows.features if c != name][:60]:
-        share, sure = _explained(_figures(rows.train.column(other)), codes)
-        shares.append(share if sure > SURE else 0.0)
-    return float(np.mean(shares)) if shares else 0.0
+    others = [c for c in rows.features if c != name][:60]
+    found = [_explained(_figures(rows.train.column(other)), codes) for other in others]
+    return float(np.mean([share if sure > SURE else 0.0 for share, sure in found])) if found else 0.0
 
 
 def may_be_time(column: Column) -> bool:
@@ -269,8 +265,7 @@ def may_be_entity(column: Column) -> bool:
 
 
 def _is_entity_name(name: str) -> bool:
-    is_named = _ENTITY.search(name) or _ID_IN_CAPITALS.search(name)
-    return is_named is not None and not _KIND_OF_THING.search(name)
+    return bool(_ENTITY.search(name) or _ID_IN_CAPITALS.search(name)) and not _KIND_OF_THING.search(name)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------

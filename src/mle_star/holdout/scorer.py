@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -40,6 +40,7 @@ class Scorer:
     metric: Metric
     starts: tuple[str, ...] = ()
     """The first moments of the stretches of time that views hide, in their order."""
+    _compared: list[dict[int, tuple[Any, ...]]] = field(default_factory=list, compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,10 +121,6 @@ class Scorer:
             yield
         finally:
             self._compared.pop()
-
-    @cached_property
-    def _compared(self) -> list[dict[int, tuple[Any, ...]]]:
-        return []
 
     def pair(self, answers: ByRow, rows: Sequence[int]) -> tuple[Any, Any]:
         """The truth about these training rows and the answers, in the form that the metric needs."""

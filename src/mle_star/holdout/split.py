@@ -196,8 +196,7 @@ def _mixed(rule: Rule, values: Sequence[str], seed: int, most: int) -> list[int]
     if rule.kind in ("classes", "quantiles"):
         strata = _strata(rule, values)
         order = order[np.argsort(_turns(strata[order], np.bincount(strata)), kind="stable")]
-    chosen: list[int] = order[:most].tolist()
-    return chosen
+    return list(map(int, order[:most]))
 
 
 def _turns(strata: Any, sizes: Any) -> Any:
@@ -215,8 +214,7 @@ def _strata(rule: Rule, values: Sequence[str]) -> Any:
         number = {value: place for place, value in enumerate(dict.fromkeys(values))}
         return np.fromiter(map(number.__getitem__, values), np.int64, len(values))
     numbers = np.array([float(value) if is_number(value) else 0.0 for value in values])
-    ranks = np.argsort(np.argsort(numbers, kind="stable"))
-    return ranks * QUANTILES // len(numbers)
+    return np.argsort(np.argsort(numbers, kind="stable")) * QUANTILES // len(numbers)
 
 
 def _filled(parts: list[list[int]], sizes: list[int]) -> list[list[list[int]]]:

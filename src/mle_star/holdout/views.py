@@ -4,8 +4,6 @@ Whatever a script submits then holds answers for rows whose labels only the harn
 test, in the sample's order once they are cut out.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter
@@ -67,7 +65,7 @@ class Data:
     rule: Rule
 
     @classmethod
-    def read(cls, layout: Layout, config: PipelineConfig = AS_USUAL, *, check: bool = True) -> Data:
+    def read(cls, layout: Layout, config: PipelineConfig = AS_USUAL, *, check: bool = True) -> "Data":
         """All of it; `Unsupported` says what stands in the way. Without `check`: also what cannot be split."""
         _refuse(layout)
         needed = {layout.key, layout.labels_key, *layout.target.names, *(wanted_columns(layout) if check else ())}

@@ -49,8 +49,7 @@ async def open_executor(config: PipelineConfig, address: str) -> AsyncIterator[R
     if ours:
         await asyncio.to_thread(_connect, address)
     try:
-        shares = await asyncio.to_thread(Shares.of, config)
-        with contextlib.closing(RayCarrier(shares)) as carrier:
+        with contextlib.closing(RayCarrier(await asyncio.to_thread(Shares.of, config))) as carrier:
             yield RemoteExecutor(config, carrier)
     finally:
         if ours:

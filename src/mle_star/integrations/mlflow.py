@@ -4,8 +4,6 @@ It is written from the journal, by a thread of its own: a server that is slow or
 it missed is sent when it is back, by this process or, with `mle-star mlflow`, by a later one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -61,7 +59,7 @@ class MlflowMirror:
         self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self.problem = ""
 
-    def __enter__(self) -> MlflowMirror:
+    def __enter__(self) -> "MlflowMirror":
         self._thread.start()
         return self
 
@@ -82,7 +80,8 @@ class MlflowMirror:
                 break  # its report is still to be written
             self._send(event, f"{end}")
             self._sent.offset = end
-            self._save()
+            kept = {**self._kept(), _key(self._uri): asdict(self._sent)}
+            write_whole(self._folder.root / STATE_FILE, json.dumps(kept))
             sent += 1
         return sent
 
@@ -196,10 +195,6 @@ class MlflowMirror:
             return dict(json.loads((self._folder.root / STATE_FILE).read_text(encoding="utf-8")))
         return {}
 
-    def _save(self) -> None:
-        kept = {**self._kept(), _key(self._uri): asdict(self._sent)}
-        write_whole(self._folder.root / STATE_FILE, json.dumps(kept))
-
 
 def without_password(text: str) -> str:
     """A server's address, or what is said of it, without the name and password that it may hold."""
@@ -216,7 +211,7 @@ def _key(uri: str) -> str:
     return hashlib.sha256(uri.encode()).hexdigest()
 
 
-def _client(uri: str) -> MlflowClient:
+def _client(uri: str) -> "MlflowClient":
     # Our thread is patient; without the first two one lost connection would keep it for minutes. The last one keeps
     # the client from printing the server's address, with the password that it may hold.
     for name, value in (("HTTP_REQUEST_MAX_RETRIES", "1"), ("HTTP_REQUEST_TIMEOUT", "30")):

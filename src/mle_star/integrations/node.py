@@ -114,20 +114,14 @@ class Node:
         for view in sorted((self.folder / "views").iterdir(), key=_last_used):
             if shutil.disk_usage(self.folder).free >= 2 * RESERVE_BYTES:
                 return
-            if view in self._views_in_use():
+            links = (self.folder / "work").glob(f"{PREFIX}*/{IN_USE}")
+            if os.path.realpath(view) in map(os.path.realpath, links):
                 continue
             workspace.remove_entry(view)
             for path in (self.folder / "files").glob("[!.]*"):
                 with contextlib.suppress(FileNotFoundError):  # another process makes room, too
                     if path.stat().st_nlink == 1:  # no other view shows it
                         workspace.remove_entry(path)
-
-    def _views_in_use(self) -> set[Path]:
-        found = set()
-        for link in (self.folder / "work").glob(f"{PREFIX}*/{IN_USE}"):
-            with contextlib.suppress(OSError):  # that script has just ended
-                found.add(link.readlink())
-        return found
 
     # --- scripts ----------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
     work, script = Path(request.working_dir), Path(request.script_path)
     folder = DataFolder(request.input_dir or work / "input")
     stamps = {name: (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in folder.files()}
-    data = {name: _known_digest(str(folder.root / name), *stamp) for name, stamp in stamps.items()}
+    data = {name: _known_digest(folder.root / name, *stamp) for name, stamp in stamps.items()}
     beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
     folders = {name: whole(work / name) for name in beside if name not in ("input", "final")}
     for name in (name for name, files in folders.items() if files is None):
@@ -79,15 +79,13 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
     return Parcel(request.model_copy(update=shown), script.read_bytes(), config, data, sent)
 
 
-@lru_cache(maxsize=10_000)
-def _known_digest(path: str, *stamp: int) -> str:
-    """What is in a file, read once as long as nobody changes it."""
-    return digest_of_file(Path(path))
-
-
 def digest_of_file(path: Path) -> str:
     """What is in a file, in one name."""
     return content_digest(path, path.stat().st_size).hex()
+
+
+_known_digest = lru_cache(maxsize=10_000)(lambda path, *stamp: digest_of_file(path))
+"""What is in a file, read once as long as nobody changes it."""
 
 
 def collect(final: Path) -> tuple[Files, list[str]]:

@@ -1,7 +1,5 @@
 """Records, enums and settings of the specification. Nothing here touches disk or network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timezone
@@ -69,7 +67,7 @@ class SolutionScript(BaseModel):
     leaking: bool = False
     created_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
 
-    def replace_block(self, old: str, new: str) -> SolutionScript:
+    def replace_block(self, old: str, new: str) -> "SolutionScript":
         """A copy in which the first `old` became `new`; everything else is carried over."""
         if not old or old not in self.content:
             raise ValueError(f"block not found in the script: {old[:80]!r}")

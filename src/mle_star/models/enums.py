@@ -1,7 +1,5 @@
 """The enums of the specification, the base of its models, its phases, and what is special about a language model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -39,7 +37,7 @@ class MetricDirection(str, Enum):
     minimize = "minimize"
 
     @classmethod
-    def of(cls, maximize: bool | None) -> MetricDirection | None:
+    def of(cls, maximize: bool | None) -> "MetricDirection | None":
         """The direction, where one is given."""
         return None if maximize is None else cls.maximize if maximize else cls.minimize
 

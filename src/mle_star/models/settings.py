@@ -1,7 +1,5 @@
 """All settings of a run: names, defaults, bounds and what they mean."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal, get_args
 
@@ -20,7 +18,7 @@ class PhaseTimeBudget(Frozen):
     finalization: float = Field(default=0.10, gt=0)
 
     @model_validator(mode="after")
-    def _shares_add_up(self) -> PhaseTimeBudget:
+    def _shares_add_up(self) -> "PhaseTimeBudget":
         total = sum(getattr(self, phase.name) for phase in PHASES)
         if not math.isclose(total, 1.0, abs_tol=1e-6):
             raise ValueError(f"the four shares must add up to 1, not {total:g}")
@@ -252,7 +250,7 @@ class PipelineConfig(Frozen):
         return {**preset, **data, "agents": agents}
 
     @model_validator(mode="after")
-    def _one_split(self) -> PipelineConfig:
+    def _one_split(self) -> "PipelineConfig":
         named = [name for name in ("time_column", "group") if getattr(self, name) not in OPEN]
         if len(named) > 1 or any(self.split not in ("auto", name.partition("_")[0]) for name in named):
             raise ValueError("rows are hidden in one way: give `time_column`, or `group`, or `split: random`")

@@ -93,9 +93,8 @@ class Spent:
 
 def _believable(gap: float, event: events.AnyEvent) -> float:
     """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
-    script = event.result if isinstance(event, events.ScriptFinished) else None
-    timed = getattr(event, "seconds", None) if script is None else script.duration_seconds
-    measured = float(timed or 0.0)
+    script = event.result.duration_seconds if isinstance(event, events.ScriptFinished) else 0.0
+    measured = script or getattr(event, "seconds", None) or 0.0
     return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
 
 
@@ -345,13 +344,8 @@ def price_of(model: str) -> Price | None:
     """The list price of a model, or None when the name says nothing."""
     if traits_of(model).is_embedded:
         return Price(0, 0)
-    return next((price for part, price in _list_prices().items() if part in model.lower()), None)
-
-
-@cache
-def _list_prices() -> dict[str, Price]:
-    """By a part of the model's name. They serve the forecast, and calls that end without saying what they have cost."""
-    return read_prices(Path(__file__).with_name("prices.yaml"))
+    known = _read_once(Path(__file__).with_name("prices.yaml"))  # by a part of the model's name
+    return next((price for part, price in known.items() if part in model.lower()), None)
 
 
 def read_prices(path: Path) -> dict[str, Price]:
@@ -363,6 +357,10 @@ def read_prices(path: Path) -> dict[str, Price]:
             raise ConfigError(f"{path}: {name}: [input, output] is wanted, US dollars for a million tokens of each")
         prices[name] = Price(*(float(one) for one in pair))
     return prices
+
+
+_read_once = cache(read_prices)
+"""List prices serve the forecast, and calls that end without saying what they have cost."""
 
 
 def usage_cost(usage: Mapping[str, Any], price: Price) -> float:

@@ -1,7 +1,5 @@
 """The folder of a run: its files, how another process asks it to end, how a new run grows out of an old one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -89,7 +87,7 @@ class RunFolder:
         if not self.input.exists():
             self.input.symlink_to(data.relative_to(root) if data.is_relative_to(root) else data)
 
-    def create(self) -> RunFolder:
+    def create(self) -> "RunFolder":
         """Make the folder, or fail in one line when something else is there."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -102,7 +100,7 @@ class RunFolder:
             raise ConfigError(f"{self.root}: cannot be made a run folder ({error.strerror})") from None
         return self
 
-    def open(self) -> RunFolder:
+    def open(self) -> "RunFolder":
         """Check that a run is here to be resumed."""
         if not self.journal.is_file():
             raise ConfigError(f"{self.root} holds no run: there is no {self.journal.name} in it")
@@ -180,11 +178,9 @@ def is_running(run_dir: Path, *, patience: float = 0.0) -> bool:
     lock = Path(str(RunFolder(Path(run_dir)).journal) + ".lock")
     if not lock.exists():
         return False
-    try:
-        with FileLock(str(lock), timeout=patience):
-            return False
-    except Timeout:
-        return True
+    with suppress(Timeout), FileLock(str(lock), timeout=patience):
+        return False
+    return True
 
 
 # --- what earlier processes left ---------------------------------------------------------------------------
@@ -299,8 +295,6 @@ def callable_name(run_dir: Path) -> str:
 def _begun(run: Path) -> float:
     """When a run began, by its first line; by its file where that cannot be read."""
     journal = run / "journal.jsonl"
-    try:
-        with journal.open("rb") as file:
-            return datetime.fromisoformat(json.loads(file.readline())["at"].replace("Z", "+00:00")).timestamp()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return journal.stat().st_mtime
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError), journal.open("rb") as file:
+        return datetime.fromisoformat(json.loads(file.readline())["at"].replace("Z", "+00:00")).timestamp()
+    return journal.stat().st_mtime

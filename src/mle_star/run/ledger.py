@@ -4,8 +4,6 @@ It is built from events alone, so a run, a resumed run and a report read the sam
 changes nothing; a later one of the same kind and step replaces the earlier one.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -66,7 +64,7 @@ class ScriptRun(ScriptFinished):
         return f"{error}\nstopped at its time limit after {self.seconds:.0f} s" if result.timed_out else error
 
     @classmethod
-    def of(cls, event: ScriptFinished, *, leaks: bool = False) -> ScriptRun:
+    def of(cls, event: ScriptFinished, *, leaks: bool = False) -> "ScriptRun":
         """The run without most of its texts. `leaks`: that was known before it ran."""
         result, traceback = event.result, event.result.error_traceback
         texts = {
@@ -77,7 +75,7 @@ class ScriptRun(ScriptFinished):
         counts = event.purpose == "solution" and not result.is_error and not leaks
         return cls(**{**dict(event), "script": digest_of(event.script), "counts": counts}).with_result(**texts)
 
-    def with_result(self, **changes: Any) -> ScriptRun:
+    def with_result(self, **changes: Any) -> "ScriptRun":
         """The same with another result."""
         return self.model_copy(update={"result": self.result.model_copy(update=changes)})
 
@@ -101,11 +99,6 @@ class SearchNode:
     def kind(self) -> AttemptKind:
         """What made it."""
         return cast(AttemptKind, self.event.kind.partition("_")[0])
-
-    @property
-    def digest(self) -> str:
-        """The script that was scored."""
-        return self.event.digest
 
     @property
     def event_accepted(self) -> bool:
@@ -163,7 +156,7 @@ class Ledger:
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
 
     @classmethod
-    def of(cls, recorded: Iterable[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> Ledger:
+    def of(cls, recorded: Iterable[AnyEvent], direction: MetricDirection = MetricDirection.maximize) -> "Ledger":
         """The ledger that these events make."""
         ledger = cls(direction)
         for event in recorded:

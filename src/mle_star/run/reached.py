@@ -57,7 +57,7 @@ def _accepted(nodes: list[SearchNode]) -> SolutionScript | None:
 
 def _script(node: SearchNode, **more: object) -> SolutionScript:
     """The script of an attempt as its phase knew it: a leak that a later phase found is that one's to tell."""
-    content, leaking = current_run().reached.text(node.digest), node.leak == LEAKS
+    content, leaking = current_run().reached.text(node.event.digest), node.leak == LEAKS
     score = None if leaking else node.event.score
     known = {"content": content, "score": score, "is_executable": score is not None, "leaking": leaking}
     return SolutionScript.model_validate({"phase": kind_of_script(node.step), **known, **more})
@@ -103,7 +103,7 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
         return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=name)
     ledger = current_run().reached
     own = ledger.ran(f"{node.step}/")
-    if not own or own[-1].script == node.digest:
+    if not own or own[-1].script == node.event.digest:
         return _script(node, source_model=name)
     content, leaking = ledger.text(own[-1].script), ledger.leaks(own[-1].script, "phase1")
     known = {"content": content, "score": own[-1].score, "leaking": leaking}

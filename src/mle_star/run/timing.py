@@ -83,10 +83,9 @@ def critical_steps(config: PipelineConfig) -> dict[str, tuple[float, float]]:
     slots = config.max_concurrent_scripts or paths
     at_once = min(config.max_concurrent_paths or paths, paths)
     waves = math.ceil(paths / at_once)
-    crowding = max(1.0, at_once / slots)
     critical: dict[str, tuple[float, float]] = {
         "phase1": (3 + 2 * (m - 1) + 2, math.ceil(m / slots) + (m - 1)),
-        "phase2": (waves * t * (3 + 3 * k - 1), waves * crowding * t * (1 + k)),
+        "phase2": (waves * t * (3 + 3 * k - 1), waves * max(1.0, at_once / slots) * t * (1 + k)),
         "phase3": (3 * rounds, rounds),
         "finalization": (4, 1),
     }

@@ -58,7 +58,7 @@ def tried(ledger: Ledger) -> list[Tried]:
 
 
 def _tried(ledger: Ledger, node: SearchNode, nodes: list[SearchNode]) -> Tried:
-    event, score, run = node.event, node.score, ledger.latest_run(node.digest, node.step)
+    event, score, run = node.event, node.score, ledger.latest_run(node.event.digest, node.step)
     measure = None if run is None or score is None or run.score != score else run.result.measure
     basis = "" if measure is None else measure.basis
     change = None

@@ -110,8 +110,7 @@ class AgentClient:
             warn=warn,
             replies="plain" if config.tool_use == "none" or config.traits.is_embedded else "tools",
         )
-        own = {} if config.prices_file is None else read_prices(Path(config.prices_file))
-        self._tariff = Tariff(warn, own)
+        self._tariff = Tariff(warn, {} if config.prices_file is None else read_prices(Path(config.prices_file)))
         self._tools_work = False
         self._pool = Pool(self.policy.max_idle)
         most = 1 if self._launcher.shares_client else self.max_concurrent_sessions
@@ -304,7 +303,8 @@ class AgentClient:
         if self.config.traits.is_embedded:
             turn.cost_usd = 0.0  # the CLI prices names it does not know; this one is free
         bill.usd += turn.cost_usd
-        self.state.add_cost(turn.cost_usd, bill.label)
+        self.state.total_cost_usd += turn.cost_usd
+        self.state.cost_by_label[bill.label] += turn.cost_usd
 
     def _make_worker(self, key: str, config: AgentConfig, label: str, cap: float | None) -> Worker:
         from mle_star.sdk.connection import Worker

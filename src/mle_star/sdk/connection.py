@@ -1,7 +1,5 @@
 """The connected clients of a run, each in a task of its own that opens, uses and closes it; none outlives the run."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -15,11 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import claude_agent_sdk as agent_sdk
 import psutil
 from anyio import fail_after
+from claude_agent_sdk import ClaudeAgentOptions
 
 from mle_star.method.codeblocks import joined
 from mle_star.models import AgentConfig
@@ -28,12 +27,8 @@ from mle_star.sdk.credentials import MARKER
 from mle_star.sdk.definitions import STRUCTURED_TOOL
 from mle_star.sdk.hooks import CallSite
 from mle_star.sdk.meter import Tariff
+from mle_star.sdk.proxy import CredentialProxy
 from mle_star.sdk.replies import Turn
-
-if TYPE_CHECKING:
-    from claude_agent_sdk import ClaudeAgentOptions
-
-    from mle_star.sdk.proxy import CredentialProxy
 
 logger = logging.getLogger(__name__)
 

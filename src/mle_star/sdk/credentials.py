@@ -84,14 +84,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 def bundled_cli() -> tuple[Path | None, str]:
     """The CLI inside the SDK's package and its version; (None, "") when this platform's wheel has none."""
     spec = importlib.util.find_spec("claude_agent_sdk")
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        for name in ("claude", "claude.exe"):
-            path = Path(folder) / "_bundled" / name
-            if path.is_file():
-                noted = path.with_name("claude.version")
-                text = noted.read_text(encoding="utf-8").strip() if noted.is_file() else ""
-                return path, text.split()[0] if text else ""
-    return None, ""
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    places = (Path(folder, "_bundled", name) for folder in folders for name in ("claude", "claude.exe"))
+    path = next(filter(Path.is_file, places), None)
+    noted = None if path is None else path.with_name("claude.version")
+    words = noted.read_text(encoding="utf-8").split() if noted is not None and noted.is_file() else []
+    return path, words[0] if words else ""
 
 
 @dataclass(frozen=True)
@@ -154,9 +152,8 @@ def find_upstream(environ: Mapping[str, str] = os.environ, base_url: str | None 
 
     None when the CLI itself must hold the credential (a login, a cloud).
     """
-    found = find_credentials(environ)
-    held_here = found and found[0].source in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-    if base_url is None and not held_here:
+    held_here = [one.source in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") for one in find_credentials(environ)]
+    if base_url is None and not any(held_here[:1]):
         return None
     lines = environ.get("ANTHROPIC_CUSTOM_HEADERS", "").splitlines()
     pairs = [line.partition(":") for line in lines if line.partition(":")[0].strip()]

@@ -1,7 +1,5 @@
 """The fourteen agents as the SDK knows them: system prompt, tools and definition of each."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -122,17 +120,16 @@ def build_system_prompt(task: TaskDescription, facts: EnvironmentFacts, *, essen
 
 def effective_tools(config: AgentConfig, profile: ToolProfile) -> list[str]:
     """The built-in tools an agent really gets: none of those that act, unless the profile is `full`."""
-    tools = config.tools or []
-    return [tool for tool in tools if profile == "full" or tool not in WRITING_TOOLS]
+    return [tool for tool in config.tools or [] if profile == "full" or tool not in WRITING_TOOLS]
 
 
 def build_definitions(
     running: AgentConfig,
     system_prompt: str,
     profile: ToolProfile,
-    server: McpSdkServerConfig | None = None,
+    server: "McpSdkServerConfig | None" = None,
     plain: bool = False,
-) -> dict[str, AgentDefinition]:
+) -> "dict[str, AgentDefinition]":
     """All fourteen agents; `running` has the whole system prompt, the others, which nobody calls, their duty.
 
     Agents that have tools have those of `server`, too; `plain`: none has a tool.
@@ -151,7 +148,7 @@ def build_definitions(
     return definitions
 
 
-def build_tool_server(data_dir: Path) -> McpSdkServerConfig | None:
+def build_tool_server(data_dir: Path) -> "McpSdkServerConfig | None":
     """The in-process MCP server; None, with a warning, when the SDK cannot make one."""
     try:
         from claude_agent_sdk import create_sdk_mcp_server, tool

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import shlex
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -46,16 +45,9 @@ class HookState:
     """What the hooks of all clients of a run share. Whether time or money is up, the run's ledger says: `budget`."""
 
     budget: Budget | None = None
-    total_cost_usd: float = 0.0
+    total_cost_usd: float = 0.0  # as result messages say: the Stop event carries no cost
     cost_by_label: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     consecutive_failures: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add_cost(self, usd: float, label: str) -> None:
-        """Add what a result message said; this is where cost comes from, the Stop event carries none."""
-        with self.lock:
-            self.total_cost_usd += usd
-            self.cost_by_label[label] += usd
 
 
 class Hooks:
@@ -87,8 +79,7 @@ class Hooks:
         error, failures, begun = _failure(data), self.state.consecutive_failures, self._started.pop(tool_use_id, None)
         elapsed = None if begun is None else round(time.monotonic() - begun, 3)
         self._log("tool_use", data, elapsed_seconds=elapsed, success=error is None)
-        with self.state.lock:
-            failures[self.site.agent] = count = 0 if error is None else failures[self.site.agent] + 1
+        failures[self.site.agent] = count = 0 if error is None else failures[self.site.agent] + 1
         if error is not None:
             self._log("tool_failed", data, logging.WARNING, error=error[:MAX_ERROR_TEXT], consecutive_failures=count)
         if self.state.budget is None or not self.state.budget.finalize_now:
@@ -99,8 +90,7 @@ class Hooks:
     async def log_cost(self, data: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         """Log the money when an agent stops: what the calls before have cost, and whether the limit is reached."""
         state, gone = self.state, self.state.budget is not None and self.state.budget.money_is_gone
-        with state.lock:
-            total, path = state.total_cost_usd, state.cost_by_label.get(self.site.label, 0.0)
+        total, path = state.total_cost_usd, state.cost_by_label.get(self.site.label, 0.0)
         level = logging.WARNING if gone else logging.INFO
         self._log("agent_stopped", data, level, total_cost_usd=total, path_cost_usd=path, money_is_gone=gone)
         return {}

@@ -11,6 +11,7 @@ import re
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -176,14 +177,12 @@ class _UsageReader:
             self._take(self._rest)
 
     def _take(self, text: bytearray) -> None:
-        try:
+        with suppress(ValueError, LookupError, TypeError, AttributeError):  # not of the Messages API: passed on
             message = json.loads(text)
             if message.get("type") == "message":
                 self._meter.message(message["id"], message["model"], message["usage"])
             else:
                 self._meter.stream(message, self)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return  # not of the Messages API: passed on all the same
 
 
 def _client(upstream: Upstream, environ: Mapping[str, str]) -> httpx2.AsyncClient:

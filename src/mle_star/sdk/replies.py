@@ -1,7 +1,5 @@
 """From what a client said to a reply of the agent, or to the reason why there is none."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -33,7 +31,7 @@ _TRIPLE_QUOTES = re.compile(r"(\"{3}|'{3})(.*?)\1", re.DOTALL)
 class Turn:
     """What came of one prompt. Without a `result` the client broke, and `error` says how."""
 
-    result: ResultMessage | None = None
+    result: "ResultMessage | None" = None
     text: str = ""
     written: str = ""  # by the message under way
     begun: str = ""  # by messages before it that reached the limit of tokens: the CLI asks the model to go on
@@ -90,13 +88,9 @@ def _reply(turn: Turn, text: str, structured: Any = None) -> AgentReply:
     """A usable reply, with the tokens of its turn."""
     assert turn.result is not None
     usage = turn.result.usage or {}
-    counts = {
-        "input_tokens": "input_tokens",
-        "output_tokens": "output_tokens",
-        "cache_read_tokens": "cache_read_input_tokens",
-        "cache_write_tokens": "cache_creation_input_tokens",
-    }
-    tokens = {ours: int(usage.get(theirs) or 0) for ours, theirs in counts.items()}
+    theirs = ("input", "output", "cache_read_input", "cache_creation_input")
+    ours = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+    tokens = {name: int(usage.get(f"{kind}_tokens") or 0) for name, kind in zip(ours, theirs, strict=True)}
     return AgentReply(text=text, structured=structured, session_id=turn.result.session_id, **tokens)
 
 
@@ -143,13 +137,13 @@ def _repaired(text: str) -> Any:
         sys.setprofile(before)
 
 
-def _paid_and_whole(result: ResultMessage, turn: Turn) -> bool:
+def _paid_and_whole(result: "ResultMessage", turn: Turn) -> bool:
     """Did the money run out only after the last word? Then the reply is there, and paid for."""
     ended = result.stop_reason == "end_turn" or turn.structured is not None
     return result.subtype == "error_max_budget_usd" and ended and bool(turn.text or turn.structured)
 
 
-def _failure(config: AgentConfig, result: ResultMessage, turn: Turn) -> AgentReply | Failure:
+def _failure(config: AgentConfig, result: "ResultMessage", turn: Turn) -> AgentReply | Failure:
     words = result.result or "; ".join(result.errors or []) or result.subtype
     status = result.api_error_status
     if turn.refused or result.stop_reason == "refusal":
