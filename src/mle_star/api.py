@@ -1,7 +1,5 @@
 """The whole of it from Python: `fit` runs the method on a table, and a `Run` answers for what came of it."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +36,7 @@ def fit(
     quiet: bool = False,
     settings: dict[str, Any] | None = None,
     **options: Any,
-) -> Run:
+) -> "Run":
     """Run the whole method on a data frame, a table, a zip, a data folder or a task folder; wait for the result.
 
     `preset` is quick, good, best or letter, `time_limit` is in seconds, `settings` are any of `PipelineConfig` by name,
@@ -71,7 +69,7 @@ class Run:
     """The user's own, where they are known: `predict` asks no run's folder what a script may reach."""
 
     @classmethod
-    def load(cls, name: str | Path) -> Run:
+    def load(cls, name: str | Path) -> "Run":
         """A run by its folder, its name, the beginning of its name, or `latest`."""
         return cls(find_run(name).resolve())
 

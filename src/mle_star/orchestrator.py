@@ -4,8 +4,6 @@ A phase has two exits: its result, or a limit. A limit never loses what was foun
 and finalization submits the best so far. Only a run that has no solution at all ends in an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -77,7 +75,7 @@ async def run_pipeline(
     agents: Agents | None = None,
     executor: Executor | None = None,
     base_url: str | None = None,
-    can_use_tool: CanUseTool | None = None,
+    can_use_tool: "CanUseTool | None" = None,
     signals: bool = False,
     console: bool = True,
 ) -> FinalResult:

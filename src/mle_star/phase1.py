@@ -10,25 +10,14 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mle_star import safety
+from mle_star import models, safety
 from mle_star.errors import AgentError, Phase1Error
 from mle_star.execution import prepare_path_directory
 from mle_star.execution.scoring import against, overlaps
 from mle_star.knowledge import known_models
 from mle_star.method.codeblocks import built_in, family_of
 from mle_star.method.scores import rank_solutions
-from mle_star.models import (
-    AgentType,
-    Phase1Result,
-    PipelineConfig,
-    RetrievedModel,
-    RetrieverNotes,
-    SolutionPhase,
-    SolutionScript,
-    TaskDescription,
-    is_improvement,
-    is_improvement_or_equal,
-)
+from mle_star.models import AgentType, PipelineConfig, RetrievedModel, RetrieverNotes, SolutionScript, TaskDescription
 from mle_star.models.texts import digest_of
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext, cancel_all, current_run, scope
@@ -57,7 +46,7 @@ PAUSE = 0.5
 # --- Algorithm 1 -----------------------------------------------------------------------------------------
 
 
-async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Result:
+async def run_phase1(task: TaskDescription, config: PipelineConfig) -> models.Phase1Result:
     """Algorithm 1: retrieve M models, try each, merge them by rank into the best; then check data use and leakage.
 
     When the phase's share of the time is used up and some candidate has a score, what is under way is cancelled and
@@ -67,8 +56,8 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> Phase1Res
     with scope("phase1", task=task, config=config) as run:
         latest = run.budget.deadline
         logger.info("phase start: %s, M %d", task.competition_id, config.num_retrieved_models)
-        models = await find_models(task, config)  # line 1
-        ranked = _ranked(await _try_candidates(models))  # lines 2-6
+        retrieved = await find_models(task, config)  # line 1
+        ranked = _ranked(await _try_candidates(retrieved))  # lines 2-6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
         if ranked[0].leaking:
             _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
@@ -117,8 +106,8 @@ async def _try_merge(index: int, s_0: SolutionScript, reference: SolutionScript)
     run, h_best, name = current_run(), score_of(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
     trial = await safety.check_and_evaluate(await merge_solutions(s_0, reference, run.config), s_0)
-    score = trial.script.score
-    accepted = score is not None and (s_0.leaking or is_improvement_or_equal(score, h_best, run.task.metric_direction))
+    score, direction = trial.script.score, run.task.metric_direction
+    accepted = score is not None and (s_0.leaking or models.is_improvement_or_equal(score, h_best, direction))
     run.record(
         MergeTried(
             index=index,
@@ -188,14 +177,14 @@ async def find_models(task: TaskDescription, config: PipelineConfig) -> list[Ret
         goes_on = isinstance(error, ValueError) or error.reason != "auth"
         interpreter = current_run().journal.interpreter
         packages = () if interpreter is None else tuple(interpreter.packages)
-        models = known_models(task, packages, config.knowledge)[: config.num_retrieved_models] if goes_on else []
-        if not models or "knowledge" not in config.briefing:
+        retrieved = known_models(task, packages, config.knowledge)[: config.num_retrieved_models] if goes_on else []
+        if not retrieved or "knowledge" not in config.briefing:
             raise
-        names = [model.model_name for model in models]
+        names = [model.model_name for model in retrieved]
         words = f"the retriever gave nothing usable ({error}); the run starts from common models"
         current_run().record(Notice(level="warning", message=f"{words}: {', '.join(names)}"))
-        current_run().record(ModelsRetrieved(models=models))
-        return models
+        current_run().record(ModelsRetrieved(models=retrieved))
+        return retrieved
 
 
 async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list[RetrievedModel]:
@@ -205,17 +194,17 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
         try:
             reply = await ask_agent(AgentType.retriever, task_description=task.description, M=wanted)
             answer = parse_retriever_output(reply.json_text)
-            if models := _usable(answer.models)[:wanted]:
+            if retrieved := _usable(answer.models)[:wanted]:
                 break
             raise ValueError("A_retriever returned zero models")
         except (AgentError, ValueError) as error:
             logger.warning("retrieval failed: %s", error)
             if not tries_left:
                 raise
-    if len(models) < wanted:
-        logger.warning("retrieval: %d models instead of %d", len(models), wanted)
-    current_run().record(ModelsRetrieved(models=models, notes=answer.notes.strip()))
-    return models
+    if len(retrieved) < wanted:
+        logger.warning("retrieval: %d models instead of %d", len(retrieved), wanted)
+    current_run().record(ModelsRetrieved(models=retrieved, notes=answer.notes.strip()))
+    return retrieved
 
 
 def parse_retriever_output(response: str) -> RetrieverNotes:
@@ -227,10 +216,10 @@ def parse_retriever_output(response: str) -> RetrieverNotes:
         raise ValueError(f"the retriever's reply cannot be used ({problem}): {head}") from error
 
 
-def _usable(models: Iterable[RetrievedModel]) -> list[RetrievedModel]:
+def _usable(retrieved: Iterable[RetrievedModel]) -> list[RetrievedModel]:
     """The models that have code, and a name that no other has."""
     usable: dict[str, RetrievedModel] = {}
-    for model in models:
+    for model in retrieved:
         name = model.model_name.strip().casefold()
         if name and model.example_code.strip() and name not in usable:
             usable[name] = model
@@ -242,7 +231,7 @@ def _usable(models: Iterable[RetrievedModel]) -> list[RetrievedModel]:
 # --- lines 2-5: candidates -------------------------------------------------------------------------------
 
 
-async def _try_candidates(models: list[RetrievedModel]) -> list[Trial]:
+async def _try_candidates(retrieved: list[RetrievedModel]) -> list[Trial]:
     """Lines 2-5: a script for each model, checked and evaluated.
 
     Candidates are independent: all are generated at once and evaluated as the harness has room, the first one written
@@ -250,24 +239,24 @@ async def _try_candidates(models: list[RetrievedModel]) -> list[Trial]:
     under way are cancelled, unless no candidate has a score yet: then the phase goes on until one has.
     """
     run, trials = current_run(), dict[int, Trial]()
-    turns = asyncio.Semaphore(1 if run.config.letter else len(models))
+    turns = asyncio.Semaphore(1 if run.config.letter else len(retrieved))
 
     def is_scored() -> bool:
         return bool(_ranked(trials.values()))
 
     async def in_turn(index: int) -> None:
         async with turns:
-            trials[index] = await _try_candidate(index, models[index])
+            trials[index] = await _try_candidate(index, retrieved[index])
 
     tasks = [
         asyncio.create_task(_in_time(f"candidate-{index}", partial(in_turn, index), run.budget.share_end, is_scored))
-        for index in range(len(models))
+        for index in range(len(retrieved))
     ]
     try:
         await asyncio.gather(*tasks)  # a limit that stops one stops all
     finally:
         await cancel_all(tasks)
-    for index, model in enumerate(models):
+    for index, model in enumerate(retrieved):
         if index not in trials:
             with scope(f"candidate-{index}") as place:
                 missing = CandidateEvaluated(index=index, model_name=model.model_name, score=None, error=OUT_OF_TIME)
@@ -277,10 +266,10 @@ async def _try_candidates(models: list[RetrievedModel]) -> list[Trial]:
             break
         index = sorted(trials)[number % len(trials)]
         with scope(f"candidate-{index}"):
-            trials[index] = await _try_candidate(index, models[index], failed=trials[index].error)
+            trials[index] = await _try_candidate(index, retrieved[index], failed=trials[index].error)
     found = {index: trials[index] for index in sorted(trials)}
     if not is_scored():
-        errors = {models[index].model_name: trial.error for index, trial in found.items()}
+        errors = {retrieved[index].model_name: trial.error for index, trial in found.items()}
         logger.error("all %d candidates failed: %s", len(errors), ", ".join(errors))
         raise Phase1Error(f"Phase 1 failed: all {len(errors)} candidates produced execution errors", errors=errors)
     return list(found.values())
@@ -310,7 +299,7 @@ async def generate_candidate(
     values = {"task_description": task.description, "other_models": _others(model), **model.model_dump()}
     code = await ask_for_code(AgentType.init, **values, remark=remark, subsample_limit=config.subsample_limit)
     source = model.model_name
-    return SolutionScript(content=code, phase=SolutionPhase.init, is_executable=bool(code), source_model=source)
+    return SolutionScript(content=code, phase=models.SolutionPhase.init, is_executable=bool(code), source_model=source)
 
 
 def _others(model: RetrievedModel) -> list[str]:
@@ -342,7 +331,7 @@ async def merge_solutions(base: SolutionScript, reference: SolutionScript, confi
     known: dict[str, Any] = {"input_scores": scores, "overlap": await overlaps(texts)}
     known |= {"base_code": texts[0], "reference_code": texts[1], "subsample_limit": config.subsample_limit}
     code = await ask_for_code(AgentType.merger, **known)
-    return SolutionScript(content=code, phase=SolutionPhase.merged, is_executable=bool(code))
+    return SolutionScript(content=code, phase=models.SolutionPhase.merged, is_executable=bool(code))
 
 
 # --- after the merges ------------------------------------------------------------------------------------
@@ -400,6 +389,6 @@ async def _evaluated_or(s_0: SolutionScript, revised: SolutionScript) -> Solutio
     if trial.script.score is None:
         logger.warning("the revised script is dropped: %s", trial.error)
         return safety.fall_back(trial.script, [s_0], attempts=run.config.max_debug_attempts)
-    if is_improvement(score_of(s_0), trial.script.score, run.task.metric_direction):
+    if models.is_improvement(score_of(s_0), trial.script.score, run.task.metric_direction):
         logger.warning("the revised script scores worse: %s instead of %s", trial.script.score, s_0.score)
     return trial.script

@@ -2,8 +2,6 @@
 speak: notes, advice, tables, scores.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import TYPE_CHECKING
 
@@ -37,14 +35,14 @@ def advise(*lines: str) -> None:
         tell(f"next: {line}")
 
 
-def console() -> Console:
+def console() -> "Console":
     """Where tables go: whole lines in a pipe, which has no width, folded ones on a terminal."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 
 
-def table(*columns: str, whole: tuple[str, ...] = ()) -> Table:
+def table(*columns: str, whole: tuple[str, ...] = ()) -> "Table":
     """A table without lines; a column `name>` is aligned at the right, and cells of `whole` ones are not folded."""
     from rich.table import Table
 

@@ -1,7 +1,5 @@
 """Commands of the integrations: `sweep`, `kaggle`, `mlebench`, `mlflow`."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack, suppress
 from enum import Enum
@@ -64,7 +62,7 @@ def sweep(
     raise typer.Exit(0 if len(finished) == len(entries) else EXIT_FAILED)
 
 
-def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> Campaign:
+def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, limits: dict[str, Any]) -> "Campaign":
     from mle_star.cli.run import announced_task
     from mle_star.integrations.campaign import Campaign
 
@@ -82,7 +80,7 @@ def _new_campaign(folders: list[Path], place: Path, seeds: int, given: Given, li
         return Campaign.create(place, tasks, seeds, settings, medals=medals, **limits)
 
 
-def _show_entry(entry: Entry) -> None:
+def _show_entry(entry: "Entry") -> None:
     numbers = {"score": entry.score, "expected": entry.expected}
     words = [f"{name} {value:.4g}" for name, value in numbers.items() if value is not None]
     words += [entry.medal or "", f"({entry.message})" if entry.message else ""]

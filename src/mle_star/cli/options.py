@@ -1,7 +1,5 @@
 """Options and arguments that commands share; those of settings are made from the fields of `PipelineConfig`."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
@@ -64,14 +62,14 @@ class Given(NamedTuple):
     file: Path | None = None
 
     @classmethod
-    def of(cls, config: Path | None, assignments: list[str] | None, **options: Any) -> Given:
+    def of(cls, config: Path | None, assignments: list[str] | None, **options: Any) -> "Given":
         """What `--config`, `--set` and the options of settings say."""
         from mle_star.config import parse_assignments
 
         found = {name: _value(name, value) for name, value in options.items() if value not in (None, [])}
         return cls(found | parse_assignments(assignments or []), config)
 
-    def load(self, base: PipelineConfig | None = None) -> PipelineConfig:
+    def load(self, base: "PipelineConfig | None" = None) -> "PipelineConfig":
         """All settings, with those of the environment, and of the run in `base` that this one continues."""
         from mle_star.config import load_config
 

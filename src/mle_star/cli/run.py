@@ -1,7 +1,5 @@
 """`mle-star run` and `mle-star resume`: from a folder to a run folder with submission, script and report."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
@@ -223,7 +221,7 @@ def _notify(run_dir: Path, command: str) -> None:
         tell(f"mle-star: --notify: {problem}")
 
 
-def _say_what_is_missing(mirror: MlflowMirror, run_dir: Path, uri: str) -> None:
+def _say_what_is_missing(mirror: "MlflowMirror", run_dir: Path, uri: str) -> None:
     from mle_star.integrations.mlflow import without_password
 
     if mirror.behind:

@@ -5,8 +5,6 @@ or an object of values. So rows that are written back are the same data. pyarrow
 hides no rows does without its 40 MB.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import io
@@ -45,7 +43,7 @@ class Unsupported(ValueError):
     """A file whose rows cannot be moved; the message says why."""
 
 
-def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRows:
+def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> "TableRows":
     """All rows of a table's file; the columns `names` are read at once."""
     path, kind = folder / table.name, table.form.kind
     if kind == "csv":
@@ -64,7 +62,7 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> TableRow
     return TableRows(table, records)
 
 
-def no_rows(name: str, columns: tuple[str, ...], form: Form) -> TableRows:
+def no_rows(name: str, columns: tuple[str, ...], form: Form) -> "TableRows":
     """A table that is still to be made: no rows, under its header; of separated values, whatever `form` it is like."""
     form = form._replace(has_header=True) if form.kind == "csv" else Form()
     header = io.StringIO()
@@ -123,7 +121,7 @@ class TableRows:
         return list(texts)
 
     def edited(
-        self, places: Sequence[int], to: TableRows, gone: Collection[str] = (), changes: Changes = NO_CHANGES
+        self, places: Sequence[int], to: "TableRows", gone: Collection[str] = (), changes: Changes = NO_CHANGES
     ) -> list[Record]:
         """The rows at these places as rows of `to`: without the columns in `gone`, with the cells in `changes`."""
         shown = to._names - {*gone}
@@ -133,11 +131,11 @@ class TableRows:
                 row[name] = cell
         return to._records_of(rows)
 
-    def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
+    def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> "TableRows":
         """The table with other rows, as `edited` gives them, or with these behind its own."""
         return TableRows(self.table, [*(self._objects if behind_own else ()), *records])
 
-    def empty(self, name: str, columns: tuple[str, ...]) -> TableRows:
+    def empty(self, name: str, columns: tuple[str, ...]) -> "TableRows":
         """A table like this one that is still to be made: some of the columns, and no rows."""
         return TableRows(replace(self.table, name=name, columns=columns, rows=0), [])
 
@@ -206,7 +204,7 @@ class Parquet(TableRows):
         made = replace(self.table, name=name, columns=columns, rows=0)
         return Parquet(made, self._content.slice(0, 0).select(columns))
 
-    def without(self, names: Collection[str]) -> Parquet:
+    def without(self, names: Collection[str]) -> "Parquet":
         """The table without some columns."""
         return Parquet(self.table, self._content.drop_columns([*{*names} & {*self.table.columns}]))
 

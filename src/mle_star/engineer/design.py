@@ -3,8 +3,6 @@
 Parts are found by looking into their folder; a script carries the sources of those that it needs.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -173,7 +171,7 @@ class Design:
     words: dict[str, Any] = field(default_factory=dict)
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def changed(self, **fields: Any) -> Design:
+    def changed(self, **fields: Any) -> "Design":
         """A copy with other fields."""
         return replace(self, **fields)
 

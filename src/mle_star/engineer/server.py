@@ -4,8 +4,6 @@ Only the wire lives here: what a request asks of a brain, and how its reply is s
 and on the event loop of the run, on a free port, and stops with it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import secrets
@@ -186,7 +184,7 @@ class MessagesServer:
         """Where the server listens, with the token that opens it; the value for ANTHROPIC_BASE_URL."""
         return f"{self._server.url}/{self._token}"
 
-    async def __aenter__(self) -> MessagesServer:
+    async def __aenter__(self) -> "MessagesServer":
         await self._server.start()
         return self
 

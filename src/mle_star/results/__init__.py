@@ -1,7 +1,5 @@
 """The fitted model: new rows go through the solution's own script, in the sandbox, as its test file."""
 
-from __future__ import annotations
-
 import html
 import logging
 import shutil
@@ -37,7 +35,7 @@ OWN_SETTINGS = ("python", "model_caches", "allow_network", "allow_outside_links"
 """What decides what a script can reach: a run's folder may come from someone else, so it does not say."""
 
 
-def load_model(run: str | Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> Model:
+def load_model(run: str | Path, *, executor: Executor | None = None, settings: PipelineConfig | None = None) -> "Model":
     """The model of a finished run, by its folder, its name or `latest`; `settings` or the environment confine it."""
     run_dir = find_run(run)
     result = read_result(run_dir)

@@ -10,18 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from mle_star.models import (
-    AgentType,
-    EvaluationResult,
-    FinalResult,
-    Frozen,
-    Isolation,
-    Measure,
-    PipelineConfig,
-    RetrievedModel,
-    ScoreChange,
-    TaskDescription,
-)
+from mle_star import models
+from mle_star.models import AgentType, EvaluationResult, FinalResult, Frozen, Isolation, Measure, PipelineConfig
 from mle_star.models.enums import PhaseName
 
 SCHEMA_VERSION = 5
@@ -50,7 +40,7 @@ class RunStarted(Event):
     kind: Literal["run_started"] = "run_started"
     schema_version: int = SCHEMA_VERSION
     run_id: str
-    task: TaskDescription
+    task: models.TaskDescription
     config: PipelineConfig
     model: str
     versions: dict[str, str] = {}
@@ -192,7 +182,7 @@ class ModelsRetrieved(Event):
     """What the retriever found and Phase 1 will try."""
 
     kind: Literal["models_retrieved"] = "models_retrieved"
-    models: list[RetrievedModel]
+    models: list[models.RetrievedModel]
     notes: str = ""
 
     @property
@@ -222,7 +212,7 @@ class AttemptEvent(Event):
     digest: str = ""
     parents: list[str] = []
     score: float | None
-    change: ScoreChange | None = None
+    change: models.ScoreChange | None = None
 
 
 class CandidateEvaluated(AttemptEvent):

@@ -1,7 +1,5 @@
 """`AgentClient`: the one logical client of a run, and the only way to the model."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys
@@ -77,7 +75,7 @@ class AgentClient:
         budget: Budget | None = None,
         notify: Callable[[str], None] = lambda message: None,
         policy: CallPolicy | None = None,
-        can_use_tool: CanUseTool | None = None,
+        can_use_tool: "CanUseTool | None" = None,
         hidden: tuple[str, ...] = (),
     ) -> None:
         require_sdk()
@@ -119,7 +117,7 @@ class AgentClient:
 
     # --- life ---
 
-    async def __aenter__(self) -> AgentClient:
+    async def __aenter__(self) -> "AgentClient":
         from mle_star.sdk.proxy import CredentialProxy
 
         if self._base_url is None:
@@ -267,7 +265,7 @@ class AgentClient:
             self._pool.release(worker)  # also after an error: the CLI outlives what the API refuses
         return turn, outcome
 
-    async def _await_turn(self, worker: Worker, config: AgentConfig, prompt: str, bill: _Bill) -> Turn:
+    async def _await_turn(self, worker: "Worker", config: AgentConfig, prompt: str, bill: _Bill) -> Turn:
         """Wait for the answer until the call's time is up; waiting for a busy service does not count."""
         agent, loop = config.agent_type.value, asyncio.get_running_loop()
         deadline = loop.time() + self.config.agent_timeout_seconds
@@ -295,7 +293,7 @@ class AgentClient:
         self._pool.discard(worker)
         return turn
 
-    async def _charge_aborted(self, worker: Worker, bill: _Bill) -> None:
+    async def _charge_aborted(self, worker: "Worker", bill: _Bill) -> None:
         self._charge(await worker.abort(), bill)
         bill.on_late_cost(bill.usd)
 
@@ -306,7 +304,7 @@ class AgentClient:
         self.state.total_cost_usd += turn.cost_usd
         self.state.cost_by_label[bill.label] += turn.cost_usd
 
-    def _make_worker(self, key: str, config: AgentConfig, label: str, cap: float | None) -> Worker:
+    def _make_worker(self, key: str, config: AgentConfig, label: str, cap: float | None) -> "Worker":
         from mle_star.sdk.connection import Worker
 
         site = CallSite(config.agent_type.value, label)

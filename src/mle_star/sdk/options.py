@@ -1,7 +1,5 @@
 """How a client of the SDK is started for one agent: its options, its environment, its permissions."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -75,7 +73,7 @@ _LEARNT = {
 }
 
 
-def _thinking(chosen: int | str | None) -> ThinkingConfig | None:
+def _thinking(chosen: int | str | None) -> "ThinkingConfig | None":
     """Whether an agent thinks before it answers, as the SDK says it; None leaves it to the model."""
     if isinstance(chosen, int):
         return {"type": "enabled", "budget_tokens": chosen}
@@ -94,10 +92,10 @@ class Launcher:
     home: Path
     marker: str
     state: HookState
-    proxy: CredentialProxy | None = None
+    proxy: "CredentialProxy | None" = None
     cli_retries: int = 4
-    tool_server: McpSdkServerConfig | None = None
-    can_use_tool: CanUseTool | None = None
+    tool_server: "McpSdkServerConfig | None" = None
+    can_use_tool: "CanUseTool | None" = None
     hidden: tuple[str, ...] = ()  # what no shell may read: the labels, and the records of runs
     warn: Callable[[str], None] = logger.warning  # once of each thing that holds for the whole run
     replies: Replies = "tools"
@@ -163,7 +161,7 @@ class Launcher:
         place = label if WRITING_TOOLS & set(self.tools(config)) else ""
         return "/".join((config.agent_type.value, config.variant or "", place, self.replies, self.fingerprint(config)))
 
-    def options(self, config: AgentConfig, site: CallSite, cap_usd: float | None) -> ClaudeAgentOptions:
+    def options(self, config: AgentConfig, site: CallSite, cap_usd: float | None) -> "ClaudeAgentOptions":
         """The SDK's options for a client of one agent that may spend `cap_usd` per session."""
         from claude_agent_sdk import ClaudeAgentOptions
 

@@ -1,7 +1,5 @@
 """How a run is asked to end, by a signal, another process or its clock; why it ended early; how it can be watched."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import signal
@@ -68,7 +66,7 @@ class RunControl:
                 self.finish(f"an outage: {event.message}", "outage")
 
     @property
-    def cut_off(self) -> Stop | None:
+    def cut_off(self) -> "Stop | None":
         """Did the last call not reach the model?"""
         return Stop("outage", self._last_failure) if self._unreachable else None
 

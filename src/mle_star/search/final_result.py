@@ -1,7 +1,5 @@
 """The result of a run: costs, durations, lineage, how far it came; and its scores, computed once more later."""
 
-from __future__ import annotations
-
 import difflib
 import logging
 from collections.abc import Iterable, Sequence
@@ -263,7 +261,7 @@ def _scorer(task: TaskDescription) -> Scorer:
 
 
 def _of_run(
-    event: ScriptRun, scored: list[ScriptRun], root: Path, holdout: HoldOut | None, truth: _Truth | None
+    event: ScriptRun, scored: list[ScriptRun], root: Path, holdout: HoldOut | None, truth: "_Truth | None"
 ) -> Rescored:
     search = select = worth = None
     problem = ""

@@ -1,7 +1,5 @@
 """Everything before the first phase: inputs are checked, the ledger opened, the model found, the client connected."""
 
-from __future__ import annotations
-
 import asyncio
 import difflib
 import importlib.metadata
@@ -317,7 +315,7 @@ async def connected(
     budget: Budget,
     hardware: dict[str, Any],
     base_url: str | None,
-    can_use_tool: CanUseTool | None,
+    can_use_tool: "CanUseTool | None",
     shared: RunShared,
 ) -> AsyncIterator[Agents]:
     """The agents of a run, for as long as it lasts: the SDK client on the model's API.

@@ -1,7 +1,5 @@
 """The final selection: the best of the shortlist, with its score on rows that the search never used."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -77,7 +75,7 @@ class Pick:
         ranked = sorted(self.others, key=lambda other: -other.change.difference if other.change else math.inf)
         return [other.solution for other in ranked if other.name != BLEND]
 
-    def instead(self, solution: models.SolutionScript) -> Pick | None:
+    def instead(self, solution: models.SolutionScript) -> "Pick | None":
         """The same with this script chosen; None where it is none of those that were compared."""
         chosen = next((other for other in self.others if other.solution.content == solution.content), None)
         others = [other for other in self.others if other is not chosen]
@@ -227,7 +225,7 @@ class _Selection:
         examined["importance"] = next(filter(None, seen), [])
         self.events.append(SolutionExamined(digest=digest, **examined))
 
-    def _blend(self, field: Field) -> dict[str, float] | None:
+    def _blend(self, field: "Field") -> dict[str, float] | None:
         """The weights of the blend, by the rows of the search that all answer; None where one alone is as good.
 
         It then takes part in the comparison.

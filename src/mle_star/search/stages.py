@@ -3,8 +3,6 @@
 Phase 2 as a whole is L refinement paths side by side, each with its own copy, directory, steps and failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -43,7 +41,7 @@ class Stage:
     """
 
     def __init__(
-        self, stages: Stages, phase: PhaseName, path: int | None = None, model: str = "", digest: str = ""
+        self, stages: "Stages", phase: PhaseName, path: int | None = None, model: str = "", digest: str = ""
     ) -> None:
         if path is None:
             plan_time(stages.context, phase)

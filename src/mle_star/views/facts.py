@@ -1,7 +1,5 @@
 """What a run's story consists of: attempts, steps and paths, who is at work, and sums."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from datetime import datetime

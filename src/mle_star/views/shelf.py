@@ -1,7 +1,5 @@
 """Several runs: each at a glance, their scripts by score, and two of them side by side."""
 
-from __future__ import annotations
-
 import difflib
 from collections import deque
 from collections.abc import Iterator
@@ -179,7 +177,7 @@ class Comparison(NamedTuple):
     why_not: str = ""
 
     @classmethod
-    def of(cls, first: RunStory, second: RunStory, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    def of(cls, first: RunStory, second: RunStory, names: tuple[str, str] = ("A", "B")) -> "Comparison":
         """Both as far as they have come."""
         why_not = _not_comparable(first, second)
         lines = list(unified(first.final_script, second.final_script, *names))

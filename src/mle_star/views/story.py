@@ -1,7 +1,5 @@
 """What a run has done, from its events alone. Terminal, report, live page and commands all read this one model."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -59,7 +57,7 @@ class RunStory:
         self._known: dict[str, Any] = {}
 
     @classmethod
-    def from_events(cls, recorded: Iterable[events.AnyEvent]) -> RunStory:
+    def from_events(cls, recorded: Iterable[events.AnyEvent]) -> "RunStory":
         """The story of these events."""
         story = cls()
         for event in recorded:
@@ -67,7 +65,7 @@ class RunStory:
         return story
 
     @classmethod
-    def of(cls, run_dir: Path) -> RunStory:
+    def of(cls, run_dir: Path) -> "RunStory":
         """The story of a run, by its journal."""
         return cls.from_events(read_journal(RunFolder(run_dir).open().journal))
 
