@@ -20,7 +20,8 @@ from typing import Literal
 
 import psutil
 
-from mle_star.execution import LocalExecutor, script_environment
+from mle_star.execution import LocalExecutor
+from mle_star.execution.environment import script_environment
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 

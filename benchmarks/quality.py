@@ -31,7 +31,8 @@ from pathlib import Path
 
 import yaml
 
-from mle_star.execution import LocalExecutor, link_input_data, script_environment, setup_working_directory
+from mle_star.execution import LocalExecutor, link_input_data, setup_working_directory
+from mle_star.execution.environment import script_environment
 from mle_star.models import PipelineConfig
 from mle_star.run.context import ScriptRequest
 

@@ -12,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from mle_star.execution import LocalExecutor, script_environment
+from mle_star.execution import LocalExecutor
+from mle_star.execution.environment import script_environment
 from mle_star.integrations.cluster import open_executor
 from mle_star.models import PipelineConfig
 from mle_star.run.context import Executor, ScriptRequest

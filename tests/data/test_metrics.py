@@ -263,7 +263,7 @@ def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: P
     file.write_text("def half(truth, answer):\n    return 0.5\n", encoding="utf-8")
     deep.mkdir()
     program = (
-        "from pathlib import Path\nfrom mle_star.execution import OwnMetric\n"
+        "from pathlib import Path\nfrom mle_star.execution.own_metric import OwnMetric\n"
         f"print(OwnMetric(Path({str(file)!r}), 'half')(1, 2))"
     )
     env = {**os.environ, "TMPDIR": str(deep)}

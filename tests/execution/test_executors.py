@@ -19,6 +19,7 @@ from mle_star import execution as ex
 from mle_star.execution.executors import Queue
 from mle_star.execution.limits import DiskQuota
 from mle_star.execution.process import NOTE, Keeper, LogFile
+from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
 from mle_star.integrations.remote import Delivery, MachineLost, Parcel, RemoteExecutor, collect, pack, put, unpack
@@ -148,11 +149,11 @@ ON_DISK = "more than 0.0 GB on disk"
 async def test_a_script_that_fills_the_disk_is_ended_with_the_cause(body: str, cause: str, open_run: OpenRun) -> None:
     waiting = f"import os, time\nfile = open('big', 'wb')\n{body}\ntime.sleep(600)"
     with open_run(executor=ex.LocalExecutor(limits=QUOTA)) as run:
-        result = await ex.execute_in_run(script(waiting))
+        result = await execute_in_run(script(waiting))
         assert result.is_error and result.exit_code == -9
         assert cause in ex.debug_text(result)
         assert sorted(os.listdir(run.work_dir)) == ["final", "input"]  # noqa: PTH208
-        assert (await ex.execute_in_run(scored(0.5))).score == 0.5
+        assert (await execute_in_run(scored(0.5))).score == 0.5
 
 
 def test_links_to_the_data_and_holes_of_a_file_take_no_room_but_links_of_a_script_are_counted(tmp_path: Path) -> None:
@@ -383,7 +384,7 @@ async def test_a_free_place_goes_to_the_run_that_has_had_fewest_scripts() -> Non
 async def test_a_script_whose_machine_is_lost_runs_again_once_on_record(open_run: OpenRun, tmp_path: Path) -> None:
     carrier = Elsewhere(tmp_path / "elsewhere", lost=1)
     with open_run(executor=RemoteExecutor(CONFIG, carrier)) as run:
-        result = await ex.execute_in_run(scored(0.5))
+        result = await execute_in_run(scored(0.5))
         assert result.score == 0.5 and carrier.ran == ["one", "two"]
         (event,) = [event for event in run.journal.events if isinstance(event, ScriptFinished)]
         assert (event.result.machine, event.result.reruns) == ("two", 1)
@@ -391,7 +392,7 @@ async def test_a_script_whose_machine_is_lost_runs_again_once_on_record(open_run
         log = next((run.run_dir / "logs").iterdir()).read_text()
         assert "half a" in log and "one is gone" in log and "Final Validation" in log
         carrier.lost = 9
-        result = await ex.execute_in_run(scored(0.6))
+        result = await execute_in_run(scored(0.6))
     assert result.is_error and "the machine was lost each time" in ex.debug_text(result)
 
 

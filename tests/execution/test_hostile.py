@@ -21,6 +21,7 @@ import pytest
 
 from mle_star import execution as ex
 from mle_star.execution.limits import find_cgroup_parent
+from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.workspace import own_prefix
 from mle_star.models import PipelineConfig, TaskDescription
 from mle_star.run.context import RunContext, RunShared, Scripts
@@ -110,9 +111,9 @@ async def test_a_hostile_script_is_contained(
     code = functools.reduce(lambda text, word: text.replace(*word), words.items(), case.code)
     before = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
     with server, open_small(config=PipelineConfig(require_sandbox=kind != "none"), sandbox=kind) as run:
-        result = await ex.execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
+        result = await execute_in_run(script(code), purpose="solution", timeout_seconds=case.timeout)
         if result.timed_out and case.score is not None and result.score is None:  # too slow to come to its score
-            result = await ex.execute_in_run(script(code), purpose="solution", timeout_seconds=60)
+            result = await execute_in_run(script(code), purpose="solution", timeout_seconds=60)
         error = ex.debug_text(result) if result.is_error else ""
         assert case.error is None or result.is_error is case.error, result
         assert result.score == case.score or (case.error is None and result.is_error), result
@@ -128,7 +129,7 @@ async def test_a_hostile_script_is_contained(
         assert after == before
         assert not (Path(home) / token).exists()
         assert not (run.work_dir.parent / "escaped").exists()
-        again = await ex.execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
+        again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
         assert (again.score, again.is_error) == (0.75, False), again
         assert hashlib.sha256((Path(task.data_dir) / "train.csv").read_bytes()).hexdigest() in again.stdout
         assert again.isolation.sandbox == NAMES[kind]
@@ -158,7 +159,7 @@ async def test_without_a_group_the_supervisor_counts(what: str, how: str, open_s
     if how == "outside":
         executor.means = dataclasses.replace(executor.means, cgroups=tmp_path)
     with open_small(executor) as run:
-        result = await ex.execute_in_run(script(f"{COUNTED[what]}\nimport time\ntime.sleep(600)"), timeout_seconds=240)
+        result = await execute_in_run(script(f"{COUNTED[what]}\nimport time\ntime.sleep(600)"), timeout_seconds=240)
         text = ex.debug_text(result)
         assert result.is_error and any(word in text for word in CAUSES[what].split("|")), text
         assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
@@ -174,7 +175,7 @@ async def test_memory_that_processes_share_counts_once(held: str, open_small: Op
         "        os.kill(os.getpid(), 9)\nfor _ in range(3):\n    os.wait()\n"
     )
     with open_small(use_cgroups=False):
-        assert (await ex.execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
+        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
 
 
 async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenRun) -> None:
@@ -186,21 +187,21 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenRu
         "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
     )
     with open_small(sandbox="none", use_cgroups=False) as run:
-        result = await ex.execute_in_run(script(code), timeout_seconds=240)
+        result = await execute_in_run(script(code), timeout_seconds=240)
         assert (result.is_error, result.exit_code) == (True, -9)
         assert await gone(token, str(run.run_dir))
-        assert (await ex.execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
+        assert (await execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
 
 
 async def test_a_submission_of_seven_gigabytes_is_refused_unread(open_small: OpenRun) -> None:
     code = "open('final/submission.csv', 'wb').truncate(7 << 30)"
     with open_small(limits=dataclasses.replace(SMALL, file_bytes=8 << 30)) as run:
-        assert (await ex.execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
+        assert (await execute_in_run(scored(0.5, code), timeout_seconds=240)).score == 0.5
         (problem,) = ex.check_submission_format(str(run.work_dir))
         assert "larger than 1 GiB" in problem
         assert not ex.verify_submission(str(run.work_dir)) and kept_submission(run) is None
         assert not (run.run_dir / "artifacts").exists()
-        assert (await ex.execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
+        assert (await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)).score == 0.75
 
 
 FEW = ("prints the score twice", "children that sleep", "memory hog", "ignores SIGTERM", "writes elsewhere")

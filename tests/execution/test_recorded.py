@@ -14,7 +14,7 @@ from mle_star.errors import BudgetExceeded
 from mle_star.execution.artifacts import STATE, in_order
 from mle_star.execution.environment import script_environment
 from mle_star.execution.outcome import HEADER
-from mle_star.execution.recorded import KEPT_TEXT
+from mle_star.execution.recorded import KEPT_TEXT, execute_in_run
 from mle_star.execution.scoring import surroundings_digest
 from mle_star.models.enums import PhaseName
 from mle_star.models.texts import digest_of
@@ -70,7 +70,7 @@ async def test_a_script_is_told_whole(linked: bool, open_run: OpenRun, task: m.T
             "solution": "script", "ablation": "ablation-script", "submission": "submission-script",
         }  # fmt: skip
         for purpose in leaves:
-            await ex.execute_in_run(scored(0.5), purpose=purpose, timeout_seconds=7)
+            await execute_in_run(scored(0.5), purpose=purpose, timeout_seconds=7)
             assert (work / STATE).is_dir() == (purpose == "submission" and not linked), "where fitted models are kept"
         expected = []
         for purpose, leaf in leaves.items():
@@ -122,7 +122,7 @@ async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], s
     executor, results = FixedExecutor(**fields), list[m.EvaluationResult]()
     for seconds in (1, 50):  # the second time it is only read back, with its own limit
         with open_run(CONFIG.model_copy(update={"script_timeout_seconds": seconds}), executor) as run:
-            results.append(await ex.execute_in_run(scored(0.5)))
+            results.append(await execute_in_run(scored(0.5)))
             (event,) = finished(run)
             assert event.result == results[-1] and (event.result.submission, event.result.answers) == (None, [])
             assert notices(run) == ([("", "warning", LOST)] if "reruns" in fields else [])
@@ -138,7 +138,7 @@ async def test_a_replay_returns_what_the_fresh_run_did(fields: dict[str, Any], s
 async def test_a_script_that_is_refused_does_not_run_and_is_told_whole(open_run: OpenRun) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG, executor) as run:
-        refused = await ex.execute_in_run(script("exit()"))
+        refused = await execute_in_run(script("exit()"))
         assert finished(run)[0].result == refused
     text = f"{HEADER}\nValueError: {refused.stderr.partition('ValueError: ')[2]}"
     fields: dict[str, Any] = {"stdout": "", "stderr": text, "error_traceback": text, "is_error": True, "refused": True}
@@ -151,49 +151,49 @@ async def test_a_replayed_script_s_submission_lies_where_it_was_left(open_run: O
     for _ in range(2):
         with open_run(CONFIG, executor) as run:
             (run.work_dir / "final" / "submission.csv").unlink(missing_ok=True)
-            await ex.execute_in_run(submitting(0.5))
+            await execute_in_run(submitting(0.5))
             assert ex.verify_submission(str(run.work_dir)) and len(executor.requests) == 1
             seen.append([best_score(run), kept_submission(run), len(list(run.journal.events))])
     kept = run.ledger.kept
     assert seen[0] == seen[1] and kept is not None and (run.run_dir / kept.source).read_text() == GOOD
     with open_run(CONFIG, executor) as run:
-        await ex.execute_in_run(submitting(0.5))
-        await ex.execute_in_run(submitting(0.4, ""))
+        await execute_in_run(submitting(0.5))
+        await execute_in_run(submitting(0.4, ""))
         assert not ex.verify_submission(str(run.work_dir))
         for file in (run.run_dir / "artifacts").iterdir():
             file.unlink()
     with open_run(CONFIG, executor) as run:  # what was lost is made again
-        await ex.execute_in_run(submitting(0.5))
+        await execute_in_run(submitting(0.5))
         assert len(executor.requests) == 3 and ex.verify_submission(str(run.work_dir))
 
 
 async def test_changed_data_packages_seed_or_purpose_is_other_work(open_run: OpenRun, task: m.TaskDescription) -> None:
     executor = FixedExecutor()
     with open_run(CONFIG, executor):
-        await ex.execute_in_run(scored(0.5))
-        await ex.execute_in_run(scored(0.5), purpose="ablation")
+        await execute_in_run(scored(0.5))
+        await execute_in_run(scored(0.5), purpose="ablation")
     assert len(executor.requests) == 2
     with open_run(CONFIG.model_copy(update={"seed": 7}), executor):
-        await ex.execute_in_run(scored(0.5))
+        await execute_in_run(scored(0.5))
     assert len(executor.requests) == 3
     for version, runs in (("1.26", 4), ("1.26", 4), ("2.0", 5)):
         with open_run(CONFIG, executor) as run:
             python = ev.Interpreter(version="3.11.2", packages={"numpy": version})
             run.journal.record(ev.RunResumed(spent_cost_usd=0, spent_seconds=0, interpreter=python))
-            await ex.execute_in_run(scored(0.5))
+            await execute_in_run(scored(0.5))
         assert len(executor.requests) == runs
     (Path(task.data_dir) / "train.csv").write_text("other data")
     with open_run(CONFIG, executor):
-        await ex.execute_in_run(scored(0.5))
+        await execute_in_run(scored(0.5))
     assert len(executor.requests) == 6
 
 
 async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: OpenRun) -> None:
     executor = Submitting()
     with open_run(CONFIG, executor) as run:
-        first = await ex.execute_in_run(submitting(0.5))
-        await ex.execute_in_run(submitting(0.4, ""))
-        second = await ex.execute_in_run(submitting(0.5))
+        first = await execute_in_run(submitting(0.5))
+        await execute_in_run(submitting(0.4, ""))
+        second = await execute_in_run(submitting(0.5))
         assert len(executor.requests) == 2
         assert (first.cached, second.cached) == (False, True)
         assert (second.score, second.stdout, second.duration_seconds) == (0.5, first.stdout, 0.0)
@@ -202,7 +202,7 @@ async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: Op
         assert sorted(finished(run), key=lambda event: event.at) == finished(run)  # taken over now, not back then
     with open_run(CONFIG, executor):  # an earlier process's work counts, too
         with scope("elsewhere"):
-            assert (await ex.execute_in_run(submitting(0.4, ""))).cached
+            assert (await execute_in_run(submitting(0.4, ""))).cached
         assert len(executor.requests) == 2
 
 
@@ -211,7 +211,7 @@ async def on_paths(run: RunContext, *scripts: m.SolutionScript) -> list[m.Evalua
 
     async def on_path(index: int) -> m.EvaluationResult:
         with path_context(index, Path(ex.prepare_path_directory(run.run_dir / "work", f"path-{index}"))):
-            return await ex.execute_in_run(scripts[index])
+            return await execute_in_run(scripts[index])
 
     return await asyncio.gather(*map(on_path, range(len(scripts))))
 
@@ -230,7 +230,7 @@ async def test_the_same_work_asked_for_at_once_is_done_once_and_other_work_waits
 async def test_who_waits_for_the_same_work_does_it_when_the_first_is_cancelled(open_run: OpenRun) -> None:
     executor = FixedExecutor(seconds=0.2)
     with open_run(CONFIG, executor) as run:
-        first, second, third = (asyncio.create_task(ex.execute_in_run(scored(0.5))) for _ in range(3))
+        first, second, third = (asyncio.create_task(execute_in_run(scored(0.5))) for _ in range(3))
         while not executor.requests:
             await asyncio.sleep(0.01)
         first.cancel()
@@ -250,11 +250,11 @@ async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run
             return await super().run(request)
 
     with open_run(CONFIG, Slow()) as run:
-        await ex.execute_in_run(submitting(0.5))
-        running = asyncio.create_task(ex.execute_in_run(submitting(0.6)))
+        await execute_in_run(submitting(0.5))
+        running = asyncio.create_task(execute_in_run(submitting(0.6)))
         while not (run.work_dir / "mine").exists():
             await asyncio.sleep(0.01)
-        assert (await ex.execute_in_run(submitting(0.5))).cached
+        assert (await execute_in_run(submitting(0.5))).cached
         assert (await running).score == 0.6 and ex.verify_submission(str(run.work_dir))
 
 
@@ -263,7 +263,7 @@ async def test_a_hit_leaves_a_directory_alone_while_a_script_runs_there(open_run
 async def test_without_the_cache_or_after_a_kill_work_is_done_again(fields: dict[str, Any], open_run: OpenRun) -> None:
     executor = FixedExecutor(**fields)
     with open_run(CONFIG.model_copy(update={"use_cache": bool(fields)}), executor):
-        assert not any([(await ex.execute_in_run(scored(0.5))).cached for _ in range(3)])
+        assert not any([(await execute_in_run(scored(0.5))).cached for _ in range(3)])
     assert len(executor.requests) == 3
 
 
@@ -285,7 +285,7 @@ async def test_the_best_valid_submission_is_saved(direction: m.MetricDirection, 
         run.ledger.direction = direction  # which the event of a run's start tells it
         with enter_run(run):
             for score in (0.5, 0.7, 0.3, 0.6):
-                await ex.execute_in_run(submitting(score))
+                await execute_in_run(submitting(score))
         final = run.run_dir / "final"
         assert (final / "best_solution.py").read_text() == submitting(kept).content
         assert (final / "best_submission.csv").read_text() == GOOD
@@ -317,16 +317,16 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
     """A final script may train on everything: what it prints was not measured on unseen rows."""
     failing = Submitting(exit_code=1)
     with open_run(CONFIG, Submitting()) as run:
-        await ex.execute_in_run(submitting(0.8, ""))
+        await execute_in_run(submitting(0.8, ""))
         assert finished(run)[-1].result.submission is None, "it is empty"
-        await ex.execute_in_run(submitting(0.9, "id,wrong\n1,1\n"))
+        await execute_in_run(submitting(0.9, "id,wrong\n1,1\n"))
         assert (best_score(run), kept_submission(run)) == (0.9, None)
-        await ex.execute_in_run(submitting(0.5))
+        await execute_in_run(submitting(0.5))
         kept: tuple[float | None, str] | None = kept_submission(run)
         assert kept is not None and kept[0] == 0.5
         with enter_run(dataclasses.replace(run, executor=failing)):
-            await ex.execute_in_run(submitting(0.95))
-        await ex.execute_in_run(submitting(0.99), purpose="ablation")
+            await execute_in_run(submitting(0.95))
+        await execute_in_run(submitting(0.99), purpose="ablation")
         assert finished(run)[-1].result.submission is None, "a study submits nothing"
         final = submitting(0.99).model_copy(update={"phase": m.SolutionPhase.final})
         assert (await ex.evaluate_solution(final, run.task, CONFIG)).score == 0.99
@@ -363,7 +363,7 @@ async def test_scripts_see_their_gpus_and_no_credential(open_run: OpenRun, monke
 async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) -> None:
     with open_run(CONFIG, ex.LocalExecutor(CONFIG, sandbox="none")) as run:
         for score in (0.1, 0.2):
-            await ex.execute_in_run(scored(score))
+            await execute_in_run(scored(score))
         ((step, level, message),) = notices(run)
     assert (step, level) == ("run", "warning")
     assert message.startswith("scripts run unconfined, without namespaces: ")
@@ -372,7 +372,7 @@ async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) ->
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:
     with open_run(CONFIG, FixedExecutor(first=lambda _: (data / "train.csv").write_text("spoilt"))) as run:
         data = Path(run.task.data_dir)
-        result = await ex.execute_in_run(scored(0.5))
+        result = await execute_in_run(scored(0.5))
         ((_, level, message),) = notices(run)
         assert result.is_error and best_score(run) is None
     words = "the script changed the files in ./input, which are read-only; write to ./final or the current folder"
@@ -385,16 +385,16 @@ async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: Open
     now = [0.0]
     config = CONFIG.model_copy(update={"time_limit_seconds": 100, "script_timeout_seconds": 40, "use_cache": False})
     with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])):
-        await ex.execute_in_run(scored(0.1))
-        await ex.execute_in_run(scored(0.1), timeout_seconds=20)
+        await execute_in_run(scored(0.1))
+        await execute_in_run(scored(0.1), timeout_seconds=20)
         now[0] = 90.0
-        await ex.execute_in_run(scored(0.1), timeout_seconds=20)
+        await execute_in_run(scored(0.1), timeout_seconds=20)
         assert [request.timeout_seconds for request in executor.requests] == [40, 20, 10]
         now[0] = 101.0
         with pytest.raises(BudgetExceeded):
-            await ex.execute_in_run(scored(0.1))
+            await execute_in_run(scored(0.1))
     with open_run(config, executor, budget=Budget(config, clock=lambda: 200.0, spent=Spent(by_stage={"": 150}))):
-        await ex.execute_in_run(scored(0.1))  # replaying costs no time
+        await execute_in_run(scored(0.1))  # replaying costs no time
     assert len(executor.requests) == 3
 
 
@@ -507,6 +507,6 @@ async def test_an_unusable_score_line_goes_to_the_debugger(line: str, problem: s
         assert fixed.score == 0.5 and best_score(run) == 0.5 and finished(run)[0].result.score is None
         await ex.evaluate_with_retry(final, run.task, CONFIG, repairs)
     with open_run(CONFIG.model_copy(update={"letter": True}), FixedExecutor(line)):
-        assert (await ex.execute_in_run(script("x"))).score == (85.0 if "85" in line else None)
+        assert (await execute_in_run(script("x"))).score == (85.0 if "85" in line else None)
     assert problem in ex.exception_line(repairs.errors[0])
     assert len(repairs.errors) == 1, "a final script need not print any"

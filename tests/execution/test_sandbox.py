@@ -20,7 +20,13 @@ from mle_star import execution as ex
 from mle_star.data.place import holds_homes
 from mle_star.execution import LocalExecutor, inspect_interpreter
 from mle_star.execution import sandbox as box
-from mle_star.execution.environment import cache_places, threads_per_script, usable_cores, weights_at_hand
+from mle_star.execution.environment import (
+    cache_places,
+    script_environment,
+    threads_per_script,
+    usable_cores,
+    weights_at_hand,
+)
 from mle_star.execution.executors import find_opener, gpus_for_slot, opened_executor, script_slots, visible_gpus
 from mle_star.execution.limits import Cgroup, Limits, find_cgroup_parent, machine_memory, own_groups
 from mle_star.execution.process import Report, parse_report
@@ -377,14 +383,14 @@ def test_only_names_of_the_allow_list_reach_a_script(allowed: bool, monkeypatch:
     credentials = {"NVIDIA_API_KEY", "CUDA_ACCESS_TOKEN", "HF_TOKEN", "HF_HUB_TOKEN"}
     for name in (*network, *others, *credentials, "HF_HOME", "LC_NUMERIC"):
         monkeypatch.setenv(name, "x")
-    env = ex.script_environment(PipelineConfig(seed=7, num_parallel_solutions=2, allow_network=allowed), ["1"])
+    env = script_environment(PipelineConfig(seed=7, num_parallel_solutions=2, allow_network=allowed), ["1"])
     assert not (others | credentials) & set(env)
     assert set(env) & network == (network if allowed else set())
     assert (env["LC_NUMERIC"], env["MLE_STAR_SEED"], env["PYTHONHASHSEED"]) == ("x", "7", "0")
     assert env["CUDA_VISIBLE_DEVICES"] == "1"
     assert env["HF_HOME"] == "x", "weights that are there may be used without a network, too"
     assert threads_per_script(PipelineConfig(max_concurrent_scripts=1)) == usable_cores()
-    env = ex.script_environment(PipelineConfig(max_concurrent_scripts=10_000))
+    env = script_environment(PipelineConfig(max_concurrent_scripts=10_000))
     assert env["OMP_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == env["LOKY_MAX_CPU_COUNT"] == "1"
 
 
@@ -416,7 +422,7 @@ def test_gpus_are_called_as_we_were_told(given: str | None, seen: str | None, mo
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     found = list(seen) if seen is not None else ["GPU-8", "MIG-8/1/2"]
     assert visible_gpus(4) == found and visible_gpus(0) == []
-    assert ex.script_environment(PipelineConfig(), found)["CUDA_VISIBLE_DEVICES"] == ",".join(found)
+    assert script_environment(PipelineConfig(), found)["CUDA_VISIBLE_DEVICES"] == ",".join(found)
 
 
 def test_weights_are_found_as_scripts_ask_for_them_at_once(monkeypatch: Patch, tmp_path: Path) -> None:
@@ -428,11 +434,11 @@ def test_weights_are_found_as_scripts_ask_for_them_at_once(monkeypatch: Patch, t
     write_files(torch / "hub" / "checkpoints", "resnet18.pth", "readme.txt")
     config = PipelineConfig(model_caches=(str(hub), str(torch)))
     assert weights_at_hand(config) == [str(torch / "hub" / "checkpoints" / "resnet18.pth"), "org/name"]
-    env = ex.script_environment(config)
+    env = script_environment(config)
     assert (env["HF_HUB_CACHE"], env["TORCH_HOME"], env["HF_HUB_OFFLINE"]) == (str(hub), str(torch), "1")
     assert cache_places(config, {"HF_HOME": "/set"})["HF_HOME"] == "/set"
     assert "HF_HUB_CACHE" not in cache_places(config, {"HF_HOME": "/set"})
-    online = ex.script_environment(PipelineConfig(allow_network=True))
+    online = script_environment(PipelineConfig(allow_network=True))
     assert "HF_HUB_OFFLINE" not in online and "HF_HUB_CACHE" not in online
     assert weights_at_hand(PipelineConfig(), {}) == []
 

@@ -11,9 +11,10 @@ import pytest
 
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import DataFolder
-from mle_star.execution import LocalExecutor, check_submission_format, execute_in_run
+from mle_star.execution import LocalExecutor, check_submission_format
 from mle_star.execution.executors import Announcement
 from mle_star.execution.outcome import HEADER
+from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.scoring import overlaps
 from mle_star.finalization import submit_blend
 from mle_star.holdout.answers import read_answers

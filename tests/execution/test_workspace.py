@@ -17,6 +17,7 @@ from mle_star.data.place import MAX_LINE
 from mle_star.errors import ExecutionError
 from mle_star.execution import check_submission_format, get_submission_info, verify_submission
 from mle_star.execution.artifacts import forget_fitted, listing, save_fitted
+from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.submission import find_sample_submission, read_facts
 from mle_star.execution.workspace import make_harmless, remove_entry, reset_working_directory
 from mle_star.run.events import Notice
@@ -234,7 +235,7 @@ async def test_what_cannot_be_removed_is_set_aside_and_a_warning_of_the_run(open
         if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", held], check=False).returncode:
             pytest.skip("nothing can be made immutable here, not even for its owner")
         try:
-            assert (await ex.execute_in_run(scored(0.7))).score == 0.7
+            assert (await execute_in_run(scored(0.7))).score == 0.7
         finally:
             (moved,) = [path for path in run.run_dir.rglob("held") if path.stat().st_ino == number]
             subprocess.run(["chattr", "-i", moved], check=True)

@@ -23,6 +23,7 @@ from mle_star.data.guess import guess_task
 from mle_star.data.place import DataFolder
 from mle_star.errors import ConfigError, CredentialError
 from mle_star.execution.environment import find_program
+from mle_star.execution.recorded import execute_in_run
 from mle_star.models import AgentType, Isolation, PipelineConfig, TaskDescription, agent_config
 from mle_star.run.context import RunShared
 from mle_star.run.events import HoldOutPrepared, Interpreter, Notice, RunStarted, ScriptFinished
@@ -91,7 +92,7 @@ async def test_links_that_leave_the_data_are_refused_by_name_unless_allowed_and_
     assert any("allow_outside_links" in note for note in guess_task(data_dir).notes)
     path = "input/sub/shared" + ("" if inside.endswith(".csv") else "/notes.csv")
     with open_run(PipelineConfig(allow_outside_links=True)):
-        result = await ex.execute_in_run(script(f"print('Final Validation Performance:', open({path!r}).read())"))
+        result = await execute_in_run(script(f"print('Final Validation Performance:', open({path!r}).read())"))
     assert result.score == 0.75, result.stderr
 
 

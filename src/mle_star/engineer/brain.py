@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mle_star.data.layout import find_layout
 from mle_star.engineer import checks, moves, planning
-from mle_star.engineer.design import assemble, definition_of, fitting_families, recover, settings_in
+from mle_star.engineer.design import assemble, definition_of, fitting_families, recover, sections_of, settings_in
 from mle_star.engineer.profile import LIBRARIES, Profile, look, refuse
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
 from mle_star.errors import ConfigError
@@ -247,7 +247,8 @@ class EngineerBrain:
         if question.variant in ("correction", "rewrite"):
             return fenced((question.block("Flagged block") if question.variant == "correction" else "") or code)
         # our scripts learn inside the folds by their making; what others are worth the harness finds out
-        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": checks.preparation(code)}]}
+        prepared = sections_of(code).get("features") or "\n".join(code.splitlines()[:20])
+        return {"answers": [{"leakage_status": "No Data Leakage", "code_block": prepared}]}
 
     def _as_test(self, question: Question) -> Answer:
         code, variant = question.block("Python solution"), question.variant

@@ -2,18 +2,13 @@
 
 from dataclasses import replace
 
-from mle_star.engineer.design import Design, assemble, families, fitting_families, recover, sections_of, steps
+from mle_star.engineer.design import Design, assemble, families, fitting_families, recover, steps
 from mle_star.engineer.profile import Profile
 
 SMALLEST_ROWS = 2_000
 _TIME = ("TimeoutError", "timed out", "time limit", "Timeout", "stopped after")
 _MEMORY = ("MemoryError", "Unable to allocate", "Killed", "out of memory", "bad_alloc")
 _LIBRARY = ("ModuleNotFoundError", "ImportError")
-
-
-def preparation(code: str) -> str:
-    """The part of a script that prepares the data, for the answer that quotes it."""
-    return sections_of(code).get("features") or "\n".join(code.splitlines()[:20])
 
 
 def verdict(text: str, code: str) -> str:

@@ -4,7 +4,6 @@ from mle_star.execution.environment import build_execution_env as build_executio
 from mle_star.execution.environment import detect_gpu as detect_gpu
 from mle_star.execution.environment import detect_gpu_info as detect_gpu_info
 from mle_star.execution.environment import inspect_interpreter as inspect_interpreter
-from mle_star.execution.environment import script_environment as script_environment
 from mle_star.execution.environment import scrub_credentials as scrub_credentials
 from mle_star.execution.harness import SUBSAMPLE_INSTRUCTION as SUBSAMPLE_INSTRUCTION
 from mle_star.execution.harness import ExecutorStrategy as ExecutorStrategy
@@ -26,7 +25,6 @@ from mle_star.execution.outcome import detect_error as detect_error
 from mle_star.execution.outcome import exception_line as exception_line
 from mle_star.execution.outcome import extract_traceback as extract_traceback
 from mle_star.execution.own_metric import OwnMetric as OwnMetric
-from mle_star.execution.recorded import execute_in_run as execute_in_run
 from mle_star.execution.submission import check_submission_format as check_submission_format
 from mle_star.execution.submission import find_sample_submission as find_sample_submission
 from mle_star.execution.submission import get_submission_info as get_submission_info

@@ -334,21 +334,16 @@ def _close(rows: Known, names: Sequence[str], codes: Any) -> Any:
     if len(numbers) < 2 or len(codes) > LOOKED_AT:
         return None
     points, same = np.column_stack(numbers), np.column_stack(words) if words else np.zeros((len(codes), 1), int)
-    pairs: Any = cKDTree(points).query_pairs(4 * CLOSE, p=np.inf, output_type="ndarray") if _is_sparse(points) else []
-    if not len(pairs):
+    cells = np.floor(points[:, :6] / (4 * CLOSE)).astype(np.int64)
+    if len(np.unique(cells, axis=0)) <= 0.2 * len(cells):  # the pairs would be too many to be listed
         return None
+    pairs = cKDTree(points).query_pairs(4 * CLOSE, p=np.inf, output_type="ndarray")
     pairs = pairs[(same[pairs[:, 0]] == same[pairs[:, 1]]).all(axis=1)]
     closest = pairs[(np.abs(points[pairs[:, 0]] - points[pairs[:, 1]]) <= CLOSE).all(axis=1)]
     if _too_few(len(np.unique(closest)), codes) or len(closest) < 0.8 * len(pairs):
         return None
     size = (len(codes), len(codes))
     return connected_components(coo_array((np.ones(len(closest)), (closest[:, 0], closest[:, 1])), size))[1]
-
-
-def _is_sparse(points: Any) -> bool:
-    """Are few rows close to each other by any two columns? Else the pairs would be too many to be listed."""
-    cells = np.floor(points[:, :6] / (4 * CLOSE)).astype(np.int64)
-    return len(np.unique(cells, axis=0)) > 0.2 * len(cells)
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

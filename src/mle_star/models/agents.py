@@ -146,7 +146,7 @@ class Agent(Request):
 
     usual: str | None = None  # the variant that is meant where none is named; None: `prompt.md`
     variants: Mapping[str | None, Request] = field(default_factory=dict)
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = READ
     full_tools: tuple[str, ...] = READ  # with the tool profile `full`
     plans: bool = False  # decides by scores, and is told how sure they are
     alone: bool = False  # no other call runs beside it: what is left of the money is its own

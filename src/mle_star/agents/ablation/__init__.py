@@ -1,6 +1,6 @@
 """The author of ablation studies."""
 
-from mle_star.models.agents import ACT, READ, Agent
+from mle_star.models.agents import ACT, Agent
 
 AGENT = Agent(
     duty="Agent that generates ablation study code to identify impactful solution components",
@@ -8,7 +8,6 @@ AGENT = Agent(
     needs=("solution_script", "previous_ablations"),
     context=("ask_for_analysis", "memory", "limits", "emphasis"),
     study=True,
-    tools=READ,
     full_tools=ACT,
     planned={"phase2": lambda n: n.L * n.T},
     scripts_written=1.0,

@@ -8,6 +8,7 @@ AGENT = Agent(
     needs=("code_block", "plan"),
     takes=CAP,
     context=("script", "best_block", "changed_by_repairs", "elsewhere", "limits"),
+    tools=(),
     full_tools=ACT,
     presets={"best": {"model": "opus", "effort": "high"}},
     planned={"phase2": lambda n: n.L * n.T * n.K},

@@ -1,13 +1,12 @@
 """The checker of whether all data is used."""
 
-from mle_star.models.agents import READ, Agent
+from mle_star.models.agents import Agent
 
 AGENT = Agent(
     duty="Makes sure that no supplied data source is ignored.",
     figure=22,
     needs=("initial solution", "task description"),
     context=("limits", "refit"),
-    tools=READ,
     alone=True,
     presets={"quick": {"effort": "low"}},
     planned={"phase1": lambda n: 1},

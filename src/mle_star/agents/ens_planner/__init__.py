@@ -9,6 +9,7 @@ AGENT = Agent(
     takes=("direction",),
     context=("input_scores", "best_ensemble", "memory", "notes", "limits"),
     history="Ensemble plans you have tried",
+    tools=(),
     plans=True,
     alone=True,
     presets={"good": {"effort": "high"}, "best": {"model": "opus", "effort": "high"}},

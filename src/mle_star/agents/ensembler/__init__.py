@@ -1,13 +1,12 @@
 """The author of ensembles."""
 
-from mle_star.models.agents import ACT, READ, Agent
+from mle_star.models.agents import ACT, Agent
 
 AGENT = Agent(
     duty="Agent that implements an ensemble plan on L solution scripts into a single Python program",
     figure=18,
     needs=("L", "solutions", "plan"),
     context=("input_scores", "best_ensemble", "limits", "refit"),
-    tools=READ,
     full_tools=ACT,
     alone=True,
     presets={"best": {"model": "opus", "effort": "high"}},

@@ -1,6 +1,6 @@
 """The extractor chooses the block to refine, and plans the first attempt."""
 
-from mle_star.models.agents import READ, Agent, ExtractorOutput
+from mle_star.models.agents import Agent, ExtractorOutput
 
 AGENT = Agent(
     duty="Agent that identifies the most impactful code block and proposes a refinement plan",
@@ -9,7 +9,6 @@ AGENT = Agent(
     takes=("note",),
     context=("solution", "analysis", "memory", "limits", "emphasis", "bolder", "elsewhere"),
     schema=ExtractorOutput,
-    tools=READ,
     plans=True,
     presets={"good": {"effort": "high"}, "best": {"model": "opus", "effort": "high"}},
     planned={"phase2": lambda n: n.L * n.T},

@@ -1,6 +1,6 @@
 """The first author: one script around one model."""
 
-from mle_star.models.agents import ACT, CAP, READ, Agent
+from mle_star.models.agents import ACT, CAP, Agent
 
 AGENT = Agent(
     duty="Writes a first solution script around one given model.",
@@ -8,7 +8,6 @@ AGENT = Agent(
     needs=("task_description", "model_name", "example_code"),
     takes=("metric", "direction", *CAP),
     context=("notes", "limits", "refit", "candidates"),
-    tools=READ,
     full_tools=ACT,
     planned={"phase1": lambda n: n.M},
     scripts_read=0.3,

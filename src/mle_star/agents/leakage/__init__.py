@@ -1,6 +1,6 @@
 """The leakage checker: it looks for leaks, and removes them."""
 
-from mle_star.models.agents import READ, Agent, LeakageDetectionOutput, Request
+from mle_star.models.agents import Agent, LeakageDetectionOutput, Request
 
 _REMOVES = "Removes data leakage from a script."
 
@@ -10,7 +10,6 @@ AGENT = Agent(
     figure=20,
     needs=("code",),
     schema=LeakageDetectionOutput,
-    tools=READ,
     presets={"quick": {"effort": "low"}},
     planned={
         "phase1": lambda n: 2 * n.M,

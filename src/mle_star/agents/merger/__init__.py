@@ -1,6 +1,6 @@
 """The merger makes one script of two."""
 
-from mle_star.models.agents import ACT, CAP, READ, Agent
+from mle_star.models.agents import ACT, CAP, Agent
 
 AGENT = Agent(
     duty="Works a second script into the base script and ensembles the two.",
@@ -8,7 +8,6 @@ AGENT = Agent(
     needs=("base_code", "reference_code"),
     takes=CAP,
     context=("input_scores", "notes", "limits", "refit"),
-    tools=READ,
     full_tools=ACT,
     alone=True,
     planned={"phase1": lambda n: n.M - 1},

@@ -11,6 +11,7 @@ AGENT = Agent(
         *("script", "best_block", "solution", "analysis", "memory", "changed_by_repairs"),
         *("notes", "limits", "emphasis", "elsewhere"),
     ),
+    tools=(),
     plans=True,
     presets={"good": {"effort": "high"}, "best": {"model": "opus", "effort": "high"}},
     planned={"phase2": lambda n: n.L * n.T * (n.K - 1)},

@@ -7,6 +7,7 @@ AGENT = Agent(
     figure=13,
     needs=("ablation_code", "raw_result"),
     context=("keep_analysis",),
+    tools=(),
     presets={"quick": {"effort": "low"}, "good": {"effort": "low"}, "best": {"effort": "low"}},
     planned={"phase2": lambda n: n.L * n.T},
     scripts_read=1.3,

@@ -1,13 +1,12 @@
 """The author of the final script; it also removes subsampling, and compares the script with texts of others."""
 
-from mle_star.models.agents import ACT, READ, Agent, DataContaminationResult, Request
+from mle_star.models.agents import ACT, Agent, DataContaminationResult, Request
 
 AGENT = Agent(
     duty="Turns the validated script into one that writes a submission.",
     figure=25,
     needs=("task description", "final solution"),
     context=("solution", "limits", "model"),
-    tools=READ,
     full_tools=ACT,
     alone=True,
     presets={"quick": {"effort": "low"}},
