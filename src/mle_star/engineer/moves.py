@@ -57,7 +57,7 @@ def actions(block: str, profile: Profile) -> list[Action]:
         found += _feature_actions(values["features"], profile)
     if "blend" in titles:
         others = (b for b in scripts.fitting_blends(profile) if b.key != values["blend"])
-        found += [Action(b.choice.plan, b.worth(profile), "blend", lambda now, key=b.key: key) for b in others]
+        found += [Action(b.choice.plan, b.worth(profile), "blend", _set(b.key)) for b in others]
     if "target" in titles:
         found += _target_actions(values["targets"], profile)
     if "words" in titles and profile.reading:
@@ -112,6 +112,10 @@ def _target_actions(now: list[Values], profile: Profile) -> Iterator[Action]:
         why = "Trees repeat levels that they have seen; a change can be added to a level that is new."
         plan = f"Learn the change against the last weeks. {why}"
         yield Action(plan, 0.6, "targets", each(anchor=ANCHOR))
+
+
+def _set(value: Any) -> Change:
+    return lambda now: value
 
 
 def _with(change: Mapping[str, Any]) -> Change:

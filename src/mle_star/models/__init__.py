@@ -367,7 +367,7 @@ class AgentConfig(Frozen):
 
     agent_type: AgentType
     variant: str | None = None
-    description: str = ""
+    description: str = Field(default_factory=lambda known: AGENTS[known["agent_type"]].duty if known else "")
     system_prompt: str | None = None
     tools: list[str] | None = None
     model: Literal["sonnet", "opus", "haiku", "inherit"] | None = None
@@ -385,8 +385,7 @@ class AgentConfig(Frozen):
         """
         prompt = template_text(self.agent_type) if self.system_prompt is None else self.system_prompt
         tools = AGENTS[self.agent_type].tools if self.tools is None else self.tools
-        description = self.description or AGENTS[self.agent_type].duty
-        return {"description": description, "prompt": prompt, "tools": list(tools), "model": self.model}
+        return {"description": self.description, "prompt": prompt, "tools": list(tools), "model": self.model}
 
     def to_output_format(self) -> dict[str, Any]:
         """The SDK's envelope around the reply's JSON schema."""
