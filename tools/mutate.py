@@ -83,7 +83,7 @@ TESTS = {
             "safety": ("safety", "leaking", "attempts", "phase1"),
         }.items()
     },
-    "method/scores": ["tests/test_scores.py", f"{EXECUTION}outcome.py"],
+    "method/scores": ["tests/test_scores.py", f"{EXECUTION}outcome.py", f"{METHOD}safety.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants
 # For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it

@@ -293,5 +293,5 @@ async def test_a_baseline_off_by_more_than_one_percent_of_what_the_solution_prin
     assert event.scores.get("Baseline") == (float(baseline) if baseline else None)
     assert event.summary == "The level matters most."
     prompt = quick_run.agents.calls("summarize")[0].prompt
-    assert ("not comparable" in prompt) is not comparable
+    assert ("not comparable" in prompt) is ("# Note" in prompt) is not comparable
     assert (f"itself printed, {printed:g}:" in prompt) is not comparable

@@ -34,7 +34,8 @@ def settings(**changes: Any) -> PipelineConfig:
 
 def timed(limit: int, *shares: float, **changes: Any) -> PipelineConfig:
     names = dict(zip(ALL_PHASES, shares, strict=True)) if shares else {}
-    return settings(time_limit_seconds=limit, phase_time_budget=PhaseTimeBudget(**names), **changes)
+    own = {"script_gpus": 0, "max_concurrent_scripts": 2}  # whatever this machine has
+    return settings(time_limit_seconds=limit, phase_time_budget=PhaseTimeBudget(**names), **{**own, **changes})
 
 
 def events(run_dir: Path, kind: type[E]) -> list[E]:
