@@ -21,7 +21,7 @@ SCRIPT_CHARACTERS, SCRIPT_SECONDS = 6000, 60.0
 """A script's size and time before any was seen."""
 REPAIR_PRIOR = (1, 8)
 """Before anything was seen: one repair in eight scripts."""
-CHANGE_WORTH_TELLING = 0.1
+CHANGE_WORTH_TELLING = 0.25
 ACCEPTED_OF = 3
 
 Step = tuple[str, str]

@@ -172,8 +172,7 @@ def _shuffle(run: RunContext, folder: Path) -> float | None:
     """Write the data with the labels of the training rows among each other; what a dummy gets."""
     source = Path(run.task.data_dir)
     data = Data.read(find_layout(source, run.task.description), check=False)
-    order = list(data.labelled)
-    random.Random(run.config.seed).shuffle(order)
+    order = random.Random(run.config.seed).sample(data.labelled, len(data.labelled))
     data.write_shuffled(folder, dict(zip(data.labelled, order, strict=True)))
     grade = Scorer(data, metric_of(run.task, source)).baseline(data.labelled)
     return None if grade is None else grade.score
@@ -198,7 +197,8 @@ async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, f
                 answers = other.read([run.work_dir / SUBMISSION], other.views)
                 words = other.measure(answers, other.split.views[0], ahead=True).words
                 what = f"the latest rows by {rule.column}" if rule.kind == "time" else f"whole groups of {rule.column}"
-                found.append(f"with {what} hidden the solution scores {words}; {rule.option} makes this the split")
+                who = "the script with the largest weight" if len(weights) > 1 else "the solution"
+                found.append(f"with {what} hidden {who} scores {words}; {rule.option} makes this the split")
     return found
 
 
