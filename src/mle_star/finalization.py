@@ -93,13 +93,13 @@ async def run_finalization(
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     """All solutions with a score, best first."""
-    latest = {one.script: _script_of(one) for one in run.ledger.ran() if one.score is not None}
+    latest = {one.script_id: _script_of(one) for one in run.ledger.ran() if one.score is not None}
     return best_first(latest.values(), lambda script: script.score, run.task.metric_direction)
 
 
 def _script_of(run: ScriptRun) -> SolutionScript:
     """The script that ran, with its score."""
-    text = current_run().ledger.text(run.script)
+    text = current_run().ledger.text(run.script_id)
     return SolutionScript(content=text, phase=kind_of_script(run.step), score=run.score)
 
 
@@ -187,7 +187,7 @@ async def _submit(draft: _Draft) -> Submission:
     repair = _Repairs(callback, 1 if poor else run.config.max_debug_attempts, draft.solution)
     submission = await _run_and_verify(draft.test_script, draft, repair)
     made = submission.script.phase is SolutionPhase.final
-    checked = safety.checks_later() or run.ledger.is_checked(digest_of(submission.script.content))
+    checked = safety.checks_later() or run.ledger.is_clean(digest_of(submission.script.content))
     if poor and made and not checked:
         submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
     return submission
@@ -314,7 +314,7 @@ def _maker_of(source: str, score: float | None, solution: SolutionScript) -> Sol
     """The script that left a kept submission: `solution` itself where that may be, else as the ledger has it."""
     ledger, digest = current_run().ledger, digest_of(solution.content)
     made = [run for run in ledger.runs.values() if (run.result.submission, run.score) == (source, score)]
-    return solution if not made or any(run.script == digest for run in made) else _script_of(made[0])
+    return solution if not made or any(run.script_id == digest for run in made) else _script_of(made[0])
 
 
 def _publish(source: Path) -> str:

@@ -36,8 +36,8 @@ async def run_phase2_inner_loop(
 ) -> models.InnerLoopResult:
     """Try K plans on one block; the best script wins, a later one on ties. `tried`: the plans of earlier steps.
 
-    There are exactly K attempts, failed ones included, unless the run is told to finish: then the attempts that were
-    begun, and no more. To the letter the rest is in the history as skipped.
+    There are K attempts, failed ones included; fewer when time ends or the run is told to finish. To the letter the
+    others are recorded as skipped.
     """
     with scope(task=task, config=config) as run:
         loop = _Loop(code_block, solution, tried, solution, best_score)
@@ -52,13 +52,13 @@ async def run_phase2_inner_loop(
                     loop.ahead = _plan_ahead(run, loop, plan, k + 1)
                     new_block, candidate = await _write(loop, plan)
                     checked = candidate and await check_and_evaluate(candidate, solution)  # h(s_t^k)
-                    await _finish_attempt(loop, plan, new_block, checked and checked.script)  # h_best, history
-                if len(loop.attempts) <= k:
+                    await _keep_if_best(loop, plan, new_block, checked and checked.script)  # h_best, history
+                if len(loop.attempts) <= k:  # the time of the phase was over within the attempt
                     break
         finally:
             await cancel_all([loop.ahead] if loop.ahead else [])
         if checks_later():
-            floor = None if solution.leaking else best_score  # a score that leaks is none to compare with
+            floor = None if solution.leaking else best_score  # a leaking score cannot be compared with
             with scope("check"):
                 winner = await check_winner(loop.scripts, floor, solution)
             loop.best, loop.score = solution, best_score
@@ -102,7 +102,7 @@ class _Loop:
         return {"around": self.start.content, "best": best}
 
 
-async def _finish_attempt(
+async def _keep_if_best(
     loop: _Loop, plan: str | None, new_block: str | None, evaluated: models.SolutionScript | None
 ) -> None:
     """Record the attempt, however it ended, and keep its script when it is at least as good as the best."""
@@ -114,14 +114,14 @@ async def _finish_attempt(
     if evaluated is not None and evaluated.score is not None:
         loop.scripts[k] = evaluated
         better = models.is_improvement_or_equal(evaluated.score, loop.score, run.task.metric_direction)
-        if better or loop.best.leaking:  # a score that leaks is none to compare with
+        if better or loop.best.leaking:  # a leaking score cannot be compared with
             logger.info("%s: best score updated: %s, before %s", run.place, evaluated.score, loop.score)
             loop.best, loop.score, tried["accepted"] = evaluated, evaluated.score, True
     _record(loop, k, **tried)
 
 
 def _accept_late(loop: _Loop, k: int) -> None:
-    """Record attempt `k` as accepted: better ones leak, or its own leak was fixed and it was scored again."""
+    """Record attempt `k` as accepted after the check: those ahead leak, or its leak was fixed and it ran again."""
     known, digest = loop.attempts[k], digest_of(loop.best.content)
     if known.accepted and known.digest == digest:
         return

@@ -80,7 +80,7 @@ async def _outer_step(t: int, best: SolutionScript, history: list[OuterStepRecor
     if chosen is not None:
         block = CodeBlock(content=chosen.code_block, outer_step=t)
         inner = await run_phase2_inner_loop(best, block, chosen.plan, h_best, run.task, run.config, tried=tried)
-        best = inner.best_solution.model_copy(update={"score": inner.best_score})  # at least as good as h_best
+        best = inner.best_solution.model_copy(update={"score": inner.best_score})
     seconds = time.monotonic() - started
     logger.info("%s: outer step %d complete: h_best %s, %.1f s", run.place, t, best.score, seconds)
     return best

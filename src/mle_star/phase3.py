@@ -56,7 +56,7 @@ async def run_phase3(
                 plan = await invoke_ens_planner(solutions, plans, scores, best=best, overlap=alike)  # e_r
                 ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
                 evaluated = await _evaluate(plan, ensemble) if plan and ensemble else _missing()  # h(s_ens^r)
-                await _finish_attempt(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions)
+                await _keep_if_best(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions)
             if len(attempts) <= r:
                 break
         if checks_later():
@@ -80,7 +80,7 @@ def _missing() -> SolutionScript:
     return SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
 
 
-async def _finish_attempt(
+async def _keep_if_best(
     attempts: list[EnsembleAttempt], plan: str, ensemble: SolutionScript, solutions: list[SolutionScript]
 ) -> None:
     """Record the round, however it ended. It was to beat the best round before it, or the best of the inputs."""

@@ -55,7 +55,7 @@ class Trial(NamedTuple):
 
 
 async def check_and_evaluate(candidate: SolutionScript, origin: SolutionScript | None = None) -> Trial:
-    """Check for leakage, run, repair, scorer: how every phase evaluates; one that never came counts as failed."""
+    """Check for leakage, run, repair, score: how every phase evaluates; one that never came counts as failed."""
     if not candidate.content:
         nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
         return Trial(candidate, nothing, NO_CODE)
@@ -107,7 +107,7 @@ def make_debug_callback(
         repaired = await _repair(solution, traceback, kind)
         if repaired is solution or not leakage_check or kind == "ablation":
             return repaired
-        if checks_later() and not run.ledger.is_checked(digest_of(solution.content)):
+        if checks_later() and not run.ledger.is_clean(digest_of(solution.content)):
             return repaired
         return await check_and_fix_leakage(repaired, origin=solution)
 
@@ -184,7 +184,7 @@ async def check_and_fix_leakage(solution: SolutionScript, *, origin: SolutionScr
         return solution
     run, digest = current_run(), digest_of(solution.content)
     shown = solution.content
-    if origin is not None and not run.config.letter and run.reached.is_checked(digest_of(origin.content)):
+    if origin is not None and not run.config.letter and run.reached.is_clean(digest_of(origin.content)):
         shown = excerpt(shown, changed_lines(origin.content, shown))
     remark = "" if shown == solution.content else piece("excerpt")
     output = await ask_for(models.LeakageDetectionOutput, AgentType.leakage, "detection", code=shown, remark=remark)
@@ -303,7 +303,7 @@ def remarks_of(contents: Iterable[str]) -> list[str]:
     ledger, scripts = current_run().ledger, {digest_of(content) for content in contents}
     if any(map(ledger.is_unanswered, scripts)):
         return [UNANSWERED]
-    return [UNCHECKED] if checks_later() and not all(map(ledger.is_checked, scripts)) else []
+    return [UNCHECKED] if checks_later() and not all(map(ledger.is_clean, scripts)) else []
 
 
 async def clean_at_last(
@@ -316,7 +316,7 @@ async def clean_at_last(
         digest = digest_of(other.content)
         if other.leaking or run.ledger.leaks(digest):
             continue
-        checks += checks_later() and not run.ledger.is_checked(digest)
+        checks += checks_later() and not run.ledger.is_clean(digest)
         if checks > MOST_CHECKS:
             continue
         run.shared.ending.stand_in = other  # should the end come now

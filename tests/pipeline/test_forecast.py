@@ -136,7 +136,7 @@ def facts(ledger: Ledger) -> dict[str, Any]:
         "nodes": ledger.nodes,
         "kept": ledger.kept,
         "leaking": ledger.leaking,
-        "checked": {run.script: ledger.is_checked(run.script) for run in ledger.runs.values()},
+        "checked": {run.script: ledger.is_clean(run.script) for run in ledger.runs.values()},
         "bests": ledger.bests(),
         "tried": tried(ledger),
         "ancestors": [[one.step for one in ledger.ancestors(node.event.digest)] for node in ledger.nodes],

@@ -85,6 +85,9 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path
         assert json.loads(capfd.readouterr().out)["config"]["scoring"] == "auto"
         assert main([*words, "--dry-run", "--set", "scoring=self_reported"]) == 0
         assert "held back" not in capfd.readouterr().err
+        (place / "few.csv").write_text("".join(houses().splitlines(keepends=True)[:60]))  # 59 rows
+        assert main([words[0], "few.csv", *words[2:], "--dry-run"]) == 0
+        assert "held back" not in capfd.readouterr().err
 
 
 def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_no_trace(place: Path) -> None:

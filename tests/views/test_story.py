@@ -121,7 +121,7 @@ def test_a_leaking_script_loses_its_score_and_a_fixed_one_has_a_new(seed: int, d
     ran = next(event for event in events if isinstance(event, ev.ScriptFinished) and event.step == leader.step)
     check = f"{phase_of(leader.place)}/check"
     for fixed in (0, 1):
-        found = ev.LeakageChecked(step=f"{check}/leakage-detection", found=1, fixed=fixed, leaking=[leader.script])
+        found = ev.LeakageChecked(step=f"{check}/leakage-detection", found=1, fixed=fixed, leaking=[leader.script_id])
         story = RunStory.from_events([*events, found])
         dropped = next(one for one in story.attempts if one.step == leader.place)
         assert (dropped.score, dropped.accepted) == (None, False)

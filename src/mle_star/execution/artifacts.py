@@ -70,16 +70,16 @@ async def keep_best(run: RunContext) -> None:
 async def _keep_best(run: RunContext) -> None:
     async with run.shared.scripts.locks["keeping"]:
         best, shown = run.ledger.best(), run.reached.announced
-        new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script))
+        new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script_id))
         if best is not None and best.score is not None and new:
-            run.record(BestImproved(step=best.place, score=best.score, digest=best.script))
+            run.record(BestImproved(step=best.place, score=best.score, digest=best.script_id))
         made = [one for one in run.ledger.solutions() if one.result.submission]
         made.sort(key=lambda one: in_order(one.step))  # of equal scores the first step's counts, whoever ended first
         for found in best_first(made, lambda one: one.score, run.task.metric_direction):
             source, kept = found.result.submission or "", run.ledger.kept
             if kept is not None and (kept.step, kept.source) == (found.step, source):
                 return
-            rows = await asyncio.to_thread(_placed, run, source, run.ledger.text(found.script))
+            rows = await asyncio.to_thread(_placed, run, source, run.ledger.text(found.script_id))
             if rows is not None:
                 path = "final/best_submission.csv"
                 run.record(SubmissionKept(step=found.step, path=path, source=source, rows=rows, score=found.score))

@@ -1,4 +1,4 @@
-"""The recorded way to run a script: a step of the journal, replayed on resume, never run twice for nothing."""
+"""The recorded way to run a script: a step of the journal, and not run again where its result is known."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ _NO_ROOM = re.compile(r"\[Errno 28\]|No space left on device|the disk is full")
 
 @dataclass(frozen=True)
 class _Job:
-    """A script as a step of a run: what it is for, how long it may take, its GPUs (None: its slot's), its data."""
+    """A script as a step of a run: what it is for, how long it may take, and what it works with."""
 
     run: RunContext
     script: SolutionScript
@@ -49,9 +49,9 @@ class _Job:
     step: str
     digest: str
     timeout_seconds: float | None
-    gpus: Sequence[int | str] | None
+    gpus: Sequence[int | str] | None  # None: those of its slot
     data: DataFolder | None  # of a probe, or the sample; None: as its purpose wants
-    views: range = range(0)  # those on which a solution that was scored on others runs, too
+    views: range = range(0)  # further ones, for a solution that is scored already
     part: str = ""  # what its log is named by, where several run at once
     has_slot: bool = False  # else each of its runs waits for one
 
@@ -128,7 +128,7 @@ async def _run_and_record(job: _Job) -> ScriptFinished:
                 result = await _examine(replace(job, gpus=gpus if job.gpus is None else job.gpus, has_slot=True))
         else:
             result = await _examine(job)
-    async with run.shared.scripts.locks["grades"]:  # which script was scored first decides on what rows all are
+    async with run.shared.scripts.locks["grades"]:  # the first scored script fixes the rows to compare on
         result = result if job.views else await _scored(run, result)
         texts = {"stdout": shorten(result.stdout, KEPT_TEXT), "stderr": shorten(result.stderr, KEPT_TEXT)}
         event = ScriptFinished(
@@ -151,7 +151,7 @@ async def _examine(job: _Job) -> EvaluationResult:
     run, holdout = job.run, scoring.holdout_of(job.run)
     if job.views and holdout is not None:
         script = digest_of(job.script.content)
-        known = next(one.result for one in scoring.answered_here(run) if one.script == script)
+        known = next(one.result for one in scoring.answered_here(run) if one.script_id == script)
         answered = known.model_copy(
             update={"answers": known.answers[: job.views.start], "score": None, "measure": None}
         )
@@ -266,7 +266,7 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
             kept = _kept_work(job, data)
             warm = config.keep_work and await lend(kept, run.work_dir)
             if job.purpose == "submission" and "model" in config.briefing:
-                (run.work_dir / STATE).mkdir(exist_ok=True)  # where this folder is, what is fitted is worth keeping
+                (run.work_dir / STATE).mkdir(exist_ok=True)  # this folder tells the script to save its fitted model
             script_path = write_script(job.script, str(run.work_dir))
         except (ValueError, PermissionError) as error:
             return rejected(error)
@@ -287,7 +287,7 @@ async def _run(job: _Job, data: DataFolder) -> EvaluationResult:
     if result.is_error and _NO_ROOM.search(debug_text(result)):
         await _make_anew(run, scoring.data_of(run))
         free = await asyncio.to_thread(lambda: shutil.disk_usage(run.work_dir).free)
-        if free < RESERVE_BYTES:  # without what it wrote itself there is no room either: no debugger can help it
+        if free < RESERVE_BYTES:  # even with its own files gone the disk is full: no debugger can help it
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.work_dir))
     if kept is not None and not result.is_error:
         async with run.shared.scripts.locks[str(kept)]:

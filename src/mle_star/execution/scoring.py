@@ -112,7 +112,7 @@ def _pays(run: RunContext, sample: Sample, script: str) -> bool:
         return sample.of >= LARGE_ROWS
     if seconds < (QUICK_SECONDS if sample.of >= LARGE_ROWS else SLOW_SECONDS):
         return False
-    return shape_of(script) not in {shape_of(run.ledger.text(one.script)) for one in run.ledger.solutions()}
+    return shape_of(script) not in {shape_of(run.ledger.text(one.script_id)) for one in run.ledger.solutions()}
 
 
 def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
@@ -166,7 +166,7 @@ def read_predictions(run: RunContext, holdout: HoldOut, only: Collection[str] | 
     """The answers by the script that gave them, as far as they can be scored; of all scripts, or of a few only."""
     predictions: dict[str, Answers] = {}
     for one in answered_here(run):
-        script = run.ledger.text(one.script)
+        script = run.ledger.text(one.script_id)
         wanted = script not in predictions and (only is None or script in only)
         if wanted and (answers := answers_of(holdout, run.run_dir, one)) is not None:
             predictions[script] = answers
@@ -183,7 +183,7 @@ def searched_submission(run: RunContext, scored: SolutionScript) -> Path | None:
     if run.shared.holdout is None:
         return None
     digest = digest_of(scored.content)
-    made = [one for one in scored_here(run) if one.script == digest]
+    made = [one for one in scored_here(run) if one.script_id == digest]
     kept = [run.run_dir / one.result.submission for one in made if one.result.submission is not None]
     found = next(iter(kept if made else [blend_answers(run, scored.content)]), None)
     return found if found is not None and found.is_file() else None
@@ -232,7 +232,7 @@ def compared(
     measure = holdout.measure(answers, holdout.compared_rows(common), printed=printed)
     if len(paths) >= common:
         return measure
-    clean = [one for one in scored if one.script not in leaking and len(one.result.answers) >= len(paths)]
+    clean = [one for one in scored if one.script_id not in leaking and len(one.result.answers) >= len(paths)]
     return _ranked(holdout, run_dir, clean, answers, measure, common)
 
 
@@ -298,7 +298,7 @@ def views_to_catch_up(run: RunContext, holdout: HoldOut, answers: Sequence[str])
     """The views that a script still has to run on before it may be the best, if it is ahead on the rows that it has."""
     scored = scored_here(run)
     missing = range(len(answers), len(scored[0].result.answers) if scored else 0)
-    clean = [one for one in scored if one.script not in run.ledger.leaking]
+    clean = [one for one in scored if one.script_id not in run.ledger.leaking]
     rival = incumbent(holdout, clean, missing.stop) if missing else None
     if rival is None:
         return range(0)

@@ -154,7 +154,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
         raise ConfigError(f"{run_dir.name} is still running; wait for its end")
     folder, result, story = RunFolder(run_dir), read_result(run_dir), RunStory.of(run_dir)
     chosen = _script_at(story, run_dir, step)
-    code, submission = story.ledger.text(chosen.script), ""
+    code, submission = story.ledger.text(chosen.script_id), ""
     if result.has_test:
         if chosen.result.submission is not None and (run_dir / chosen.result.submission).is_file():
             place_copy(run_dir / chosen.result.submission, folder.submission)
@@ -166,7 +166,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             shutil.copyfile(work / "final" / "submission.csv", folder.submission)
         submission = str(folder.submission)
     note = f"{BY_HAND}: the script of {place_of(chosen.step) or chosen.step}"
-    if story.ledger.leaks(chosen.script):
+    if story.ledger.leaks(chosen.script_id):
         note += "; data leakage was found in it: its score may be too good"
         logger.warning("%s", note)
     before = {phase: facts for phase, facts in result.lineage.items() if phase != "finalization"}

@@ -24,7 +24,7 @@ from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import usable_cores
 from mle_star.execution.workspace import remove_entry
-from mle_star.holdout.split import usual_views
+from mle_star.holdout.split import FEWEST_ROWS, usual_views
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural, some_of
 from mle_star.run.folder import RunFolder, new_run_folder
@@ -212,7 +212,7 @@ def guess_lines(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]
     task, table = guess.task, survey(Path(guess.task.data_dir))
     rows = "" if table.train is None else f": {table.train.rows:,} rows of {len(table.train.columns)} columns"
     files = ", ".join(one.name for one in (*table.roles, *table.others)) or "files"
-    is_alone = table.train is not None and table.test is None
+    is_alone = table.train is not None and table.test is None and table.train.rows >= FEWEST_ROWS
     held = "; no test file: rows are held back to score by" if is_alone and hides_rows else ""
     scored = f"scored by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
     lines = [

@@ -26,12 +26,13 @@ ERROR_TEXT, PRINTED_TEXT = 16_000, 1000
 
 
 class ScriptRun(ScriptFinished):
-    """One run of a script. `script` is the digest of its text, `digest` that of the work; `result` has little text.
+    """One run of a script, by the digest of its text; `digest` is that of the work, and `result` has little text.
 
-    `counts`: its score may be the best. A final script trains on every row, and the score of a script that was known to
+    `counts`: its score may compete. A final script trains on every row, and the score of a script that was known to
     leak says nothing.
     """
 
+    script_id: str
     counts: bool
 
     @property
@@ -46,7 +47,7 @@ class ScriptRun(ScriptFinished):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long it took on its first view."""
         return self.result.duration_seconds
 
     @property
@@ -65,7 +66,7 @@ class ScriptRun(ScriptFinished):
 
     @classmethod
     def of(cls, event: ScriptFinished, *, leaks: bool = False) -> "ScriptRun":
-        """The run without most of its texts. `leaks`: that was known before it ran."""
+        """The run without most of its texts. `leaks`: that was known when its end was recorded."""
         result, traceback = event.result, event.result.error_traceback
         texts = {
             "stdout": result.stdout[-PRINTED_TEXT:],
@@ -73,7 +74,8 @@ class ScriptRun(ScriptFinished):
             "error_traceback": None if traceback is None else traceback[-ERROR_TEXT:],
         }
         counts = event.purpose == "solution" and not result.is_error and not leaks
-        return cls(**{**dict(event), "script": digest_of(event.script), "counts": counts}).with_result(**texts)
+        known = {**dict(event), "script": "", "script_id": digest_of(event.script)}
+        return cls(**known, counts=counts).with_result(**texts)
 
     def with_result(self, **changes: Any) -> "ScriptRun":
         """The same with another result."""
@@ -166,7 +168,7 @@ class Ledger:
     def follow(self, journal: Journal, direction: MetricDirection, *, fresh: bool = False) -> None:
         """Take in what a run has done so far, and follow it from now on; `fresh`: without what earlier processes did.
 
-        Such a ledger has what this process has come to. What an earlier one did after that may never come.
+        Such a ledger has what this process has come to: it may not get as far as an earlier one did.
         """
         if self._journal is None:
             self.direction, self._journal = direction, journal
@@ -210,12 +212,11 @@ class Ledger:
         key = event.step, event.digest, event.at
         if key in self.runs:
             return
-        run = ScriptRun.of(event, leaks=self.leaks(digest_of(event.script)))
-        self.runs[key] = run
+        run = self.runs[key] = ScriptRun.of(event, leaks=self.leaks(digest_of(event.script)))
         if event.purpose == "solution":
             self._surroundings = event.surroundings
         if event.purpose in ("solution", "sample"):
-            self._texts[run.script] = event.script if self._journal is None else (event.step, event.digest)
+            self._texts[run.script_id] = event.script if self._journal is None else (event.step, event.digest)
 
     def _hear_check(self, event: events.LeakageChecked) -> None:
         states: dict[str, LeakState] = {event.digest: "clean" if event.answered else "unanswered"}
@@ -243,7 +244,7 @@ class Ledger:
         """Has any check found a leak in it?"""
         return "leaking" in self._checks.get(digest, {}).values()
 
-    def is_checked(self, digest: str) -> bool:
+    def is_clean(self, digest: str) -> bool:
         """Did its last check find it clean?"""
         return [*self._checks.get(digest, {}).values()][-1:] == ["clean"]
 
@@ -270,7 +271,7 @@ class Ledger:
         """The runs below `place` whose scores count here and now; leaking ones where all leak."""
         here = (run for run in self.runs.values() if run.counts and run.surroundings == self._surroundings)
         found = [run for run in here if run.step.startswith(place)]
-        return [run for run in found if not self.leaks(run.script)] or found
+        return [run for run in found if not self.leaks(run.script_id)] or found
 
     def ran(self, place: str = "", *, studies: bool = False) -> list[ScriptRun]:
         """The runs of solutions below `place`, whatever came of them; or those of studies and samples."""
@@ -278,21 +279,21 @@ class Ledger:
         return [run for run in here if (run.purpose != "solution") == studies]
 
     def scored(self, surroundings: str | None = None) -> list[ScriptRun]:
-        """The solutions whose answers were scored in these surroundings: other data or hidden rows say nothing here."""
+        """The solutions whose answers were scored in these surroundings: scores on others are not comparable."""
         here = self._surroundings if surroundings is None else surroundings
         found = (run for run in self.ran() if run.surroundings == here)
         return [run for run in found if run.result.answers and not run.result.is_error]
 
     def answered(self, surroundings: str | None = None) -> list[ScriptRun]:
-        """The same, each with all that its script answered: more than its score rests on, if it ran on further views.
+        """`scored`, with the answers on further views, too, where a script ran on them later.
 
-        What the first one answered in the search decides on what rows all are compared there, so that stays.
+        `scored` keeps the views of the search: they fix the rows that scripts are compared on.
         """
         found, most = self.scored(surroundings), dict[tuple[str, str], list[str]]()
         for run in (*found, *(run for run in self.ran(studies=True) if run.purpose == "views")):
-            key, answers = (run.script, run.surroundings), run.result.answers
+            key, answers = (run.script_id, run.surroundings), run.result.answers
             most[key] = max(most.get(key, []), [] if run.result.is_error else answers, key=len)
-        return [run.with_result(answers=most[run.script, run.surroundings]) for run in found]
+        return [run.with_result(answers=most[run.script_id, run.surroundings]) for run in found]
 
     def bests(self, place: str = "") -> list[ScriptRun]:
         """The runs whose scores were the best when they came."""
@@ -309,13 +310,13 @@ class Ledger:
 
     def latest_run(self, digest: str, place: str = "") -> ScriptRun | None:
         """The last run of a script, if possible at steps below `place`."""
-        runs = [run for run in self.runs.values() if run.script == digest]
+        runs = [run for run in self.runs.values() if run.script_id == digest]
         return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
 
     def took(self, script: str) -> float:
         """The longest that a script takes for a score, beginning with nothing; 0 where it has none."""
         digest = digest_of(script)
-        scored = (run for run in self.ran() if run.script == digest and run.score is not None)
+        scored = (run for run in self.ran() if run.script_id == digest and run.score is not None)
         return max(map(self.cold_seconds, scored), default=0.0)
 
     def cold_seconds(self, run: ScriptRun) -> float:
@@ -338,7 +339,7 @@ class Ledger:
         best = self._best_that_ran([run for run in runs if run.step.startswith(place)])
         if label != "main":
             start = self._starts.get(f"phase2/{label}", "")
-            begun = [run for run in self.runs.values() if run.script == start and run.counts and not run.result.cached]
+            begun = [run for run in self.ran() if run.script_id == start and run.counts and not run.result.cached]
             best = self._best_that_ran([*(begun or best)[-1:], *self.solutions(f"phase2/{label}/")])
         return (self.cold_seconds(best[0]) if cold else best[0].seconds) if best else None
 
@@ -370,10 +371,8 @@ class Ledger:
         return next(filter(None, reversed(found)), "")
 
     def _node(self, event: AnyAttempt) -> SearchNode:
-        leak = ""
-        if self.leaks(event.digest):
-            leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
-        return SearchNode(event, leak)
+        leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
+        return SearchNode(event, leak if self.leaks(event.digest) else "")
 
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
@@ -397,7 +396,7 @@ class Ledger:
                 waiting += node.event.parents
 
     def repairs(self, place: str) -> list[str]:
-        """The errors that were repaired before at this place, in order."""
+        """The errors that the debugger was asked about before at this place, in order."""
         return [event.error for step, event in self.repaired.items() if step.rpartition("/")[0] == place]
 
 

@@ -252,7 +252,7 @@ def _bolder(call: _Call) -> Slots:
 def _elsewhere(call: _Call) -> Slots:
     """The change that made the best solution of the run, if another path made it."""
     best = call.run.ledger.best()
-    node = None if best is None or call.run.path is None else call.run.ledger.node_of(best.script)
+    node = None if best is None or call.run.path is None else call.run.ledger.node_of(best.script_id)
     event = None if node is None else node.event
     if not isinstance(event, events.RefinementTried) or event.path == call.run.path:
         return None

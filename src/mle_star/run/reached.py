@@ -28,7 +28,8 @@ def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScr
     """
     ledger, direction = current_run().reached, current_run().task.metric_direction
     scored = [run for run in ledger.ran(place) if run.score is not None]
-    clean = [run for run in scored if not ledger.leaks(run.script, phase_of(place))]  # what a later one finds is its
+    # what a later phase finds is its own
+    clean = [run for run in scored if not ledger.leaks(run.script_id, phase_of(place))]
     best = best_of(clean or scored, lambda run: run.score, direction)
     if best is None or best.score is None:
         return known
@@ -36,7 +37,7 @@ def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScr
     floor = None if known is None or known.leaking else known.score
     if known is not None and (leaking or (floor is not None and not is_improvement(best.score, floor, direction))):
         return known
-    node, text = ledger.node_of(best.script), ledger.text(best.script)
+    node, text = ledger.node_of(best.script_id), ledger.text(best.script_id)
     model = node.event.model_name if node is not None and isinstance(node.event, CandidateEvaluated) else None
     kind = kind_of_script(place)
     return SolutionScript(content=text, phase=kind, score=best.score, leaking=leaking, source_model=model)
@@ -103,9 +104,9 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
         return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=name)
     ledger = current_run().reached
     own = ledger.ran(f"{node.step}/")
-    if not own or own[-1].script == node.event.digest:
+    if not own or own[-1].script_id == node.event.digest:
         return _script(node, source_model=name)
-    content, leaking = ledger.text(own[-1].script), ledger.leaks(own[-1].script, "phase1")
+    content, leaking = ledger.text(own[-1].script_id), ledger.leaks(own[-1].script_id, "phase1")
     known = {"content": content, "score": own[-1].score, "leaking": leaking}
     return SolutionScript.model_validate({"phase": SolutionPhase.init, "source_model": name, **known})
 

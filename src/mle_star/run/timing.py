@@ -229,7 +229,7 @@ def stops_before(run: RunContext, *, calls: float) -> bool:
 
 @contextmanager
 def in_phase_time(run: RunContext) -> Iterator[None]:
-    """An iteration of a loop ends without a word where calls took so long that its script would not fit any more."""
+    """Leave an iteration of a loop where calls took so long that its script does not fit any more."""
     try:
         yield
     except PhaseTimeExceeded:
@@ -312,7 +312,7 @@ def plan_time(run: RunContext, phase: PhaseName) -> None:
         budget.final_limit = KEPT * paths * slowest + LAST_CALLS * call
     budget.rerun_seconds = slowest + LEAST_CALLS * call if config.more_steps else 0.0
     if run.shared.holdout is not None:
-        last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script) for one in solutions) else 0.0
+        last = LAST_SECONDS if any(SHARE in run.ledger.text(one.script_id) for one in solutions) else 0.0
         is_enough = run.shared.search_views > 1 or (phase == "finalization" and not run.shared.has_test)
         last = min(last, LAST_TIMES * slowest) if is_enough else last
         kept = KEPT if run.shared.has_test else KEPT_FOR_MODEL

@@ -117,10 +117,10 @@ def earlier_result(recorded: Iterable[events.AnyEvent]) -> FinalResult | None:
 
 def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> dict[str, Any]:
     """How far a run came that has nothing to submit, by its journal."""
-    successes = (events.AgentFinished, events.ScriptFinished)
-    done = [event.step for event in run.journal.events if isinstance(event, successes)]
+    done = [e.step for e in run.journal.events if isinstance(e, (events.AgentFinished, events.ScriptFinished))]
     candidates = [node.event for node in run.ledger.nodes if isinstance(node.event, events.CandidateEvaluated)]
     best = run.ledger.best()
+    content = best and run.ledger.text(best.script_id)
     return {
         "reason": reason,
         "error": f"{type(error).__name__}: {error}",
@@ -129,7 +129,7 @@ def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> 
         "cost_usd": run.budget.spent.usd,
         "last_successful_step": done[-1] if done else None,
         "candidate_scores": {event.model_name: event.score for event in candidates},
-        "best_candidate": best and {"step": best.step, "score": best.score, "content": run.ledger.text(best.script)},
+        "best_candidate": best and {"step": best.step, "score": best.score, "content": content},
         "run_dir": str(run.run_dir),
     }
 

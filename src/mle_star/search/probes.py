@@ -80,13 +80,13 @@ async def answer_more_views(chosen: Collection[str] = ()) -> bool:
     most = math.inf if run.config.has_own_limit else 0.0 if chosen else SHARE_OF_SEARCH * budget.elapsed()
     checked = 0.0 if chosen else seconds_for(run, calls=LEAST_CALLS)  # what is chosen may have to be
     with within(run, min(budget.spare_seconds - checked, most), "views"):
-        known = {run.ledger.text(one.script): one for one in answered_here(run)}
+        known = {run.ledger.text(one.script_id): one for one in answered_here(run)}
         wanted = [known[script] for script in chosen if script in known] if chosen else _in_turn(run)
         for place, one in enumerate(wanted):
-            took, others = run.ledger.took(run.ledger.text(one.script)), len(chosen) - 1 - place
+            took, others = run.ledger.took(run.ledger.text(one.script_id)), len(chosen) - 1 - place
             missing = RERUN * took * (len(holdout.views) - len(one.result.answers))
             kept = missing * others if chosen else ENOUGH * took if place else 0.0
-            with scope(one.script[:8]) as here:  # by what it is: another process may come to it first
+            with scope(one.script_id[:8]) as here:  # by what it is: another process may come to it first
                 done |= await _complete(here, holdout, one, kept, one_by_one=place == 0 and len(chosen) < 2)
     return done
 
@@ -96,7 +96,7 @@ def _in_turn(run: RunContext) -> list[ScriptRun]:
 
     What was behind on the first views, and ran on no others for that, is no rival.
     """
-    clean = {one.script: one for one in answered_here(run) if not run.ledger.ever_leaked(one.script)}
+    clean = {one.script_id: one for one in answered_here(run) if not run.ledger.ever_leaked(one.script_id)}
     measured = [(one, one.result.measure) for one in clean.values() if one.result.measure is not None]
     measured.sort(key=lambda pair: pair[1].estimated)  # what an estimate rests on may have been found to leak
     ranked = best_first(measured, lambda pair: pair[1].score, run.task.metric_direction)
@@ -117,7 +117,7 @@ async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: flo
 
     So many seconds are `kept` for what follows: of a rival, for the columns of the best; of a blend, for its others.
     """
-    script, answered = run.ledger.text(one.script), len(one.result.answers)
+    script, answered = run.ledger.text(one.script_id), len(one.result.answers)
     takes, begun = RERUN * run.ledger.took(script), answered
     side_by_side = script_slots(run.shared.scripts.gpus or [], run.config) if announced(run.executor).is_here else 99
     while missing := range(answered, len(holdout.views)):

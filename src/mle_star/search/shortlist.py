@@ -112,7 +112,7 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     if not checks_later() or budget.money_is_gone or budget.spare_seconds <= 0:
         return False
     digests = {script: digest_of(script) for script in chosen.scripts}
-    unchecked = {script: one for script, one in digests.items() if not ledger.leaks(one) and not ledger.is_checked(one)}
+    unchecked = {script: one for script, one in digests.items() if not ledger.leaks(one) and not ledger.is_clean(one)}
     with within(run, budget.spare_seconds, "shortlist"):
         for script, digest in unchecked.items():
             check = check_and_fix_leakage(models.SolutionScript(content=script, phase=chosen.solution.phase))
@@ -151,12 +151,12 @@ class _Selection:
         self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
         self._predictions = read_predictions(run, holdout)
         scored = (one for one in scored_here(run) if one.score is not None)
-        self._scores = {run.ledger.text(one.script): one.score for one in scored}
+        self._scores = {run.ledger.text(one.script_id): one.score for one in scored}
         leaked = run.ledger.ever_leaked
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
         solutions = run.ledger.ran()
-        self._steps = {run.ledger.text(one.script): one for one in solutions}
-        self._latest = {one.step: one.script for one in solutions}
+        self._steps = {run.ledger.text(one.script_id): one for one in solutions}
+        self._latest = {one.step: one.script_id for one in solutions}
         with holdout.scorer.comparing():
             if entries := self._entries(found):
                 self._select(entries, found.phase1)
@@ -164,7 +164,7 @@ class _Selection:
     def _name(self, script: str) -> str:
         """What a script of the search is called: its step; what ran there before it was done again, with a digest."""
         one = self._steps[script]
-        return one.step if self._latest[one.step] == one.script else f"{one.step} ({one.script[:8]})"
+        return one.step if self._latest[one.step] == one.script_id else f"{one.step} ({one.script_id[:8]})"
 
     def _entries(self, found: Found) -> dict[str, models.SolutionScript]:
         """The initial solution, the best of each path, every ensemble, and the best of what was left behind."""
@@ -288,8 +288,8 @@ def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None
 def known_measure(run: RunContext, solution: models.SolutionScript, score: float | None) -> models.Measure | None:
     """What is known of a solution that no final selection scored: as the search measured it, or as it says itself."""
     digest = digest_of(solution.content)
-    known = [one.result.measure for one in scored_here(run) if one.script == digest and one.result.measure is not None]
-    return known[-1] if known else None if score is None else models.Measure(score=score)
+    known = [one.result.measure for one in reversed(scored_here(run)) if one.script_id == digest]
+    return next(filter(None, known), None if score is None else models.Measure(score=score))
 
 
 @dataclass

@@ -340,7 +340,7 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     score = Text(verdict.figure, style="bold").append(f" {verdict.metric}", style="not bold")
     rows: list[tuple[str, Text | str]] = [("", verdict.detail)]
     rows.append(("score", score.append(f"; {gain}" if gain else "", style=f"not bold {COLOURS[level]}")))
-    rows.append(("measured", verdict.sure if story.score is not None else ""))
+    rows.append(("trust", verdict.sure if story.score is not None else ""))
     rows.append(("why", text.one_line(verdict.why, 400)))
     search = [f"{one.name} {text.score(one.score)}" for one in verdict.stages if one.name != "Result"]
     rows.append(("by phase", " → ".join(search) if len(search) > 1 else ""))

@@ -60,7 +60,7 @@ def _lineage(story: RunStory) -> Lineage:
     """The result says which script it was made from; before there is one, the best script leads."""
     facts = story.result.lineage if story.result else {}
     promoted, made = str(facts.get("promoted", "")), facts.get("finalization", {})
-    leader = made.get("from_script", story.bests[-1].script if story.bests else "")
+    leader = made.get("from_script", story.bests[-1].script_id if story.bests else "")
     script = digest_of(story.final_script) if promoted else leader
     end, chosen = story.ledger.node_of(script), story.shortlist.chosen if story.shortlist else ""
     kind = str(made.get("from_phase", "")) if end is None else end.kind

@@ -121,7 +121,7 @@ def leaderboard_rows(run_dir: Path) -> list[dict[str, Any]]:
     """
     story = RunStory.of(run_dir)
     ran = [run for run in story.scored if not run.result.cached]
-    clean = [run for run in ran if not story.ledger.leaks(run.script) or run.step == lineage_of(story).named]
+    clean = [run for run in ran if not story.ledger.leaks(run.script_id) or run.step == lineage_of(story).named]
     final, expected = _final_step(story, [run.step for run in clean or ran]), story.expected
     found: dict[str, dict[str, Any]] = {}
     for run in clean or ran:

@@ -184,7 +184,7 @@ class RunStory:
     @property
     def best_script(self) -> str:
         """The script with the best score so far."""
-        return self.ledger.text(self.bests[-1].script) if self.bests else ""
+        return self.ledger.text(self.bests[-1].script_id) if self.bests else ""
 
     @property
     def score(self) -> float | None:
