@@ -589,7 +589,7 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, 
 
 def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    for part, keys in (("train", range(ROWS)), ("test", range(900, 900 + TEST))):
+    for part, keys in (("train", range(ROWS)), ("test", range(900, 902 + TEST))):  # two that no table has
         (folder / part).mkdir(parents=True)
         for key in keys:
             (folder / part / f"{key}.png").write_bytes(b"picture of %d" % key)
@@ -600,6 +600,8 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     wanted = pandas.read_csv(view.folder / "sample_submission.csv")["id"]
     assert len(wanted) == TEST + len(hidden) and not (view.folder / "test.csv").exists()
     assert {f"{key}.png" for key in wanted} == {file.name for file in (view.folder / "test").iterdir()}
+    for key in (900 + TEST, 901 + TEST):
+        assert (folder / "test" / f"{key}.png").read_bytes() == b"picture of %d" % key, "no file of the user's changes"
     assert len(list((view.folder / "train").iterdir())) == ROWS - len(hidden)
     for place in hidden:
         assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
