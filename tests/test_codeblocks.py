@@ -1,5 +1,8 @@
 """Taking code out of replies, finding blocks in scripts and putting them back."""
 
+import ast
+import gc
+import itertools
 import json
 import re
 import textwrap
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from mle_star.engineer.design import settings_in
 from mle_star.method import codeblocks as cb
 from mle_star.method.excerpts import changed_lines, excerpt, new_lines
 from mle_star.models import ExtractorOutput, SolutionPhase, SolutionScript
@@ -97,6 +101,28 @@ def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
 def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> None:
     able = ("x = 1", "s = '\\d'", "from __future__ import annotations\nx: int = 1")
     assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
+
+
+class Told:
+    """What parses once it is collected, as the report of a lost task does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        ast.parse("(f(a) + g(b)) * [c for c in d]")
+
+
+def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm() -> None:
+    code, usual = "\n".join(f"X{i} = f(a, g(b + {i}) * [c for c in d])" for i in range(300)), gc.get_threshold()
+    for threshold, read in itertools.product(range(50, 70), (cb.parsed, settings_in)):
+        told = [Told() for _ in range(20)]
+        gc.set_threshold(threshold, 1, 1)
+        del told
+        try:
+            assert read(code)
+        finally:
+            gc.set_threshold(*usual)
 
 
 @pytest.mark.req("REQ-P2O-031", "REQ-P2O-032")
