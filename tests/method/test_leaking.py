@@ -311,6 +311,23 @@ async def test_a_phase_cut_off_while_its_winner_is_checked_drops_what_leaks(phas
             assert cut is not None and cut.best_ensemble_score == 0.7
 
 
+@pytest.mark.req("REQ-P3-032")
+@pytest.mark.parametrize("second", [CANNOT, fenced("raise RuntimeError('broken')")])
+async def test_a_round_of_which_no_clean_script_was_made_stays_as_it_ran(second: str, quick_path: Path) -> None:
+    with quick(quick_path, R=2, leakage_checks="promising") as run:
+        run.agents.reply("ensembler", *fenced(script(0.7), leaks_twice := f"{script(0.99)}\nx = 1"))
+        run.agents.reply("leakage-detection", leaky("level = 0.99", "x = 1"))
+        run.agents.reply("leakage-correction", fenced("level = 0.98"), second)
+        run.agents.always("leakage-rewrite", CANNOT)
+        run.agents.always("debugger", CANNOT)
+        inputs = [solution(script(score), score=score) for score in (0.5, 0.4)]
+        results = [await run_phase3(inputs, run.task, run.config), partial_phase3("", inputs)]
+        for _, tried in (result.attempts for result in results if result is not None):
+            kept = tried.solution
+            assert (tried.score, kept.score, kept.content, kept.leaking) == (None, None, leaks_twice, True)
+        assert [result and result.best_ensemble_score for result in results] == [0.7, 0.7]
+
+
 @pytest.mark.modes("delivered", "letter")
 @pytest.mark.req("REQ-SF-022")
 async def test_a_script_made_from_a_clean_one_is_checked_by_its_changes(quick_run: ScriptedRun) -> None:
