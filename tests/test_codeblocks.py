@@ -2,7 +2,6 @@
 
 import ast
 import gc
-import itertools
 import json
 import re
 import textwrap
@@ -103,23 +102,21 @@ def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> N
     assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
 
 
-class Told:
-    """What parses once it is collected, as the report of a lost task does."""
-
-    def __init__(self) -> None:
-        self.itself = self
+class Lost:
+    """What parses once it is collected, as the report of a task does that nobody waits for."""
 
     def __del__(self) -> None:
         ast.parse("(f(a) + g(b)) * [c for c in d]")
 
 
-def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm() -> None:
+@pytest.mark.parametrize("read", [cb.parsed, settings_in])
+def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm(read: Callable[[str], object]) -> None:
     code, usual = "\n".join(f"X{i} = f(a, g(b + {i}) * [c for c in d])" for i in range(300)), gc.get_threshold()
-    for threshold, read in itertools.product(range(50, 70), (cb.parsed, settings_in)):
-        told = [Told() for _ in range(20)]
-        gc.set_threshold(threshold, 1, 1)
-        del told
+    for threshold in range(50, 70):
+        for lost in (Lost() for _ in range(20)):
+            vars(lost)["itself"] = lost
         try:
+            gc.set_threshold(threshold, 1, 1)
             assert read(code)
         finally:
             gc.set_threshold(*usual)
