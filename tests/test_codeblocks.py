@@ -280,8 +280,7 @@ def test_a_reply_that_goes_on_where_it_was_cut_is_as_if_it_had_not_been(place: i
 
 @given(place=st.integers(0, len(SIMPLE)), words=st.sampled_from(["", "Continuing where I left off:\n\n"]))
 def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int, words: str) -> None:
-    before = f"Here it is.\n\n```python\n{SIMPLE[:place]}"
-    line = SIMPLE.rfind("\n", 0, place) + 1
+    before, line = f"Here it is.\n\n```python\n{SIMPLE[:place]}", SIMPLE.rfind("\n", 0, place) + 1
     is_blank = not SIMPLE[line:place].strip()  # of a cut inside the indentation nobody knows what the rest repeats
     for start in {0, line, line if is_blank else place}:  # all of it once more, the line that was cut, or its rest
         assert cb.extract_code_block(cb.joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone.")) == SIMPLE
@@ -353,11 +352,9 @@ print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
 
 
 def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_changes_lines() -> None:
-    script = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30))
-    lines = list[str]()
+    script, lines = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30)), list[str]()
     for line in ("depth = 3", "words =", "near =", "    model =", '    table["a"]'):
-        number = next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))
-        text = excerpt(script, {number})
+        text = excerpt(script, {next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))})
         lines += [f"--- {line}", text.replace(REST, " ...")]
         left = [one for one in text.splitlines() if one.strip() and " lines ..." not in one]
         assert all(one in script.splitlines() for one in left)

@@ -162,8 +162,7 @@ def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
     write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
     pieces = read_pieces(path)
     assert pieces is not None and (len(pieces[0]), pieces[2]) == (4, False)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    guess = guess_task(tmp_path)
+    before, guess = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, guess_task(tmp_path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert (guess.targets, guess.task.task_type) == (("goal",), TaskType.classification)
     assert "has 2 different values" in guess.reasons["task_type"]  # the second one stands only at the end of the file

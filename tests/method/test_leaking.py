@@ -45,8 +45,7 @@ def unfixed(run: ScriptedRun, *levels: float) -> None:
 
 def found_at_last(run: ScriptedRun, level: float, correction: object) -> None:
     """A leak that only the last check of Phase 1 finds."""
-    leaks = by_step(leakage=leaky(f"level = {level}"), otherwise=NO_LEAKAGE)
-    run.agents.always("leakage-detection", leaks)
+    run.agents.always("leakage-detection", by_step(leakage=leaky(f"level = {level}"), otherwise=NO_LEAKAGE))
     run.agents.always("leakage-correction", correction)
 
 
@@ -129,8 +128,7 @@ async def test_where_candidates_were_not_checked_before_the_first_clean_one_take
 async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_scored(quick_run: ScriptedRun) -> None:
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
     unfixed(quick_run, 0.99)
-    run = quick_run.context
-    stand_in = await run_phase1(quick_run.task, stage(quick_run, 0.99))
+    run, stand_in = quick_run.context, await run_phase1(quick_run.task, stage(quick_run, 0.99))
     assert stand_in.initial_solution.leaking
     assert diagnostics_of(run, ValueError("cut"), reason="time")["best_candidate"] is None
     cut = partial_phase1()
