@@ -1,5 +1,7 @@
 """Taking code out of replies, finding blocks in scripts and putting them back."""
 
+import ast
+import gc
 import json
 import re
 import textwrap
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from mle_star.engineer.design import settings_in
 from mle_star.method import codeblocks as cb
 from mle_star.method.excerpts import changed_lines, excerpt, new_lines
 from mle_star.models import ExtractorOutput, SolutionPhase, SolutionScript
@@ -97,6 +100,26 @@ def test_no_reply_is_too_odd_to_be_read(response: str) -> None:
 def test_compiles_says_what_python_would_and_inherits_none_of_our_imports() -> None:
     able = ("x = 1", "s = '\\d'", "from __future__ import annotations\nx: int = 1")
     assert [cb.compiles(code) for code in (*able, "x = ", "return 1", "\0")] == [True] * 3 + [False] * 3
+
+
+class Lost:
+    """What parses once it is collected, as the report of a task does that nobody waits for."""
+
+    def __del__(self) -> None:
+        ast.parse("(f(a) + g(b)) * [c for c in d]")
+
+
+@pytest.mark.parametrize("read", [cb.parsed, settings_in])
+def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm(read: Callable[[str], object]) -> None:
+    code, usual = "\n".join(f"X{i} = f(a, g(b + {i}) * [c for c in d])" for i in range(300)), gc.get_threshold()
+    for threshold in range(50, 70):
+        for lost in (Lost() for _ in range(20)):
+            vars(lost)["itself"] = lost
+        try:
+            gc.set_threshold(threshold, 1, 1)
+            assert read(code)
+        finally:
+            gc.set_threshold(*usual)
 
 
 @pytest.mark.req("REQ-P2O-031", "REQ-P2O-032")
@@ -257,8 +280,7 @@ def test_a_reply_that_goes_on_where_it_was_cut_is_as_if_it_had_not_been(place: i
 
 @given(place=st.integers(0, len(SIMPLE)), words=st.sampled_from(["", "Continuing where I left off:\n\n"]))
 def test_a_piece_that_opens_the_fence_again_goes_on_in_the_same_block(place: int, words: str) -> None:
-    before = f"Here it is.\n\n```python\n{SIMPLE[:place]}"
-    line = SIMPLE.rfind("\n", 0, place) + 1
+    before, line = f"Here it is.\n\n```python\n{SIMPLE[:place]}", SIMPLE.rfind("\n", 0, place) + 1
     is_blank = not SIMPLE[line:place].strip()  # of a cut inside the indentation nobody knows what the rest repeats
     for start in {0, line, line if is_blank else place}:  # all of it once more, the line that was cut, or its rest
         assert cb.extract_code_block(cb.joined(before, f"{words}```python\n{SIMPLE[start:]}\n```\nDone.")) == SIMPLE
@@ -330,11 +352,9 @@ print(f"Final Validation Performance: {score(seen)}")""".replace("REST", REST)
 
 
 def test_an_excerpt_shows_what_lines_rest_on_and_what_uses_them_and_never_changes_lines() -> None:
-    script = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30))
-    lines = list[str]()
+    script, lines = LINKED + "".join(f"\nother_{n} = {n} * {n}" for n in range(30)), list[str]()
     for line in ("depth = 3", "words =", "near =", "    model =", '    table["a"]'):
-        number = next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))
-        text = excerpt(script, {number})
+        text = excerpt(script, {next(n for n, text in enumerate(LINKED.splitlines(), 1) if text.startswith(line))})
         lines += [f"--- {line}", text.replace(REST, " ...")]
         left = [one for one in text.splitlines() if one.strip() and " lines ..." not in one]
         assert all(one in script.splitlines() for one in left)

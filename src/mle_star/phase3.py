@@ -65,9 +65,8 @@ async def run_phase3(
                 await check_winner(scripts)
             for r, script in scripts.items():
                 _take_over(attempts, r, script)
-    if config.letter:
-        rest = config.ensemble_rounds - len(attempts)
-        attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
+    rest = config.ensemble_rounds - len(attempts) if config.letter else 0
+    attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
     winner = _best_round(attempts, task.metric_direction)  # r*
     result = _result(solutions, attempts, winner, task)
     ended = result.best_ensemble_score, winner, time.monotonic() - started, len(attempts)
@@ -103,11 +102,13 @@ async def _keep_if_best(
 
 
 def _take_over(attempts: list[EnsembleAttempt], r: int, checked: SolutionScript) -> None:
-    """Let a round have its checked script: one that leaks has no score, one that was fixed its own."""
-    before, score = attempts[r].solution, None if checked.leaking else checked.score
-    attempts[r] = attempts[r].model_copy(update={"solution": checked, "score": score})
-    if score is not None and checked.content != before.content:
+    """Let a round have its checked script and its score; where none is clean and scored, what ran stays, with none."""
+    before = attempts[r].solution
+    if checked.leaking or checked.score is None:
+        checked = before.model_copy(update={"leaking": True, "is_executable": False, "score": None})
+    elif checked.content != before.content:
         record_fixed(before, checked)
+    attempts[r] = attempts[r].model_copy(update={"solution": checked, "score": checked.score})
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: models.MetricDirection) -> int | None:
@@ -133,8 +134,7 @@ def _result(
 
 async def _evaluate(plan: str, script: SolutionScript) -> SolutionScript:
     """The script that was really run, with its score; a missing submission is worth a warning, not the round."""
-    run = current_run()
-    trial = await check_and_evaluate(script)
+    run, trial = current_run(), await check_and_evaluate(script)
     if trial.result.is_error:
         logger.warning("%s: round failed: %s; plan %r", run.place, trial.error, plan[:200])
     elif not verify_submission(str(run.work_dir)):

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from mle_star import ConfigError, MetricDirection, TaskDescription, TaskType
 from mle_star.cli.app import main
+from mle_star.data import tables
 from mle_star.data.brief import data_brief
 from mle_star.data.folder import load_task, write_task
 from mle_star.data.guess import guess_task
@@ -123,8 +124,8 @@ def test_all_that_targets_texts_pictures_and_odd_tables_tell(tmp_path: Path) -> 
     write_csv(tmp_path / "pictures-0" / "train.csv", ["id", "label"], ([i, "ab"[i % 2]] for i in range(20)))
     for number, (head, row) in enumerate(ODD_TABLES):
         write_csv(tmp_path / f"odd-{number}" / "train.csv", head, map(row, range(50)), encoding="cp1252")
-    for number, tables in enumerate(NAMED.replace("\n", " ").split(";")):
-        for name, columns in (table.split(":") for table in tables.split(",")):
+    for number, named in enumerate(NAMED.replace("\n", " ").split(";")):
+        for name, columns in (table.split(":") for table in named.split(",")):
             numbers, count = range(len(columns.split())), 20 if name.strip() == "two" else 60
             words = "c" if "country" in columns else ""
             rows = [[f"{words * (n == 0)}{i * (n + 1) % 37 + i}" for n in numbers] for i in range(count)]
@@ -161,8 +162,7 @@ def test_a_csv_of_half_a_gigabyte_is_only_sampled(tmp_path: Path) -> None:
     write_csv(tmp_path / "test.csv", ["id", "x"], [[1, 7]])
     pieces = read_pieces(path)
     assert pieces is not None and (len(pieces[0]), pieces[2]) == (4, False)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    guess = guess_task(tmp_path)
+    before, guess = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, guess_task(tmp_path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert (guess.targets, guess.task.task_type) == (("goal",), TaskType.classification)
     assert "has 2 different values" in guess.reasons["task_type"]  # the second one stands only at the end of the file
@@ -198,6 +198,13 @@ UNUSABLE: dict[str, tuple[str, bytes | Path | None, str]] = {
     "a dangling link": ("train.csv", Path("gone"), "cannot be read"),
     "a folder": ("train.csv", None, "cannot be read"), "an unknown kind": ("model.bin", b"x", "not a table"),
 }  # fmt: skip
+
+
+def test_a_mistake_of_our_own_is_not_called_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_csv(tmp_path / "train.csv", ["id", "x"], [[1, 7]])
+    monkeypatch.setattr(tables, "unique_names", None)
+    with pytest.raises(TypeError):
+        read_table(tmp_path / "train.csv")
 
 
 @pytest.mark.parametrize("what", UNUSABLE)

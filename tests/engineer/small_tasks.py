@@ -350,6 +350,5 @@ def no_id(folder: Path) -> SmallTask:
 def tabs_and_latin(folder: Path) -> SmallTask:
     task = made(150, "accuracy", lambda n, r: {"straße": r["kind"]}, "straße", separator="\t")(folder)
     for name in ("train.csv", "test.csv"):
-        text = (folder / name).read_text(encoding="utf-8")
-        (folder / name).write_bytes(text.encode("latin-1"))
+        (folder / name).write_bytes((folder / name).read_text(encoding="utf-8").encode("latin-1"))
     return task

@@ -83,8 +83,7 @@ def test_any_name_gives_a_script_that_holds_it_exactly(seen: Profile, column: st
 
 def test_every_move_changes_its_block_and_leaves_a_script_of_ours(seen: Profile) -> None:
     design = planning.united([planning.first_design(seen, f, None) for f in ed.fitting_families(seen)[:3]], "mean")
-    script = ed.assemble(design)
-    tried = 0
+    script, tried = ed.assemble(design), 0
     for block in ed.sections_of(script).values():
         assert script.count(block) == 1
         for action in moves.actions(block, seen):
@@ -311,8 +310,7 @@ def test_other_rows_need_no_new_fitting(name: str, families: tuple[str, ...], tm
 
 
 def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(tmp_path: Path, run_script: Run) -> None:
-    design = quick(profile_of(TASKS["auc"](tmp_path / "input")), "linear")
-    code, kept = ed.assemble(design), tmp_path / "model"
+    code, kept = ed.assemble(quick(profile_of(TASKS["auc"](tmp_path / "input")), "linear")), tmp_path / "model"
     run_script(code)
     assert not kept.exists(), "a script of the search keeps nothing"
     kept.mkdir()

@@ -60,8 +60,7 @@ def same_dice() -> None:
 
 def table(count: int = 260) -> tuple[pd.DataFrame, np.ndarray]:
     """Numbers with gaps, a category, a text, a date; and a signal."""
-    x = DICE.normal(size=(count, 3))
-    kind = DICE.choice(["a", "b", "c"], count)
+    x, kind = DICE.normal(size=(count, 3)), DICE.choice(["a", "b", "c"], count)
     signal = x[:, 0] + (kind == "b") * 1.5 - 0.5 * x[:, 1]
     text = [" ".join(DICE.choice(["good", "fine"] if s > 0 else ["bad", "poor"], 6)) for s in signal]
     frame = pd.DataFrame({"n0": x[:, 0], "n1": x[:, 1], "lat": x[:, 2] + 45, "kind": kind, "text": text})
@@ -208,8 +207,7 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
 
 
 def test_no_training_row_sees_its_own_target_in_a_mean() -> None:
-    frame = pd.DataFrame({"kind": [f"k{n // 2}" for n in range(300)]})
-    noise = DICE.normal(size=300)
+    frame, noise = pd.DataFrame({"kind": [f"k{n // 2}" for n in range(300)]}), DICE.normal(size=300)
     made = steps()["target_means"].function([Rows(frame)], noise, {"columns": ["kind"], "pairs": 0}, job("regression"))
     assert abs(np.corrcoef(made[0][:, 0], noise)[0, 1]) < 0.3
 
@@ -255,8 +253,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
 
 def of_script(metric: dict[str, Any], folder: Path) -> tuple[dict[str, Any], Any]:
     """What a script with this metric defines, and its solution."""
-    models = {"a line": {"family": "linear"}}
-    path = folder / "script.py"
+    models, path = {"a line": {"family": "linear"}}, folder / "script.py"
     path.write_text(assemble(Design("", {}, [], metric, {}, None, 1.0, {}, models)))
     defined = runpy.run_path(str(path))
     made = defined["Solution"]
@@ -299,8 +296,7 @@ def test_rows_of_one_class_fail_no_script_and_show_no_skill(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["accuracy", "f1", "multilabel_f1_micro", "quadratic_weighted_kappa"])
 def test_weights_go_to_the_better_model_whatever_the_metric(name: str, tmp_path: Path) -> None:
     defined, solution = of_script(metric_settings(RECIPES[name]), tmp_path)
-    weighted = replace(solution, combine=all_blends()["weights"].function)
-    y = DICE.integers(0, 2, 300)
+    weighted, y = replace(solution, combine=all_blends()["weights"].function), DICE.integers(0, 2, 300)
     good = np.clip(y * 0.8 + 0.1 + DICE.normal(size=300) * 0.1, 0.01, 0.99)
     known = {"bad": 1 - good, "good": good}
     if name != "quadratic_weighted_kappa":
@@ -312,13 +308,11 @@ def test_weights_go_to_the_better_model_whatever_the_metric(name: str, tmp_path:
 def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> None:
     y = (DICE.random(600) < 0.1).astype(int)
     chance = np.clip(0.1 + 0.25 * y + DICE.normal(size=600) * 0.08, 0.01, 0.99)
-    p = np.column_stack([1 - chance, chance])
-    f1 = partial(formulas.f_score, positive=1)
+    p, f1 = np.column_stack([1 - chance, chance]), partial(formulas.f_score, positive=1)
     plain, cut = (decide(y, p, [p], f1)[0] for decide in (deciding.decide_most_probable, deciding.decide_best_cut))
     assert f1(y, cut) > f1(y, plain)
     grades = np.digitize(DICE.normal(size=400), [-1, 0, 1])
-    guesses = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1
-    kappa = formulas.quadratic_weighted_kappa
+    guesses, kappa = grades * 0.5 + 0.9 + DICE.normal(size=400) * 0.1, formulas.quadratic_weighted_kappa
     (cuts,) = deciding.decide_cut_points(grades, guesses, [guesses], kappa)
     assert kappa(grades, cuts) > kappa(grades, np.clip(np.round(guesses), 0, 3).astype(int))
     three, likely = DICE.integers(0, 3, 600), DICE.dirichlet(np.ones(3), 600)
@@ -446,8 +440,7 @@ def test_all_rows_are_learned_from_once_every_row_is_scored() -> None:
 
 def test_settings_seed_threads_and_loss_reach_the_libraries_and_trees_without_any_time_are_still_some() -> None:
     frame, y = pd.DataFrame(DICE.normal(size=(300, 2)), columns=["a", "b"]), DICE.normal(size=300)
-    ours = {"rounds": 30, "rate": 0.2, "patience": 0, "absolute": 1, "trees": 25}
-    lines = list[str]()
+    ours, lines = {"rounds": 30, "rate": 0.2, "patience": 0, "absolute": 1, "trees": 25}, list[str]()
     for key in ("lightgbm", "xgboost", "catboost", "hist_boosting", "extra_trees"):
         for seconds in (60.0, 1e-9):
             work = Job("regression", "absolute", 3, 1, seconds)

@@ -314,8 +314,7 @@ async def test_a_stopped_campaign_stops_its_actors_and_goes_on_later(task: TaskD
 
 
 async def test_a_machine_that_joins_the_cluster_later_gets_runs_too(cluster: dict[str, Any], tmp_path: Path) -> None:
-    find = partial(find_hosts, HOSTED, tmp_path, (str(tmp_path),))
-    hosts = Hosts(scripted, find, rc.Shares.of(HOSTED), None)
+    hosts = Hosts(scripted, partial(find_hosts, HOSTED, tmp_path, (str(tmp_path),)), rc.Shares.of(HOSTED), None)
     assert [len(await hosts.look_around()) for _ in range(2)] == [len(rc.living_machines()), 0]
     joined = cluster["cluster"].add_node(num_cpus=1, object_store_memory=SMALL)
     try:

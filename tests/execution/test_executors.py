@@ -18,7 +18,7 @@ from mle_star import ExecutionError, ExecutionRawResult, PipelineConfig
 from mle_star import execution as ex
 from mle_star.execution.executors import Queue
 from mle_star.execution.limits import DiskQuota
-from mle_star.execution.process import NOTE, Keeper, LogFile
+from mle_star.execution.process import NOTE, Keeper, LogFile, ScriptProcess
 from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.workspace import remove_entry
 from mle_star.integrations.node import Node
@@ -96,8 +96,7 @@ def test_short_output_is_whole_and_long_output_keeps_both_ends(chunks: list[byte
     keeper = Keeper(head, tail, LogFile(None, 0))
     for chunk in chunks:
         keeper.feed(chunk)
-    whole = b"".join(chunks)
-    text = keeper.text()
+    whole, text = b"".join(chunks), keeper.text()
     assert keeper.total == len(whole)
     if len(whole) <= head + tail:
         assert text == whole.decode("utf-8", "replace")
@@ -194,8 +193,7 @@ for mode in map(int, sys.argv[2].split(",")):
 
 
 def test_a_folder_that_hides_what_is_in_it_ends_the_script(open_folder: Path) -> None:
-    modes = ",".join(map(str, (0o700, 0o300, 0o600, 0o000)))
-    fine, *hidden = printed_by_user(LOOK, str(open_folder), modes)
+    fine, *hidden = printed_by_user(LOOK, str(open_folder), ",".join(map(str, (0o700, 0o300, 0o600, 0o000))))
     assert fine == "['', '']" and len(hidden) == 3
     assert all("cannot look into (dark)" in line for line in hidden)
     assert hidden[0].startswith("['', "), "it may be about to end"
@@ -220,6 +218,23 @@ def test_a_script_gets_at_most_half_of_what_is_free_and_each_disk_is_scored_by_i
         (other / "large").unlink()
         (tmp_path / "larger").write_bytes(bytes(QUOTA.disk_bytes))
         assert "on disk in its folder and /tmp" in quota.look(os.getpid())
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.0, 0.5), (0.06, 1.2)])
+async def test_looking_takes_a_small_share_of_a_core(took: float, pause: float, tmp_path: Path) -> None:
+    looked, process = list[float](), ScriptProcess([])
+
+    class Looking(DiskQuota):
+        def look(self, pid: int) -> str:
+            looked.append(time.monotonic())
+            time.sleep(took)
+            return "enough" if len(looked) > 2 else ""
+
+    process.pid = 7
+    async with Looking(QUOTA, [tmp_path]).enforced(process):
+        while len(looked) < 2:
+            await asyncio.sleep(0.01)
+    assert looked[1] - looked[0] >= pause
 
 
 CONFIG = PipelineConfig()
@@ -410,8 +425,7 @@ async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypa
     carrier = Elsewhere(tmp_path / "elsewhere")
     executor, place = RemoteExecutor(CONFIG, carrier), tmp_path / "reading"
     code = "import time\nprint('begun', flush=True)\ntime.sleep(2)\nprint(open('input/a.csv').read())"
-    request = request_on(place, code, output_file=str(tmp_path / "log"))
-    reading = asyncio.create_task(executor.run(request))
+    reading = asyncio.create_task(executor.run(request_on(place, code, output_file=str(tmp_path / "log"))))
     await heard(tmp_path / "log", "begun")
     for node in carrier.nodes:
         node.store("0" * 64, "me", 0, b"more", False)

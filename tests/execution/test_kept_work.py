@@ -165,3 +165,15 @@ async def test_a_file_stays_as_the_first_script_wrote_it_and_the_oldest_go_when_
     assert await lend(kept, tmp_path / "work")
     (tmp_path / "work" / CACHE / "b").write_text("changed")
     assert (kept / "b").read_text() == "b", "no script writes to what another one reads"
+
+
+async def test_nobody_is_lent_what_is_still_being_kept(tmp_path: Path) -> None:
+    kept, cache = tmp_path / CACHE / "view-0", tmp_path / "work" / CACHE
+    for folder in (kept, cache):
+        folder.mkdir(parents=True)
+    (cache / ("n" * 250)).write_bytes(bytes(40_000_000))
+    keeping = asyncio.create_task(take_back(tmp_path / "work", kept, PipelineConfig()))
+    while not keeping.done():
+        assert sum(path.stat().st_size for path in kept.glob("*")) in (0, 40_000_000)
+        await asyncio.sleep(0.001)
+    assert [path.name for path in kept.iterdir()] == ["n" * 250] and len(list(kept.parent.iterdir())) == 1

@@ -138,12 +138,10 @@ def test_of_a_group_of_exceptions_the_whole_is_told_and_its_own_line_names_it(tm
     ],
 )
 def test_a_gpu_without_memory_is_named_to_the_debugger_as_such(error: str) -> None:
-    stderr = f'{HEADER}\n  File "solution.py", line 3, in <module>\n    fit()\n{error}\n'
-    text = debugged(exit_code=1, stderr=stderr)
+    text = debugged(exit_code=1, stderr=f'{HEADER}\n  File "solution.py", line 3, in <module>\n    fit()\n{error}\n')
     assert error in text and "the memory of the GPU ran out: use a smaller batch" in text.splitlines()[-1]
     assert ex.exception_line(text) == error[:200]
-    other = debugged(exit_code=1, stderr=f"{HEADER}\nMemoryError: out of memory\n")
-    assert "GPU" not in other
+    assert "GPU" not in debugged(exit_code=1, stderr=f"{HEADER}\nMemoryError: out of memory\n")
 
 
 def frame(path: str, name: str) -> str:

@@ -343,8 +343,7 @@ async def test_scripts_see_their_gpus_and_no_credential(open_run: OpenRun, monke
     with open_run(CONFIG, executor) as run:
         run.shared.scripts.gpus = ["0", "1", "GPU-2", "GPU-3"]
         await on_paths(run, scored(0), scored(1))
-        seen = {request.env["CUDA_VISIBLE_DEVICES"] for request in executor.requests}
-        assert seen == {"0,GPU-2", "1,GPU-3"}
+        assert {request.env["CUDA_VISIBLE_DEVICES"] for request in executor.requests} == {"0,GPU-2", "1,GPU-3"}
         assert all("hush" not in request.env.values() for request in executor.requests)
         request = executor.requests[0]
         assert (request.input_dir, request.env["MLE_STAR_SEED"]) == (str(Path(run.task.data_dir).resolve()), "42")

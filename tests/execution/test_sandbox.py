@@ -256,7 +256,7 @@ def test_nobody_s_home_is_shown_because_a_library_lies_there() -> None:
     assert [box.is_within(path, "/a") for path in ("/a/b", "/a", "/ab")] == [True, True, False]
 
 
-@pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/ls"])
+@pytest.mark.parametrize("python", ["/no/such/python", "/etc/passwd", "/bin/ls", "no\0name"])
 def test_an_interpreter_describes_itself_and_what_is_none_is_refused_in_one_line(python: str) -> None:
     info = inspect_interpreter()
     assert (info.path, info.version) == (sys.executable, ".".join(map(str, sys.version_info[:3])))
@@ -360,8 +360,7 @@ def test_the_environment_is_a_copy_with_three_settings(monkeypatch: Patch) -> No
     given = {"MINE": "kept", "PYTHONHASHSEED": "7", "PYTHONUNBUFFERED": "", "CUDA_VISIBLE_DEVICES": "3"}
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    before = dict(os.environ)
-    env = ex.build_execution_env(gpu_indices=[0, 1])
+    before, env = dict(os.environ), ex.build_execution_env(gpu_indices=[0, 1])
     assert (env["PYTHONUNBUFFERED"], env["PYTHONHASHSEED"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "0", "0,1")
     assert env["MINE"] == "kept"
     assert ex.build_execution_env()["CUDA_VISIBLE_DEVICES"] == "3"

@@ -64,8 +64,7 @@ def test_a_link_in_place_of_a_directory_goes_its_target_stays(sweep: Callable[[s
     victim = tmp_path / "victim"
     write_files(victim, "input/file", "final/file", "file")
     victim.chmod(0o500)
-    before = sorted(victim.rglob("*"))
-    work = Path(ex.prepare_path_directory(tmp_path, "main"))
+    before, work = sorted(victim.rglob("*")), Path(ex.prepare_path_directory(tmp_path, "main"))
     remove_entry(work)
     work.symlink_to(victim)
     sweep(str(work))
@@ -106,8 +105,7 @@ def test_a_script_that_would_end_itself_is_refused_and_not_written(tmp_path: Pat
         lines.append(f"{content!r}: {refused.value}")
     as_kept("execution/refused.txt", "\n".join(lines))
     assert list(tmp_path.iterdir()) == []
-    alike = script("sys.exitcode = 1\ncm.__exit__(None)\nexits(1)\nmy_quit(1)")
-    ex.write_script(alike, str(tmp_path))
+    ex.write_script(script("sys.exitcode = 1\ncm.__exit__(None)\nexits(1)\nmy_quit(1)"), str(tmp_path))
 
 
 def test_the_data_are_linked_and_what_is_in_their_place_goes_where_the_directory_is_ours(tmp_path: Path) -> None:
@@ -299,8 +297,7 @@ id,label/1,0/2,0/4,0/ id,label/0,0/7,0/8,0/ id,label/1,0/2,0/3,0/3,0/ id,label/1
 
 def test_differences_from_the_sample_are_said_in_words(work: Path) -> None:
     (work / "input" / "sample_submission.csv").write_text(SAMPLE)
-    lines = []
-    tables = [table.replace("/", "\n").replace("_", " ") for table in TABLES.split()]
+    lines, tables = [], [table.replace("/", "\n").replace("_", " ") for table in TABLES.split()]
     for text in ("", *tables, SAMPLE.replace("\n", "\r\n"), "x" * (MAX_LINE + 1)):
         submit(work, text.encode("utf-8", "surrogateescape"))
         lines += [ascii(text[:99]), *check_submission_format(str(work))]

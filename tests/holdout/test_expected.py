@@ -141,8 +141,7 @@ def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     scorer = scorer_on(write_rows(tmp_path / "data", 600, 70, groups=12))
     assert scorer.data.rule.kind == "groups" and scorer.data.test_units == 7
     # right for whole groups, wrong for others: as uncertain as twelve throws of a coin
-    answers = answers_of(scorer.data.truth, range(600), lambda row: row % 12 < 6)
-    _, low, high = scorer.grade(answers, range(600))
+    _, low, high = scorer.grade(answers_of(scorer.data.truth, range(600), lambda row: row % 12 < 6), range(600))
     assert high - low > 0.5
 
 
@@ -292,8 +291,7 @@ def test_a_column_that_answers_lean_on_matters_and_noise_does_not(key: str, tmp_
     if nameless:
         pandas.read_csv(folder / "train.csv").drop(columns="id").to_csv(folder / "train.csv", index=False)
     data = Data.read(find_layout(folder, "Predict `y`."))
-    hidden = list(range(0, 400, 4))
-    made = permuted_view(Scorer(data, known_metric("rmse")), hidden, tmp_path / "permuted", seed=1)
+    made = permuted_view(Scorer(data, known_metric("rmse")), list(range(0, 400, 4)), tmp_path / "permuted", seed=1)
     assert (made.columns, made.count) == (("strong", "weak", "noise"), 100)
     files = ((tmp_path / "permuted" / name).open(newline="") for name in ("test.csv", "train.csv"))
     rows, known = (list(csv.DictReader(stream)) for stream in files)
@@ -320,15 +318,13 @@ def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
     for name in ("train", "test"):
         pandas.read_csv(folder / f"{name}.csv").to_parquet(folder / f"{name}.parquet", index=False)
         (folder / f"{name}.csv").unlink()
-    data = Data.read(find_layout(folder, ""))
-    scorer = Scorer(data, known_metric("rmse"))
+    scorer = Scorer(Data.read(find_layout(folder, "")), known_metric("rmse"))
     with pytest.raises(Unsupported, match="too few hidden rows"):
         permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)
     made = permuted_view(scorer, range(0, 400, 4), tmp_path / "permuted", seed=1)
     rows = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
     assert rows["id"].dtype == "int64" and not set(rows["id"]) & set(range(1060))
-    answers = rows.assign(y=rows["strong"] + 0.2 * rows["weak"])[["id", "y"]]
-    answers.to_csv(tmp_path / "submission.csv", index=False)
+    rows.assign(y=rows["strong"] + 0.2 * rows["weak"])[["id", "y"]].to_csv(tmp_path / "submission.csv", index=False)
     assert [column for column, _ in made.importance(tmp_path / "submission.csv")] == ["strong", "weak", "noise"]
 
 

@@ -66,8 +66,7 @@ def visits(dice: Dice) -> Columns:
 
 
 def thrice(dice: Dice) -> Columns:
-    plain = pd.DataFrame({**noise(dice, 120), "y": dice.normal(size=120)})
-    return pd.concat([plain] * 3).to_dict("list")
+    return pd.concat([pd.DataFrame({**noise(dice, 120), "y": dice.normal(size=120)})] * 3).to_dict("list")
 
 
 def jittered(dice: Dice) -> Columns:
@@ -183,7 +182,7 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
         metric = known_metric("rmse" if data.layout.target.columns[0].numeric and name != "patients" else "accuracy")
         task = make_task(tmp_path / name, description="Predict `y`.", evaluation_metric=metric.name,
                          metric_direction=metric.direction)  # fmt: skip
-        holdout = HoldOut.prepare(task, PipelineConfig(seed=7), tmp_path / f"{name} run", write=False)
+        holdout = HoldOut.prepare(task, PipelineConfig(seed=7), tmp_path / f"{name} run", write=0)
         truth, places = list(zip(*holdout.scorer.data.truth, strict=True)), holdout.hidden_rows
         late = dict(zip(places, (truth[row] for row in [*places[9:], *places[:9]]), strict=True))
         right = {row: truth[row] if row % 3 else late[row] for row in places}
@@ -274,7 +273,7 @@ def test_scripts_run_first_where_the_metric_says_something(tmp_path: Path, rare:
         table.to_csv(folder / "in" / "train.csv", index=False)
         task = make_task(folder / "in", description="Predict `y`.", evaluation_metric=metric)
         try:
-            holdout = HoldOut.prepare(task, PipelineConfig(seed=seed), folder / "run", write=False)
+            holdout = HoldOut.prepare(task, PipelineConfig(seed=seed), folder / "run", write=0)
         except Unsupported as error:
             assert words and words in str(error)
             continue

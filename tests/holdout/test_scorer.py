@@ -28,8 +28,7 @@ ROWS, TEST = 120, 20
 def write(folder: Path, targets: Sequence[str], sample: str, *, names: str = "y", mark: str = ",") -> Path:
     """A task whose training rows have these targets, and whose sample says the same of every row."""
     folder.mkdir(parents=True, exist_ok=True)
-    keys = [str(9000 + number) for number in range(TEST)]
-    columns = names.split(",")
+    keys, columns = [str(9000 + number) for number in range(TEST)], names.split(",")
     files = {
         "train": [["id", "x", *columns], *([f"{i}", f"{i * 37 % 101}", *y.split("/")] for i, y in enumerate(targets))],
         "test": [["id", "x"], *([key, f"{int(key) * 37 % 101}"] for key in keys)],
@@ -56,8 +55,7 @@ def by_row(answers: Sequence[str]) -> ByRow:
 
 def prepared(folder: Path, metric: str, run_dir: Path) -> HoldOut:
     known = {"evaluation_metric": metric, "metric_direction": known_metric(metric).direction}
-    task = make_task(folder, description="Predict `y`.", **known)
-    return HoldOut.prepare(task, PipelineConfig(), run_dir, write=0)
+    return HoldOut.prepare(make_task(folder, description="Predict `y`.", **known), PipelineConfig(), run_dir, write=0)
 
 
 LISTS = ("cat", "dog", "cow"), ("a b", "b c", "a", "c"), ("7", "1 2", "01")
@@ -188,8 +186,7 @@ def test_several_targets_are_measured_like_one(tmp_path: Path, metric: str, righ
     _, low, high = scorer.grade(answers, range(ROWS))
     assert low <= high and math.isfinite(high) and scorer.baseline(range(ROWS)) is not None
     assert len(scorer.usual_answer()) == 7 and scorer.problem(Answers(answers, ())) == ""
-    some = [row for row in range(ROWS) if cells[row][2] == "0"]
-    assert scorer.score(answers, some) == pytest.approx(right)
+    assert scorer.score(answers, [row for row in range(ROWS) if cells[row][2] == "0"]) == pytest.approx(right)
     if scorer.metric.needs == "probabilities":
         with pytest.raises(Ungradable, match="needs a probability"):
             scorer.score({row: answer[:3] for row, answer in answers.items()}, range(ROWS))
@@ -202,8 +199,7 @@ GERMAN = {"1.234": 1234.0, "987,5": 987.5, "2.500": 2500.0, "350": 350.0, "1.100
 def test_points_between_thousands_are_no_decimal_points(tmp_path: Path, metric: str) -> None:
     (tmp_path / "score.py").write_text("def error(truth, answer):\n    return abs(truth['y'] - answer['y']).max()\n")
     truth = spread(*GERMAN)
-    folder = write(tmp_path / "data", truth, "1,5", mark=";")
-    scorer = scorer_of(folder, metric)
+    scorer = scorer_of(write(tmp_path / "data", truth, "1,5", mark=";"), metric)
     assert scorer.score(by_row([str(GERMAN[cell]) for cell in truth]), range(ROWS)) == 0.0
     assert scorer.score(by_row([str(GERMAN[cell]).replace(".", ",") for cell in truth]), range(ROWS)) == 0.0
     if metric == "rmse":
@@ -252,8 +248,7 @@ def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header:
 )
 @pytest.mark.parametrize("blank", ["", "nan"])
 def test_a_sample_may_be_without_answers(tmp_path: Path, metric: str, targets: tuple[str, ...], blank: str) -> None:
-    folder = write(tmp_path / "data", spread(*targets), blank)
-    assert prepared(folder, metric, tmp_path / "run").views
+    assert prepared(write(tmp_path / "data", spread(*targets), blank), metric, tmp_path / "run").views
 
 
 @pytest.mark.parametrize("odd", ["#DIV/0!", "inf", "n.a."])

@@ -44,8 +44,7 @@ CSV_FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def table(count: int, start: int, *, target: bool) -> list[dict[str, Any]]:
     """Rows; `told` is known of a row only afterwards, so that the test does not have it."""
-    dice = random.Random(start)
-    rows = []
+    dice, rows = random.Random(start), []
     for i in range(start, start + count):
         x = dice.random()
         text = dice.choice(["plain", "with, comma", 'with "quotes"', "two\nlines", "é\u2028two\x85three", ""])
@@ -225,7 +224,7 @@ def test_without_a_sample_chances_have_a_column_for_each_class(key: bool, with_t
     labels, words = (guess_task(folder, target="kind", metric=m).task.description for m in ("accuracy", "log_loss"))
     assert find_layout(folder, labels).answers == ("kind",)
     task = make_task(folder, description="Predict `kind`. A model may give a probability for each class.")
-    assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=False).scorer.names == ("kind",)
+    assert HoldOut.prepare(task, PipelineConfig(), tmp_path / "run", write=0).scorer.names == ("kind",)
     data = Data.read(find_layout(folder, words))
     hidden = data.split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
@@ -544,8 +543,7 @@ def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str
     assert Scorer(data, known_metric("roc_auc")).score(answers, range(ROWS)) == 1.0
     scorer = Scorer(data, known_metric("log_loss"))
     assert scorer.score(answers, range(ROWS)) == pytest.approx(-math.log(0.9))
-    share = data.truth[0].count(likely) / ROWS
-    dummy = scorer.baseline(range(ROWS))
+    share, dummy = data.truth[0].count(likely) / ROWS, scorer.baseline(range(ROWS))
     alike: dict[int, tuple[str, ...]] = dict.fromkeys(range(ROWS), (str(share),))
     assert dummy is not None and dummy.score == pytest.approx(scorer.score(alike, range(ROWS)))
     assert f"a single probability is that of '{likely}'" in data_brief(folder, "Predict `y`.")
@@ -560,8 +558,7 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     assert list(shown["id"]) == list(wanted["id"]) and shown["id"].min() == 900
     new = [int(view.names[place]) for place in hidden]
     assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
-    submitted = {str(i): int(i % 2) for i in shown["id"]}
-    answers = read_answers(data, submit(tmp_path / "s.csv", submitted), view)
+    answers = read_answers(data, submit(tmp_path / "s.csv", {str(i): int(i % 2) for i in shown["id"]}), view)
     assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
     known, others = (some.to_dict("list") for some in (mixed[:150], mixed[150:].drop(columns="y")))
@@ -578,8 +575,7 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, 
     wanted = Numbers((before, ""), min(numbers), max(numbers), len(keys[0]) - len(before), goes_up, len(keys))
     assert numbers_of(keys) == wanted
     assert numbers_of([*keys, "x"]) is None and numbers_of([*keys, before]) is None and numbers_of([]) is None
-    new = fresh_keys(numbers_of(keys), [], [5, 6], seed=1)
-    first = max(numbers) + 1
+    new, first = fresh_keys(numbers_of(keys), [], [5, 6], seed=1), max(numbers) + 1
     assert sorted(new.values()) == sorted(f"{before}{str(n).zfill(wanted.width)}" for n in (first, first + 1))
     low, high, over = (numbers_of(keys) for keys in (["1", "2", "3"], ["4", "6"], ["3", "9"]))
     assert low and high and over and low.lies_apart(high) and high.lies_apart(low)
@@ -589,7 +585,7 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(before: str, 
 
 def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    for part, keys in (("train", range(ROWS)), ("test", range(900, 900 + TEST))):
+    for part, keys in (("train", range(ROWS)), ("test", range(900, 902 + TEST))):  # two that no table has
         (folder / part).mkdir(parents=True)
         for key in keys:
             (folder / part / f"{key}.png").write_bytes(b"picture of %d" % key)
@@ -600,6 +596,8 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     wanted = pandas.read_csv(view.folder / "sample_submission.csv")["id"]
     assert len(wanted) == TEST + len(hidden) and not (view.folder / "test.csv").exists()
     assert {f"{key}.png" for key in wanted} == {file.name for file in (view.folder / "test").iterdir()}
+    for key in (900 + TEST, 901 + TEST):
+        assert (folder / "test" / f"{key}.png").read_bytes() == b"picture of %d" % key, "no file of the user's changes"
     assert len(list((view.folder / "train").iterdir())) == ROWS - len(hidden)
     for place in hidden:
         assert (view.folder / "test" / f"{view.names[place]}.png").read_bytes() == b"picture of %d" % place
@@ -652,8 +650,7 @@ def test_a_sample_with_types_keeps_them(tmp_path: Path, form: str) -> None:
     for name, frame in (("train", train), ("test", test[["id", "x"]]), ("sample_submission", test[["id", "y"]])):
         path = folder / f"{name}.{form}"
         frame.to_json(path, orient="records") if form == "json" else frame.to_parquet(path, index=False)
-    view = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1)
-    path = view.folder / f"sample_submission.{form}"
+    path = opened(folder).make_view("v", [1, 2, 3], tmp_path / "view", seed=1).folder / f"sample_submission.{form}"
     rows = json.loads(path.read_text()) if form == "json" else pandas.read_parquet(path).to_dict("records")
     assert len(rows) == 23 and {type(row["id"]) for row in rows} == {int}
 

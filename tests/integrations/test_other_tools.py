@@ -83,8 +83,7 @@ def _no_account(tmp_path: Path, monkeypatch: Patch) -> None:
 
 @pytest.fixture
 def service(monkeypatch: Patch) -> Iterator[Service]:
-    made = Service()
-    packed = io.BytesIO()
+    made, packed = Service(), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in DATA.items():
             archive.writestr(name, text)
@@ -230,8 +229,7 @@ async def test_a_whole_run(home: Path, monkeypatch: Patch) -> None:
     assert code == 0 and f"submission: {submission}" in output, complaint
     assert submission.read_text(encoding="utf-8").startswith("id,price")
     assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()
-    result = FinalResult.model_validate_json((home / "logs" / "mle-star" / "result.json").read_bytes())
-    expected = result.expected
+    expected = FinalResult.model_validate_json((home / "logs" / "mle-star" / "result.json").read_bytes()).expected
     assert expected is not None and expected.measured == "harness" and expected.rows == 60
     task = first_line(home / "logs" / "mle-star").task
     assert (task.competition_id, task.evaluation_metric) == ("houses", "rmse")

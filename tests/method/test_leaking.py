@@ -45,8 +45,7 @@ def unfixed(run: ScriptedRun, *levels: float) -> None:
 
 def found_at_last(run: ScriptedRun, level: float, correction: object) -> None:
     """A leak that only the last check of Phase 1 finds."""
-    leaks = by_step(leakage=leaky(f"level = {level}"), otherwise=NO_LEAKAGE)
-    run.agents.always("leakage-detection", leaks)
+    run.agents.always("leakage-detection", by_step(leakage=leaky(f"level = {level}"), otherwise=NO_LEAKAGE))
     run.agents.always("leakage-correction", correction)
 
 
@@ -129,8 +128,7 @@ async def test_where_candidates_were_not_checked_before_the_first_clean_one_take
 async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_scored(quick_run: ScriptedRun) -> None:
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
     unfixed(quick_run, 0.99)
-    run = quick_run.context
-    stand_in = await run_phase1(quick_run.task, stage(quick_run, 0.99))
+    run, stand_in = quick_run.context, await run_phase1(quick_run.task, stage(quick_run, 0.99))
     assert stand_in.initial_solution.leaking
     assert diagnostics_of(run, ValueError("cut"), reason="time")["best_candidate"] is None
     cut = partial_phase1()
@@ -309,6 +307,22 @@ async def test_a_phase_cut_off_while_its_winner_is_checked_drops_what_leaks(phas
         else:
             cut = partial_phase3("phase2/path-0/", [start])
             assert cut is not None and cut.best_ensemble_score == 0.7
+
+
+@pytest.mark.req("REQ-P3-032")
+@pytest.mark.parametrize("second", [CANNOT, fenced("raise RuntimeError('broken')")])
+async def test_a_round_of_which_no_clean_script_was_made_stays_as_it_ran(second: str, quick_path: Path) -> None:
+    with quick(quick_path, R=2, leakage_checks="promising") as run:
+        run.agents.reply("ensembler", *fenced(script(0.7), leaks_twice := f"{script(0.99)}\nx = 1"))
+        run.agents.reply("leakage-detection", leaky("level = 0.99", "x = 1"))
+        run.agents.reply("leakage-correction", fenced("level = 0.98"), second)
+        run.agents.always("leakage-rewrite", CANNOT)
+        run.agents.always("debugger", CANNOT)
+        inputs = [solution(script(score), score=score) for score in (0.5, 0.4)]
+        results = [await run_phase3(inputs, run.task, run.config), partial_phase3("", inputs)]
+        for kept in (result.attempts[1].solution for result in results if result is not None):
+            assert (kept.score, kept.content, kept.leaking) == (None, leaks_twice, True)
+        assert [result and result.best_ensemble_score for result in results] == [0.7, 0.7]
 
 
 @pytest.mark.modes("delivered", "letter")

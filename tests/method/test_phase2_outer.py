@@ -207,8 +207,7 @@ async def test_a_study_that_nobody_can_repair_leaves_an_empty_summary(quick_run:
     assert len([e for e in quick_run.events(ev.ScriptFinished) if e.purpose == "ablation"]) == 1 + 3
     assert result.ablation_summaries == ["summary 0", ""] and result.best_score == 0.6
     assert agents.names.count("summarize") == 1 and outer.ABLATION_FAILED == "Ablation study failed for this step"
-    shown = section(agents.calls("extractor")[1].prompt, "Ablation summary")
-    assert f"{outer.ABLATION_FAILED}\n\nsummary 0" in shown
+    assert f"{outer.ABLATION_FAILED}\n\nsummary 0" in section(agents.calls("extractor")[1].prompt, "Ablation summary")
     failed = quick_run.events(ev.AblationFinished)[1]
     assert (failed.failed, failed.scores, failed.summary) == (True, {}, "")
 

@@ -235,8 +235,7 @@ async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRu
     remember(rich, ASKING[name][0])
     text = await prompt_of(rich, name)
     as_kept(f"rich/{name}.md", text, "see docs/prompts.md on changing a prompt")
-    prose = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
-    titles = re.findall(r"^# (.*)$", prose, re.MULTILINE)
+    titles = re.findall(r"^# (.*)$", re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
     assert len(titles) == len(set(titles)), "a section twice"
     assert [title for title, body in parts(text).items() if title and not body.strip()] == []
     assert str(rich.run_dir) not in text and str(rich.task.data_dir) not in text
@@ -251,8 +250,7 @@ def test_the_system_prompt_whole_in_a_rich_situation(rich: ScriptedRun, quick_pa
         share=ScriptShare(cores=8, memory_gb=28.0, network=False, weights=("org/name",), keeps_work=True),
     )  # fmt: skip
     task = rich.task.model_copy(update={"data_dir": str(folder)})
-    text = build_system_prompt(task, facts).replace(str(folder), "/data/houses")
-    as_kept("rich/system.md", text)
+    as_kept("rich/system.md", build_system_prompt(task, facts).replace(str(folder), "/data/houses"))
     assert {path.stem for path in SNAPSHOTS.glob("*.md")} == {*NAMES, "system"}
 
 

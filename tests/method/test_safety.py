@@ -71,8 +71,7 @@ CODES = (
 @pytest.mark.req("REQ-SF-010")
 def test_the_score_line_goes_to_the_end_or_before_main(quick_run: ScriptedRun) -> None:
     codes = CODES.replace("SAID", "Final Validation Performance").split("|")
-    lines = [f"--- {code!r}\n{safety.with_score_line(code)}" for code in codes]
-    as_kept("method/score_lines.txt", "\n".join(lines))
+    as_kept("method/score_lines.txt", "\n".join([f"--- {code!r}\n{safety.with_score_line(code)}" for code in codes]))
 
 
 @BOTH

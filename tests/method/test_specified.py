@@ -145,8 +145,7 @@ async def test_of_a_reply_the_code_counts_and_a_script_has_its_phase(name: str, 
 def test_notes_of_any_form_refuse_no_models(notes: object, text: str) -> None:
     answer = parse_retriever_output(json.dumps({**models("alpha"), "notes": notes}))
     assert (answer.notes, answer.models[0].model_name) == (text, "alpha")
-    bare = parse_retriever_output(json.dumps(models("alpha")["models"]))
-    assert bare.models[0].example_code == "alpha()"
+    assert parse_retriever_output(json.dumps(models("alpha")["models"])).models[0].example_code == "alpha()"
 
 
 @pytest.mark.req("REQ-P1-004")

@@ -284,6 +284,5 @@ async def test_a_weak_model_gets_its_submission_whatever_it_writes(quick: QuickR
     """One reply in three can be used; `test_crash.py` does the same by the real CLI."""
     for seed in range(20):
         agents, executor = WeakAgents(weak=WeakMind(seed)), LevelExecutor(before=as_python_would)
-        config = settings(M=2, max_debug_attempts=3)
-        result = await quick(config, name=f"run-{seed}", agents=agents, executor=executor)
+        result = await quick(settings(M=2, max_debug_attempts=3), name=f"run-{seed}", agents=agents, executor=executor)
         assert submitted(result).count("\n") > 1, seed

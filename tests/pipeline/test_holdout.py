@@ -254,8 +254,7 @@ async def test_no_prompt_holds_a_hidden_label_or_its_place(quick: QuickRun, task
     shown = set(re.findall(r",(\d{9})$", (view / "train.csv").read_text(), re.MULTILINE))
     hidden = set(map(str, labels)) - shown
     assert hidden and str(folder) in dict(executor.ran), "the last script saw all labels, and printed them"
-    seen = task.model_copy(update={"data_dir": str(view)})
-    calls = quick.events(ev.AgentFinished)
+    seen, calls = task.model_copy(update={"data_dir": str(view)}), quick.events(ev.AgentFinished)
     system = build_system_prompt(seen, gather_facts(seen, settings(scoring="auto"), {}, scored_by_answers=True))
     prompts = [system, *(call.prompt for call in calls)]
     assert any(shown & set(re.findall(r"\d{9}", prompt)) for prompt in prompts), "what scripts print is told"
@@ -352,8 +351,7 @@ async def test_where_the_final_script_fails_the_answers_of_the_search_count(quic
     assert any("what it wrote is in final/refit.csv" in warning for warning in result.warnings)
     assert (quick.dir / "final" / "refit.csv").is_file(), "both are kept"
     (data_dir / "sample_submission.csv").unlink()
-    fails = answering(before=on_all(lambda: crash("KeyError: no such column")))
-    result = await scored(quick, fails, name="no sample")
+    result = await scored(quick, answering(before=on_all(lambda: crash("KeyError: no such column"))), name="no sample")
     assert quick.events(ev.HoldOutPrepared, "no sample")[0].why_not == ""
     assert quick.events(ev.SubmissionKept, "no sample")
     assert SEARCHED in result.warnings and right_answers(result) >= 0.85
@@ -526,8 +524,7 @@ async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is
 
 async def test_a_script_that_an_earlier_process_found_leaking_is_never_picked(quick: QuickRun) -> None:
     """The later process asks another model for one candidate only: it never comes to the script that leaks."""
-    first = erring(0.05, 0.01, **leaking("noise = 0.010"))
-    assert noise_of(await scored(quick, agents=first, L=1)) == 0.05
+    assert noise_of(await scored(quick, agents=erring(0.05, 0.01, **leaking("noise = 0.010")), L=1)) == 0.05
     ways: list[dict[str, Any]] = [{"name": "fork", "fork_from": quick.dir}, {"resume": True}]
     for way in ways:
         assert noise_of(await scored(quick, agents=erring(0.2, changed="all"), **ONE, **way)) == 0.05, way

@@ -86,8 +86,7 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: s
     whole, torn = ev.Notice(message="whole"), ev.Notice(message=text)
     write(path, whole, torn)
     content = path.read_bytes()
-    last = content.splitlines(keepends=True)[-1]
-    path.write_bytes(content[: -min(cut, len(last))])
+    path.write_bytes(content[: -min(cut, len(content.splitlines(keepends=True)[-1]))])
     assert list(read_journal(path)) == [whole]
     write(path, torn)
     assert list(read_journal(path)) == [whole, torn]

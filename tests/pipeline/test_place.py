@@ -239,8 +239,7 @@ def test_libraries_are_looked_for_by_no_program_of_the_current_folder(planted: P
     code = "try:\n    import mle_star.seccomp as s\n    print(len(s.filter_program(False)))\n"
     code += "except OSError as error:\n    print(error)"
     hide = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind /dev/null /etc/ld.so.cache && exec "$@"']
-    words = [*hide, "sh", sys.executable, "-I", "-c", code]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = subprocess.run([*hide, "sh", sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().isdigit() or "apt install libseccomp2" in done.stdout
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 

@@ -81,8 +81,7 @@ class WeakAgents(MindAgents):
         """As the client does it: JSON that cannot be read is asked for once more."""
         for left in (1, 0):
             text, _ = self.weak.write(config.agent_type.value, config.variant, prompt)
-            turn = Turn(ResultMessage("success", 1, 1, False, 1, "session", result=text))
-            outcome = outcome_of(config, turn)
+            outcome = outcome_of(config, Turn(ResultMessage("success", 1, 1, False, 1, "session", result=text)))
             if isinstance(outcome, AgentReply):
                 return outcome
             if not left:

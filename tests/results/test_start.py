@@ -366,8 +366,7 @@ def test_lists_stay_lists_in_the_rows_to_predict(suffix: str, tmp_path: Path) ->
 @pytest.mark.parametrize("keyed", [True, False])
 def test_one_table_of_three_classes_is_scored_by_a_probability_of_each(keyed: bool, tmp_path: Path) -> None:
     rows = [{"id": i, "size": i % 5, "topic": ("news", "art, film", "3")[i % 3]} for i in range(90)]
-    frame = pandas.DataFrame(rows)[["id", "size", "topic"][not keyed :]]
-    frame.to_csv(tmp_path / "topics.csv", index=False)
+    pandas.DataFrame(rows)[["id", "size", "topic"][not keyed :]].to_csv(tmp_path / "topics.csv", index=False)
     code = """
 import csv
 from pathlib import Path

@@ -199,8 +199,7 @@ async def test_what_a_cell_waits_for_ends_when_the_cell_is_interrupted() -> None
 
 async def test_a_run_that_took_its_data_in_can_be_moved_and_a_fork_of_it_stands_on_its_own(tmp_path: Path) -> None:
     (tmp_path / "houses.csv").write_text(houses(), encoding="utf-8")
-    run = fit_houses(tmp_path / "houses.csv", tmp_path)
-    moved, fork = run.path.rename(tmp_path / "moved"), tmp_path / "fork"
+    moved, fork = fit_houses(tmp_path / "houses.csv", tmp_path).path.rename(tmp_path / "moved"), tmp_path / "fork"
     agents = MindAgents(house_mind())
     task, config = first_line(moved).task, last_config(moved)
     assert Path(task.data_dir) == moved / "data"
@@ -455,8 +454,7 @@ def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, cap
     mind = Mind(overrides={**code, "test-subsampling_extract": lambda prompt: "There is none."})
     run_dir = tmp_path / "run"
     run_pipeline_sync(task, settings(M=1, T=1, K=1, L=1), run_dir=run_dir, agents=MindAgents(mind), console=False)
-    run = Run(run_dir)
-    kept = RunFolder(run_dir).model / "means.json"
+    run, kept = Run(run_dir), RunFolder(run_dir).model / "means.json"
 
     def predicts(mean: float) -> str:
         assert list(run.predict(SIZES)["label"]) == pytest.approx([mean] * 3)

@@ -62,8 +62,7 @@ async def test_a_call_goes_out_as_its_role_says_with_its_steady_part_marked(open
         assert bench.agents.fingerprint(PLANNER) != bench.agents.fingerprint(CODER)
         kinds = (AgentType.coder, AgentType.summarize, AgentType.data, AgentType.init)
         made = [bench.agents._launcher.options(agent_config(kind), CallSite(""), None).thinking for kind in kinds]
-        enabled = {"type": "enabled", "budget_tokens": 2048}
-        assert made == [None, {"type": "disabled"}, {"type": "adaptive"}, enabled]
+        assert made == [None, {"type": "disabled"}, {"type": "adaptive"}, {"type": "enabled", "budget_tokens": 2048}]
 
 
 def test_the_forecast_knows_the_roles(task: TaskDescription) -> None:
@@ -146,6 +145,20 @@ async def test_what_a_client_is_started_with(open_bench: OpenBench, tmp_path: Pa
             lines.append(f"{agent.value}, {way}: {' '.join(name for name in names if name not in os.environ)}")
         home = str(launcher.home)
     as_kept("sdk/options.txt", "\n".join(lines).replace(home, "HOME").replace(str(tmp_path), "…"))
+
+
+async def test_each_agent_is_sent_the_tools_and_the_schema_of_its_duty(open_bench: OpenBench) -> None:
+    clean = {"leakage_status": "No Data Leakage", "code_block": "x = 1"}
+    async with open_bench() as bench:
+        bench.brain.always("retriever", {"models": [{"model_name": "a", "example_code": "x = 1"}]})
+        bench.brain.always("extractor", PLANS)
+        bench.brain.always("leakage", {"answers": [clean]})
+        await asyncio.gather(*(bench.ask(agent_config(agent), label=agent.value) for agent in AgentType))
+        lines = {
+            f"{one.agent}: {sorted(one.tools)}, {one.schema and [*one.schema['properties']]}"
+            for one in bench.brain.requests
+        }
+    as_kept("sdk/wire.txt", "\n".join(sorted(lines)))
 
 
 async def test_untrusted_text_reaches_the_model_as_written(open_bench: OpenBench, task: TaskDescription) -> None:
@@ -245,8 +258,7 @@ async def test_a_call_with_a_share_of_the_money_spends_no_more_and_keeps_what_wa
 async def test_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBench, reuse: str, rounds: int) -> None:
     async def path(index: int) -> None:
         for number in range(rounds):
-            config = (CODER, PLANNER)[number % 2]
-            reply = await bench.ask(config, f"secret-{index}-{number}", label=f"path-{index}")
+            reply = await bench.ask((CODER, PLANNER)[number % 2], f"secret-{index}-{number}", label=f"path-{index}")
             assert reply.text == f"I was told: secret-{index}-{number}"
 
     async with open_bench(client_reuse=reuse) as bench:
@@ -401,8 +413,7 @@ def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -
     assert sys.getprofile() is None
     assert read_structured(Block, piece * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None
     assert read_structured(Block, '{"code": "x"} ' + piece * 3) == {"code": "x"}
-    looks = [read_structured(Block, "{," * starts + '{"code": "x"}') for starts in (999, 1000)]
-    assert looks == [{"code": "x"}, None]
+    assert [read_structured(Block, "{," * starts + '{"code": "x"}') for starts in (999, 1000)] == [{"code": "x"}, None]
     bare = outcome_of(CODER, Turn(result=ResultMessage("success", 1, 1, False, 1, "session", result="x")))
     assert bare == AgentReply(text="x", session_id="session"), "of an API that tells no usage"
     lost = outcome_of(CODER, Turn())

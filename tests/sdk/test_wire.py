@@ -253,8 +253,7 @@ def test_certificates_that_cannot_be_used_are_refused_in_words() -> None:
 
 def streamed(meter: Meter, *, model: str = MODEL, events: int | None = None, **reply: Any) -> None:
     """Let a meter hear a reply as the API streams it and as the SDK repeats it; only its first `events`, when given."""
-    request = BrainRequest("coder", None, "", "", model=model)
-    message = message_of(request, BrainReply(text="x" * 700, **reply))
+    message = message_of(BrainRequest("coder", None, "", "", model=model), BrainReply(text="x" * 700, **reply))
     for event in list(events_of(message))[:events]:
         meter.stream(json.loads(event.split(b"data: ")[1]))
         early = {**message["usage"], "output_tokens": 1}  # what the SDK's own messages know
@@ -275,6 +274,19 @@ def test_a_reply_counts_once_by_its_last_word_and_one_that_broke_off_as_far_as_i
         meter.stream({"type": "content_block_delta", "delta": {name: "x" * 35}}, parent)
     meter.stream({"type": "message_delta", "delta": {}}, "a")  # which tells of no usage
     assert Tariff().cost(meter, MODEL) == pytest.approx(10 * 3e-6 + 105 / CHARACTERS_PER_TOKEN * 15e-6)
+
+
+def test_of_a_reply_that_two_have_heard_the_larger_counts() -> None:
+    events: list[Any] = [json.loads(event.split(b"data: ")[1]) for event in events_of(message_of(
+        BrainRequest("coder", None, "", "", model=MODEL), BrainReply(text="x" * 700, output_tokens=500)))]  # fmt: skip
+    for by_cli, passed in ((events, events[:2]), (events[:2], events), ([], events), (events, []), ([], events[:3])):
+        meters = Meter(), Meter()
+        for meter, event in [*((meters[0], one) for one in by_cli), *((meters[1], one) for one in passed)]:
+            meter.stream(event)
+        meters[0].add(meters[1])
+        written = 500 if events in (by_cli, passed) else 700 / CHARACTERS_PER_TOKEN
+        assert meters[0].broken_off == (written != 500)
+        assert used(meters[0])[0][0] * 3e-6 + written * 15e-6 == pytest.approx(Tariff().cost(meters[0], MODEL))
 
 
 def test_the_price_is_the_user_s_or_the_list_s_or_an_estimate_with_a_warning_and_the_cli_s_own_words_are_free() -> None:

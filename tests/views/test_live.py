@@ -62,8 +62,7 @@ def test_finish_now_submits_and_stop_asks_again_and_stops(task: TaskDescription,
         assert "final/submission.csv" in page.locator(".submit").inner_text()
         with page.expect_download() as download:
             page.locator(".submit a").click()
-        submission = Path(run.end.result(240).submission_path)
-        assert Path(download.value.path()).read_bytes() == submission.read_bytes()
+        assert Path(download.value.path()).read_bytes() == Path(run.end.result(240).submission_path).read_bytes()
     assert not events(finished, FinishRequested)[0].now and events(finished, RunFinished)[-1].state == "completed"
     assert len(events(finished, RefinementTried)) < 100
     run = RunInThread(task, stopped, waits="planner", T=40, K=10)

@@ -175,8 +175,7 @@ def _target(layout: Layout) -> str:
 def _spread(column: Column, known: list[str]) -> str:
     if column.holds_classes:
         return f"{column.distinct} classes: {_examples(column)}"
-    numbers = sorted(float(value) for value in known if is_number(value))
-    if not numbers:
+    if not (numbers := sorted(float(value) for value in known if is_number(value))):
         return f"{column.kind}, {column.distinct} values"
     shares = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
     at = [numbers[min(int(share * len(numbers)), len(numbers) - 1)] for share in shares]

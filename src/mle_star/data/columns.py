@@ -83,8 +83,7 @@ def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        odd = set(filter(is_gap, cells)) - PANDAS_GAPS
-        if odd:
+        if odd := set(filter(is_gap, cells)) - PANDAS_GAPS:
             others = without_gaps(cells)[:200]
             numbers = sum(map(is_number, others))
             found |= {cell for cell in odd if cell in {"?", "-"} or (others and numbers > 0.9 * len(others))}

@@ -129,9 +129,7 @@ def _hint(content: dict[str, Any], name: str) -> str:
     metric = find_metric(str(content.get("evaluation_metric", "")))
     if name == "metric_direction" and metric is not None:
         return f" ({metric.name} is to {metric.direction.value})"
-    if name == "evaluation_metric":
-        return ", such as " + ", ".join(metric.name for metric in METRICS[:3])
-    return ""
+    return ", such as " + ", ".join(metric.name for metric in METRICS[:3]) if name == "evaluation_metric" else ""
 
 
 def _text(name: str, value: Any) -> str:

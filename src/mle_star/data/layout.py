@@ -279,8 +279,7 @@ def _key(train: Table, found: Survey, target: Target) -> str | None:
         shared = [column for column in sample.columns if column in test.columns]
         if len(shared) > 1 and len(shared) == len(test.columns):
             return None  # the submission repeats the whole test table: rows are told by their position
-        unique = [c for c in shared if len(set(map(str, test.sample[c]))) == len(test.sample[c])]
-        if unique:
+        if unique := [c for c in shared if len(set(map(str, test.sample[c]))) == len(test.sample[c])]:
             return unique[0]
         if sample.columns[0] in shared:
             return sample.columns[0]

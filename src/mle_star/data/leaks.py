@@ -45,8 +45,7 @@ def _telling_columns(layout: Layout) -> Iterator[str]:
     if len(names) < FEWEST_FEATURES:
         return
     for target in _targets(layout):
-        found = [n for n in names if _share_known(train, target, train.column(n), train.sample[n]) > DETERMINED]
-        if found:
+        if found := [n for n in names if _share_known(train, target, train.column(n), train.sample[n]) > DETERMINED]:
             what = "tells" if len(found) == 1 else "each tell"
             words = f"{named(found, LISTED)} alone {what} {named([target.name])} almost exactly"
             drop = f"leave it out (`--drop {printable(found[0])}`)"

@@ -237,7 +237,7 @@ def open_data(path: Path) -> IO[bytes]:
 
 def share(source: Path | str, target: Path | str) -> None:
     """The same content under a second name, since files of data are never changed; on another disk a copy."""
-    Path(target).parent.mkdir(parents=True, exist_ok=True)
+    make_room(Path(target))
     try:
         os.link(os.path.realpath(source), target)
     except OSError:

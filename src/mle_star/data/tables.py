@@ -6,6 +6,7 @@ import json
 import operator
 import re
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ DELIMITERS = [",", "\t", ";", "|"]
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 """What may as well be a whole number with commas between its thousands."""
+_MISTAKES = (AssertionError, AttributeError, IndexError, NameError, TypeError)
+"""Of our own code, not of a file, unless a library raises them."""
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
 
@@ -129,6 +132,9 @@ def _looked_at(stamp: tuple[int, ...], path: Path, name: str) -> Table | str:
     try:
         return {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet, "excel": _read_excel}[form](path, name)
     except Exception as error:  # what readers raise of broken files and archives nobody has listed
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if isinstance(error, _MISTAKES) and frame.f_globals["__name__"].startswith("mle_star."):
+            raise
         return f"{name}: cannot be read ({' '.join(str(error).split())[:200] or type(error).__name__})"
 
 

@@ -316,12 +316,12 @@ def settings_in(code: str) -> dict[str, Any]:
     """
     try:
         tree = ast.parse(code)
+    except SystemError:  # not of the code: Python 3.11 counts wrongly where another reading falls into this one
+        return settings_in(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two where it is too deep for the parser
         return {}
     values: dict[str, Any] = {"doc": ast.get_docstring(tree, clean=False) or "", "models": {}}
-    for node in tree.body:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            continue
+    for node in (node for node in tree.body if isinstance(node, ast.Assign) and len(node.targets) == 1):
         target = node.targets[0]
         if isinstance(target, ast.Name) and target.id.isupper():
             with suppress(ValueError):

@@ -164,7 +164,7 @@ def try_program(command: str | Sequence[str], seconds: float, **how: Any) -> tup
         how = {"cwd": neutral, "env": script_environment(PipelineConfig()), **how}
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, **how)
-        except (OSError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             return b"", str(error)
     errors = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
     return done.stdout, errors[-1] if done.returncode else ""

@@ -28,14 +28,10 @@ async def lend(kept: Path | None, work_dir: Path) -> bool:
         (work_dir / CACHE).mkdir(exist_ok=True)
         return False
     folder = _apart(kept)
-
-    def copy() -> bool:
-        folder.mkdir(parents=True)
-        return sum(_copy(entry, kept, folder) for entry in entries_below(kept)) > 0
-
-    warm = await asyncio.to_thread(copy)
+    folder.mkdir(parents=True)
+    copies = await asyncio.to_thread(lambda: sum(_copy(entry, kept, folder) for entry in entries_below(kept)))
     folder.rename(work_dir / CACHE)
-    return warm
+    return copies > 0
 
 
 async def take_back(work_dir: Path, kept: Path, config: PipelineConfig) -> None:
@@ -78,10 +74,12 @@ def _keep(folder: Path, kept: Path, config: PipelineConfig) -> None:
 
 def _copy(entry: os.DirEntry[str], source: Path, target: Path) -> bool:
     """Copy a plain file to the same place below `target`, whole or not at all, unless one is there."""
-    place = target / Path(entry.path).relative_to(source)
+    place, new = target / Path(entry.path).relative_to(source), _apart(target)
     with suppress(OSError):  # locked, too deep, gone, or no room: nobody may count on it
         if entry.is_file(follow_symlinks=False) and not os.path.lexists(place):
-            with open_plain(entry.path) as file:
-                write_whole(place, iter(partial(file.read, 1 << 20), b""), sync=False)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with open_plain(entry.path) as file:  # elsewhere, as others copy meanwhile what is kept
+                write_whole(new, iter(partial(file.read, 1 << 20), b""), sync=False)
+            new.rename(place)
             return True
     return False

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class HoldOut:
     seed: int
 
     @classmethod
-    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: int = 99) -> "HoldOut":
+    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: float = inf) -> "HoldOut":
         """Make the first `write` views and plan the others; `Unsupported` says why this task cannot be scored so."""
         folder = Path(task.data_dir).resolve()
         try:
@@ -236,8 +237,7 @@ def _by_class(data: Data, metric: Metric) -> Data:
 
 def _covered(answers: Answers, rows: Sequence[int]) -> list[int]:
     """Those of the rows that there is an answer for."""
-    covered = [row for row in rows if row in answers.hidden]
-    if not covered:
+    if not (covered := [row for row in rows if row in answers.hidden]):
         raise Ungradable("there is no answer for any of the hidden rows")
     return covered
 

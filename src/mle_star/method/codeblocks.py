@@ -44,8 +44,7 @@ def extract_code_block(response: str, *, by_line: bool = False) -> str:
     Only blank lines at the borders of a fenced block are cut, so that the indentation of its first line survives.
     `by_line` is REQ-SF-005 as written: every line of three backticks or tildes is a fence, and the longest block wins.
     """
-    blocks = _fenced_blocks(response, by_line=by_line)
-    if not blocks:
+    if not (blocks := _fenced_blocks(response, by_line=by_line)):
         return response.strip()
     return max(blocks, key=lambda block: (not by_line and bool(block.text) and block.is_python, len(block.text))).text
 
@@ -57,8 +56,7 @@ def has_code_fence(response: str) -> bool:
 
 def has_extractable_code(response: str, *, by_line: bool = False) -> bool:
     """Does the reply hold code: a fenced block of Python that is not blank, or plain text that is a Python program?"""
-    blocks = _fenced_blocks(response, by_line=by_line)
-    if blocks:
+    if blocks := _fenced_blocks(response, by_line=by_line):
         return any((by_line or block.is_python) and block.text for block in blocks)
     tree = parsed(response.strip())
     nodes = [] if tree is None else ast.walk(tree)
@@ -90,6 +88,8 @@ def _quietly(read: Callable[[], _T]) -> _T | None:
         warnings.simplefilter("ignore")  # odd escapes in generated code are not our reader's business
         try:
             return read()
+        except SystemError:  # not of the text: Python 3.11 counts wrongly where another reading falls into this one
+            return _quietly(read)
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # all that the parser throws at text
             return None
 
