@@ -255,6 +255,9 @@ def explained() -> Iterator[tuple[str, RunStory]]:
     ran = changed(events, ev.ScriptFinished, lambda one: {"result": one.result.model_copy(update=one_view)})
     yield "on rows of the views that were run", (story := story_of(ran[:-1], HOLDOUT))
     yield "told once", held(expected=EXPECTED.model_copy(update={"score": story.score}))
+    for field in ("competition_id", "evaluation_metric", "description"):
+        elsewhere = changed(events, ev.RunStarted, lambda one: {"task": one.task.model_copy(update={field: "x"})})  # noqa: B023
+        yield f"another {field}", story_of(elsewhere, HOLDOUT)
     config = PipelineConfig(scoring="self_reported")
     resumed = ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config)
     yield "resumed without hidden rows", story_of([*ran[:-1], resumed], HOLDOUT)
