@@ -86,7 +86,8 @@ def test_fences_are_read_line_by_line_to_the_letter() -> None:
     tilde, text = "```python\nx = 1\n~~~\nmore = 2\n", "```text\na long text, no code\n```\n```python\ny = 1\n```"
     nested, inside = '~~~python\ns = """\n```bash\nls\n```\n"""\n~~~', 's = """\n```bash\nls\n```\n"""'
     codes = {tilde: "x = 1", text: "a long text, no code", nested: inside, "```\nopen = 1": "open = 1"}
-    assert {reply: cb.extract_code_block(reply, by_line=True) for reply in codes} == codes
+    for end in ("\n", "\r", "\r\n"):
+        assert {one: cb.extract_code_block(one.replace("\n", end), by_line=True) for one in codes} == codes
     assert [cb.extract_code_block(reply) for reply in (tilde, text)] == ["x = 1\n~~~\nmore = 2", "y = 1"]
     assert not cb.has_extractable_code("```python\n~~~\nx = 1", by_line=True)
     assert cb.has_extractable_code("```text\nwords\n```", by_line=True)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -433,6 +434,16 @@ async def test_data_in_use_are_not_removed_to_make_room(tmp_path: Path, monkeypa
     for node in carrier.nodes:
         node.store("0" * 64, "me", 0, b"more", False)
         assert not [path for name in ("views", "work") for path in (node.folder / name).iterdir()]
+    views, size = carrier.nodes[0].folder / "views", 256 << 20
+    for age, name in ((1, "late"), (9, "early"), (5, "middle")):  # what was used last stays
+        (views / name).mkdir()
+        with (views / name / "a").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+        os.link(views / name / "a", views.parent / "files" / name)
+        os.utime(views / name, (time.time() - age, time.time() - age))
+    monkeypatch.setattr("mle_star.integrations.node.RESERVE_BYTES", (shutil.disk_usage(views).free + size // 2) // 2)
+    carrier.nodes[0].store("0" * 64, "me", 0, b"more", False)
+    assert {path.name for path in views.iterdir()} == {"late", "middle"}
 
 
 async def test_where_nothing_confines_a_script_changed_data_are_thrown_away(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ PAGES = [
     {"name": "description", "content": "<p>What do houses cost &amp; why?</p>"},
 ]
 
+KEPT = '[{"competition": "flats", "ref": 70, "message": "n"}, {"competition": "houses", "ref": 71, "message": "m"}]'
+
 
 @dataclass
 class Service:
@@ -67,7 +69,7 @@ class Service:
             self.submissions.append({**entry, "publicScore": self.score, "date": "2026-01-31T14:05:09.000Z"})
             return {"message": "ok", "ref": 71}
         if call == "ListSubmissions":
-            return {"submissions": self.submissions}
+            return {"submissions": self.submissions if request["competitionName"] == "houses" else []}
         return {"code": 404, "message": f"no such call: {call}"}
 
 
@@ -160,7 +162,7 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
     (sent,) = kept(run_dir)
     expected(run_dir, 0.7)  # another script was submitted since
     assert main(["kaggle", "status", str(run_dir)]) == 0
-    (run_dir / "kaggle.json").write_text('[{"competition": "houses", "ref": 71, "message": "m"}]', encoding="utf-8")
+    (run_dir / "kaggle.json").write_text(KEPT, encoding="utf-8")
     for status, score in (("PENDING", None), ("ERROR", "?")):
         service.submissions[0].update(status=status, publicScore=score, errorDescription="broken")
         assert main(["kaggle", "status", str(run_dir)]) == 0

@@ -124,10 +124,12 @@ def test_a_header_of_numbers_is_known_by_the_training_data(tmp_path: Path) -> No
 def test_new_rows_are_never_written_into_a_file_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "theirs.csv").write_text("id\n1\n", encoding="utf-8")
     os.link(tmp_path / "theirs.csv", tmp_path / "shown.csv")
-    write_new(pandas.DataFrame({"id": ["7"]}), tmp_path / "shown.csv", Form())
+    table = read_table(tmp_path / "theirs.csv")
+    assert isinstance(table, Table)
+    write_new(pandas.DataFrame({"id": ["7"]}), tmp_path / "shown.csv", Form(), table, tmp_path)
     assert (tmp_path / "theirs.csv").read_text(encoding="utf-8") == "id\n1\n"
     with pytest.raises(ConfigError, match="cannot be written in the form of the training data"):
-        write_new(pandas.DataFrame({"id": ["Łódź"]}), tmp_path / "shown.csv", Form(encoding="cp1252"))
+        write_new(pandas.DataFrame({"id": ["Łódź"]}), tmp_path / "shown.csv", Form(encoding="cp1252"), table, tmp_path)
 
 
 def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, caplog: Logs, monkeypatch: Patch) -> None:

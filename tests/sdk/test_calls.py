@@ -241,12 +241,17 @@ async def test_a_call_with_a_share_of_the_money_spends_no_more_and_keeps_what_wa
     async with open_bench(client_reuse="clear") as bench:
         bench.brain.reply_with("extractor", PLANS)
         await bench.ask(EXTRACTOR)  # its client is kept, for calls without a share
-        bench.brain.always("extractor", BrainReply(tool=ToolCall("Read", {"file_path": "x"}), input_tokens=20_000))
+        read = BrainReply(tool=ToolCall("Read", {"file_path": "x"}), input_tokens=20_000)
+        bench.brain.always("extractor", read)
         before = charged(bench.server.delivered)
         error = await bench.fail(EXTRACTOR, cap=0.1)
         assert (error.reason, error.attempts) == ("budget", 1)
         spent = charged(bench.server.delivered) - before
         assert error.cost_usd == pytest.approx(spent) == pytest.approx(0.12, abs=0.01)
+        bench.brain.reply_with("extractor", read, api_error(500, "injected"))
+        error = await bench.fail(EXTRACTOR, cap=0.1)
+        assert (error.reason, error.attempts) == ("budget", 2), "asked again with what was left"
+        assert error.cost_usd == pytest.approx(0.12, abs=0.01)
         error = await bench.fail(EXTRACTOR, cap=0.0)
         assert (error.reason, error.cost_usd) == ("budget", 0)
         bench.brain.reply_with("coder", BrainReply(text="the code", input_tokens=100_000))

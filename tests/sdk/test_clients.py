@@ -114,7 +114,9 @@ def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_
     assert all(isinstance(one, AgentDefinition) and one.description and one.prompt for one in made.values())
     assert made["coder"].prompt == "the system prompt"
     without = build_definitions(coder, "", "minimal")
+    variant = build_definitions(m.agent_config(m.AgentType.leakage, "correction"), "", "full")["leakage"]
     assert not any(set(definitions.MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
+    made |= {"correction": variant}
     lines = [f"{name}: {one.tools}" for name, one in made.items()]  # a missing list would mean all
     for profile in ("full", "minimal"):
         configs = m.build_default_agent_configs(profile)
@@ -137,7 +139,8 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescri
     rich = build_system_prompt(task, facts)
     known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
     weights = build_system_prompt(task, dataclasses.replace(FACTS, share=known))
-    text = "\n=====\n".join((prompt, poor, rich, weights)).replace(str(Path(task.data_dir).resolve()), "/data")
+    bare = build_system_prompt(task, dataclasses.replace(FACTS, python_version="", packages={}))
+    text = "\n=====\n".join((prompt, poor, rich, weights, bare)).replace(str(Path(task.data_dir).resolve()), "/data")
     as_kept("sdk/system.txt", text)
     plain = [line for line in prompt.splitlines() if line]
     assert [line for line in rich.splitlines() if line in plain] == plain, "what is added stands in lines of its own"

@@ -175,6 +175,12 @@ async def test_a_call_that_hangs_or_is_cancelled_ends_with_the_cost_of_what_was_
         while bench.processes:
             await asyncio.sleep(0.05)
         assert [bench.agents.state.total_cost_usd] == late == [pytest.approx(0.003)]
+        starting = asyncio.create_task(bench.ask())
+        while not bench.agents._pool._busy:
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait({starting})
+        assert starting.cancelled() and not bench.agents._pool._busy, "nobody waits for its client any more"
 
 
 SCRIPT = """

@@ -83,6 +83,7 @@ async def test_tool_use_is_supervised(open_bench: OpenBench, tmp_path: Path, cap
     for entry in used:
         assert (entry["agent"], entry["path"], len(entry["session_id"])) == ("coder", "path-0", 36)
         assert entry["elapsed_seconds"] >= 0 and entry["timestamp"].endswith("+00:00")
+    assert any(entry["elapsed_seconds"] % 1 for entry in used)
     # Errors: logged with their text, counted in a row.
     failed = logged(caplog, "tool_failed")
     assert [entry["consecutive_failures"] for entry in failed] == [1, 2] and failures == 2
@@ -98,7 +99,7 @@ async def test_tool_use_is_supervised(open_bench: OpenBench, tmp_path: Path, cap
         ("bwrap", r"bubblewrap is not installed \(.*install bubblewrap\)$"),
         ("bwrap socat", r"bubblewrap and socat are not installed"),
         ("bwrap!", r"bubblewrap does not work here \(no namespaces\)$"),
-        ("socat!", r"socat does not work here \(no namespaces\)$"),
+        ("socat!", r"socat does not work here \(exit code 7\)$"),
     ],
 )
 async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
@@ -109,7 +110,8 @@ async def test_a_shell_that_nothing_confines_is_refused_with_what_is_missing(
     for name in {"sh", "bwrap", "socat", "true"} - set(broken.split()) - {broken.strip("!")}:
         (programs / name).symlink_to(str(shutil.which(name)))
     if broken.endswith("!"):
-        (programs / broken.strip("!")).write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n", encoding="utf-8")
+        code = "exit 7" if "socat" in broken else "echo no namespaces >&2; exit 1"
+        (programs / broken.strip("!")).write_text(f"#!/bin/sh\n{code}\n", encoding="utf-8")
         (programs / broken.strip("!")).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     with pytest.raises(ConfigError, match=words):

@@ -116,7 +116,8 @@ def test_the_best_score_only_gets_better_and_submission_scripts_have_no_say(dire
 @given(seed=st.integers(0, 10_000), direction=DIRECTIONS)
 @settings(max_examples=15)
 def test_a_leaking_script_loses_its_score_and_a_fixed_one_has_a_new(seed: int, direction: MetricDirection) -> None:
-    events = Invented(seed=seed, direction=direction).events()[:-1]
+    events, known = Invented(seed=seed, direction=direction).events(), {"measure": Measure(score=0.5, estimated=True)}
+    events = changed(events[:-1], ev.ScriptFinished, lambda one: {"result": one.result.model_copy(update=known)})
     leader = RunStory.from_events(events).bests[-1]
     ran = next(event for event in events if isinstance(event, ev.ScriptFinished) and event.step == leader.step)
     check = f"{phase_of(leader.place)}/check"
@@ -125,6 +126,7 @@ def test_a_leaking_script_loses_its_score_and_a_fixed_one_has_a_new(seed: int, d
         story = RunStory.from_events([*events, found])
         dropped = next(one for one in story.attempts if one.step == leader.place)
         assert (dropped.score, dropped.accepted) == (None, False)
+        assert all(bool(row.basis) == (row.attempt.score is not None) for row in attempt_rows(story))
         others = [one.score for one in story.attempts if one.score is not None]
         assert story.score == best_score(others, direction) != leader.score
         assert story.best_script != ran.script
@@ -255,6 +257,9 @@ def explained() -> Iterator[tuple[str, RunStory]]:
     ran = changed(events, ev.ScriptFinished, lambda one: {"result": one.result.model_copy(update=one_view)})
     yield "on rows of the views that were run", (story := story_of(ran[:-1], HOLDOUT))
     yield "told once", held(expected=EXPECTED.model_copy(update={"score": story.score}))
+    for field in ("competition_id", "evaluation_metric", "description"):
+        elsewhere = changed(events, ev.RunStarted, lambda one: {"task": one.task.model_copy(update={field: "x"})})  # noqa: B023
+        yield f"another {field}", story_of(elsewhere, HOLDOUT)
     config = PipelineConfig(scoring="self_reported")
     resumed = ev.RunResumed(step="run", spent_cost_usd=0, spent_seconds=0, config=config)
     yield "resumed without hidden rows", story_of([*ran[:-1], resumed], HOLDOUT)

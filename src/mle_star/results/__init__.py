@@ -207,7 +207,7 @@ class Model:
         if sample is not None:
             write_new(blank[list(example)], folder / sample.name, sample.form, sample, self.layout.folder)
         elif test is None:
-            write_new(blank[list(example)], folder / SAMPLE_NAME, Form())
+            write_new(blank[list(example)], folder / SAMPLE_NAME, Form(), self._predicted, self.layout.folder)
 
     def _read(self, work: Path, rows: Any) -> Any:
         """The script's answers, one for each row, in their order."""
@@ -221,7 +221,7 @@ class Model:
         key = self.layout.key
         if key is not None and key in answers.columns:
             place = {text: number for number, text in enumerate(answers[key])}
-            order = [place.get(str(value), -1) for value in rows[key]]
+            order = [place.get(value, -1) for value in rows[key]]
             if -1 not in order and len(set(order)) == len(order):
                 answers = answers.iloc[order]
         names = [name for name in answers.columns if name == key or name not in rows.columns]

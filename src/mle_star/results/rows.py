@@ -79,21 +79,21 @@ def _read_separated(table: Table, path: Path, like: Table) -> Any:
     return pandas.DataFrame(dict(zip((n if n in like.columns else n.strip() for n in names), cells, strict=True)))
 
 
-def write_new(frame: Any, path: Path, form: Form, like: Table | None = None, folder: Path | None = None) -> None:
+def write_new(frame: Any, path: Path, form: Form, like: Table, folder: Path) -> None:
     """Rows of texts as a file that is written as `form` says, in the types that `like` has in its `folder`.
 
     What lies there, perhaps as a second name of someone's file, is replaced and never written to.
     """
     make_room(path)
     try:
-        if form.kind != "csv" and like is not None and folder is not None:
+        if form.kind != "csv":
             rows = read_rows(like, folder)
             made = rows if path.name == Path(like.name).name else rows.empty(path.name, tuple(frame.columns))
             cells = {name: rows.typed(name, list(frame[name])) for name in frame.columns}
             new = [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
             made.holding(new).write(path, range(len(new)))
             return
-        if form.decimal == "," and like is not None:
+        if form.decimal == ",":
             numbers = [name for name in like.columns if name in frame and like.column(name).numeric]
             frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
         frame.to_csv(path, sep=form.separator, encoding=form.encoding, index=False, header=form.has_header)

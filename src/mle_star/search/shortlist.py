@@ -181,7 +181,7 @@ class _Selection:
         scores = {script: self._scores[script] for script in self._clean if script not in known}
         for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_SHORTLISTED - len(known), 0)]:
             name = self._name(script)
-            clean[name] = models.SolutionScript(content=script, phase=kind_of_script(name), score=scores[script])
+            clean[name] = models.SolutionScript(content=script, phase=kind_of_script(name))
         return clean or entries
 
     def _select(self, entries: dict[str, models.SolutionScript], phase1: models.Phase1Result) -> None:

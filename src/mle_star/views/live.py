@@ -55,7 +55,7 @@ class Follower:
         before = self.story.heard
         self._read_on()
         if (self.story.heard != before and not self.alive) or time.monotonic() - self._checked > CHECK_SECONDS:
-            self.alive = self.folder.journal.exists() and is_running(self.folder.root)
+            self.alive = is_running(self.folder.root)
             self._checked = time.monotonic()
         return self.story.heard, self.alive
 

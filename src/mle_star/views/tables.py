@@ -43,14 +43,14 @@ class Incident(NamedTuple):
 
 def attempt_rows(story: RunStory) -> list[AttemptRow]:
     """Every attempt; what it changed is measured against what it was to beat, else the best before."""
-    ran, counted = _seconds_by_attempt(story), [run for run in story.scripts.values() if run.counts]
-    bases = {run.place: run.result.measure.basis for run in counted if run.result.measure is not None}
+    ran, runs = _seconds_by_attempt(story), story.scripts.values()
+    bases = {run.place: run.result.measure.basis for run in runs if run.result.measure is not None}
     rows: list[AttemptRow] = []
     for one, best in zip(story.attempts, [None, *story.best_so_far], strict=False):
         change = None if best is None or one.score is None else one.score - best
         if one.change is not None and one.score is not None:
             change = one.change.difference * (1 if story.direction is MetricDirection.maximize else -1)
-        rows.append(AttemptRow(one, change, ran[one.step], bases.get(one.step, "")))
+        rows.append(AttemptRow(one, change, ran[one.step], "" if one.score is None else bases.get(one.step, "")))
     return rows
 
 
