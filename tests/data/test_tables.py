@@ -248,7 +248,7 @@ class Written(NamedTuple):
 FORMS = st.builds(
     Written, st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(["utf-8", "utf-8-sig", "cp1252", "utf-16"]), st.booleans(), st.booleans(), st.booleans(),
-    st.sampled_from([".csv", ".csv.gz", ".csv.zip", ".csv.bz2", ".csv.xz"]),
+    st.sampled_from([".csv", ".csv.gz", ".csv.zip", ".csv.bz2", ".csv.xz", ".CSV.GZ"]),
 ).filter(lambda form: form.is_ended or form.has_header)  # fmt: skip
 ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=12)
 
