@@ -141,6 +141,11 @@ NUMBERS: dict[str, list[Any]] = {"T": [1.5, 2.5, 2.5], "RH": [3, 4, 4]}
 SPLIT: dict[str, Any] = {"train": {"id": IDS, "x": IDS}, "train_labels": {"id": IDS, "grade": [1, 2, 3] * 3}}
 NEW: dict[str, Any] = {"test": {"id": [4], "x": [1]}}
 BOTH: dict[str, Any] = {"train": {"id": [1, 2], "x": [1, 2], "a": [1, 2], "b": [2, 1]}, **NEW}
+WORDS = (
+    "Predict `a` and `b`.", "The target is `b`. Mind `a`.", "Mind `a`.", "Mind `b`, then `a`.",
+    "The targets: `b`, `x`.", "The target is `b`.\nThe target is `b`, `a`.\nMind `x`.",
+    "The target is `a`.\nThe target is `b` of old.",
+)  # fmt: skip
 LAYOUTS: list[tuple[dict[str, Any], str]] = [
     # a submission that repeats the test table has no key
     ({"train": {**NUMBERS, "NO2": [1, 2, 3]}, "test": NUMBERS, "sample_submission": {"NO2": [0] * 3, **NUMBERS}}, ""),
@@ -149,7 +154,10 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     # one column for each class
     ({"train": KINDS, **NEW, "sample_submission": {"id": [4], "kind_a": [0.5], "kind_b": [0.5]}}, ""),
     ({"train": {**KINDS, "b": [1] * 3, "a": [2] * 3}, **NEW, "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ""),
-    *((BOTH, words) for words in ("Predict `a` and `b`.", "The target is `b`. Mind `a`.", "Mind `a`.")),
+    *((BOTH, words) for words in WORDS),
+    ({"train": BOTH["train"]}, "Mind `b`, then `a`."),
+    # of tables without a telling name the one that has all columns of another, and up to ten more
+    *(({"more": {f"n{n}": [1, 2] for n in range(count)}, "a": {"n0": [1, 2]}}, "") for count in (11, 12)),
 ]
 
 
@@ -159,7 +167,8 @@ def test_the_layout_and_the_description_tell_keys_targets_and_answers(tmp_path: 
         (tmp_path / str(number)).mkdir()
         layout = find_layout(write(tmp_path / str(number), **frames), words)
         others = [table.name for table in (layout.labels, *layout.others) if table]
-        found = (layout.key, layout.labels_key, layout.target.names, layout.answers, layout.target.class_prefix, others)
+        target = (layout.target.names, layout.answers, layout.target.class_prefix, layout.target.reason)
+        found = (layout.train.name, layout.key, layout.labels_key, *target, others)
         lines.append(f"{[*frames]} {words}: {found}")
     as_kept("data/layouts.txt", "\n".join(lines))
 
@@ -239,7 +248,7 @@ class Written(NamedTuple):
 FORMS = st.builds(
     Written, st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(["utf-8", "utf-8-sig", "cp1252", "utf-16"]), st.booleans(), st.booleans(), st.booleans(),
-    st.sampled_from([".csv", ".csv.gz", ".csv.zip", ".csv.bz2", ".csv.xz"]),
+    st.sampled_from([".csv", ".csv.gz", ".csv.zip", ".csv.bz2", ".csv.xz", ".CSV.GZ"]),
 ).filter(lambda form: form.is_ended or form.has_header)  # fmt: skip
 ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=12)
 

@@ -288,6 +288,8 @@ def test_what_is_given_or_said_beside_the_data_replaces_the_guess(tmp_path: Path
     (tmp_path / "description.md").write_text("Rate wines.\n\n## Evaluation\nBy the quadratic weighted kappa of all.")
     rated = guess_task(tmp_path).task
     assert (rated.evaluation_metric, rated.metric_direction) == ("quadratic_weighted_kappa", "maximize")
+    write_texts(folder.rename(tmp_path / "data").parent, {".old.csv": "a,b\n1,2\n", "old.csv/a.md": ""})
+    assert guess_task(tmp_path).task.evaluation_metric == "accuracy", "neither data nor a text of this folder"
 
 
 GOOD = {

@@ -247,7 +247,7 @@ TASKS: dict[str, MadeTask] = {
     "one_class": made(80, "accuracy", lambda n, r: {"y": "only"}),
     "few_rows": made(24, "accuracy", lambda n, r: {"y": label(r)}),
     "true_and_false": made(150, "f1", lambda n, r: {"y": ("false", "true")[label(r)]}),
-    "spelt_labels": made(150, "accuracy", lambda n, r: {"y": ("02", "01")[label(r)]}),
+    "spelt_labels": made(150, "accuracy", lambda n, r: {"id": f"{n:04}", "y": ("02", "01")[label(r)]}),
     "rankings": made(200, "map@3", lambda n, r: {"y": one_of("abcdef", r, -2.5, -1.5, -0.5, 0.5, 1.5)}),
     "many_classes": made(
         99 * 6, "logloss", species, "species", bare=True, shuffled=True, answers=sorted(CENTRES), test_share=0.15

@@ -219,7 +219,8 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(
     assert serve.refusal(seen.recipe.metric.name, task.folder, "") == ""
     able = [f.key for f in ed.fitting_families(seen) if f.key in ("linear", "extra_trees", "hist_boosting")]
     design = quick(seen, *FAMILIES.get(name, able[:1]))
-    design = design.changed(rows=SAMPLED.get(name, design.rows))
+    more = {one.key: one.settings(seen) for one in ed.fitting_steps(seen) if (name, one.key) == ("wide", "components")}
+    design = design.changed(rows=SAMPLED.get(name, design.rows), features={**design.features, **more})
     code = ed.assemble(design)
     assert ed.recover(code) == design
     printed = run_script(code)
@@ -242,14 +243,6 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(
             shown = [f"{cell!r} {often}" for cell, often in sorted(Counter(cells).items())[:5]]
         short.append(f"{column}: {', '.join(shown)}")
     as_kept(f"engineer/scripts/{name}.txt", "\n".join(short))
-
-
-def test_the_main_directions_of_a_wide_table_are_those_of_its_features(tmp_path: Path, run_script: Run) -> None:
-    """The target is a number, too, which the rows to answer lack."""
-    seen = profile_of(TASKS["wide"](tmp_path / "input"))
-    step = next(step for step in ed.fitting_steps(seen) if step.key == "components")
-    design = quick(seen, "linear").changed(features={step.key: step.settings(seen)})
-    assert "Final Validation Performance: " in run_script(ed.assemble(design))
 
 
 PLAIN = {"train.csv": b"id,x,y\n1,2,3\n", "test.csv": b"id,x\n2,3\n"}

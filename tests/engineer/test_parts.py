@@ -1,8 +1,11 @@
 """The parts on arrays: every model, step, blend, decision and metric does what it says."""
 
 import ast
+import contextlib
 import inspect
+import io
 import itertools
+import re
 import runpy
 import time
 from dataclasses import fields, replace
@@ -16,8 +19,8 @@ import pytest
 
 from mle_star.data import formulas
 from mle_star.data import metrics as known_metrics
-from mle_star.engineer import parts
-from mle_star.engineer.design import Design, all_blends, assemble, families, steps
+from mle_star.engineer import parts, planning
+from mle_star.engineer.design import Design, all_blends, assemble, families, fitting_steps, steps
 from mle_star.engineer.moves import ANCHOR, changed
 from mle_star.engineer.parts import deciding, trees
 from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, Settings, few_rows, grow, inner_split
@@ -37,6 +40,8 @@ from mle_star.engineer.parts.validation import (
 from mle_star.engineer.parts.validation import search_settings as search
 from mle_star.engineer.planning import metric_settings
 from tests.conftest import as_kept
+from tests.engineer.conftest import profile_of, quick
+from tests.engineer.small_tasks import TASKS
 
 DICE = np.random.default_rng(5)
 COLUMNS = {
@@ -50,6 +55,10 @@ HURRIES = [(5000, 3000, 0.05, 1.0, 0.0, 0.0), (5000, 300, 0.05, 20.0, 0.0, 0.3),
 SHORT = (20, 5, False, 0), (20, 5, True, 0), (6, 5, False, 20), (3, 3, True, 9), (9, 1, False, 9), (2, 1, False, 40)
 """Seconds, folds, whether the first models are cut off, and how many tenths of a second each takes."""
 WORDS = {"words": 2, "pieces": 3, "bits": 12, "longest": 500}
+WHOLE = (
+    "with_extra_table", "forecast", "rankings", "label_sets", "log_loss_wide", "two_labels", "quadratic_kappa", "no_id",
+    "mean_absolute", "shop", "grouped", "unlabelled_rows", "one_file", "odd_dates", "spelt_labels",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -251,10 +260,11 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
         assert score(y, blended) > score(y, known["bad"])
 
 
-def of_script(metric: dict[str, Any], folder: Path) -> tuple[dict[str, Any], Any]:
-    """What a script with this metric defines, and its solution."""
-    models, path = {"a line": {"family": "linear"}}, folder / "script.py"
-    path.write_text(assemble(Design("", {}, [], metric, {}, None, 1.0, {}, models)))
+def of_script(metric: dict[str, Any], folder: Path, design: Design | None = None) -> tuple[dict[str, Any], Any]:
+    """What a script with this metric, or of this design, defines, and its solution."""
+    models = {"a line": {"family": "linear"}}
+    path = folder / "script.py"
+    path.write_text(assemble(design or Design("", {}, [], metric, {}, None, 1.0, {}, models)), encoding="utf-8")
     defined = runpy.run_path(str(path))
     made = defined["Solution"]
     return defined, made(**{each.name: defined[each.name.upper()] for each in fields(made)})
@@ -291,18 +301,6 @@ def test_rows_of_one_class_fail_no_script_and_show_no_skill(tmp_path: Path) -> N
         assert defined["for_target"](solution, {"classes": ["no", "yes"]}).score(truth, chances) == 0.0
     with pytest.raises(ValueError, match="no number"):
         defined["for_target"](solution, {"classes": ["a", "b"]}).score(np.arange(2), np.full((2, 2), np.nan))
-
-
-@pytest.mark.parametrize("name", ["accuracy", "f1", "multilabel_f1_micro", "quadratic_weighted_kappa"])
-def test_weights_go_to_the_better_model_whatever_the_metric(name: str, tmp_path: Path) -> None:
-    defined, solution = of_script(metric_settings(RECIPES[name]), tmp_path)
-    weighted, y = replace(solution, combine=all_blends()["weights"].function), DICE.integers(0, 2, 300)
-    good = np.clip(y * 0.8 + 0.1 + DICE.normal(size=300) * 0.1, 0.01, 0.99)
-    known = {"bad": 1 - good, "good": good}
-    if name != "quadratic_weighted_kappa":
-        known = {key: np.column_stack([1 - p, p]) for key, p in known.items()}
-    (given,) = defined["answers_of"](defined["for_target"](weighted, {"classes": ["0", "1"]}), y, known, [known])
-    assert (given == y).mean() > 0.95
 
 
 def test_decisions_serve_the_metric_better_than_the_most_probable_class() -> None:
@@ -411,6 +409,41 @@ def test_folds_are_left_out_and_time_is_shared_as_it_was(kind: str) -> None:
         ends = [float(np.abs(one).mean()) for one in (outcome.known["model"], outcome.test["other"])]
         lines.append(f"{number}: {len(outcome.scored)} {ends[0]:.4g} {ends[1]:.4g} | {' | '.join(calls)}")
     as_kept(f"engineer/rounds-{kind}.txt", "\n".join(lines))
+
+
+@pytest.mark.usefixtures("even")
+def test_what_models_are_shown_and_what_is_made_of_their_answers(tmp_path: Path, monkeypatch: Any) -> None:
+    """Whole scripts; their models note what they are given and answer by the first number."""
+    lines = list[str]()
+
+    def fit(rows: Rows, y: np.ndarray, others: list[Rows], settings: Settings, job: Job) -> list[np.ndarray]:
+        frames, is_first = [one.frame for one in (rows, *others)], lines[-1].startswith("---")
+        lines.append(
+            f"{settings} {[*map(len, frames)]} {y.mean():.3g} {job.kind} {job.loss} {job.seed} {job.seconds:.3g}"
+        )
+        for column in frames[0] if is_first else ():
+            cells = [one[column].cat.codes if one[column].dtype == "category" else one[column] for one in frames]
+            lines.append(
+                f"{column}: " + " ".join(f"{one.isna().sum()} {round(one.mean(), 3) + 0:.3g}" for one in cells)
+            )
+        x = [one.select_dtypes("number").iloc[:, 0].fillna(0).rank(pct=True) ** settings["gain"] for one in frames[1:]]
+        chances = [np.column_stack([one**k for k in range(1 + int(y.max()))]) for one in map(np.array, x)]
+        return [y.mean() + y.std() * one for one in x] if job.numeric else [p / p.sum(axis=1)[:, None] for p in chances]
+
+    for name, course in (*((one, "solve") for one in WHOLE), *((one, "study") for one in WHOLE[:2])):
+        (tmp_path / name).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / name)
+        seen = profile_of(TASKS[name](Path("input")))
+        features = {step.key: step.settings(seen) for step in fitting_steps(seen)}
+        design = quick(seen, "linear", "extra_trees").changed(features=features, rows=120)
+        models = {"a": (fit, {"gain": 1, "only": [*features][::2]}, True), "b": (fit, {"gain": 3}, False)}
+        lines.append(f"--- {course} {name}")
+        defined, solution = of_script({}, Path(), planning.study(design, "", 0) if course == "study" else design)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            variants = [defined["VARIANTS"]] if course == "study" else []
+            defined[course](replace(solution, models=models), *variants)
+        lines += [printed.getvalue(), Path("final/submission.csv").read_text()[:300]]
+    as_kept("engineer/whole.txt", re.sub(r"(\.\d{3})\d+", r"\1", "\n".join(lines)))
 
 
 def test_no_class_is_lost_to_the_rows_that_stop_or_where_rows_are_few() -> None:

@@ -326,6 +326,9 @@ def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
     assert rows["id"].dtype == "int64" and not set(rows["id"]) & set(range(1060))
     rows.assign(y=rows["strong"] + 0.2 * rows["weak"])[["id", "y"]].to_csv(tmp_path / "submission.csv", index=False)
     assert [column for column, _ in made.importance(tmp_path / "submission.csv")] == ["strong", "weak", "noise"]
+    (folder / "sample_submission.csv").unlink()
+    with pytest.raises(Unsupported, match="only where there are a test file and a sample"):
+        permuted_view(Scorer(Data.read(find_layout(folder)), scorer.metric), range(99), tmp_path / "alone", seed=1)
 
 
 @pytest.mark.parametrize(

@@ -244,11 +244,14 @@ def test_blanks_around_the_names_of_columns_mean_nothing(tmp_path: Path, header:
 
 
 @pytest.mark.parametrize(
-    ("metric", "targets"), [("mae", ("1.5", "2.5", "9")), ("roc_auc", ("0", "1")), ("f1", ("a", "b"))]
+    ("metric", "targets"),
+    [("mae", ("1.5", "2.5", "9")), ("mae", ("1/5", "2/7")), ("roc_auc", ("0", "1")), ("f1", ("a", "b"))],
 )
 @pytest.mark.parametrize("blank", ["", "nan"])
 def test_a_sample_may_be_without_answers(tmp_path: Path, metric: str, targets: tuple[str, ...], blank: str) -> None:
-    assert prepared(write(tmp_path / "data", spread(*targets), blank), metric, tmp_path / "run").views
+    more = targets[0].count("/")
+    folder = write(tmp_path / "data", spread(*targets), blank + "/6" * more, names="y,z"[: 1 + 2 * more])
+    assert prepared(folder, metric, tmp_path / "run").views
 
 
 @pytest.mark.parametrize("odd", ["#DIV/0!", "inf", "n.a."])

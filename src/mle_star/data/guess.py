@@ -207,7 +207,7 @@ def _usual_metric(found: Survey, goal: Target, task_type: TaskType) -> tuple[str
         return ("roc_auc", f"{what} of two classes.") if first.distinct <= 2 else ("log_loss", f"{what}.")
     if first.distinct <= 2 and rarest < 0.25:
         return "f1", f"The rarer of two classes has {rarest:.0%} of the rows: accuracy would hide it."
-    if first.distinct > 2 and evenness < 0.25:
+    if evenness < 0.25:
         words = f"The {first.distinct} classes are of very different size"
         return "f1_macro", f"{words}: accuracy would hide the rare ones."
     sizes = f"{plural(first.distinct, 'class')} of similar size"

@@ -289,12 +289,12 @@ def next_ensemble_plan(tried: Tried, profile: Profile) -> str:
 
 
 def ensemble(solutions: list[str], plan: str, profile: Profile) -> str:
-    """One script with the models of all scripts of ours, on all rows; the first script when fewer than two are ours.
+    """One script with the models of all scripts of ours, on all rows; the first script where none is ours.
 
     They are combined as the plan says, else in the most promising way.
     """
     designs = [design for script in solutions if (design := scripts.recover(script)) is not None]
-    if not designs or len(solutions) < 2:
+    if not designs:
         return solutions[0] if solutions else ""
     ranked = scripts.fitting_blends(profile)
     blend = next((blend for blend in ranked if blend.choice.title in plan), ranked[0])
