@@ -50,6 +50,7 @@ TESTS = {
         f"{EXECUTION}recorded.py",
         f"{EXECUTION}workspace.py::test_what_cannot_be_removed_is_set_aside_and_a_warning_of_the_run",
         f"{EXECUTION}scored.py",
+        f"{METHOD}finalization.py::test_crashes_and_missing_files_share_one_limit",
         f"{PIPELINE}holdout.py::test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_as_are_wanted",
         f"{PIPELINE}holdout.py::test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more",
         f"{PIPELINE}holdout.py::test_answers_that_are_missing_or_cannot_be_meant_are_a_case_for_the_debugger",
