@@ -271,13 +271,14 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     sample = pandas.read_csv(view.folder / "sample_submission.csv", sep=";", decimal=",")
     assert list(sample["x"]) == list(shown["x"])
     sample["goal"] = 2 * shown["x"] + 1
-    sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
-    answers, scorer = read_answers(data, tmp_path / "s.csv", view), Scorer(data, known_metric("mae"))
-    assert scorer.score(answers.hidden, hidden) == pytest.approx(1.0, abs=0.06)  # goals are rounded
-    write_answers(data, answers, tmp_path / "real.csv")
-    real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
-    assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
-    assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
+    for decimal in ",.":  # a script may write the points that it reckons with
+        sample.to_csv(tmp_path / "s.csv", sep=";", decimal=decimal, index=False)
+        answers, scorer = read_answers(data, tmp_path / "s.csv", view), Scorer(data, known_metric("mae"))
+        assert scorer.score(answers.hidden, hidden) == pytest.approx(1.0, abs=0.06)  # goals are rounded
+        write_answers(data, answers, tmp_path / "real.csv")
+        real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
+        assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
+        assert list(real["x"]) == [x for x, _ in numbers[ROWS:]] and b"\r" not in (tmp_path / "real.csv").read_bytes()
 
 
 def test_labels_in_a_file_of_their_own_are_taken_out_of_it(folder: Path) -> None:
