@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
+HOLDOUT = "tests/holdout/test_"
 LOG = f"{PIPELINE}log_lines.py::test_the_log_says_what_it_must"
 ENDS = (
     "where_the_final_script_fails_the_answers_of_the_search_count",
@@ -85,6 +86,8 @@ TESTS = {
         }.items()
     },
     "method/scores": ["tests/test_scores.py", f"{EXECUTION}outcome.py", f"{METHOD}safety.py"],
+    "holdout/answers": [f"{HOLDOUT}views.py", f"{HOLDOUT}scorer.py"],
+    "holdout/keys": [f"{HOLDOUT}views.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants
 # For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it
