@@ -26,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BAR = 0.9
 EXECUTION, METHOD, PIPELINE = "tests/execution/test_", "tests/method/test_", "tests/pipeline/test_"
+HOLDOUT = "tests/holdout/test_"
 LOG = f"{PIPELINE}log_lines.py::test_the_log_says_what_it_must"
 ENDS = (
     "where_the_final_script_fails_the_answers_of_the_search_count",
@@ -50,6 +51,7 @@ TESTS = {
         f"{EXECUTION}recorded.py",
         f"{EXECUTION}workspace.py::test_what_cannot_be_removed_is_set_aside_and_a_warning_of_the_run",
         f"{EXECUTION}scored.py",
+        f"{METHOD}finalization.py::test_crashes_and_missing_files_share_one_limit",
         f"{PIPELINE}holdout.py::test_every_ensemble_may_be_selected_and_scripts_run_on_as_many_views_as_are_wanted",
         f"{PIPELINE}holdout.py::test_scores_are_compared_on_the_same_rows_when_later_scripts_have_time_for_more",
         f"{PIPELINE}holdout.py::test_answers_that_are_missing_or_cannot_be_meant_are_a_case_for_the_debugger",
@@ -84,6 +86,8 @@ TESTS = {
         }.items()
     },
     "method/scores": ["tests/test_scores.py", f"{EXECUTION}outcome.py", f"{METHOD}safety.py"],
+    "holdout/answers": [f"{HOLDOUT}views.py", f"{HOLDOUT}scorer.py"],
+    "holdout/keys": [f"{HOLDOUT}views.py"],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants
 # For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it

@@ -326,10 +326,10 @@ class _Pipeline:
         if phase3 is None:
             return single
         score, ensemble, direction = single.score, phase3.best_ensemble_score, self.task.metric_direction
-        if score is None or single.leaking or not (ensemble is None or is_improvement(score, ensemble, direction)):
-            return phase3.best_ensemble
-        kept, reached = self.config.prefer_best_input, "no score" if ensemble is None else f"{ensemble:g}"
-        words = f"the best path ({score:g}) beats every ensemble ({reached})"
+        if score is None or ensemble is None or single.leaking or not is_improvement(score, ensemble, direction):
+            return phase3.best_ensemble  # with a score, where a clean path has one: the inputs count
+        kept = self.config.prefer_best_input
+        words = f"the best path ({score:g}) beats every ensemble ({ensemble:g})"
         self.stages.warnings.append(f"{words}: the {'path' if kept else 'ensemble'} is submitted")
         return single if kept else phase3.best_ensemble
 

@@ -26,7 +26,7 @@ from mle_star.data.rows import Unsupported, read_rows
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, blended, find_weights
-from mle_star.holdout.keys import Numbers, fresh_keys, numbers_of
+from mle_star.holdout.keys import Numbers, fresh_keys, label_files, numbers_of
 from mle_star.holdout.related import Rule, moments_in
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.split import _mixed, split_rows
@@ -270,13 +270,14 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
     sample = pandas.read_csv(view.folder / "sample_submission.csv", sep=";", decimal=",")
     assert list(sample["x"]) == list(shown["x"])
     sample["goal"] = 2 * shown["x"] + 1
-    sample.to_csv(tmp_path / "s.csv", sep=";", decimal=",", index=False)
-    answers, scorer = read_answers(data, tmp_path / "s.csv", view), Scorer(data, known_metric("mae"))
-    assert scorer.score(answers.hidden, hidden) == pytest.approx(1.0, abs=0.06)  # goals are rounded
-    write_answers(data, answers, tmp_path / "real.csv")
-    real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
-    assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
-    assert list(real["x"]) == [x for x, _ in numbers[ROWS:]]
+    for decimal in ",.":  # a script may write the points that it reckons with
+        sample.to_csv(tmp_path / "s.csv", sep=";", decimal=decimal, index=False)
+        answers, scorer = read_answers(data, tmp_path / "s.csv", view), Scorer(data, known_metric("mae"))
+        assert scorer.score(answers.hidden, hidden) == pytest.approx(1.0, abs=0.06)  # goals are rounded
+        write_answers(data, answers, tmp_path / "real.csv")
+        real = pandas.read_csv(tmp_path / "real.csv", sep=";", decimal=",")
+        assert list(real["goal"]) == pytest.approx([2 * x + 1 for x, _ in numbers[ROWS:]])
+        assert list(real["x"]) == [x for x, _ in numbers[ROWS:]] and b"\r" not in (tmp_path / "real.csv").read_bytes()
 
 
 def test_labels_in_a_file_of_their_own_are_taken_out_of_it(folder: Path) -> None:
@@ -703,3 +704,15 @@ def test_what_may_hold_labels_beside_the_tables_is_shown_in_no_view(folder: Path
     assert shown == tables | {"features.npy", "images.zip", "readme.md"}
     is_none = (".ipynb_checkpoints", "runs")
     assert data.label_files == {name for name in LEFT_LYING if name.split("/")[0] not in is_none}
+
+
+def test_labels_under_another_name_are_found_in_tables_too_large_to_be_looked_at_whole(tmp_path: Path) -> None:
+    """A cell of two lines counts as two rows, until the files are read."""
+    count, dice = 21_000, random.Random(1)
+    labels = [dice.randint(0, 2) for _ in range(count)]
+    notes = ["two\nlines" if n % 50 == 0 else "one" for n in range(count)]
+    copies = {"copy": labels, "late": [*labels[:5000], *labels[:-5000]], "size": [n % 9 for n in range(count)]}
+    tables(tmp_path, train={"id": range(count), "note": notes, "y": labels}, test={"id": range(count, count + 9)})
+    tables(tmp_path, **{name: {"place": range(count), "outcome": cells} for name, cells in copies.items()})
+    pandas.DataFrame({"outcome": labels}).to_json(tmp_path / "small.json", orient="records")
+    assert label_files(find_layout(tmp_path, "Predict `y`.")) == {"copy.csv", "small.json"}

@@ -313,7 +313,7 @@ async def _request(
     views = 1 if holdout is None or job.purpose != "solution" else holdout.search_views
     wanted = run.ledger.took(job.script.content) if job.views else suggested_seconds(run, limit, views)
     log = run.run_dir / "logs" / f"{job.name}{job.part}.log"  # afresh, where a step is done again
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(exist_ok=True)
     return ScriptRequest(
         script_path=script_path,
         working_dir=str(run.work_dir),
