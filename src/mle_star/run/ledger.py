@@ -314,13 +314,13 @@ class Ledger:
         return next(reversed([run for run in runs if place and run.step.startswith(f"{place}/")] or runs), None)
 
     def took(self, script: str) -> float:
-        """The longest that a script takes for a score, beginning with nothing; 0 where it has none."""
+        """The longest that a script takes for a score, with an empty `./cache`; 0 where it has none."""
         digest = digest_of(script)
         scored = (run for run in self.ran() if run.script_id == digest and run.score is not None)
         return max(map(self.cold_seconds, scored), default=0.0)
 
     def cold_seconds(self, run: ScriptRun) -> float:
-        """How long a run may take without what others left in `./cache`: as long as any that began with nothing."""
+        """How long it may take at most with an empty `./cache`: it may owe its speed to the slowest."""
         cold = [one.seconds for one in self.ran() if one.score is not None and not one.result.warm]
         return max([run.seconds, *cold]) if run.result.warm else run.seconds
 
