@@ -109,7 +109,7 @@ def write_answers(data: Data, answers: Answers, target: Path) -> None:
     """The part of a submission that answers the real test, in the sample's form and order, else in the test's."""
     sample, key, rows, separator = data.sample, data.layout.key, list(answers.real), ","
     if sample is None:
-        columns = {key or "": data.test_keys} if data.test_keys else {}
+        columns = {key: data.test_keys} if key is not None and data.test_keys else {}
     else:
         form = sample.table.form
         columns, separator = {name: sample.column(name) for name in sample.table.columns}, form.separator
@@ -120,7 +120,7 @@ def write_answers(data: Data, answers: Answers, target: Path) -> None:
             rows = [tuple(cell.replace(".", ",") if is_number(cell) else cell for cell in row) for row in rows]
     cells = zip(*rows, strict=True) if rows else ([] for _ in data.layout.answers)
     columns = {**columns, **dict(zip(data.layout.answers, cells, strict=True))}
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(exist_ok=True)
     with target.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
         writer.writerow(columns)
