@@ -244,12 +244,17 @@ def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(
     assert list(run.predict(NEW)["price"])[1] == pytest.approx(10, abs=1.01)
 
 
-def test_keys_come_back_as_they_were_given(label_run: Run) -> None:
+def test_keys_come_back_as_they_were_given(label_run: Run, tmp_path: Path) -> None:
     model = load_model(label_run.path)
     given = pandas.DataFrame({"size": [1, 2, 3], "id": ["x9", "x9", "x1"]})
     answers = model.predict(given)
     assert list(answers["id"]) == ["x9", "x9", "x1"] and len(set(answers["label"])) == 1
     assert "id" not in model.predict(given[["size"]]).columns
+    (shown := tmp_path / "shown").mkdir()
+    model._show(given.astype(str), shown)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in shown.iterdir() if path.name != "train.csv"}
+    sample = "id,label\nx9,0\nx9,0\nx1,0\n"
+    assert texts == {"test.csv": "size,id\n1,x9\n2,x9\n3,x1\n", "sample_submission.csv": sample}
 
 
 HOSTILE = """

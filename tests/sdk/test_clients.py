@@ -25,7 +25,7 @@ from mle_star.sdk.credentials import Upstream, agent_headers, client_environment
 from mle_star.sdk.definitions import ScriptShare, build_definitions, build_system_prompt, effective_tools
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.testing import ScriptedBrain
-from tests.conftest import as_kept, write_texts
+from tests.conftest import Patch, as_kept, write_texts
 from tests.sdk.conftest import FACTS
 
 
@@ -159,7 +159,7 @@ def test_packages_are_announced_however_they_are_spelt_and_noise_is_not(task: m.
 
 
 @pytest.mark.req("REQ-OR-054")
-def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_path: Path) -> None:
+def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_path: Path, monkeypatch: Patch) -> None:
     for old in ("0.1.38", "0.2.9", "0.2.181"):
         with pytest.raises(ImportError, match=f"{old} is too old, {credentials.MINIMUM_VERSION} or later is needed"):
             credentials.check_sdk_version(old)
@@ -167,6 +167,9 @@ def test_an_old_sdk_is_refused_by_name_and_a_missing_one_only_when_needed(tmp_pa
         credentials.check_sdk_version(fine)
     assert credentials.installed_sdk_version() is not None
     credentials.require_sdk()
+    with monkeypatch.context() as nothing, pytest.raises(ImportError, match=r"agents need .* not installed: pip"):
+        nothing.setattr(sys, "path", [])
+        credentials.require_sdk()
     files = {"METADATA": "Metadata-Version: 2.1\nName: claude-agent-sdk\nVersion: 0.1.38\n"}
     write_texts(tmp_path / "claude_agent_sdk-0.1.38.dist-info", files)
     command = [sys.executable, "-c", "import mle_star.models; print('models'); import mle_star.orchestrator"]

@@ -253,7 +253,7 @@ class AgentClient:
         try:
             worker = await self._pool.acquire(key, lambda: self._make_worker(key, config, bill.label, cap))
         except Exception as error:
-            return Turn(error=error), outcome_of(config, Turn(error=error))
+            return (turn := Turn(error=error)), outcome_of(config, turn)
         turn = await self._await_turn(worker, config, prompt, bill)
         self._charge(turn, bill)
         if turn.timed_out:
