@@ -51,7 +51,7 @@ def test_what_starts_before_every_script_starts_quickly() -> None:
         (":", None),
         ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "does not work here: bwrap: No perm"),
         ("kill -9 $$", "does not work here"),
-        ("exec /bin/sleep 60", "timed out after"),
+        ("exec /bin/sleep 60", "timed out after 2.0 seconds; user namespaces may be"),
         ("", "apt install bubblewrap"),
     ],
 )

@@ -107,7 +107,7 @@ def find_bubblewrap() -> tuple[str, frozenset[str], str]:
     options = frozenset(word for word in text.decode("utf-8", "replace").split() if word.startswith("--"))
     command = [path, *_namespaces(False, options), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     if why := why or try_program([*command, path, "--version"], PROBE_SECONDS)[1]:
-        return "", options, f"bubblewrap does not work here: {why}; this machine or container forbids user namespaces"
+        return "", options, f"bubblewrap does not work here: {why}; user namespaces may be forbidden here"
     return path, options, ""
 
 

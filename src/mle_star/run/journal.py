@@ -33,7 +33,7 @@ _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seco
 """What two events may differ in that say the same."""
 _BEGINS = {"agent_started", "script_started"}
 _ENDS = {"agent_finished", "agent_failed", "script_finished"}
-_PAID = {"agent_finished", "script_finished", "submission_kept", "run_finished"}
+_PAID = {*_ENDS, "submission_kept", "run_finished"}
 """What a power failure must not take: the money or the hours of it. The rest a resumed run says again."""
 _EVERY_TIME = {"run_resumed", "run_finished", "agent_failed", "finish_requested", "submission_kept", "phase_finished"}
 """Said every time they happen, as what begins is, also when an earlier process said the same before."""
