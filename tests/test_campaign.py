@@ -63,7 +63,7 @@ class Runs:
             raise KeyError("nobody thought of this")
         if folder.name in self.fails:
             Invented(seed=4, T=1, outcome="failed").write(folder)
-            raise PipelineError("no candidate worked")
+            raise PipelineError("no candidate worked\r")
         script = m.SolutionScript(content="x", phase=m.SolutionPhase.final, score=round(0.5 + config.seed / 100, 2))
         last = Invented(seed=4, T=1).ended(
             task=task, config=config, final_solution=script, submission_path=str(folder / "final" / "submission.csv"),
@@ -179,6 +179,7 @@ async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_pa
     assert first.state == "failed" and first.cost_usd == pytest.approx(lost) and lost > 0
     assert runs.calls[1][2] == pytest.approx(10 - lost) and second.state == "finished"
     assert (tmp_path / "c" / "a-seed-7" / "report.html").is_file()
+    assert table(tmp_path / "c")[0]["message"] == "no candidate worked\r", "whatever an error says"
 
 
 async def test_a_campaign_is_neither_begun_twice_nor_made_up_nor_shared(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ class Campaign:
     def _write(self) -> None:
         """The table, for people and programs, the page, and the list of submissions that graders take."""
         table = pd.DataFrame([entry.model_dump() for entry in self.entries])
-        write_whole(self.folder / TABLE, table.to_csv(index=False))
+        write_whole(self.folder / TABLE, table.to_csv(index=False, lineterminator="\r\n"))
         write_whole(self.folder / PAGE, campaign_html(self))
         sent = (entry for entry in self.entries if entry.submission)
         lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in sent]

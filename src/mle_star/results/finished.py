@@ -163,7 +163,7 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
             work = model.execute(script_of(code), model.layout.folder, "promote")
             if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
-            shutil.copyfile(work / "final" / "submission.csv", folder.submission)
+            place_copy(work / "final" / "submission.csv", folder.submission)
         submission = str(folder.submission)
     note = f"{BY_HAND}: the script of {place_of(chosen.step) or chosen.step}"
     if story.ledger.leaks(chosen.script_id):
