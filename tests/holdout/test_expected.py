@@ -353,7 +353,8 @@ ENDS: list[tuple[str, float, list[float], int]] = [
     *((name, 0.1, [0.1] * 200, 40) for name in ("brier_score", "log_loss", "pearson", "rmse")),  # no coins
     ("accuracy", 0.5, around(0.5, 0.2), 40),  # a coin takes nothing from what the rows say
     ("r2", 0.9, around(0.9, 0.01), 1000),  # on the scale of the distance to the only end
-    ("accuracy", 0.9, [0.9], 1),  # too few rows say nothing
+    *(("accuracy", 0.9, around(0.9, 0.01, draws), rows) for draws, rows in ((200, 1), (1, 40))),  # too few say nothing
+    ("rmse", 2.0, around(2.0, 0.1), 2),  # but two say something
     *((name, 0.9, around(0.9, 0.08), 30) for name in ("rmse", "r2", "accuracy", "pearson")),
     ("rmse", 1.0, around(1.0, 1e6), 40),  # noise beyond all measure leaves one
 ]
