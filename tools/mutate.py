@@ -88,6 +88,13 @@ TESTS = {
     "method/scores": ["tests/test_scores.py", f"{EXECUTION}outcome.py", f"{METHOD}safety.py"],
     "holdout/answers": [f"{HOLDOUT}views.py", f"{HOLDOUT}scorer.py"],
     "holdout/keys": [f"{HOLDOUT}views.py"],
+    "holdout/intervals": [
+        f"{HOLDOUT}scorer.py",
+        f"{HOLDOUT}expected.py::test_an_expected_score_comes_with_the_noise_of_new_rows_and_a_measure_without",
+        f"{HOLDOUT}expected.py::test_ends_of_intervals_are_what_they_were_and_lie_where_the_metric_can_be",
+        f"{HOLDOUT}expected.py::test_rows_of_one_group_are_one_observation",
+        f"{HOLDOUT}expected.py::test_draws_without_a_figure_do_not_count",
+    ],
 }
 LOOKS_AT_THE_TEXT = f"{PIPELINE}run.py::test_the_flow_of_the_pipeline_is_one_module"  # which grows with its mutants
 # For the copy's conftest: mutmut reads an attribute of test items that newer releases of pytest no longer have, and it

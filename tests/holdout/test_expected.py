@@ -24,7 +24,7 @@ from mle_star.execution.scoring import compared
 from mle_star.holdout.answers import Answers, ByRow, keys_of
 from mle_star.holdout.explain import permuted_view
 from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.intervals import after_more_rows, drawn_figures, interval, shifted, telling_rows
+from mle_star.holdout.intervals import after_more_rows, drawn_figures, interval, moved, shifted, telling_rows
 from mle_star.holdout.scorer import Rows, Scorer
 from mle_star.holdout.views import Columns, Data
 from mle_star.models import Measure, PipelineConfig, is_improvement
@@ -352,13 +352,15 @@ ENDS: list[tuple[str, float, list[float], int]] = [
     *((name, 0.1, [0.1] * 200, 40) for name in ("brier_score", "log_loss", "pearson", "rmse")),  # no coins
     ("accuracy", 0.5, around(0.5, 0.2), 40),  # a coin takes nothing from what the rows say
     ("r2", 0.9, around(0.9, 0.01), 1000),  # on the scale of the distance to the only end
-    ("accuracy", 0.9, [0.9], 1),  # too few rows say nothing
+    *(("accuracy", 0.9, around(0.9, 0.01, draws), rows) for draws, rows in ((200, 1), (1, 40))),  # too few say nothing
+    ("rmse", 2.0, around(2.0, 0.1), 2),  # but two say something
     *((name, 0.9, around(0.9, 0.08), 30) for name in ("rmse", "r2", "accuracy", "pearson")),
     ("rmse", 1.0, around(1.0, 1e6), 40),  # noise beyond all measure leaves one
 ]
 WIDER = ((1000, 200, 0.0), (1000, 10, 0.0), (1000, 200, 3.0), (4, 200, 0.0))
 """Few rows, few draws and noise beside them widen an interval."""
 MOVED = (0.6, 0.5, 0.8, 0.0), (0.6, 0.5, 0.8, -0.1), (0.9, 0.8, 0.95, 0.2)
+FOLLOWS = ("accuracy", 0.8, 0.6, 0.7), ("rmse", 2.0, 4.0, 3.0), ("rmse", 2.0, 0.0, 1.0), ("r2", 0.5, 1.0, 0.9)
 LEARNED = (
     ("rmse", 2.5, 2.2, 3.0, 0.64), ("accuracy", 0.8, 0.7, 0.83, 0.64), ("accuracy", 0.5, 0.1, 1.0, 0.64),
     ("r2", 0.5, 0.4, 0.75, 0.64), ("rmse", 2.5, 2.0, 3.0, 1.0),
@@ -387,6 +389,7 @@ def test_ends_of_intervals_are_what_they_were_and_lie_where_the_metric_can_be() 
         ends = interval(known_metric("accuracy"), 0.9, around(0.9, 0.01), telling=4000, units=units)
         lines.append(shown(units, "groups", ends=ends))
     lines += [shown("moved", *one, ends=shifted(known_metric("accuracy"), *one)) for one in MOVED]
+    lines += [shown(name, *one, "follows", ends=(moved(known_metric(name), *one),)) for name, *one in FOLLOWS]
     lines += [shown(name, *one, ends=after_more_rows(known_metric(name), *one)) for name, *one in LEARNED]
     rare = {(name, count): np.array([0] * (100 - count) + [1] * count) for name, count in RARE}
     lines += [shown(*one, "rare", ends=(telling_rows(known_metric(one[0]), rows),)) for one, rows in rare.items()]

@@ -217,7 +217,8 @@ def test_a_metric_of_the_users_own_gets_numbers_where_there_are_some(tmp_path: P
     (tmp_path / "score.py").write_text(f"def error(truth, answer):\n    return {error}\n")
     truth = [f"{i % 7 / 4}/{'ab'[i % 2]}" for i in range(ROWS)]
     scorer = scorer_of(write(tmp_path / "data", truth, "0.5/a", names="y,z"), "score.py:error")
-    assert scorer.score(by_row([f"{i % 7 / 4 + 1}/a" for i in range(ROWS)]), range(ROWS)) == pytest.approx(1.5)
+    score, low, high = scorer.grade(by_row([f"{i % 7 / 4 + 1}/a" for i in range(ROWS)]), range(ROWS))
+    assert score == pytest.approx(1.5) and 1.3 < low < score < high < 1.7
 
 
 @pytest.mark.parametrize("metric", ["gini", "spearman", "kendall", "pearson", "roc_auc", "rmse"])

@@ -559,12 +559,23 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     assert list(shown["id"]) == list(wanted["id"]) and shown["id"].min() == 900
     new = [int(view.names[place]) for place in hidden]
     assert sorted(new) == list(range(930, 930 + len(hidden))) and new != sorted(new)
-    answers = read_answers(data, submit(tmp_path / "s.csv", {str(i): int(i % 2) for i in shown["id"]}), view)
-    assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
+    for end in ("", ".0"):  # keys that pandas made numbers of
+        submitted = {f"{i}{end}": int(i % 2) for i in shown["id"]}
+        answers = read_answers(data, submit(tmp_path / "s.csv", submitted), view)
+        assert answers.hidden == {place: (str(int(view.names[place]) % 2),) for place in hidden}
     mixed = frame.sample(frac=1, random_state=1)
     known, others = (some.to_dict("list") for some in (mixed[:150], mixed[150:].drop(columns="y")))
     tables(folder, train=known, test=others, sample_submission={"id": others["id"], "y": others["x"]})
-    assert opened(folder).make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2).names == {}
+    data = opened(folder)
+    view = data.make_view("v", [0, 1, 2], tmp_path / "mixed", seed=2)
+    submitted = {str(i): i for i in (*known["id"][:3], *others["id"])}
+    answers = read_answers(data, submit(tmp_path / "s.csv", submitted), view)
+    assert view.names == {} and answers.hidden == {place: (str(known["id"][place]),) for place in range(3)}
+    alike = [*others["id"][:-1], f"0{others['id'][0]}"]  # no number, but a key of its own
+    tables(folder, train=known, test={**others, "id": alike}, sample_submission={"id": alike, "y": others["x"]})
+    data = opened(folder)
+    answers = read_answers(data, submit(tmp_path / "s.csv", dict(zip(alike, alike, strict=True))), data.real_view())
+    assert [cell for (cell,) in answers.real] == list(map(str, alike))
 
 
 @given(
