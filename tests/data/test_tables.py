@@ -156,7 +156,6 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ({"train": {**KINDS, "b": [1] * 3, "a": [2] * 3}, **NEW, "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ""),
     *((BOTH, words) for words in WORDS),
     ({"train": BOTH["train"]}, "Mind `b`, then `a`."),
-    # of tables without a telling name the one that has all columns of another, and up to ten more
     *(({"more": {f"n{n}": [1, 2] for n in range(count)}, "a": {"n0": [1, 2]}}, "") for count in (11, 12)),
 ]
 
