@@ -114,6 +114,8 @@ def test_lists_and_nested_records_keep_their_shape(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(records)
     wanted = {"tags": [["a"], []], "at.x": ["1.5", ""], "at.of.y": ["X", ""], "z": ["", ""]}
     assert look(tmp_path / "train.json").sample == wanted
+    pandas.DataFrame({"code": ["007", "8"]}).to_excel(tmp_path / "train.xlsx", index=False)
+    assert look(tmp_path / "train.xlsx").sample == {"code": ["007", "8"]}
 
 
 def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_parquet_file_that_unfolds_to_all_memory_is_a_line_not_a_crash(tmp_pat
 
 
 RAGGED = [
-    "x,goal\n1,2\n3\n4,5,6\n7,8\n", 'x,goal\n1,0\n2,"open\n' + "2,3\n" * 33_000, "x,goal\r\n1,0\r\n2,1\r\n",
+    "x,goal\n1,2\n3\n4,5,6\n7,8\n", 'x,goal\n1,0\n2,"open\n' + "2,3\n" * 33_000, " ,\r\nx,goal\r\n1,0\r\n,\r\n2,1\r\n",
     "\ufeffx,goal\n1,0\n2,1\n", "goal\n" + "1\n0\n" * 30, "x,goal\n" + "y" * 200_000 + ",1\n1,0\n2,1\n",
 ]  # fmt: skip
 
