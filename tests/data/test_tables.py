@@ -114,6 +114,8 @@ def test_lists_and_nested_records_keep_their_shape(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(records)
     wanted = {"tags": [["a"], []], "at.x": ["1.5", ""], "at.of.y": ["X", ""], "z": ["", ""]}
     assert look(tmp_path / "train.json").sample == wanted
+    pandas.DataFrame({"code": ["007", "8"]}).to_excel(tmp_path / "train.xlsx", index=False)
+    assert look(tmp_path / "train.xlsx").sample == {"code": ["007", "8"]}
 
 
 def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
@@ -156,7 +158,6 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ({"train": {**KINDS, "b": [1] * 3, "a": [2] * 3}, **NEW, "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ""),
     *((BOTH, words) for words in WORDS),
     ({"train": BOTH["train"]}, "Mind `b`, then `a`."),
-    # of tables without a telling name the one that has all columns of another, and up to ten more
     *(({"more": {f"n{n}": [1, 2] for n in range(count)}, "a": {"n0": [1, 2]}}, "") for count in (11, 12)),
 ]
 

@@ -240,7 +240,7 @@ def test_a_parquet_file_that_unfolds_to_all_memory_is_a_line_not_a_crash(tmp_pat
 
 
 RAGGED = [
-    "x,goal\n1,2\n3\n4,5,6\n7,8\n", 'x,goal\n1,0\n2,"open\n' + "2,3\n" * 33_000, "x,goal\r\n1,0\r\n2,1\r\n",
+    "x,goal\n1,2\n3\n4,5,6\n7,8\n", 'x,goal\n1,0\n2,"open\n' + "2,3\n" * 33_000, " ,\r\nx,goal\r\n1,0\r\n,\r\n2,1\r\n",
     "\ufeffx,goal\n1,0\n2,1\n", "goal\n" + "1\n0\n" * 30, "x,goal\n" + "y" * 200_000 + ",1\n1,0\n2,1\n",
 ]  # fmt: skip
 
@@ -319,7 +319,7 @@ def test_a_task_file_becomes_a_description_with_paths_of_its_own_folder(tmp_path
 
 
 def test_description_and_target_are_put_together(tmp_path: Path) -> None:
-    (tmp_path / "description.md").write_text("# Prices\nAll about prices.\n", encoding="utf-8")
+    (tmp_path / "description.md").write_text("# Prices\nAll about prices.\n", encoding="utf-8-sig")
     assert load_task(task_folder(tmp_path, description=None)).description == "# Prices\nAll about prices."
     both = load_task(task_folder(tmp_path, target=["cost", "price"])).description
     assert both == "Predict `price`.\n\n# Prices\nAll about prices.\n\nThe target is `cost`, `price`."
@@ -393,6 +393,7 @@ def test_a_wrong_task_file_is_refused_with_the_field(tmp_path: Path) -> None:
 @example("line\x85break")
 @example("driver's `score`")
 @example("air_quality_index")
+@example("other,other")
 @given(st.text(min_size=1, max_size=30).filter(str.strip))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, name: str) -> None:

@@ -57,7 +57,7 @@ SHORT = (20, 5, False, 0), (20, 5, True, 0), (6, 5, False, 20), (3, 3, True, 9),
 WORDS = {"words": 2, "pieces": 3, "bits": 12, "longest": 500}
 WHOLE = (
     "with_extra_table", "forecast", "rankings", "label_sets", "log_loss_wide", "two_labels", "quadratic_kappa", "no_id",
-    "mean_absolute", "shop", "grouped", "unlabelled_rows", "one_file", "odd_dates", "spelt_labels",
+    "mean_absolute", "shop", "grouped", "unlabelled_rows", "one_file", "odd_dates", "spelt_labels", "many_rows_a_key",
 )  # fmt: skip
 
 
@@ -440,8 +440,7 @@ def test_what_models_are_shown_and_what_is_made_of_their_answers(tmp_path: Path,
         lines.append(f"--- {course} {name}")
         defined, solution = of_script({}, Path(), planning.study(design, "", 0) if course == "study" else design)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            variants = [defined["VARIANTS"]] if course == "study" else []
-            defined[course](replace(solution, models=models), *variants)
+            defined[course](replace(solution, models=models), *([defined["VARIANTS"]] if course == "study" else []))
         lines += [printed.getvalue(), Path("final/submission.csv").read_text()[:300]]
     as_kept("engineer/whole.txt", re.sub(r"(\.\d{3})\d+", r"\1", "\n".join(lines)))
 
@@ -503,7 +502,6 @@ def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
 
 
 def test_no_chance_is_written_as_certain() -> None:
-    """One certain answer that is wrong would cost more than all others together."""
     chances = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
     assert chances.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
 
