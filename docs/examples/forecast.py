@@ -430,7 +430,8 @@ def encode(frames: list[pd.DataFrame], numbers: list[str], categories: list[str]
         counts = frames[0][name].value_counts()
         levels = list(counts[counts >= 2].index[:250]) or ["none"]  # some models refuse a category without any
         for number, frame in enumerate(frames):
-            built[number] = built[number].assign(**{name: pd.Categorical(frame[name], categories=levels)})
+            known = frame[name].where(frame[name].isin(levels))
+            built[number] = built[number].assign(**{name: pd.Categorical(known, categories=levels)})
     return built
 
 
