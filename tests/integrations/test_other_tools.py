@@ -46,7 +46,6 @@ PAGES = [
     {"name": "evaluation", "content": "<p>Scored by the <b>root mean squared error</b> (RMSE).</p>"},
     {"name": "description", "content": "<p>What do houses cost &amp; why?</p>"},
 ]
-
 KEPT = '[{"competition": "flats", "ref": 70, "message": "n"}, {"competition": "houses", "ref": 71, "message": "m"}]'
 
 

@@ -114,9 +114,8 @@ def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_
     assert all(isinstance(one, AgentDefinition) and one.description and one.prompt for one in made.values())
     assert made["coder"].prompt == "the system prompt"
     without = build_definitions(coder, "", "minimal")
-    variant = build_definitions(m.agent_config(m.AgentType.leakage, "correction"), "", "full")["leakage"]
     assert not any(set(definitions.MCP_TOOLS) & set(definition.tools or []) for definition in without.values())
-    made |= {"correction": variant}
+    made["correction"] = build_definitions(m.agent_config(m.AgentType.leakage, "correction"), "", "full")["leakage"]
     lines = [f"{name}: {one.tools}" for name, one in made.items()]  # a missing list would mean all
     for profile in ("full", "minimal"):
         configs = m.build_default_agent_configs(profile)
