@@ -297,11 +297,11 @@ def read_table(table: Settings) -> pd.DataFrame:
         return pd.json_normalize(lines[table["key"]] if "key" in table else lines)
     if form == "columns":
         return pd.read_json(path, encoding="utf-8-sig")
+    letters = table.get("spelt", [])
     if form in ("parquet", "excel"):
-        return pd.read_parquet(path) if form == "parquet" else pd.read_excel(path)
+        return pd.read_parquet(path) if form == "parquet" else pd.read_excel(path, dtype=dict.fromkeys(letters, str))
     frame = pd.read_csv(path, low_memory=False, **options)
-    spelt = [name for name in table.get("spelt", []) if name in frame]
-    if spelt:
+    if spelt := [name for name in letters if name in frame]:
         plain = {name: value for name, value in options.items() if name != "na_values"}
         frame[spelt] = pd.read_csv(path, usecols=spelt, dtype=str, na_filter=False, **plain)[spelt]
     return frame

@@ -19,6 +19,8 @@ import pytest
 
 from mle_star.data import formulas
 from mle_star.data import metrics as known_metrics
+from mle_star.data.tables import Table
+from mle_star.data.tables import read_table as table_of
 from mle_star.engineer import parts, planning
 from mle_star.engineer.design import Design, all_blends, assemble, families, fitting_steps, steps
 from mle_star.engineer.moves import ANCHOR, changed
@@ -27,6 +29,7 @@ from mle_star.engineer.parts.core import Clock, Job, Pace, Rows, Settings, few_r
 from mle_star.engineer.parts.deciding import RECIPES
 from mle_star.engineer.parts.encoding import as_table, build_features, encode
 from mle_star.engineer.parts.matrices import fit_kernel
+from mle_star.engineer.parts.reading import read_table
 from mle_star.engineer.parts.texts import count_words
 from mle_star.engineer.parts.validation import (
     Course,
@@ -39,6 +42,7 @@ from mle_star.engineer.parts.validation import (
 )
 from mle_star.engineer.parts.validation import search_settings as search
 from mle_star.engineer.planning import metric_settings
+from mle_star.engineer.profile import table_settings
 from tests.conftest import as_kept
 from tests.engineer.conftest import profile_of, quick
 from tests.engineer.small_tasks import TASKS
@@ -516,3 +520,14 @@ def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() 
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
                 assert node.name not in seen, (path, seen[node.name], "a script has one name for one thing")
                 seen[node.name] = path.name
+
+
+def test_ids_that_are_texts_of_digits_in_a_book_keep_their_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("input").mkdir()
+    pd.DataFrame({"id": ["007", "008"], "y": [1, 2]}).to_excel("input/train.xlsx", index=False)
+    table = table_of(Path("input/train.xlsx"))
+    settings = table_settings(table, ["id", "y"]) if isinstance(table, Table) else {}
+    assert [list(column) for _, column in read_table(settings).items()] == [["007", "008"], [1, 2]]

@@ -315,8 +315,11 @@ def data_settings(
 def table_settings(table: Table, spelt: list[str] | None = None) -> dict[str, Any]:
     """How a script reads a file."""
     form = table.form
+    gaps = known.PANDAS_GAPS.union(form.odd_gaps)
+    letters = [n for n in spelt or [] if n in table.columns and known.is_misread(map(str, table.sample[n]), gaps)]
+    by_letters = {"spelt": letters} if letters else {}
     if form.kind != "csv":
-        return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {})}
+        return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {}), **by_letters}
     # dates such as 31.12.2024, which pandas would take for numbers
     others = (name for name in table.columns if form.thousands and not table.column(name).numeric)
     dotted = [name for name in others if any(form.thousands in str(cell) for cell in table.sample[name])]
@@ -331,9 +334,7 @@ def table_settings(table: Table, spelt: list[str] | None = None) -> dict[str, An
         "names": [] if form.has_header else list(table.columns),
     }
     options = {name: value for name, value in options.items() if value}
-    gaps = known.PANDAS_GAPS.union(form.odd_gaps)
-    letters = [n for n in spelt or [] if n in table.columns and known.is_misread(map(str, table.sample[n]), gaps)]
-    return {"file": table.name, **({"options": options} if options else {}), **({"spelt": letters} if letters else {})}
+    return {"file": table.name, **({"options": options} if options else {}), **by_letters}
 
 
 def _answers(layout: Layout, targets: list[dict[str, Any]]) -> list[dict[str, Any]]:
