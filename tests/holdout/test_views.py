@@ -614,6 +614,16 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
+def test_no_key_leads_a_file_out_of_the_view(tmp_path: Path) -> None:
+    asked = [f"../elsewhere/{key}" for key in range(900, 900 + TEST)]
+    train = {"id": range(ROWS), "y": [key % 2 for key in range(ROWS)]}
+    tables(tmp_path / "data", train=train, sample_submission={"id": asked, "y": [0] * TEST})
+    for key in range(ROWS):
+        (tmp_path / "data" / f"{key}.png").touch()
+    _, view, _ = viewed(tmp_path / "data")
+    assert len(list(view.folder.glob("*.png"))) == ROWS and not (tmp_path / "elsewhere").exists()
+
+
 def test_what_links_lead_to_is_in_the_view(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "notes.txt").write_text("far away")
