@@ -615,9 +615,9 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
 
 
 def test_no_key_leads_a_file_out_of_the_view(tmp_path: Path) -> None:
-    asked = [f"../elsewhere/{key}" for key in range(900, 900 + TEST)]
+    rows = [f"../elsewhere/{key}" for key in range(900, 900 + TEST)]
     train = {"id": range(ROWS), "y": [key % 2 for key in range(ROWS)]}
-    tables(tmp_path / "data", train=train, sample_submission={"id": asked, "y": [0] * TEST})
+    tables(tmp_path / "data", train=train, sample_submission={"id": rows, "y": [0] * TEST})
     for key in range(ROWS):
         (tmp_path / "data" / f"{key}.png").touch()
     _, view, _ = viewed(tmp_path / "data")
