@@ -615,9 +615,8 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
 
 
 def test_no_key_leads_a_file_out_of_the_view(tmp_path: Path) -> None:
-    rows = [f"../elsewhere/{key}" for key in range(900, 900 + TEST)]
-    train = {"id": range(ROWS), "y": [key % 2 for key in range(ROWS)]}
-    tables(tmp_path / "data", train=train, sample_submission={"id": rows, "y": [0] * TEST})
+    sample = {"id": [f"../elsewhere/{key}" for key in range(900, 900 + TEST)], "y": [0] * TEST}
+    tables(tmp_path / "data", train={"id": range(ROWS), "y": [0, 1] * (ROWS // 2)}, sample_submission=sample)
     for key in range(ROWS):
         (tmp_path / "data" / f"{key}.png").touch()
     _, view, _ = viewed(tmp_path / "data")

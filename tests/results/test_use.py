@@ -406,6 +406,11 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     as_kept("results/exported.txt", re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines)))
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
+    kept = (
+        write_texts(tmp_path, {"new.csv": "size\n3\n", "labels/input/b/test.csv": "kept"}) / "labels/input/b/test.csv"
+    )
+    (tmp_path / "labels" / "predict.py").write_text(texts[0].read_text().replace("'test.csv'", "'b/test.csv'"))
+    assert not subprocess.call(call, cwd=tmp_path / "labels", timeout=300) and kept.read_text() == "kept"
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err
 
