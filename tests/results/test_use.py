@@ -21,6 +21,7 @@ import mle_star
 from mle_star import ConfigError, ExecutionError, ExecutionRawResult, PipelineConfig, Run, load_model, run_pipeline_sync
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
+from mle_star.execution import LocalExecutor
 from mle_star.execution.artifacts import save_fitted
 from mle_star.execution.harness import complete
 from mle_star.results.finished import export_run, needs, promote
@@ -362,6 +363,16 @@ def test_what_cannot_be_loaded_says_why(house_run: Run, tmp_path: Path) -> None:
             load_model(tmp_path / "run")
         lines.append(str(error.value).replace(str(tmp_path), "…"))
     as_kept("results/unloaded.txt", "\n".join(lines))
+
+
+def test_a_script_that_nothing_confines_and_that_changes_the_data_is_named(house_run: Run, tmp_path: Path) -> None:
+    model, shown = (
+        load_model(house_run.path, executor=LocalExecutor(sandbox="none")),
+        write_texts(tmp_path, {"a.csv": ""}),
+    )
+    script = house_run.result.final_solution.model_copy(update={"content": "open('input/a.csv', 'a').write('x')"})
+    with pytest.raises(ExecutionError, match=r"changed the files in ./input"):
+        model.execute(script, shown, "predict")
 
 
 def test_two_runs_are_compared_and_scores_measured_anew(
