@@ -215,8 +215,9 @@ def test_data_become_tasks_and_a_refusal_leaves_no_trace(tmp_path: Path, capsys:
     assert (houses.competition_id, cars.competition_id) == ("houses", "cars")
     assert (Path(houses.data_dir) / "train.csv").read_text(encoding="utf-8") == rows
     assert Path(cars.data_dir) == (tmp_path / "cars").resolve()
-    assert main(begin) == 1
-    assert "holds a campaign already" in capsys.readouterr().err
+    Path("c", "campaign.json").unlink()
+    assert main(begin) == 1, "nobody's results.csv is written over"
+    assert "holds files of a campaign already" in capsys.readouterr().err
 
 
 def test_a_campaign_goes_on_with_other_valid_settings(tmp_path: Path, capsys: Captured) -> None:

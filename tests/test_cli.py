@@ -188,6 +188,8 @@ def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:
     config = load_config(SETTINGS)
     assert config.num_parallel_solutions == 2 and config.num_retrieved_models > 1, "every part of the method is shown"
     assert mine.read_text() == "my,own\n1,2\n" and [path.name for path in mine.parent.iterdir()] == ["train.csv"]
+    (changed := build_example("wine", tmp_path / "again") / "task.yaml").open("a").write("# mine\n")
+    assert build_example("wine", tmp_path / "again") and changed.read_text().endswith("# mine\n")
 
 
 @pytest.mark.long

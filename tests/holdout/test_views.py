@@ -625,6 +625,15 @@ def test_files_named_by_key_go_with_their_rows(tmp_path: Path) -> None:
     assert (tmp_path / "real.csv").read_text() == (folder / "sample_submission.csv").read_text()
 
 
+def test_no_key_leads_a_file_out_of_the_view(tmp_path: Path) -> None:
+    sample = {"id": [f"../elsewhere/{key}" for key in range(900, 900 + TEST)], "y": [0] * TEST}
+    tables(tmp_path / "data", train={"id": range(ROWS), "y": [0, 1] * (ROWS // 2)}, sample_submission=sample)
+    for key in range(ROWS):
+        (tmp_path / "data" / f"{key}.png").touch()
+    _, view, _ = viewed(tmp_path / "data")
+    assert len(list(view.folder.glob("*.png"))) == ROWS and not (tmp_path / "elsewhere").exists()
+
+
 def test_what_links_lead_to_is_in_the_view(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "notes.txt").write_text("far away")

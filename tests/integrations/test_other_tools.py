@@ -134,7 +134,8 @@ def test_a_competition_becomes_a_folder(service: Service, tmp_path: Path, capsys
     texts = [(folder / name).read_text(encoding="utf-8") for name in ("description.md", "task.yaml")]
     printed = capsys.readouterr()
     as_kept("integrations/kaggle_get.txt", "\n".join([*texts, printed.err, printed.out]).replace(str(tmp_path), "…"))
-    assert main(["kaggle", "get", "houses", "--output", str(folder)]) == 1, "a task folder is not overwritten"
+    (folder / "task.yaml").unlink()
+    assert main(["kaggle", "get", "houses", "--output", str(folder)]) == 1, "no folder with files is written to"
 
 
 def expected(run_dir: Path, score: float) -> None:

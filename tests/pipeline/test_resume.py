@@ -124,6 +124,8 @@ def test_a_fork_takes_over_what_its_results_rest_on(place: str, tmp_path: Path, 
     fork = RunFolder(tmp_path / "fork").create()
     assert Path(fork_run(run.root, fork, started).data_dir) == (fork.data / place).resolve()
     assert (fork.data / place / "train.csv").is_file()
+    with pytest.raises(ConfigError, match="holds a run already"):  # of another process that began at the same time
+        fork_run(run.root, fork, started)
     assert [event.step for event in events(fork.root, Decided)] == ["phase1/False"], "its clock begins anew"
     moved = run.root.rename(tmp_path / "moved")
     assert Path(first_line(moved).task.data_dir) == (moved / "data" / place).resolve()

@@ -105,6 +105,13 @@ def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_n
     with pytest.raises(ConfigError, match="is not empty"), taken_in(Path("houses.csv"), run_dir):
         pass
     assert (run_dir / "task.yaml").is_file()
+    (place / "linked").symlink_to("new")
+    for error in (FileExistsError, KeyError):
+        with pytest.raises(error), taken_in(Path("houses.csv"), place / "linked"):
+            raise KeyError
+        assert (place / "linked").is_symlink(), "what somebody else has made is not removed"
+        (place / "new").mkdir(exist_ok=True)
+    assert not any((place / "new").iterdir())
     assert not is_data_file(place / "folder")
 
 

@@ -21,6 +21,7 @@ import mle_star
 from mle_star import ConfigError, ExecutionError, ExecutionRawResult, PipelineConfig, Run, load_model, run_pipeline_sync
 from mle_star.cli.app import main
 from mle_star.data.tables import Form, Table, read_table
+from mle_star.execution import LocalExecutor
 from mle_star.execution.artifacts import save_fitted
 from mle_star.execution.harness import complete
 from mle_star.results.finished import export_run, needs, promote
@@ -361,6 +362,16 @@ def test_what_cannot_be_loaded_says_why(house_run: Run, tmp_path: Path) -> None:
     as_kept("results/unloaded.txt", "\n".join(lines))
 
 
+def test_a_script_that_nothing_confines_and_that_changes_the_data_is_named(house_run: Run, tmp_path: Path) -> None:
+    model, shown = (
+        load_model(house_run.path, executor=LocalExecutor(sandbox="none")),
+        write_texts(tmp_path, {"a.csv": ""}),
+    )
+    script = house_run.result.final_solution.model_copy(update={"content": "open('input/a.csv', 'a').write('x')"})
+    with pytest.raises(ExecutionError, match=r"changed the files in ./input"):
+        model.execute(script, shown, "predict")
+
+
 def test_two_runs_are_compared_and_scores_measured_anew(
     label_run: Run, house_run: Run, capsys: Captured, monkeypatch: Patch, tmp_path: Path
 ) -> None:
@@ -403,6 +414,11 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     as_kept("results/exported.txt", re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines)))
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
+    kept = (
+        write_texts(tmp_path, {"new.csv": "size\n3\n", "labels/input/b/test.csv": "kept"}) / "labels/input/b/test.csv"
+    )
+    (tmp_path / "labels" / "predict.py").write_text(texts[0].read_text().replace("'test.csv'", "'b/test.csv'"))
+    assert not subprocess.call(call, cwd=tmp_path / "labels", timeout=300) and kept.read_text() == "kept"
     assert main(["export", str(house_run.path), str(target)]) == 1
     assert "is not empty" in capsys.readouterr().err
 

@@ -52,8 +52,7 @@ def init(
         console.print(f"{field:18} [bold]{escape(plain(values[field]))}[/bold]  [dim]{escape(plain(reason))}[/dim]")
     for words in guess.notes:
         console.print(f"[yellow]note[/yellow]  {escape(plain(words))}")
-    place = data_folder if output is None else path
-    run = f"mle-star run {escape(str(place))}"
+    run = f"mle-star run {escape(str(data_folder if output is None else path))}"
     console.print(f"Wrote {escape(str(path))}. Check it, then: {run}  (without a key: --model offline)")
 
 
@@ -155,7 +154,8 @@ def build_example(name: str, folder: Path) -> Path:
     (place / "input").mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         (place / file).write_text(content, encoding="utf-8")
-    write_task(guess_task(place, target=target, metric=metric, name=name), place / TASK_FILE, force=True)
+    if not (place / TASK_FILE).exists():
+        write_task(guess_task(place, target=target, metric=metric, name=name), place / TASK_FILE)
     return place
 
 

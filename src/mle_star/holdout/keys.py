@@ -102,10 +102,13 @@ class KeyFiles(NamedTuple):
     """The kinds of files that test rows have: others, such as annotations, may tell the label."""
 
     def moved(self, file: Path, key: str, name: str) -> Path | None:
-        """Where the file of a hidden row goes, by the name that the row has in the view; None: no test row has such."""
+        """Where the file of a hidden row goes, by the name that the row has in the view; None: no test row has such.
+
+        A name that is a path leads nowhere else: it is a cell of a table that anybody may have written.
+        """
         if self.suffixes and file.suffix.lower() not in self.suffixes:
             return None
-        return (self.test_folder or file.parent) / f"{name}{file.name[len(key) :]}"
+        return (self.test_folder or file.parent) / f"{Path(name).name}{file.name[len(key) :]}"
 
 
 def find_key_files(root: Path, train: Sequence[str], test: Sequence[str], tables: Collection[str]) -> KeyFiles:

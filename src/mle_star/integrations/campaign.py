@@ -27,7 +27,7 @@ from mle_star.views.page import render_page
 
 logger = logging.getLogger(__name__)
 
-PLAN, TABLE, PAGE = "campaign.json", "results.csv", "results.html"
+PLAN, TABLE, PAGE, SENT = "campaign.json", "results.csv", "results.html", "submission.jsonl"
 Start = Callable[..., Awaitable[FinalResult]]
 State = Literal["waiting", "running", "finished", "failed", "left out"]
 
@@ -90,9 +90,9 @@ class Campaign:
 
     @staticmethod
     def refuse_begun(folder: Path) -> None:
-        """A campaign is begun once."""
-        if (folder / PLAN).exists():
-            raise ConfigError(f"{folder} holds a campaign already: continue with `mle-star sweep --resume {folder}`")
+        """A campaign is begun once, and writes over nobody's files."""
+        if any((folder / name).exists() for name in (PLAN, TABLE, PAGE, SENT)):
+            raise ConfigError(f"{folder} holds files of a campaign already: --resume continues it, -o names another")
 
     @classmethod
     def open(cls, folder: Path) -> "Campaign":
@@ -235,7 +235,7 @@ class Campaign:
         write_whole(self.folder / PAGE, campaign_html(self))
         sent = (entry for entry in self.entries if entry.submission)
         lines = [{"competition_id": entry.task, "submission_path": entry.submission} for entry in sent]
-        write_whole(self.folder / "submission.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+        write_whole(self.folder / SENT, "".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def _spent(folder: RunFolder) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from mle_star.data.folder import TASK_FILE, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.errors import ConfigError
+from mle_star.execution.workspace import entries_below
 from mle_star.models import Frozen
 from mle_star.run.folder import RunFolder, place_copy, write_whole
 
@@ -41,18 +42,17 @@ _SENT = TypeAdapter(list[Sent])
 
 def get_competition(competition: str, folder: Path) -> TaskGuess:
     """Download a competition's data and pages into a task folder; the task is guessed from both."""
-    if (folder / TASK_FILE).exists():
-        raise ConfigError(f"{folder / TASK_FILE}: exists already; choose another folder with --output")
+    if any(entry.name != f"{competition}.zip" for entry in entries_below(folder.resolve())):  # of a broken download
+        raise ConfigError(f"{folder} is not empty; choose another folder with --output")
     data = folder / "input"
     data.mkdir(parents=True, exist_ok=True)
     with _service() as api:
         pages = {page.name.lower(): page.content for page in api.competition_list_pages(competition)}
         api.competition_download_files(competition, path=str(data), quiet=True)
-    for archive in data.glob(f"{competition}.*"):  # everything comes in one file
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                packed.extractall(data)
-            archive.unlink()
+    if zipfile.is_zipfile(archive := data / f"{competition}.zip"):  # everything comes in one file
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(data)
+        archive.unlink()
     sections = [f"# {name}\n\n{_plain(pages[name])}" for name in _PAGES if pages.get(name)]
     write_whole(folder / "description.md", "\n\n".join([f"Kaggle competition {competition}", *sections]) + "\n")
     guess = guess_task(folder, name=competition)
@@ -164,6 +164,5 @@ def hand_in(run_dir: Path, home: Path) -> Path | None:
     }
     for source, place in places.items():
         if source.is_file():
-            place.parent.mkdir(parents=True, exist_ok=True)
             place_copy(source, place)
     return places[folder.submission] if folder.submission.is_file() else None

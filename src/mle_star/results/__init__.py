@@ -16,7 +16,7 @@ from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table, read_table
 from mle_star.errors import ConfigError, ExecutionError
-from mle_star.execution import LocalExecutor, artifacts, exception_line, workspace
+from mle_star.execution import LocalExecutor, artifacts, exception_line, outcome, workspace
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import complete
 from mle_star.execution.kept_work import lend
@@ -159,7 +159,8 @@ class Model:
 
         A script that fails with what it fitted before runs once more without it.
         """
-        config, data = self.config, DataFolder(self.layout.folder, ours=self.run_dir)
+        config, seen = self.config, DataFolder(shown, ours=self.run_dir)
+        before, data = seen.stamp(), DataFolder(self.layout.folder, ours=self.run_dir)
         digest = artifacts.fitted_digest(script.content, data)
         work = Path(workspace.prepare_path_directory(self.run_dir / "work", label))
         workspace.reset_working_directory(str(work))
@@ -178,11 +179,13 @@ class Model:
             working_dir=str(work),
             timeout_seconds=limit,
             env=script_environment(config.model_copy(update={"num_parallel_solutions": 1})) | known,
-            input_dir=str(shown) if DataFolder(shown, ours=self.run_dir).is_whole else None,
-            hidden=workspace.hidden_from(self.run_dir, self.layout.folder, DataFolder(shown)),
+            input_dir=str(shown) if seen.is_whole else None,
+            hidden=workspace.hidden_from(self.run_dir, self.layout.folder, seen),
             output_file=str(log),
         )
         raw = complete((self.executor or LocalExecutor(config)).run(request))
+        if seen.changed_since(before):  # possible only where nothing confines it
+            raise ExecutionError(f"{outcome.CHANGED_DATA}; restore {self.layout.folder}")
         if recalled and raw.exit_code != 0 and not raw.timed_out:
             logger.warning("the script failed with what it had kept in ./%s: it is run again without", artifacts.STATE)
             artifacts.forget_fitted(self.run_dir)

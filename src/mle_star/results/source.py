@@ -54,18 +54,17 @@ def taken_in(
         RunFolder(run_dir).create()  # says what is wrong with the place
         raise ConfigError(f"{run_dir} is not empty; choose another output folder")
     existed, made = run_dir.exists(), [folder for folder in run_dir.parents if not folder.exists()]
+    data = RunFolder(run_dir).data
+    data.mkdir(parents=True)  # not below: where another run was quicker, nothing of it is removed
     try:
-        data = RunFolder(run_dir).data
-        data.mkdir(parents=True)
         (run_dir / MARK).touch()
         _take_in(source, data, target, note)
         drop_columns(data, drop)
         yield data
     except BaseException as error:
         if not RunFolder(run_dir).journal.exists():  # what a run has begun stays
-            remove_entry(run_dir)
-            if existed:
-                run_dir.mkdir(exist_ok=True)
+            for path in [*run_dir.iterdir()] if existed else [run_dir]:  # it may be a link, or where the user is
+                remove_entry(path)
             for folder in made:  # the nearest first
                 with suppress(OSError):
                     folder.rmdir()

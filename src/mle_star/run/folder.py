@@ -237,12 +237,12 @@ def fork_run(parent: Path, folder: RunFolder, started: events.RunStarted) -> Tas
         task = task.model_copy(update={"data_dir": str(place)})
     paid = spent_by(read_journal(source.journal)).usd
     first = started.model_copy(update={"task": task, "forked_from": str(parent.resolve()), "inherited_cost_usd": paid})
-    if source.artifacts.is_dir():
-        shutil.copytree(source.artifacts, folder.artifacts, copy_function=share, dirs_exist_ok=True)
-    if (answers := source.root / "answers").is_dir():  # what its scripts said on views
-        shutil.copytree(answers, folder.root / "answers", dirs_exist_ok=True)
+    for name, how in (("artifacts", share), ("answers", shutil.copy2)):  # answers are written over in place
+        if (source.root / name).is_dir():
+            shutil.copytree(source.root / name, folder.root / name, copy_function=how, dirs_exist_ok=True)
     paid_for = (event for event in read_journal(source.journal) if isinstance(event, _RESULTS))
     results = (event for event in paid_for if not (isinstance(event, events.Decided) and event.reopen))
+    folder.create()  # while all this was looked at, another process may have begun here
     write_whole(folder.journal, (f"{event.model_dump_json()}\n" for event in chain([first], results)))
     return task
 
