@@ -15,7 +15,8 @@ from tools import reference
 from mle_star import PipelineConfig, load_config, load_task
 from mle_star.cli.app import COMMANDS, load, main
 from mle_star.cli.options import with_settings
-from mle_star.run.forecast import planned_steps
+from mle_star.models import TaskDescription
+from mle_star.run.forecast import Forecaster
 from tests.views.conftest import Watch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,15 +59,14 @@ def test_every_command_explains_itself_as_reference_and_guides_do(capsys: pytest
         assert set(re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", rest)) <= {*offered, "--help"}, command
 
 
-def test_the_front_pages_name_targets_files_and_figures_that_are_so() -> None:
+def test_the_front_pages_name_targets_files_and_figures_that_are_so(task: TaskDescription) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for text in FRONT.values():
         assert set(re.findall(r"\bmake ([a-z-]+)", text)) - {"are"} <= targets
         links = re.findall(r"\]\(([^)#:]+)\)", text) + re.findall(r"`(docs/[\w./-]+\.\w+)`", text)
         assert [link for link in links if "NNNN" not in link and not (ROOT / link).exists()] == []
-    steps = planned_steps(PipelineConfig())
-    scripts = sum(count for (_, name), count in steps.items() if name == "script")
-    assert f"{sum(steps.values()) - scripts} agent calls and {scripts} script runs" in FRONT["README"]
+    ahead = Forecaster(task, PipelineConfig()).forecast()
+    assert f"{ahead.calls} agent calls and {ahead.scripts} script runs, repairs included" in FRONT["README"]
 
 
 def test_settings_files_and_python_in_the_guides_are_valid(tmp_path: Path) -> None:

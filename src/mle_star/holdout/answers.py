@@ -93,8 +93,7 @@ def _in_order(data: Data, header: list[str], rows: list[list[str]], view: View) 
     by_key, keys = {row[place]: row for row in rows}, keys_of(data, view)
     if not by_key.keys() >= set(keys):  # written in another way, such as 17.0
         by_key, keys = {label_of(row[place]): row for row in rows}, list(map(label_of, keys))
-    absent = [text for text in keys if text not in by_key]
-    if absent:
+    if absent := [text for text in keys if text not in by_key]:
         raise Ungradable(f"{len(absent)} values of {key} of the test file are missing, such as {quoted(absent[0])}")
     return [by_key[text] for text in keys]
 
