@@ -98,7 +98,7 @@ def scripts_on_views(holdout: HoldOut, place: Path, skills: Sequence[tuple[float
             (place / paths[-1]).write_text("\n".join(lines) + "\n")
         score, result = compared(holdout, place, scripts, paths).score, SimpleNamespace(answers=paths)
         answers = holdout.read(map(place.joinpath, paths), holdout.views)
-        scripts.append(SimpleNamespace(script=str(number), score=score, result=result, answers=answers))
+        scripts.append(SimpleNamespace(script_id=str(number), score=score, result=result, answers=answers))
     return scripts
 
 

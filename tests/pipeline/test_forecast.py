@@ -136,7 +136,7 @@ def facts(ledger: Ledger) -> dict[str, Any]:
         "nodes": ledger.nodes,
         "kept": ledger.kept,
         "leaking": ledger.leaking,
-        "checked": {run.script: ledger.is_clean(run.script) for run in ledger.runs.values()},
+        "checked": {run.script_id: ledger.is_clean(run.script_id) for run in ledger.runs.values()},
         "bests": ledger.bests(),
         "tried": tried(ledger),
         "ancestors": [[one.step for one in ledger.ancestors(node.event.digest)] for node in ledger.nodes],
@@ -165,7 +165,7 @@ async def test_the_live_ledger_is_that_of_the_journal_at_every_event(quick: Quic
         anew.follow(opened, MetricDirection.maximize, fresh=True)
         assert facts(resumed) == facts(Ledger.of(heard)) and not anew.runs
         best = resumed.best()
-        assert best is not None and "level" in resumed.text(best.script)
+        assert best is not None and "level" in resumed.text(best.script_id)
     tries = [entry.where for entry in tried(resumed) if entry.step and entry.step[0] == 0]
     assert tries == [f"path 1, step {step}, try {number}" for step in (1, 2) for number in (1, 2)], "it remembers"
     assert {node.kind for node in resumed.nodes} == {"candidate", "merge", "data", "refinement", "ensemble"}

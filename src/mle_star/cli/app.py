@@ -1,8 +1,8 @@
 """The frame of the `mle-star` command: which commands there are, and how errors read."""
 
-import ast
 import inspect
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -33,6 +33,7 @@ MODULES = {
 ERROR = "mle-star: error"
 MANY = 20
 """With more options than these the help of a command shows them by what they are about."""
+_DOCUMENTED = re.compile(r'^def (\w+)\((?:(?!^def ).)*?:\n    """(.+?)(?:"""|\n)', re.MULTILINE | re.DOTALL)
 COMMANDS = {name: module for module, names in MODULES.items() for name in names.split()}
 
 # The base of typer's usage errors has no public name of its own in all versions.
@@ -85,9 +86,8 @@ def _summaries() -> dict[str, str]:
     """The first line of each command's help, read without loading what the commands need."""
     found: dict[str, str] = {}
     for module in MODULES:
-        tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
-        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        found |= {node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in functions}
+        text = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+        found |= dict(_DOCUMENTED.findall(text))
     return found
 
 

@@ -58,8 +58,7 @@ def _smaller(design: Design, profile: Profile) -> Design:
 
 
 def _without_models(design: Design, names: list[str], profile: Profile) -> Design:
-    kept = {name: own for name, own in design.models.items() if name not in names}
-    if not kept:
+    if not (kept := {name: own for name, own in design.models.items() if name not in names}):
         used = {own["family"] for own in design.models.values()}
         able = (f for f in fitting_families(replace(profile, packages=("sklearn",))) if f.key not in used)
         family = next(able, families()["linear"])

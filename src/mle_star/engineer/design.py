@@ -98,7 +98,7 @@ def definitions_of(module: str) -> dict[str, Definition]:
     text = inspect.getsource(importlib.import_module(module))
     lines, found = text.splitlines(), dict[str, Definition]()
     ours, imports = dict[str, tuple[str, str]](), dict[str, str]()
-    for node in ast.parse(text).body:
+    for node in _parsed(text).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             place = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
@@ -110,8 +110,7 @@ def definitions_of(module: str) -> dict[str, Definition]:
                     imports[bound] = ast.unparse(line)
             continue
         target = node.targets[0] if isinstance(node, ast.Assign) else None
-        title = getattr(node, "name", "") or getattr(target, "id", "")
-        if title:
+        if title := getattr(node, "name", "") or getattr(target, "id", ""):
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
             source = "\n".join(lines[first - 1 : node.end_lineno]).replace("  # type: ignore[misc]", "")
             names = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)})
@@ -309,15 +308,20 @@ def sections_of(script: str) -> dict[str, str]:
     return {piece.partition("\n")[0].rstrip("-").strip(): f"{MARK}{piece}".rstrip() for piece in pieces}
 
 
+def _parsed(code: str) -> ast.Module:
+    try:
+        return ast.parse(code)
+    except SystemError:  # not of the code: Python 3.11 counts wrongly where another reading falls into this one
+        return _parsed(code)
+
+
 def settings_in(code: str) -> dict[str, Any]:
     """The constants that code assigns, in small letters, the models' by name under `models`, the docstring as `doc`.
 
     Empty for what is no Python.
     """
     try:
-        tree = ast.parse(code)
-    except SystemError:  # not of the code: Python 3.11 counts wrongly where another reading falls into this one
-        return settings_in(code)
+        tree = _parsed(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two where it is too deep for the parser
         return {}
     values: dict[str, Any] = {"doc": ast.get_docstring(tree, clean=False) or "", "models": {}}

@@ -247,8 +247,7 @@ def target_settings(folder: Path, layout: Layout, name: str, recipe: Recipe) -> 
     cells = cells_of(layout, name) if recipe.kind == "number" else _all_cells(folder, layout, name)
     if any(isinstance(cell, (list, dict)) for cell in cells):
         raise ConfigError(f"the target {name!r} holds lists: give each label a column of its own")
-    labels = labels_of(cells)
-    if not labels:
+    if not (labels := labels_of(cells)):
         raise ConfigError(f"the target {name!r} has no values")
     if recipe.kind == "number":
         numbers = [float(label) for label in labels if is_number(label)]
