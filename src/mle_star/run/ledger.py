@@ -377,7 +377,8 @@ class Ledger:
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
         if self._by_digest is None:
-            self._by_digest = {event.digest: event for event in self._events.values() if event.digest}
+            made = [event for event in self._events.values() if event.digest]
+            self._by_digest = {event.digest: event for event in reversed(made)}  # by whom it was first made
         seen: set[str] = set()
         while digest and digest not in self._by_digest and digest not in seen:
             seen.add(digest)
@@ -385,9 +386,9 @@ class Ledger:
         found = self._by_digest.get(digest)
         return None if found is None else self._node(found)
 
-    def ancestors(self, digest: str) -> Iterator[SearchNode]:
-        """The attempts that a script grew out of, itself first, each once."""
-        waiting, seen = [digest], set[str]()
+    def ancestors(self, *digests: str) -> Iterator[SearchNode]:
+        """The attempts that scripts grew out of, themselves first, each once."""
+        waiting, seen = [*digests], set[str]()
         while waiting:
             node = self.node_of(waiting.pop(0))
             if node is not None and node.step not in seen:
