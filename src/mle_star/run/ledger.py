@@ -377,8 +377,8 @@ class Ledger:
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
         if self._by_digest is None:
-            made = [event for event in self._events.values() if event.digest]
-            self._by_digest = {event.digest: event for event in reversed(made)}  # by whom it was first made
+            # by whom it was made first: an attempt may come to the same text again
+            self._by_digest = {event.digest: event for event in reversed(self._events.values()) if event.digest}
         seen: set[str] = set()
         while digest and digest not in self._by_digest and digest not in seen:
             seen.add(digest)
