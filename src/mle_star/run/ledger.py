@@ -153,6 +153,7 @@ class Ledger:
     retrieved: events.ModelsRetrieved | None = None
     studies: dict[str, events.AblationFinished] = field(default_factory=dict)  # by step
     blocks: dict[str, events.BlockChosen] = field(default_factory=dict)  # by step
+    leaks_found: dict[str, events.LeakageChecked] = field(default_factory=dict)  # by step of the check, as it reported
     announced: events.BestImproved | None = None  # the last best score that was announced
     _surroundings: str = ""
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
@@ -225,6 +226,8 @@ class Ledger:
             states[event.fixed_digest] = "clean"
         for digest in filter(None, states):
             self._checks.setdefault(digest, {})[event.step] = states[digest]
+        if event.found:
+            self.leaks_found[event.step] = event
         self._came_from(event.fixed_digest, event.digest)
 
     def _came_from(self, digest: str, origin: str) -> None:
