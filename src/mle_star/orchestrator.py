@@ -377,7 +377,7 @@ class _Pipeline:
                 "phases_completed": completed,
                 "phases_skipped": self.stages.ended_as("skipped"),
                 "duration_breakdown": final_result.duration_breakdown(self.stages.ended, elapsed),
-                "lineage": final_result.lineage(result, chosen, None if picked is None else picked.chosen.origin),
+                "lineage": final_result.lineage(self.context.ledger, result, chosen, picked.chosen if picked else None),
                 "stopped_by": None if stop is None else stop.reason,
                 "used_time": used_time,
                 "warnings": [*warnings, *self.stages.warnings, *result.warnings],

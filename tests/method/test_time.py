@@ -149,9 +149,9 @@ def decisions(run: ScriptedRun) -> list[tuple[str, str, bool, bool]]:
 
 def test_a_run_that_was_asked_to_finish_answers_no_more_views(quick_path: Path) -> None:
     with timed(quick_path, left=100.0) as run:
-        known = [probes._fits(run.context, seconds) for seconds in (99.0, 101.0)]
+        known = [probes._fits(run.context, "fits", seconds, 100.0) for seconds in (99.0, 101.0)]
         run.context.budget.finish_requested = True
-        assert [*known, probes._fits(run.context, 1.0)] == [True, False, False]
+        assert [*known, probes._fits(run.context, "fits", 1.0, 100.0)] == [True, False, False]
 
 
 @pytest.mark.parametrize(("left", "runs"), [(99.0, 0), (101.0, 1)])

@@ -171,6 +171,7 @@ async def test_members_answer_on_all_labels_or_else_as_in_the_search(quick: Quic
     origin = result.lineage["finalization"]
     assert (origin["rows"], origin["problems"], origin["sample"]) == (TEST, 0, "sample_submission.csv")
     selection, scripts = result.lineage["final_selection"], quick.events(ev.ScriptFinished)
+    assert [*result.lineage["phase1"]["candidates"]] == ["model 0", "model 1"], "it grew out of both"
     assert (selection["name"], selection["score"], origin["from_phase"]) == ("blend", expected(result), "blend")
     assert [member["weight"] for member in selection["members"]] == pytest.approx(ast.literal_eval(line), abs=1e-5)
     ran = {event.step: event for event in scripts}

@@ -77,13 +77,13 @@ def erring(*noises: float, changed: str = "", **overrides: Rule) -> MindAgents:
 async def scored(
     quick: QuickRun, executor: LevelExecutor | None = None, agents: MindAgents | None = None, **options: Any
 ) -> FinalResult:
-    """A run whose scripts are scored; capital letters and `score_views` are settings, all else options of `quick`."""
-    changes = {name: options.pop(name) for name in list(options) if name.isupper() or name in CHANGES}
+    """A run whose scripts are scored; capital letters and settings are its own, all else options of `quick`."""
+    changes = {name: options.pop(name) for name in list(options) if name.isupper() or name in SETTINGS}
     config = settings(**{"scoring": "auto", "K": 1, "R": 1, **changes})
     return await quick(config, agents=agents or liars(), executor=executor or answering(), **options)
 
 
-CHANGES = ("model", "letter", "more_steps", "scoring", "score_views", "briefing", "subsample_limit")
+SETTINGS = {*settings().model_dump()}
 ONE: dict[str, Any] = {"M": 1, "L": 1}
 
 
@@ -496,6 +496,8 @@ async def test_where_the_data_only_hint_at_groups_both_splits_are_measured(quick
     begin, end = "with whole groups of shop_id hidden the solution scores", "`--group shop_id` makes this the split"
     words = "0.68 to 0.99 (95 % interval), best guess 0.94, from 87 rows, for as many new rows"
     assert result.warnings == [f"{begin} {words}; {end}"]
+    again = await scored(quick, (executor := answering()), resume=True, time_limit_seconds=1, **ONE)
+    assert again.warnings == result.warnings and executor.ran == [], "with less time it is taken over"
 
 
 @pytest.mark.parametrize("why", ["2 labelled rows are too few", "more than once"])
@@ -510,6 +512,8 @@ async def test_what_cannot_be_scored_is_self_reported_and_probed(quick: QuickRun
     probed = [text for text in result.warnings if "on shuffled labels it prints 0.9999, where a dummy gets 0.5" in text]
     assert probed or why != "more than once"
     assert not any("same seed" in text or "second run" in text for text in result.warnings)
+    again = await scored(quick, (executor := answering()), resume=True, time_limit_seconds=1)
+    assert again.warnings == result.warnings and executor.ran == [], "with less time it is taken over"
 
 
 async def test_a_script_of_an_earlier_process_stays_in_question_when_its_step_is_done_anew(quick: QuickRun) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mle_star.execution.sandbox import child_program
-from mle_star.models.enums import Frozen
+from mle_star.models import Frozen
 
 NOTE = "[mle-star]"
 """Begins every line that the harness adds to a script's output."""

@@ -158,11 +158,13 @@ async def _examine(job: _Job) -> EvaluationResult:
         return await _on_more_views(job, holdout, job.views, answered)
     if job.purpose == "solution" and not fits(run):
         raise run.budget.out_of_time()
-    if job.data is not None or job.purpose == "ablation":
+    if job.purpose in ("ablation", "sample"):
         result = await _run(job, job.data or scoring.data_of(run))
         return scoring.on_sample(run, result) if job.purpose == "sample" else result
-    if holdout is None or job.purpose == "submission":
-        result = await _run(job, scoring.final_data_of(run))
+    if holdout is None or job.purpose != "solution":
+        result = await _run(job, job.data or scoring.final_data_of(run))
+        if job.purpose == "solution" and not run.shared.has_test:
+            return result
         return result.model_copy(update={"submission": await asyncio.to_thread(keep_submission, run)})
     result = await _on_view(job, holdout, 0)
     if not run.config.more_steps or not scoring.scored_here(run):

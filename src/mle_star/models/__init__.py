@@ -7,19 +7,19 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
+from mle_star.agents import AgentType as AgentType
+from mle_star.agents import Frozen as Frozen
+from mle_star.agents.extractor import ExtractorOutput as ExtractorOutput
+from mle_star.agents.extractor import RefinePlan as RefinePlan
+from mle_star.agents.leakage import LeakageAnswer as LeakageAnswer
+from mle_star.agents.leakage import LeakageDetectionOutput as LeakageDetectionOutput
+from mle_star.agents.retriever import RetrievedModel as RetrievedModel
+from mle_star.agents.retriever import RetrieverNotes as RetrieverNotes
+from mle_star.agents.retriever import RetrieverOutput as RetrieverOutput
+from mle_star.agents.test import DataContaminationResult as DataContaminationResult
 from mle_star.models.agents import AGENTS, template_text
-from mle_star.models.agents import AgentType as AgentType
-from mle_star.models.agents import DataContaminationResult as DataContaminationResult
-from mle_star.models.agents import ExtractorOutput as ExtractorOutput
-from mle_star.models.agents import LeakageAnswer as LeakageAnswer
-from mle_star.models.agents import LeakageDetectionOutput as LeakageDetectionOutput
-from mle_star.models.agents import RefinePlan as RefinePlan
-from mle_star.models.agents import RetrievedModel as RetrievedModel
-from mle_star.models.agents import RetrieverNotes as RetrieverNotes
-from mle_star.models.agents import RetrieverOutput as RetrieverOutput
 from mle_star.models.enums import CodeBlockCategory as CodeBlockCategory
 from mle_star.models.enums import DataModality as DataModality
-from mle_star.models.enums import Frozen as Frozen
 from mle_star.models.enums import MetricDirection as MetricDirection
 from mle_star.models.enums import SolutionPhase as SolutionPhase
 from mle_star.models.enums import TaskType as TaskType

@@ -1,10 +1,10 @@
-"""The enums of the specification, the base of its models, its phases, and what is special about a language model."""
+"""The enums of the specification, its phases, and what is special about a language model."""
 
 from collections.abc import Callable
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from mle_star.agents import Sizes
 
 
 class TaskType(str, Enum):
@@ -73,23 +73,7 @@ class CodeBlockCategory(str, Enum):
 ToolProfile = Literal["minimal", "full"]
 
 
-class Frozen(BaseModel):
-    """Base of every model but `SolutionScript`: change a copy, `model_copy(update=...)`."""
-
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
-
-
 # --- the phases of a run, in their order: whoever needs their names, titles or kinds of scripts looks here ---------
-
-
-class Sizes(NamedTuple):
-    """The numbers of the paper: retrieved models, outer and inner steps, paths, ensemble rounds."""
-
-    M: int
-    T: int
-    K: int
-    L: int
-    R: int
 
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]

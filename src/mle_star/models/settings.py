@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from mle_star.models.agents import AGENTS, AgentType
-from mle_star.models.enums import PHASES, Frozen, Sizes, ToolProfile, Traits, traits_of
+from mle_star.agents import AgentType, Frozen, Sizes
+from mle_star.models.agents import AGENTS
+from mle_star.models.enums import PHASES, ToolProfile, Traits, traits_of
 
 
 class PhaseTimeBudget(Frozen):

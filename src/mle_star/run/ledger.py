@@ -153,6 +153,7 @@ class Ledger:
     retrieved: events.ModelsRetrieved | None = None
     studies: dict[str, events.AblationFinished] = field(default_factory=dict)  # by step
     blocks: dict[str, events.BlockChosen] = field(default_factory=dict)  # by step
+    leaks_found: dict[str, events.LeakageChecked] = field(default_factory=dict)  # by step of the check, as it reported
     announced: events.BestImproved | None = None  # the last best score that was announced
     _surroundings: str = ""
     _journal: Journal | None = None  # where the texts of scripts are, which would fill the memory
@@ -225,6 +226,8 @@ class Ledger:
             states[event.fixed_digest] = "clean"
         for digest in filter(None, states):
             self._checks.setdefault(digest, {})[event.step] = states[digest]
+        if event.found:
+            self.leaks_found[event.step] = event
         self._came_from(event.fixed_digest, event.digest)
 
     def _came_from(self, digest: str, origin: str) -> None:
@@ -377,7 +380,8 @@ class Ledger:
     def node_of(self, digest: str) -> SearchNode | None:
         """The attempt that a script came from: itself, or what it was before repairs and corrections."""
         if self._by_digest is None:
-            self._by_digest = {event.digest: event for event in self._events.values() if event.digest}
+            # by whom it was made first: an attempt may come to the same text again
+            self._by_digest = {event.digest: event for event in reversed(self._events.values()) if event.digest}
         seen: set[str] = set()
         while digest and digest not in self._by_digest and digest not in seen:
             seen.add(digest)
@@ -385,9 +389,9 @@ class Ledger:
         found = self._by_digest.get(digest)
         return None if found is None else self._node(found)
 
-    def ancestors(self, digest: str) -> Iterator[SearchNode]:
-        """The attempts that a script grew out of, itself first, each once."""
-        waiting, seen = [digest], set[str]()
+    def ancestors(self, *digests: str) -> Iterator[SearchNode]:
+        """The attempts that scripts grew out of, themselves first, each once."""
+        waiting, seen = [*digests], set[str]()
         while waiting:
             node = self.node_of(waiting.pop(0))
             if node is not None and node.step not in seen:

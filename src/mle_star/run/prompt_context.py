@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from difflib import unified_diff
 from typing import Any, NamedTuple
 
+from mle_star.agents import Agent, Request
 from mle_star.method.excerpts import excerpt, new_lines
 from mle_star.method.scores import ANALYSIS, parse_analysis
 from mle_star.models import AgentType, PipelineConfig
-from mle_star.models.agents import AGENTS, Agent, Request, section
+from mle_star.models.agents import AGENTS, section
 from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of, duration, figure, plural, shorten
 from mle_star.prompts import fenced
@@ -26,8 +27,7 @@ MAX_ANALYSIS = 1500
 MAX_PRINTED = 800
 MAX_REPAIRS = 8
 MAX_DIFFS, MAX_DIFF = 2, 1200
-MAX_TRICK = 4000
-MAX_NOTES = 2000
+MAX_TRICK, MAX_NOTES = 4000, 2000
 BOLDER_AFTER = 2
 """So many steps of a path without a gain, and a bolder plan is asked for."""
 

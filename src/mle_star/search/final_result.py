@@ -11,6 +11,7 @@ from typing import Any
 from mle_star.data.layout import find_layout
 from mle_star.data.rows import Unsupported
 from mle_star.errors import ConfigError
+from mle_star.execution.artifacts import in_order
 from mle_star.execution.scoring import compared
 from mle_star.holdout.answers import Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, metric_of
@@ -27,11 +28,13 @@ from mle_star.run.folder import RunFolder, config_of, first_line, write_whole
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger, ScriptRun
 from mle_star.search.control import Stop
+from mle_star.search.shortlist import Shortlisted
 
 logger = logging.getLogger("mle_star.orchestrator")
 
 SUBMITTED = "final/submission.csv"
 """The step under which what was submitted is scored again."""
+_OF_A_GAIN, _OF_A_ROUND = {"path", "t", "k", "score", "plan"}, {"r", "score", "plan", "parents"}
 USED = 0.9
 """A run that was at work for so much of its time has used it."""
 
@@ -137,53 +140,34 @@ def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> 
 # --- lineage -----------------------------------------------------------------------------------------------
 
 
-def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, Any] | None = None) -> dict[str, Any]:
-    """How the final solution came about, phase by phase. `chosen` is what went into finalization, by `selection`."""
-    direction, phase1, phase2 = result.task.metric_direction, result.phase1, result.phase2_results
-    first = best_of(phase1.candidate_solutions, lambda script: script.score, direction)
-    best = best_path(phase2, direction)
+def lineage(
+    ledger: Ledger, result: FinalResult, chosen: SolutionScript, picked: Shortlisted | None = None
+) -> dict[str, Any]:
+    """How the final solution came about, phase by phase: the attempts that it grew out of, by the ledger.
+
+    `chosen` is what went into finalization, `picked` by the final selection: a blend grew out of each of its scripts.
+    """
+    scripts = [chosen.content] if picked is None else picked.scripts
+    nodes = sorted(ledger.ancestors(*map(digest_of, scripts)), key=lambda node: in_order(node.step))
+    origin, line = None if picked is None else picked.origin, [node.event for node in nodes]
+    best, paths = best_path(result.phase2_results, result.task.metric_direction), result.phase2_results
+    gains = [one.model_dump(include=_OF_A_GAIN) for one in line if isinstance(one, events.RefinementTried)]
     return {
         "phase1": {
-            "retrieved_models": [model.model_name for model in phase1.retrieved_models],
-            "selected_candidate": first and first.source_model,
-            "candidate_score": first and first.score,
-            "merged": [merge["source_model"] for merge in phase1.merge_attempts if merge.get("accepted")],
-            "data_usage_changed": phase1.data_usage_changed,
-            "initial_score": phase1.initial_score,
+            "retrieved_models": [model.model_name for model in result.phase1.retrieved_models],
+            "candidates": {one.model_name: one.score for one in line if isinstance(one, events.CandidateEvaluated)},
+            "merged": [one.reference_model for one in line if isinstance(one, events.MergeTried)],
+            "data_usage_changed": any(isinstance(one, events.DataUsageChecked) for one in line),
+            "initial_score": result.phase1.initial_score,
         },
         "phase2": {
-            "best_path": None if best is None else next(i for i, one in enumerate(phase2) if one is best),
+            "best_path": next((index for index, path in enumerate(paths) if path is best), None),
             "best_score": best and best.best_score,
-            "paths": [{"score": p.best_score, "partial": p.partial, "improvements": _improvements(p)} for p in phase2],
+            "improvements": gains,
         },
-        "phase3": _phase3(result),
-        "final_selection": selection,
-        "finalization": _finalization(result, chosen, selection or {}),
-    }
-
-
-def _improvements(result: Phase2Result) -> list[dict[str, Any]]:
-    """The attempts whose script replaced the best one of its path."""
-    return [
-        {"t": record["outer_step"], "k": k, "score": attempt.score, "plan": attempt.plan}
-        for record in result.step_history
-        for k, attempt in enumerate(record.get("inner_loop_attempts", []))
-        if attempt.was_improvement
-    ]
-
-
-def _phase3(result: FinalResult) -> dict[str, Any] | None:
-    phase3 = result.phase3
-    if phase3 is None:
-        return None
-    won = phase3.best_ensemble.content, phase3.best_ensemble_score
-    rounds = [r for r, attempt in enumerate(phase3.attempts) if (attempt.solution.content, attempt.score) == won]
-    best = rounds[-1] if rounds else None
-    return {
-        "best_round": best,
-        "best_score": phase3.best_ensemble_score,
-        "plan": None if best is None else phase3.ensemble_plans[best],
-        "inputs": [script.score for script in phase3.input_solutions],
+        "phase3": [one.model_dump(include=_OF_A_ROUND) for one in line if isinstance(one, events.EnsembleTried)],
+        "final_selection": origin,
+        "finalization": _finalization(result, chosen, origin or {}),
     }
 
 

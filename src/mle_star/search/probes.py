@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from mle_star.data.layout import find_layout
@@ -41,8 +40,9 @@ KEPT_SKILL = 0.5
 """A script that keeps so much of its lead over a dummy on shuffled labels has not learnt it from them."""
 SAME = 1e-6
 ENOUGH = 2.0
-"""The importance of columns is measured where so many times what the solution took is left."""
+"""A solution is probed, or its columns are measured, where so many times what it took is left."""
 STEP = "importance"
+UNMEASURED = "which columns matter is not measured"
 MOST_RIVALS = 11
 SHARE_OF_SEARCH = 0.25
 """Without a time limit of the user's, answering more views takes no longer than such a part of what the search took."""
@@ -123,7 +123,7 @@ async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: flo
     while missing := range(answered, len(holdout.views)):
         numbers = missing[:side_by_side] if one_by_one else missing
         needed = takes * math.ceil(len(numbers) / side_by_side)
-        if not run.decide("fits", partial(_fits, run, needed + kept), reopen=True):
+        if not _fits(run, "fits", needed + kept, run.seconds_left):
             break
         solution = SolutionScript(content=script, phase=kind_of_script(one.step))
         limit = ALWAYS_ENOUGH * needed + LEAST_SECONDS
@@ -135,8 +135,15 @@ async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: flo
     return answered > begun
 
 
-def _fits(run: RunContext, seconds: float) -> bool:
-    return not run.budget.finish_requested and seconds <= run.seconds_left
+def _fits(run: RunContext, name: str, seconds: float, left: float) -> bool:
+    """Is there time for it? Decided once: whoever resumes with less of it takes over what was found."""
+    return run.decide(name, lambda: not run.budget.finish_requested and seconds <= left, reopen=True)
+
+
+def _check_fits(place: str, solution: SolutionScript, left: float) -> bool:
+    """Is there time for this check of a solution, by what it is? Another process may choose another one."""
+    with scope(place, digest_of(solution.content)[:8]) as run:
+        return _fits(run, "check-fits", ENOUGH * run.ledger.took(solution.content), left)
 
 
 # --- scores that are self-reported ------------------------------------------------------------------------------
@@ -145,10 +152,9 @@ def _fits(run: RunContext, seconds: float) -> bool:
 async def probe(solution: SolutionScript) -> list[str]:
     """What is wrong with the score that a script prints of itself; nothing where the harness scores."""
     run, found = current_run(), list[str]()
-    if run.shared.holdout is not None or run.config.scoring != "auto" or solution.score is None:
-        return found
     left = PROBE_SHARE * (run.budget.time_limit - run.budget.elapsed())
-    if run.budget.finish_requested or 2 * run.ledger.took(solution.content) > left:
+    self_reported = run.shared.holdout is None and run.config.scoring == "auto"
+    if solution.score is None or not self_reported or not _check_fits("probes", solution, left):
         return found
     with within(run, left, "probes"):
         known, folder = solution.score, run.run_dir / "views" / "shuffled"
@@ -186,9 +192,9 @@ async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, f
     run, found, solution = current_run(), list[str](), _largest(solution, weights)
     holdout = holdout_of(run)
     for rule in () if holdout is None or run.config.letter else holdout.scorer.data.rule.unsure:
-        if run.budget.finish_requested or ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
+        if not _check_fits(place := f"split-by-{rule.kind}", solution, run.budget.spare_seconds):
             break
-        with within(run, run.budget.spare_seconds, f"split-by-{rule.kind}"):
+        with within(run, run.budget.spare_seconds, place):
             config = run.config.model_copy(update={rule.setting: rule.column})
             task = run.task.model_copy(update={"data_dir": run.shared.whole})
             other = await asyncio.to_thread(HoldOut.prepare, task, config, run.run_dir / "views" / rule.kind, write=1)
@@ -214,11 +220,11 @@ async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]
         return
     solution = _largest(solution, weights)
     found = known[-1].importance  # by an earlier process of the run
-    if not found and ENOUGH * run.ledger.took(solution.content) > run.budget.spare_seconds:
-        _leave_out(run, "too little time is left")
-    elif not found and not run.budget.finish_requested:
+    if not found and _check_fits(STEP, solution, run.budget.spare_seconds):
         with within(run, run.budget.spare_seconds, STEP):
             found = await _importance(run, holdout, solution)
+    elif not found and not run.budget.finish_requested:
+        run.record(Notice(step=STEP, message=f"{UNMEASURED}: too little time is left"))
     if found:
         run.record(known[-1].model_copy(update={"importance": found}))
 
@@ -234,12 +240,8 @@ async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScrip
     made = await asyncio.to_thread(permuted_view, holdout.scorer, holdout.views[0].hidden, folder, seed=run.config.seed)
     result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))
     if result.is_error:
-        _leave_out(run, "the time for it was too short" if result.timed_out else "the solution failed on it")
+        why = "the time for it was too short" if result.timed_out else "the solution failed on it"
+        run.record(Notice(step=STEP, message=f"{UNMEASURED}: {why}"))
     elif verify_submission(str(run.work_dir)):
         return await asyncio.to_thread(made.importance, run.work_dir / SUBMISSION)
     return []
-
-
-def _leave_out(run: RunContext, why: str) -> None:
-    """Say why the columns are not measured."""
-    run.record(Notice(step=STEP, level="info", message=f"which columns matter is not measured: {why}"))

@@ -80,7 +80,7 @@ def _lineage(story: RunStory) -> Lineage:
         data_use=next((node for node in nodes if node.kind == "data"), None),
         ensemble=next(iter(story.tried(EnsembleTried, nodes)), None),
         paths={index: [one for one in gains if one.path == index] for index in shown if source in ("path", "ensemble")},
-        leaks_fixed=sum(leak.fixed for step, leak in story.leaks.items() if step.startswith("phase1/leakage")),
+        leaks_fixed=sum(e.fixed for e in story.ledger.leaks_found.values() if e.step.startswith("phase1/leakage")),
         last="" if source == "promoted" else _last(story),
     )
 

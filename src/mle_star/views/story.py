@@ -44,7 +44,6 @@ class RunStory:
         self.scripts = self.ledger.runs
         """Every script that ran."""
         self.phases: dict[str, events.PhaseStarted | events.PhaseFinished] = {}
-        self.leaks: dict[str, events.LeakageChecked] = {}
         self.calls: dict[tuple[str, str, datetime], Call] = {}
         self.working: dict[str, Work] = {}
         self.notices: dict[tuple[str, str], Remark] = {}
@@ -80,7 +79,7 @@ class RunStory:
             self.news.append(news)
 
     def _hear(self, event: events.AnyEvent) -> None:
-        """What an event changes here; the ledger takes scripts and attempts."""
+        """What an event changes here; the ledger takes scripts, attempts, studies, blocks and leaks."""
         match event:
             case events.RunStarted():
                 self.started, self.config = self.started or event, event.config
@@ -115,12 +114,6 @@ class RunStory:
                 self.working[event.step] = Work(event.step, what, event.at, event.timeout_seconds)
             case events.ScriptFinished():
                 self.working.pop(event.step, None)
-            case events.LeakageChecked() if event.found:
-                self.leaks[event.step] = event
-            case events.AblationFinished():
-                self._path(event.path).step(event.t).ablation = event
-            case events.BlockChosen():
-                self._path(event.path).step(event.t).block = event
             case events.Notice():
                 self.notices[event.step, event.message] = event
             case events.BudgetWarning():
@@ -211,9 +204,13 @@ class RunStory:
     @property
     def paths(self) -> dict[int, PathStory]:
         """The refinement paths by number."""
-        return self.once("paths", self._with_tries)
+        return self.once("paths", self._with_steps)
 
-    def _with_tries(self) -> dict[int, PathStory]:
+    def _with_steps(self) -> dict[int, PathStory]:
+        """With what the ledger has of their steps now."""
+        for step, study in self.ledger.studies.items():
+            known = StepStory(study.path, study.t, study, self.ledger.blocks.get(step))
+            self._path(study.path).steps[study.t] = known
         for event in self.tried(events.RefinementTried):
             self._path(event.path).step(event.t).tries[event.k] = event
         return self._paths

@@ -133,7 +133,7 @@ def interventions(story: RunStory) -> list[Incident]:
     for step, one in story.ledger.repaired.items():
         refused = "" if one.accepted else f"repair refused: {one.reason}"
         found.append(Incident(one.at, "debugger", step, one.error, refused, one.accepted))
-    for step, leak in story.leaks.items():
+    for step, leak in story.ledger.leaks_found.items():
         words = f"{plural(leak.found, 'leaking block')} found, {leak.fixed} fixed"
         found.append(Incident(leak.at, "leakage", step, words, "\n\n".join(leak.blocks), leak.fixed >= leak.found))
     return sorted(found)

@@ -1,6 +1,6 @@
 """The author of ablation studies."""
 
-from mle_star.models.agents import ACT, Agent
+from mle_star.agents import ACT, Agent
 
 AGENT = Agent(
     duty="Agent that generates ablation study code to identify impactful solution components",

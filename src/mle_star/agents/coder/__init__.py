@@ -1,6 +1,6 @@
 """The coder writes a block by a plan."""
 
-from mle_star.models.agents import ACT, CAP, Agent
+from mle_star.agents import ACT, CAP, Agent
 
 AGENT = Agent(
     duty="Agent that implements a refinement plan on a target code block",

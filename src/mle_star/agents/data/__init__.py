@@ -1,6 +1,6 @@
 """The checker of whether all data is used."""
 
-from mle_star.models.agents import Agent
+from mle_star.agents import Agent
 
 AGENT = Agent(
     duty="Makes sure that no supplied data source is ignored.",

@@ -1,6 +1,6 @@
 """The debugger repairs scripts: solutions, studies, and those that write the submission."""
 
-from mle_star.models.agents import ACT, CAP, Agent, Request
+from mle_star.agents import ACT, CAP, Agent, Request
 
 _NEEDS, _CONTEXT = ("code", "bug"), ("repairs", "limits")
 

@@ -1,6 +1,6 @@
 """The planner of ensembles."""
 
-from mle_star.models.agents import Agent
+from mle_star.agents import Agent
 
 AGENT = Agent(
     duty="Agent that proposes ensemble strategies for combining L solution scripts",

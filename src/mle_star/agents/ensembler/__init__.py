@@ -1,6 +1,6 @@
 """The author of ensembles."""
 
-from mle_star.models.agents import ACT, Agent
+from mle_star.agents import ACT, Agent
 
 AGENT = Agent(
     duty="Agent that implements an ensemble plan on L solution scripts into a single Python program",

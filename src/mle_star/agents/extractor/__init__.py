@@ -1,6 +1,20 @@
 """The extractor chooses the block to refine, and plans the first attempt."""
 
-from mle_star.models.agents import Agent, ExtractorOutput
+from mle_star.agents import Agent, Frozen, ListReply
+
+
+class RefinePlan(Frozen):
+    """A block and what to do with it."""
+
+    code_block: str
+    plan: str
+
+
+class ExtractorOutput(ListReply):
+    """The extractor's answer."""
+
+    plans: list[RefinePlan]
+
 
 AGENT = Agent(
     duty="Agent that identifies the most impactful code block and proposes a refinement plan",

@@ -1,6 +1,6 @@
 """The first author: one script around one model."""
 
-from mle_star.models.agents import ACT, CAP, Agent
+from mle_star.agents import ACT, CAP, Agent
 
 AGENT = Agent(
     duty="Writes a first solution script around one given model.",

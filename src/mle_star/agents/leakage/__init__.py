@@ -1,6 +1,22 @@
 """The leakage checker: it looks for leaks, and removes them."""
 
-from mle_star.models.agents import Agent, LeakageDetectionOutput, Request
+from typing import Literal
+
+from mle_star.agents import Agent, Frozen, ListReply, Request
+
+
+class LeakageAnswer(Frozen):
+    """One preprocessing block and whether it leaks."""
+
+    leakage_status: Literal["Yes Data Leakage", "No Data Leakage"]
+    code_block: str
+
+
+class LeakageDetectionOutput(ListReply):
+    """The leakage checker's answer."""
+
+    answers: list[LeakageAnswer]
+
 
 _REMOVES = "Removes data leakage from a script."
 

@@ -1,6 +1,6 @@
 """The merger makes one script of two."""
 
-from mle_star.models.agents import ACT, CAP, Agent
+from mle_star.agents import ACT, CAP, Agent
 
 AGENT = Agent(
     duty="Works a second script into the base script and ensembles the two.",

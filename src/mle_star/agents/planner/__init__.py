@@ -1,6 +1,6 @@
 """The planner proposes the next attempt at a block."""
 
-from mle_star.models.agents import Agent
+from mle_star.agents import Agent
 
 AGENT = Agent(
     duty="Agent that proposes the next refinement strategy using feedback from previous attempts",

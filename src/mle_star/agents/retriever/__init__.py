@@ -1,6 +1,38 @@
 """The retriever searches the web for models."""
 
-from mle_star.models.agents import Agent, RetrieverNotes, RetrieverOutput
+import json
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from mle_star.agents import Agent, Frozen, ListReply
+
+
+class RetrievedModel(Frozen):
+    """A model worth trying, with code that shows how."""
+
+    model_name: str
+    example_code: str
+
+
+def _as_text(value: Any) -> str:
+    """A remark as text, whatever JSON it came as: nothing that is merely told to others refuses an answer."""
+    if isinstance(value, list):
+        return "\n".join(map(_as_text, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
+
+
+class RetrieverOutput(ListReply):
+    """The retriever's answer."""
+
+    models: list[RetrievedModel]
+
+
+class RetrieverNotes(RetrieverOutput):
+    """The retriever's answer with `notes`: what it found beyond the models."""
+
+    notes: Annotated[str, BeforeValidator(_as_text)] = ""
+
 
 AGENT = Agent(
     duty="Searches the web for strong models that fit the task.",

@@ -1,6 +1,6 @@
 """The reader of what a study printed."""
 
-from mle_star.models.agents import Agent
+from mle_star.agents import Agent
 
 AGENT = Agent(
     duty="Agent that summarizes raw ablation study output into a concise textual summary",

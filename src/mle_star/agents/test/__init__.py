@@ -1,6 +1,15 @@
 """The author of the final script; it also removes subsampling, and compares the script with texts of others."""
 
-from mle_star.models.agents import ACT, Agent, DataContaminationResult, Request
+from typing import Literal
+
+from mle_star.agents import ACT, Agent, Frozen, Request
+
+
+class DataContaminationResult(Frozen):
+    """Is the solution its own work, or a copy of a discussion?"""
+
+    verdict: Literal["Novel", "Same"]
+
 
 AGENT = Agent(
     duty="Turns the validated script into one that writes a submission.",
