@@ -17,7 +17,7 @@ from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.method.scores import best_of
-from mle_star.models import FinalResult, Measure, MetricDirection, Phase2Result, SolutionScript, TaskDescription
+from mle_star.models import FinalResult, Measure, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
 from mle_star.models.texts import digest_of, duration
 from mle_star.run import events
@@ -36,10 +36,10 @@ USED = 0.9
 """A run that was at work for so much of its time has used it."""
 
 
-def best_path(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
+def best_path(run: RunContext, results: list[Phase2Result]) -> Phase2Result | None:
     """The path with the best score; a later one on ties. A leaking solution counts only where all leak."""
-    counted = [result for result in results if not result.best_solution.leaking] or results
-    return best_of(reversed(counted), lambda result: result.best_score, direction)
+    counted = [result for result in results if not run.leaks(result.best_solution.content, "phase2")] or results
+    return best_of(reversed(counted), lambda result: result.best_score, run.task.metric_direction)
 
 
 def duration_breakdown(ended: dict[str, events.PhaseFinished], total: float) -> dict[str, float]:
@@ -137,11 +137,11 @@ def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> 
 # --- lineage -----------------------------------------------------------------------------------------------
 
 
-def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, Any] | None = None) -> dict[str, Any]:
-    """How the final solution came about, phase by phase. `chosen` is what went into finalization, by `selection`."""
-    direction, phase1, phase2 = result.task.metric_direction, result.phase1, result.phase2_results
-    first = best_of(phase1.candidate_solutions, lambda script: script.score, direction)
-    best = best_path(phase2, direction)
+def lineage(run: RunContext, result: FinalResult, chosen: SolutionScript, by: dict[str, Any] | None) -> dict[str, Any]:
+    """How the final solution came about, phase by phase: `chosen` went into finalization, `by` that final selection."""
+    phase1, phase2 = result.phase1, result.phase2_results
+    first = best_of(phase1.candidate_solutions, lambda script: script.score, result.task.metric_direction)
+    best = best_path(run, phase2)
     return {
         "phase1": {
             "retrieved_models": [model.model_name for model in phase1.retrieved_models],
@@ -157,8 +157,8 @@ def lineage(result: FinalResult, chosen: SolutionScript, selection: dict[str, An
             "paths": [{"score": p.best_score, "partial": p.partial, "improvements": _improvements(p)} for p in phase2],
         },
         "phase3": _phase3(result),
-        "final_selection": selection,
-        "finalization": _finalization(result, chosen, selection or {}),
+        "final_selection": by,
+        "finalization": _finalization(result, chosen, by or {}),
     }
 
 
