@@ -226,9 +226,9 @@ def ran(run: RunContext, score: float | None, seconds: float = 1.0, script: str 
     run.record(script_finished(seconds, step=step, digest=str(number), script=text, score=score, surroundings=around))
 
 
-def leaks(run: RunContext, script: str) -> bool:
-    """Is a script known to leak?"""
-    return run.ledger.leaks(digest_of(script))
+def leaks(run: RunContext, script: object) -> bool:
+    """Is a script, or its text, known to leak?"""
+    return run.ledger.leaks(digest_of(str(getattr(script, "content", script))))
 
 
 def check(run: RunContext, *scripts: str, leaking: bool = False) -> None:
@@ -236,7 +236,7 @@ def check(run: RunContext, *scripts: str, leaking: bool = False) -> None:
     for script in scripts:
         digest = digest_of(script)
         found = {"found": 1, "leaking": [digest]} if leaking else {}
-        run.record(LeakageChecked(step=f"check-{next(_NUMBERS)}", digest=digest, **found))
+        run.record(LeakageChecked(step="/".join((*run.parts, f"check-{next(_NUMBERS)}")), digest=digest, **found))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,6 +23,8 @@ import mle_star
 from mle_star import errors, models
 from mle_star.models import PRESETS, PipelineConfig
 from mle_star.models.enums import PHASES
+from mle_star.run.events import ScriptFinished
+from mle_star.run.ledger import ScriptRun
 from tests.conftest import KEPT, SECRET
 
 PACKAGE = Path(mle_star.__file__).parent
@@ -51,6 +53,14 @@ def test_one_module_knows_what_the_model_offline_means_and_no_two_classes_have_t
     assert spelt == ["models/enums.py"]
     names = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
+
+
+def test_an_outcome_of_a_script_passes_through_three_types() -> None:
+    assert issubclass(ScriptRun, ScriptFinished) and issubclass(models.EvaluationResult, models.ExecutionRawResult)
+    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = [(one.name, ast.unparse(part)) for one in classes for part in one.body if isinstance(part, ast.AnnAssign)]
+    holding = {name for name, text in fields if re.match(r"(exit_code|stderr|is_error):|.*\bEvaluationResult\b", text)}
+    assert holding == {"ExecutionRawResult", "EvaluationResult", "ScriptFinished"}
 
 
 def tables_of(names: set[str]) -> set[str]:

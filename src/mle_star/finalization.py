@@ -18,12 +18,11 @@ from mle_star.execution.submission import SUBMISSION
 from mle_star.method.codeblocks import has_code_fence
 from mle_star.method.scores import best_first
 from mle_star.models import AgentType, DataContaminationResult, FinalResult, Phase1Result, SolutionPhase, SolutionScript
-from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import TRACEBACK_HEADER, digest_of
 from mle_star.run.context import Ending, RunContext, Submission, current_run, scope
 from mle_star.run.folder import place_copy
-from mle_star.run.ledger import ScriptRun
 from mle_star.run.log_lines import yes_no
+from mle_star.run.reached import script_of
 from mle_star.run.request import ask_for, ask_for_code, code_of, try_agent, warn_unusable
 from mle_star.run.timing import too_late_for
 
@@ -71,7 +70,7 @@ async def run_finalization(
         logger.info("finalization start: phase %s, %d characters, %s", *about)
         others = _solutions_of_the_search(run) if others is None else others
         solution, remarks = await safety.clean_at_last(solution, members, others)
-        ending.remarks = remarks = [*([LEAKING_SOLUTION] if solution.leaking else []), *remarks]
+        ending.remarks = remarks = [LEAKING_SOLUTION] if run.ledger.leaks(digest_of(solution.content)) else remarks
         if members is not None:
             await asyncio.to_thread(keep_members, run, members)
         if not run.shared.has_test:
@@ -93,14 +92,8 @@ async def run_finalization(
 
 def _solutions_of_the_search(run: RunContext) -> list[SolutionScript]:
     """All solutions with a score, best first."""
-    latest = {one.script_id: _script_of(one) for one in run.ledger.ran() if one.score is not None}
+    latest = {one.script_id: script_of(one) for one in run.ledger.ran() if one.score is not None}
     return best_first(latest.values(), lambda script: script.score, run.task.metric_direction)
-
-
-def _script_of(run: ScriptRun) -> SolutionScript:
-    """The script that ran, with its score."""
-    text = current_run().ledger.text(run.script_id)
-    return SolutionScript(content=text, phase=kind_of_script(run.step), score=run.score)
 
 
 async def result_of_the_search(
@@ -114,7 +107,7 @@ async def result_of_the_search(
     else:
         submission = Submission(solution, warnings=[not_fitted(reason)])
     script, remarks = submission.script, run.shared.ending.remarks
-    if script.leaking or run.ledger.leaks(digest_of(script.content)):
+    if run.ledger.leaks(digest_of(script.content)):
         remarks = [LEAKING_SOLUTION]
     elif script.phase is not SolutionPhase.final and script.content != solution.content:
         remarks = []  # another one stands in
@@ -314,7 +307,7 @@ def _maker_of(source: str, score: float | None, solution: SolutionScript) -> Sol
     """The script that left a kept submission: `solution` itself where that may be, else as the ledger has it."""
     ledger, digest = current_run().ledger, digest_of(solution.content)
     made = [run for run in ledger.runs.values() if (run.result.submission, run.score) == (source, score)]
-    return solution if not made or any(run.script_id == digest for run in made) else _script_of(made[0])
+    return solution if not made or any(run.script_id == digest for run in made) else script_of(made[0])
 
 
 def _publish(source: Path) -> str:

@@ -291,7 +291,7 @@ class _Pipeline:
         results = await Paths(self.stages, phase1, statuses, slots=at_once, refine=run_phase2_outer_loop).run(seconds)
         ends: tuple[Outcome, ...] = ("completed", "cancelled")
         outcome: Outcome = next((end for end in ends if end in statuses), "failed")
-        best = final_result.best_path(results, self.task.metric_direction)
+        best = final_result.best_path(self.context, results)
         stage.ended(outcome, ", ".join(statuses), score=None if best is None else best.best_score)
         return results
 
@@ -321,12 +321,12 @@ class _Pipeline:
 
     def _choose(self, found: Found) -> SolutionScript:
         """What goes into finalization: the ensemble, else the best path, else the initial solution."""
-        best, phase3 = final_result.best_path(found.phase2, self.task.metric_direction), found.phase3
+        best, phase3 = final_result.best_path(self.context, found.phase2), found.phase3
         single = found.phase1.initial_solution if best is None else best.best_solution
         if phase3 is None:
             return single
-        score, ensemble, direction = single.score, phase3.best_ensemble_score, self.task.metric_direction
-        if score is None or ensemble is None or single.leaking or not is_improvement(score, ensemble, direction):
+        score, ensemble = None if self.context.leaks(single.content) else single.score, phase3.best_ensemble_score
+        if score is None or ensemble is None or not is_improvement(score, ensemble, self.task.metric_direction):
             return phase3.best_ensemble  # with a score, where a clean path has one: the inputs count
         kept = self.config.prefer_best_input
         words = f"the best path ({score:g}) beats every ensemble ({ensemble:g})"
@@ -377,7 +377,7 @@ class _Pipeline:
                 "phases_completed": completed,
                 "phases_skipped": self.stages.ended_as("skipped"),
                 "duration_breakdown": final_result.duration_breakdown(self.stages.ended, elapsed),
-                "lineage": final_result.lineage(self.context.ledger, result, chosen, picked.chosen if picked else None),
+                "lineage": final_result.lineage(self.context, result, chosen, picked.chosen if picked else None),
                 "stopped_by": None if stop is None else stop.reason,
                 "used_time": used_time,
                 "warnings": [*warnings, *self.stages.warnings, *result.warnings],

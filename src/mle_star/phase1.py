@@ -25,7 +25,7 @@ from mle_star.run.events import OUT_OF_TIME, CandidateEvaluated, DataUsageChecke
 from mle_star.run.reached import phase1_result, score_of
 from mle_star.run.request import ask_agent, ask_for_code
 from mle_star.run.timing import fits
-from mle_star.safety import Trial
+from mle_star.safety import Evaluated, why_no_score
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> models.Ph
         retrieved = await find_models(task, config)  # line 1
         ranked = _ranked(await _try_candidates(retrieved))  # lines 2-6
         logger.info("ranked: %s", ", ".join(f"{script.source_model} {script.score}" for script in ranked))
-        if ranked[0].leaking:
+        if run.leaks(ranked[0].content):
             _warn_of_leak("every candidate leaks; the best of them stands in until a clean script has a score")
         merged = await _merge_by_rank(ranked)  # lines 7-17
         end = min(max(run.budget.share_end, run.budget.elapsed()) + run.budget.share_seconds, latest)
@@ -73,16 +73,13 @@ async def run_phase1(task: TaskDescription, config: PipelineConfig) -> models.Ph
     return result
 
 
-def _ranked(trials: Iterable[Trial]) -> list[SolutionScript]:
+def _ranked(evaluated: Iterable[Evaluated]) -> list[SolutionScript]:
     """Line 6: the candidates that have a score, best first; leaking ones stand in where there are no others."""
-    trials = list(trials)
-    scripts, results = [trial.script for trial in trials], [trial.result for trial in trials]
+    ran = [(script, one) for script, one in evaluated if not one.is_error and one.score is not None]
+    ran = [pair for pair in ran if pair[0].score is not None] or ran
+    scripts, results = [script for script, _ in ran], [result for _, result in ran]
     ordered = rank_solutions(scripts, results, current_run().task.metric_direction)
-    return [script for script, _ in ordered if script.score is not None] or [
-        script.model_copy(update={"score": result.score, "is_executable": True})
-        for script, result in ordered
-        if script.leaking and not result.is_error and result.score is not None
-    ]
+    return [script.model_copy(update={"score": one.score, "is_executable": True}) for script, one in ordered]
 
 
 async def _merge_by_rank(ranked: list[SolutionScript]) -> SolutionScript:
@@ -105,9 +102,10 @@ async def _try_merge(index: int, s_0: SolutionScript, reference: SolutionScript)
     """Lines 9-13: one merge, evaluated and compared with h_best; a tie is accepted. None: it was not."""
     run, h_best, name = current_run(), score_of(s_0), reference.source_model or ""
     logger.info("merge start: index %d, base score %s, reference %s", index, h_best, name)
-    trial = await safety.check_and_evaluate(await merge_solutions(s_0, reference, run.config), s_0)
-    score, direction = trial.script.score, run.task.metric_direction
-    accepted = score is not None and (s_0.leaking or models.is_improvement_or_equal(score, h_best, direction))
+    merged, result = await safety.check_and_evaluate(await merge_solutions(s_0, reference, run.config), s_0)
+    score, direction = merged.score, run.task.metric_direction
+    leaks = run.leaks(s_0.content)  # a leaking score cannot be compared with
+    accepted = score is not None and (leaks or models.is_improvement_or_equal(score, h_best, direction))
     run.record(
         MergeTried(
             index=index,
@@ -115,13 +113,13 @@ async def _try_merge(index: int, s_0: SolutionScript, reference: SolutionScript)
             reference_model=name,
             score=score,
             accepted=accepted,
-            reason="" if accepted else trial.error or f"{score:.4g} does not reach {h_best:.4g}",
-            digest=digest_of(trial.script.content),
+            reason="" if accepted else why_no_score(merged, result) or f"{score:.4g} does not reach {h_best:.4g}",
+            digest=digest_of(merged.content),
             parents=[digest_of(s_0.content)],
-            change=await against(trial.script, s_0),
+            change=await against(merged, s_0),
         )
     )
-    return trial.script if accepted else None
+    return merged if accepted else None
 
 
 # --- the phase's time ------------------------------------------------------------------------------------
@@ -231,14 +229,14 @@ def _usable(retrieved: Iterable[RetrievedModel]) -> list[RetrievedModel]:
 # --- lines 2-5: candidates -------------------------------------------------------------------------------
 
 
-async def _try_candidates(retrieved: list[RetrievedModel]) -> list[Trial]:
+async def _try_candidates(retrieved: list[RetrievedModel]) -> list[Evaluated]:
     """Lines 2-5: a script for each model, checked and evaluated.
 
     Candidates are independent: all are generated at once and evaluated as the harness has room, the first one written
     first; a repair waits behind the others. To the letter they come one after another. When the time is up, those still
     under way are cancelled, unless no candidate has a score yet: then the phase goes on until one has.
     """
-    run, trials = current_run(), dict[int, Trial]()
+    run, trials = current_run(), dict[int, Evaluated]()
     turns = asyncio.Semaphore(1 if run.config.letter else len(retrieved))
 
     def is_scored() -> bool:
@@ -266,16 +264,16 @@ async def _try_candidates(retrieved: list[RetrievedModel]) -> list[Trial]:
             break
         index = sorted(trials)[number % len(trials)]
         with scope(f"candidate-{index}"):
-            trials[index] = await _try_candidate(index, retrieved[index], failed=trials[index].error)
+            trials[index] = await _try_candidate(index, retrieved[index], failed=why_no_score(*trials[index]))
     found = {index: trials[index] for index in sorted(trials)}
     if not is_scored():
-        errors = {retrieved[index].model_name: trial.error for index, trial in found.items()}
+        errors = {retrieved[index].model_name: why_no_score(*trial) for index, trial in found.items()}
         logger.error("all %d candidates failed: %s", len(errors), ", ".join(errors))
         raise Phase1Error(f"Phase 1 failed: all {len(errors)} candidates produced execution errors", errors=errors)
     return list(found.values())
 
 
-async def _try_candidate(index: int, model: RetrievedModel, *, failed: str = "") -> Trial:
+async def _try_candidate(index: int, model: RetrievedModel, *, failed: str = "") -> Evaluated:
     """Lines 3-4: one candidate, in a directory of its own; it counts from the moment it is recorded.
 
     `failed` is how an earlier script around this model has ended. A script's file name is always the same, hence the
@@ -284,12 +282,13 @@ async def _try_candidate(index: int, model: RetrievedModel, *, failed: str = "")
     work_dir = Path(prepare_path_directory(current_run().run_dir / "work", f"candidate-{index}"))
     with scope(work_dir=work_dir) as run:
         remark = SIMPLER.format(failed) if failed else ""
-        trial = await safety.check_and_evaluate(await generate_candidate(run.task, model, run.config, remark=remark))
-        outcome = {"digest": digest_of(trial.script.content), "score": trial.script.score, "error": trial.error}
+        written = generate_candidate(run.task, model, run.config, remark=remark)
+        script, result = await safety.check_and_evaluate(await written)
+        outcome = {"digest": digest_of(script.content), "score": script.score, "error": why_no_score(script, result)}
         run.record(CandidateEvaluated(index=index, model_name=model.model_name, **outcome))
-    if trial.script.score is not None and not run.config.letter:  # there is something to go on with
+    if script.score is not None and not run.config.letter:  # there is something to go on with
         run.budget.set_phase_deadline(run.budget.share_end - run.budget.elapsed())
-    return trial
+    return script, result
 
 
 async def generate_candidate(
@@ -352,9 +351,10 @@ async def _use_all_data(s_0: SolutionScript) -> SolutionScript:
 async def _remove_leakage(s_0: SolutionScript, others: list[SolutionScript]) -> SolutionScript:
     """The last leakage check; a script that leaks gives way to its correction or, if that does not run, to another."""
     corrected = await safety.check_and_fix_leakage(s_0)
-    if corrected.content == s_0.content and not corrected.leaking:
+    leaks = current_run().leaks(corrected.content)
+    if corrected.content == s_0.content and not leaks:
         return corrected  # found clean, whatever an earlier check has said of it
-    fixed = s_0 if corrected.leaking else await _evaluated_or(s_0, corrected)
+    fixed = s_0 if leaks else await _evaluated_or(s_0, corrected)
     if fixed is s_0 and not current_run().config.letter:
         return await _instead_of(s_0, others)
     safety.record_fixed(s_0, fixed)
@@ -362,21 +362,21 @@ async def _remove_leakage(s_0: SolutionScript, others: list[SolutionScript]) -> 
 
 
 async def _instead_of(s_0: SolutionScript, others: list[SolutionScript]) -> SolutionScript:
-    """What goes on in the place of an initial solution that leaks: the next clean script, else s_0, marked as such."""
+    """What goes on in the place of an initial solution that leaks: the next clean script, else s_0."""
     for script in others:
         if script.content != s_0.content and await _is_clean(script):
             _warn_of_leak("the initial solution leaks; the next best takes its place")
             return script
     _warn_of_leak("the initial solution leaks; it stands in until a clean script has a score")
-    return s_0.model_copy(update={"leaking": True})
+    return s_0
 
 
 async def _is_clean(script: SolutionScript) -> bool:
     """May it take the place of a leaking one? It is checked for that, unless it was before it ran."""
-    if current_run().ledger.leaks(digest_of(script.content), "phase1"):
-        return False
-    checked = await safety.check_and_fix_leakage(script) if safety.checks_later() else script
-    return not checked.leaking and checked.content == script.content
+    run, checked = current_run(), script
+    if safety.checks_later() and not run.leaks(script.content):
+        checked = await safety.check_and_fix_leakage(script)
+    return checked.content == script.content and not run.leaks(script.content)
 
 
 def _warn_of_leak(message: str) -> None:
@@ -385,10 +385,10 @@ def _warn_of_leak(message: str) -> None:
 
 async def _evaluated_or(s_0: SolutionScript, revised: SolutionScript) -> SolutionScript:
     """The revised script with its own score, or s_0 when it has none."""
-    run, trial = current_run(), await safety.evaluate_checked(revised)
-    if trial.script.score is None:
-        logger.warning("the revised script is dropped: %s", trial.error)
-        return safety.fall_back(trial.script, [s_0], attempts=run.config.max_debug_attempts)
-    if models.is_improvement(score_of(s_0), trial.script.score, run.task.metric_direction):
-        logger.warning("the revised script scores worse: %s instead of %s", trial.script.score, s_0.score)
-    return trial.script
+    run, (script, result) = current_run(), await safety.evaluate_checked(revised)
+    if script.score is None:
+        logger.warning("the revised script is dropped: %s", why_no_score(script, result))
+        return safety.fall_back(script, [s_0], attempts=run.config.max_debug_attempts)
+    if models.is_improvement(score_of(s_0), script.score, run.task.metric_direction):
+        logger.warning("the revised script scores worse: %s instead of %s", script.score, s_0.score)
+    return script

@@ -52,13 +52,13 @@ async def run_phase2_inner_loop(
                     loop.ahead = _plan_ahead(run, loop, plan, k + 1)
                     new_block, candidate = await _write(loop, plan)
                     checked = candidate and await check_and_evaluate(candidate, solution)  # h(s_t^k)
-                    await _keep_if_best(loop, plan, new_block, checked and checked.script)  # h_best, history
+                    await _keep_if_best(loop, plan, new_block, checked and checked[0])  # h_best, history
                 if len(loop.attempts) <= k:  # the time of the phase was over within the attempt
                     break
         finally:
             await cancel_all([loop.ahead] if loop.ahead else [])
         if checks_later():
-            floor = None if solution.leaking else best_score  # a leaking score cannot be compared with
+            floor = None if run.leaks(solution.content) else best_score  # a leaking score cannot be compared with
             with scope("check"):
                 winner = await check_winner(loop.scripts, floor, solution)
             loop.best, loop.score = solution, best_score
@@ -66,7 +66,7 @@ async def run_phase2_inner_loop(
                 loop.best, loop.score = loop.scripts[winner], score_of(loop.scripts[winner])
                 with scope(f"k-{winner}"):
                     _accept_late(loop, winner)
-        fixed = solution.leaking and not loop.best.leaking
+        fixed = run.leaks(solution.content) and not run.leaks(loop.best.content)
         improved = fixed or models.is_improvement(loop.score, best_score, task.metric_direction)
         scored = [attempt for attempt in loop.attempts.values() if attempt.score is not None]
         ended = run.place, len(loop.attempts), len(scored), loop.score, yes_no(improved)
@@ -114,7 +114,7 @@ async def _keep_if_best(
     if evaluated is not None and evaluated.score is not None:
         loop.scripts[k] = evaluated
         better = models.is_improvement_or_equal(evaluated.score, loop.score, run.task.metric_direction)
-        if better or loop.best.leaking:  # a leaking score cannot be compared with
+        if better or run.leaks(loop.best.content):  # a leaking score cannot be compared with
             logger.info("%s: best score updated: %s, before %s", run.place, evaluated.score, loop.score)
             loop.best, loop.score, tried["accepted"] = evaluated, evaluated.score, True
     _record(loop, k, **tried)
@@ -176,8 +176,8 @@ async def _write(loop: _Loop, plan: str | None) -> tuple[str | None, models.Solu
             new_block = await invoke_coder(block, plan, **loop.surroundings)  # c_t^k
         if new_block is not None:
             texts = replacement(loop.start.content, block, new_block, first=current_run().config.letter)
-            unchecked = {"phase": models.SolutionPhase.refined, "leaking": False}  # no check has seen it yet
-            return new_block, loop.start.replace_block(*texts).model_copy(update=unchecked)  # s_t^k, from s_t
+            refined = {"phase": models.SolutionPhase.refined}
+            return new_block, loop.start.replace_block(*texts).model_copy(update=refined)  # s_t^k, from s_t
     except ValueError as error:  # an extractor may choose a blank block, one without a plan, or one that is not there
         logger.warning("%s: attempt failed: %s", current_run().place, error)
     return new_block, None

@@ -13,10 +13,10 @@ from mle_star.models import AgentType, EnsembleAttempt, Phase3Result, SolutionPh
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run, scope
 from mle_star.run.events import SKIPPED, EnsembleTried
-from mle_star.run.reached import phase3_result
+from mle_star.run.reached import phase3_result, rounds
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.timing import in_phase_time, stops_before
-from mle_star.safety import check_and_evaluate, check_winner, checks_later, record_fixed
+from mle_star.safety import check_and_evaluate, check_winner, checks_later, record_fixed, why_no_score
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +43,13 @@ async def run_phase3(
         logger.info("Phase 3 skipped: a single solution, score %s, %s", solutions[0].score, task.competition_id)
         return _result(solutions, [], None, task)
     logger.info("Phase 3 starts: L %d, R %d, %s", len(solutions), config.ensemble_rounds, task.competition_id)
-    started, attempts = time.monotonic(), list[EnsembleAttempt]()
+    started = time.monotonic()
     with scope(task=task, config=config) as run:
+        place = "".join(f"{part}/" for part in run.parts)
         alike = await overlaps([solution.content for solution in solutions])
         for r in range(config.ensemble_rounds):
-            if stops_before(run, calls=3):
+            attempts = rounds(place)
+            if len(attempts) < r or stops_before(run, calls=3):  # or the time was over within the round before
                 break
             with scope(f"r-{r}"), in_phase_time(run):
                 plans, scores = [attempt.plan for attempt in attempts], [attempt.score for attempt in attempts]
@@ -56,15 +58,16 @@ async def run_phase3(
                 plan = await invoke_ens_planner(solutions, plans, scores, best=best, overlap=alike)  # e_r
                 ensemble = await invoke_ensembler(plan, solutions, best=best) if plan else None  # s_ens^r
                 evaluated = await _evaluate(plan, ensemble) if plan and ensemble else _missing()  # h(s_ens^r)
-                await _keep_if_best(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions)
-            if len(attempts) <= r:
-                break
+                await _record(attempts, plan or ENS_PLANNER_FAILED, evaluated, solutions)
         if checks_later():
-            scripts = {r: attempt.solution for r, attempt in enumerate(attempts) if attempt.score is not None}
+            ran = {r: attempt.solution for r, attempt in enumerate(rounds(place)) if attempt.score is not None}
+            scripts = dict(ran)
             with scope("check"):
                 await check_winner(scripts)
             for r, script in scripts.items():
-                _take_over(attempts, r, script)
+                if script.score is not None and script.content != ran[r].content:
+                    record_fixed(ran[r], script)
+        attempts = rounds(place)
     rest = config.ensemble_rounds - len(attempts) if config.letter else 0
     attempts += [EnsembleAttempt(plan=SKIPPED, score=None, solution=_missing())] * rest
     winner = _best_round(attempts, task.metric_direction)  # r*
@@ -79,7 +82,7 @@ def _missing() -> SolutionScript:
     return SolutionScript(content="", phase=SolutionPhase.ensemble, is_executable=False)
 
 
-async def _keep_if_best(
+async def _record(
     attempts: list[EnsembleAttempt], plan: str, ensemble: SolutionScript, solutions: list[SolutionScript]
 ) -> None:
     """Record the round, however it ended. It was to beat the best round before it, or the best of the inputs."""
@@ -87,28 +90,18 @@ async def _keep_if_best(
     first = _best_round(attempts, run.task.metric_direction)
     before = [attempts[first].solution] if first is not None else solutions
     change = await against(ensemble, best_of(before, lambda solution: solution.score, run.task.metric_direction))
-    attempts.append(EnsembleAttempt(plan=plan, score=ensemble.score, solution=ensemble))
+    now = [*attempts, EnsembleAttempt(plan=plan, score=ensemble.score, solution=ensemble)]
     run.record(
         EnsembleTried(
             r=r,
             plan=plan,
             score=ensemble.score,
             change=change,
-            best=_best_round(attempts, run.task.metric_direction) == r,
+            best=_best_round(now, run.task.metric_direction) == r,
             parents=[digest_of(s.content) for s in solutions],
             digest=digest_of(ensemble.content) if ensemble.content else "",
         )
     )
-
-
-def _take_over(attempts: list[EnsembleAttempt], r: int, checked: SolutionScript) -> None:
-    """Let a round have its checked script and its score; where none is clean and scored, what ran stays, with none."""
-    before = attempts[r].solution
-    if checked.leaking or checked.score is None:
-        checked = before.model_copy(update={"leaking": True, "is_executable": False, "score": None})
-    elif checked.content != before.content:
-        record_fixed(before, checked)
-    attempts[r] = attempts[r].model_copy(update={"solution": checked, "score": checked.score})
 
 
 def _best_round(attempts: list[EnsembleAttempt], direction: models.MetricDirection) -> int | None:
@@ -120,7 +113,7 @@ def _result(
     solutions: list[SolutionScript], attempts: list[EnsembleAttempt], best: int | None, task: TaskDescription
 ) -> Phase3Result:
     if best is None:
-        clean = [solution for solution in solutions if not solution.leaking] or solutions
+        clean = [solution for solution in solutions if not current_run().leaks(solution.content)] or solutions
         chosen = best_first(clean, lambda solution: solution.score, task.metric_direction)[0]  # the first one on ties
         if attempts:
             words = "Phase 3 ensemble: all %d attempts failed; falling back to best input solution (score %s)"
@@ -134,12 +127,12 @@ def _result(
 
 async def _evaluate(plan: str, script: SolutionScript) -> SolutionScript:
     """The script that was really run, with its score; a missing submission is worth a warning, not the round."""
-    run, trial = current_run(), await check_and_evaluate(script)
-    if trial.result.is_error:
-        logger.warning("%s: round failed: %s; plan %r", run.place, trial.error, plan[:200])
+    run, (script, result) = current_run(), await check_and_evaluate(script)
+    if result.is_error:
+        logger.warning("%s: round failed: %s; plan %r", run.place, why_no_score(script, result), plan[:200])
     elif not verify_submission(str(run.work_dir)):
         logger.warning("%s: the ensemble left no final/submission.csv", run.place)
-    return trial.script
+    return script
 
 
 # --- the two agents --------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from mle_star import models
 from mle_star.errors import BudgetExceeded
@@ -46,34 +45,32 @@ MOST_CHECKS = 3
 # --- evaluation ------------------------------------------------------------------------------------------
 
 
-class Trial(NamedTuple):
-    """A script that was evaluated: it carries its score, or `error` says why it has none."""
-
-    script: SolutionScript
-    result: EvaluationResult
-    error: str = ""
+Evaluated = tuple[SolutionScript, EvaluationResult]
+"""A script as it was really run, with its score if it has one, and the result of its run."""
 
 
-async def check_and_evaluate(candidate: SolutionScript, origin: SolutionScript | None = None) -> Trial:
+async def check_and_evaluate(candidate: SolutionScript, origin: SolutionScript | None = None) -> Evaluated:
     """Check for leakage, run, repair, score: how every phase evaluates; one that never came counts as failed."""
     if not candidate.content:
         nothing = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
-        return Trial(candidate, nothing, NO_CODE)
+        return candidate, nothing
     return await evaluate_checked(await check_before_running(candidate, origin))
 
 
-async def evaluate_checked(script: SolutionScript) -> Trial:
-    """Run a checked script, repairs included; it comes back as it was really run."""
+async def evaluate_checked(script: SolutionScript) -> Evaluated:
+    """Run a checked script, repairs included."""
     known = current_run().task, current_run().config
     script, result = await evaluate_with_retry(script, *known, make_debug_callback(*known))
-    error = ""
+    return script.model_copy(update={"is_executable": script.score is not None}), result
+
+
+def why_no_score(script: SolutionScript, result: EvaluationResult) -> str:
+    """Why a script that was evaluated has no score; empty where it has one."""
     if result.is_error:
-        error = exception_line(debug_text(result))
-    elif script.leaking:
-        error = LEAKS
-    elif script.score is None:
-        error = result.score_problem or "no score was printed"
-    return Trial(script.model_copy(update={"is_executable": script.score is not None}), result, error)
+        return exception_line(debug_text(result)) if script.content else NO_CODE
+    if current_run().leaks(script.content):
+        return LEAKS
+    return "" if script.score is not None else result.score_problem or "no score was printed"
 
 
 # --- A_debugger ------------------------------------------------------------------------------------------
@@ -177,8 +174,8 @@ async def check_and_fix_leakage(solution: SolutionScript, *, origin: SolutionScr
     """Look for leakage once and rewrite each block that leaks; a clean script comes back as it is.
 
     Of a script whose `origin` was found clean the checker sees what has to do with its changes; to the letter all.
-    A script with a leak that remains is marked `leaking`: its score does not count, it never becomes the best. Without
-    an answer the script comes back as it was, and counts as one that was not checked.
+    The score of a script with a leak that remains does not count, it never becomes the best. Without an answer the
+    script comes back as it was, and counts as one that was not checked.
     """
     if not solution.content.strip():
         return solution
@@ -195,14 +192,14 @@ async def check_and_fix_leakage(solution: SolutionScript, *, origin: SolutionScr
     leaks = [answer for answer in output.answers if answer.leakage_status == "Yes Data Leakage"]
     if not leaks:
         run.record(LeakageChecked(step=step, digest=digest))
-        return solution.model_copy(update={"leaking": False}) if solution.leaking else solution
+        return solution
     try:
         current, left = await _without_leaks(solution, leaks)
     except (BudgetExceeded, asyncio.CancelledError):  # the end comes before it is fixed: it leaks all the same
         await _record_leaks(step, leaks, len(leaks), solution, solution)
         raise
     await _record_leaks(step, leaks, left, solution, current)
-    return current.model_copy(update={"leaking": left > 0 and not run.config.letter})
+    return current
 
 
 async def _without_leaks(solution: SolutionScript, leaks: list[LeakageAnswer]) -> tuple[SolutionScript, int]:
@@ -267,16 +264,17 @@ async def check_winner(
             return k
         checked.add(k)
         found = await check_and_fix_leakage(scripts[k], origin=origin)
-        if not found.leaking and found.content != scripts[k].content:
-            found = (await evaluate_checked(found)).script
+        if current_run().leaks(found.content):
+            found = found.model_copy(update={"score": None})
+        elif found.content != scripts[k].content:
+            found, _ = await evaluate_checked(found)
         scripts[k] = found
     return None
 
 
 def _counts(script: SolutionScript, floor: float | None, direction: models.MetricDirection) -> bool:
-    if script.leaking or script.score is None:
-        return False
-    return floor is None or models.is_improvement_or_equal(script.score, floor, direction)
+    score = script.score
+    return score is not None and (floor is None or models.is_improvement_or_equal(score, floor, direction))
 
 
 async def check_at_last(
@@ -285,17 +283,16 @@ async def check_at_last(
     """What is submitted, checked where the end came before its check; and what is to be said of it."""
     run, digest = current_run(), digest_of(solution.content)
     remarks = remarks_of([solution.content] if members is None else members)
-    if checks_later() and remarks and not solution.leaking:
+    if checks_later() and remarks and not run.leaks(solution.content):
         remarks = [UNCHECKED]
         with suppress(BudgetExceeded):
             if not run.budget.money_is_gone and members is None:
                 checked = await check_and_fix_leakage(solution)
-                if not checked.leaking and not run.ledger.is_unanswered(digest):
+                if not run.leaks(checked.content) and not run.ledger.is_unanswered(digest):
                     fixed = checked.content != solution.content
                     return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
                 remarks = [UNANSWERED]
-    leaking = solution.leaking or run.ledger.leaks(digest)  # then there is nothing more to say
-    return solution.model_copy(update={"leaking": leaking}), [] if leaking else remarks
+    return solution, [] if run.ledger.leaks(digest) else remarks  # of one that leaks there is nothing more to say
 
 
 def remarks_of(contents: Iterable[str]) -> list[str]:
@@ -310,18 +307,18 @@ async def clean_at_last(
     solution: SolutionScript, members: Iterable[str] | None, others: Sequence[SolutionScript]
 ) -> tuple[SolutionScript, list[str]]:
     """As `check_at_last`; where the solution leaks, the first of `others` that does not takes its place."""
-    run, checks = current_run(), 0
+    run, leaks, checks = current_run(), current_run().ledger.leaks, 0
     checked, remarks = await check_at_last(solution, members)
-    for other in others if checked.leaking else ():
+    for other in others if leaks(digest_of(checked.content)) else ():
         digest = digest_of(other.content)
-        if other.leaking or run.ledger.leaks(digest):
+        if leaks(digest):
             continue
         checks += checks_later() and not run.ledger.is_clean(digest)
         if checks > MOST_CHECKS:
             continue
         run.shared.ending.stand_in = other  # should the end come now
         found, warnings = await check_at_last(other)
-        if not found.leaking:
+        if not leaks(digest_of(found.content)):
             run.shared.ending.stand_in = found
             logger.warning("%s, score %s", LEAK_REPLACED, found.score)
             return found, [LEAK_REPLACED, *warnings]

@@ -46,26 +46,17 @@ SCRIPT_FAULTS: tuple[ScriptFault, ...] = ("crash", "timeout")
 def _calm_replies() -> dict[str, Reply]:
     """What every agent says unless told otherwise: nothing to repair, nothing to find, a script where one is due."""
     return {
-        "retriever": models("alpha", "beta"),
-        "init": fenced(script(0.5)),
-        "merger": fenced(script(0.6)),
-        "debugger": fenced(script(0.4)),
-        "leakage-detection": NO_LEAKAGE,
-        "leakage-correction": fenced("level = 0.45"),
-        "leakage-rewrite": "This cannot be fixed.",
-        "data": "All the provided information is used.",
+        "retriever": models("alpha", "beta"), "init": fenced(script(0.5)), "merger": fenced(script(0.6)),
+        "debugger": fenced(script(0.4)), "data": "All the provided information is used.",
+        "leakage-detection": NO_LEAKAGE, "leakage-correction": fenced("level = 0.45"),
+        "leakage-rewrite": "This cannot be fixed.", "summarize": "The level matters most.",
         "ablation": fenced("print('Ablation baseline: 0.5')\nprint('Ablation no level: 0.1')"),
-        "summarize": "The level matters most.",
         "extractor": {"plans": [{"code_block": "level = 0.5", "plan": "raise the level"}]},
-        "planner": "raise the level more",
-        "coder": fenced("level = 0.7"),
-        "ens_planner": "average the two",
-        "ensembler": fenced(script(0.8)),
-        "test": fenced(script(0.9)),
+        "planner": "raise the level more", "coder": fenced("level = 0.7"),
+        "ens_planner": "average the two", "ensembler": fenced(script(0.8)), "test": fenced(script(0.9)),
         "test-subsampling_extract": "There is no subsampling in this script.",
-        "test-subsampling_remove": fenced("pass"),
-        "test-contamination": {"verdict": "Novel"},
-    }
+        "test-subsampling_remove": fenced("pass"), "test-contamination": {"verdict": "Novel"},
+    }  # fmt: skip
 
 
 class ScriptedAgents:

@@ -13,7 +13,7 @@ from mle_star.phase3 import ENS_PLANNER_FAILED, run_phase3
 from mle_star.run.context import path_context, scope
 from mle_star.run.events import PLANNER_FAILED
 from mle_star.run.prompt_context import MARK
-from tests.conftest import Logs
+from tests.conftest import Logs, leaks
 
 from .conftest import ScriptedRun, account_as_kept, play_attempts, play_rounds, quick, section, settings
 from .replies import BLOCK, BOTH, INPUTS, NO_LEAKAGE, base_solution, block, broken_script, fenced, leaky, script
@@ -49,13 +49,10 @@ async def test_each_attempt_rewrites_the_original_block_by_a_plan_that_knows_all
     before = solution.model_copy(deep=True)
     attempts: list[tuple[str, str, float | None, bool]] = [  # plan, block, score, is it accepted?
         ("plan 0", f"{BLOCK}\nlevel = 0.6", 0.6, True),  # it holds the original block
-        ("plan 1", "", None, False),
-        ("plan 2", "raise RuntimeError('k2')", None, False),
-        (PLANNER_FAILED, "", None, False),
-        ("plan 4", "level = 0.4", 0.4, False),
-        ("plan 5", "level = 0.7", 0.7, True),
+        ("plan 1", "", None, False), ("plan 2", "raise RuntimeError('k2')", None, False),
+        (PLANNER_FAILED, "", None, False), ("plan 4", "level = 0.4", 0.4, False), ("plan 5", "level = 0.7", 0.7, True),
         ("plan 6", "level = 0.1", 0.1, False),
-    ]
+    ]  # fmt: skip
     codes = [code for _, code, _, _ in attempts if code]
     run.agents.reply("coder", fenced(codes[0]), "No code today.", *fenced(*codes[1:]))
     run.agents.reply("planner", "plan 1", "plan 2", "", "plan 4", "plan 5", "plan 6")
@@ -195,4 +192,4 @@ async def test_of_promising_ensembles_the_best_are_checked_until_one_stays_so(qu
         account_as_kept("promising-rounds", run, caplog.records)
     assert result.ensemble_scores == [0.6, None, 0.7, 0.5]
     assert (result.best_ensemble.content, result.best_ensemble_score) == (script(0.7), 0.7)
-    assert result.attempts[0].solution.content == script(0.6) and result.attempts[1].solution.leaking
+    assert result.attempts[0].solution.content == script(0.6) and leaks(run.context, result.attempts[1].solution)

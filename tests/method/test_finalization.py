@@ -70,7 +70,7 @@ async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
     content: str, found: str | None, rewritten: str, wanted: str | None, quick_run: ScriptedRun,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    odd = {"source_model": "ridge", "is_executable": False, "leaking": True}
+    odd = {"source_model": "ridge", "is_executable": False}
     given = solution(content, score=0.8).model_copy(update=odd)
     before, agents = given.model_dump(), quick_run.agents
     agents.reply("test-subsampling_extract", found)
@@ -392,7 +392,6 @@ async def test_what_is_submitted_without_finalization_has_all_that_was_said_of_i
             return (await fn.result_of_the_search(solution, found, OUT_OF_TIME, None)).warnings[:-1]
 
     assert await warnings_of(BEST) == []
-    assert await warnings_of(BEST.model_copy(update={"leaking": True})) == [fn.LEAKING_SOLUTION]
     config = config.model_copy(update={"leakage_checks": "promising"})
     assert await warnings_of(BEST) == [UNCHECKED], "the end came before the last check"
     run.shared.ending.remarks = [FIXED_AT_LAST]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mle_star import BudgetExceeded, InnerLoopResult, MetricDirection, Phase2Result, SolutionScript
+from mle_star import BudgetExceeded, InnerLoopResult, Phase2Result, SolutionScript
 from mle_star.models.texts import digest_of
 from mle_star.phase1 import run_phase1
 from mle_star.phase2_inner import run_phase2_inner_loop
@@ -19,7 +19,7 @@ from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
 from mle_star.search.final_result import best_path, diagnostics_of
 from mle_star.views import RunStory
-from tests.conftest import best_score, leaks, ran
+from tests.conftest import best_score, check, leaks, ran
 
 from .conftest import ScriptedRun, account_as_kept, quick, settings
 from .replies import NO_LEAKAGE, ScriptedCall, block, by_step, fenced, leaky, script, solution
@@ -57,18 +57,19 @@ async def refined(run: ScriptedRun, start: SolutionScript, *levels: object) -> I
 
 async def test_a_leaking_candidate_or_merge_is_passed_over_while_a_clean_one_is_scored(quick_run: ScriptedRun) -> None:
     unfixed(quick_run, 0.98, 0.99)
+    run = quick_run.context
     result = await run_phase1(quick_run.task, stage(quick_run, 0.5, 0.99, 0.6, merges=(0.99,)))
     assert (result.initial_score, result.candidate_scores) == (0.6, [0.5, None, 0.6])
-    assert not result.initial_solution.leaking and "m2" in result.initial_solution.content
+    assert not leaks(run, result.initial_solution) and "m2" in result.initial_solution.content
     errors = {event.index: event.error for event in quick_run.events(ev.CandidateEvaluated)}
     assert errors == {0: "", 1: ev.LEAKS, 2: ""}
     assert result.merge_attempts[0]["accepted"] is False and best_score(quick_run.context) == 0.6
     assert quick_run.events(ev.Notice) == []
     result = await run_phase1(quick_run.task, stage(quick_run, 0.98, 0.99, merges=(0.7,)))
-    assert (result.initial_score, result.initial_solution.leaking) == (0.7, False), "a clean merge beats it"
+    assert (result.initial_score, leaks(run, result.initial_solution)) == (0.7, False), "a clean merge beats it"
     assert result.merge_attempts[0]["accepted"] is True
     start = (await run_phase1(quick_run.task, stage(quick_run, 0.98))).initial_solution
-    assert (start.score, start.leaking, start.is_executable) == (0.98, True, True), "where there is no other"
+    assert (start.score, leaks(run, start), start.is_executable) == (0.98, True, True), "where there is no other"
     assert any("every candidate leaks" in notice.message for notice in quick_run.events(ev.Notice))
 
 
@@ -91,13 +92,13 @@ async def test_a_leak_that_only_the_last_check_finds_gives_way_to_its_correction
     found_at_last(quick_run, 0.9, correction)
     quick_run.agents.always("debugger", "No.")
     result = await run_phase1(quick_run.task, stage(quick_run, *levels, merges=(0.4,) * (len(levels) - 1)))
-    assert (result.initial_score, result.initial_solution.leaking) == (initial, leaking)
+    letter, run = quick_run.config.letter, quick_run.context
+    assert (result.initial_score, leaks(run, result.initial_solution)) == (initial, leaking)
     notices = [(event.level, event.message) for event in quick_run.events(ev.Notice)]
     message = f"data leakage that could not be fixed: the initial solution leaks; {words}"
     assert notices == ([("warning", message)] if words else [])
-    letter, run = quick_run.config.letter, quick_run.context
     first = (None if words else 0.9, not letter)
-    assert [(one.score, one.leaking) for one in result.candidate_solutions] == [first, (0.5, False)][: len(levels)]
+    assert [(one.score, leaks(run, one)) for one in result.candidate_solutions] == [first, (0.5, False)][: len(levels)]
     assert run.ledger.kept is not None and run.ledger.kept.score == initial
     assert f"level = {initial}" in RunFolder(quick_run.run_dir).best_solution.read_text(encoding="utf-8")
     if leaking or letter:
@@ -120,7 +121,7 @@ async def test_where_candidates_were_not_checked_before_the_first_clean_one_take
     leaking(quick_run, {0.9: CANNOT, 0.8: CANNOT, 0.7: fenced("level = 0.75")})
     config = stage(quick_run, *levels, merges=(0.1,)).model_copy(update={"leakage_checks": LATER})
     result = await run_phase1(quick_run.task, config)
-    assert (result.initial_score, result.initial_solution.leaking) == (initial, initial == 0.9)
+    assert (result.initial_score, leaks(quick_run.context, result.initial_solution)) == (initial, initial == 0.9)
     assert len(quick_run.agents.calls("leakage-detection")) == checks
 
 
@@ -129,10 +130,10 @@ async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_s
     """Candidate 0 leaks; candidate 1 and, on path 1 of many, a refinement were scored and not taken in yet."""
     unfixed(quick_run, 0.99)
     run, stand_in = quick_run.context, await run_phase1(quick_run.task, stage(quick_run, 0.99))
-    assert stand_in.initial_solution.leaking
+    assert leaks(run, stand_in.initial_solution)
     assert diagnostics_of(run, ValueError("cut"), reason="time")["best_candidate"] is None
     cut = partial_phase1()
-    assert cut is not None and cut.initial_solution.leaking
+    assert cut is not None and leaks(run, cut.initial_solution)
     for place, level in (("phase1/candidate-1", 0.6), ("phase2/path-1", 0.7), ("phase2/path-10", 0.8)):
         with scope(*place.split("/")) as inner:
             ran(inner, level, script=script(level))
@@ -142,7 +143,7 @@ async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_s
         for event in known:
             run.record(event)
         cut = partial_phase1()
-        assert cut is not None and (cut.initial_score, cut.initial_solution.leaking) == (0.6, False)
+        assert cut is not None and (cut.initial_score, leaks(run, cut.initial_solution)) == (0.6, False)
     refined = best_reached("phase2/path-1/", stand_in.initial_solution)
     assert refined is not None and refined.score == 0.7, "that of path 10 is not its own"
     better = solution(script(0.75), score=0.75)
@@ -150,15 +151,32 @@ async def test_what_is_submitted_after_a_cut_never_leaks_if_something_clean_is_s
 
 
 async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun) -> None:
-    leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
-    clean = solution(script(0.6), score=0.6)
+    leaking, clean = (solution(script(score), score=score) for score in (0.99, 0.6))
+    with scope("phase1") as earlier:
+        check(earlier, leaking.content, leaking=True)
     empty: dict[str, Any] = {"ablation_summaries": [], "refined_blocks": [], "step_history": []}
     results = [Phase2Result(**empty, best_solution=one, best_score=one.score or 0.0) for one in (clean, leaking)]
-    assert best_path(results, MetricDirection.maximize) is results[0]
-    assert best_path(results[1:], MetricDirection.maximize) is results[1]
+    assert best_path(quick_run.context, results) is results[0]
+    assert best_path(quick_run.context, results[1:]) is results[1]
     quick_run.agents.always("ensembler", "No.")
     fallback = await run_phase3([leaking, clean], quick_run.task, settings(R=1))
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_what_one_path_finds_is_not_known_on_another_and_the_worse_answer_counts_after_both(
+    order: tuple[int, int], quick_run: ScriptedRun
+) -> None:
+    run, places = quick_run.context, "phase1/merge-1 phase2/path-0/t-1 phase2/path-1/t-1 phase2/path-2 phase3/r-0 probe"
+    for path in order:
+        with scope("phase2", f"path-{path}") as here:
+            check(here, script(0.9), leaking=path == 0)
+            assert here.leaks(script(0.9)) == (path == 0)
+    known = [place for place in places.split() if run.leaks(script(0.9), place)]
+    assert known == ["phase2/path-0/t-1", "phase3/r-0", "probe"]
+    with scope("phase3") as here:
+        check(here, script(0.9))
+    assert [place for place in places.split() if run.leaks(script(0.9), place)] == known[:1]
 
 
 CANNOT, BEFORE, LATER = "no code", "all", "promising"
@@ -168,35 +186,33 @@ CANNOT, BEFORE, LATER = "no code", "all", "promising"
 @pytest.mark.parametrize(
     ("checks", "start", "levels", "fixes", "best", "calls", "ran"),
     [
-        (BEFORE, 0.5, (0.99, 0.3), {0.99: CANNOT}, 0.5, 2, 2),
-        (BEFORE, "0.5 leaking", (0.3, 0.2), {}, 0.3, 2, 2),
-        (LATER, 0.5, (0.6, 0.7, 0.4), {}, 0.7, 1, 3),
-        (LATER, 0.5, (0.4, 0.3), {}, 0.5, 0, 2),  # none reaches what it began with
+        (BEFORE, 0.5, (0.99, 0.3), {0.99: CANNOT}, 0.5, 2, 2), (BEFORE, "0.5 leaking", (0.3, 0.2), {}, 0.3, 2, 2),
+        # of the second none reaches what it began with
+        (LATER, 0.5, (0.6, 0.7, 0.4), {}, 0.7, 1, 3), (LATER, 0.5, (0.4, 0.3), {}, 0.5, 0, 2),
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CANNOT}, 0.6, 2, 3),
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.65")}, 0.65, 1, 4),
         (LATER, 0.5, (0.7, 0.4), {0.7: fenced("level = 0.5  # fixed")}, "0.5  # fixed", 1, 3),
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.45")}, 0.6, 2, 4),
+        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CRASHES}, 0.6, 2, 4),
         (LATER, 0.5, (0.6, 0.7), {0.7: CANNOT, 0.6: CANNOT}, 0.5, 2, 2),
-        (LATER, 0.5, (0.99, 0.6, 0.65), {0.99: CANNOT}, 0.65, 2, 3),
-        (LATER, 0.5, (0.99, 0.65, 0.6), {0.99: CANNOT}, 0.65, 2, 3),
-        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
+        *((LATER, 0.5, levels, {0.99: CANNOT}, 0.65, 2, 3) for levels in ((0.99, 0.6, 0.65), (0.99, 0.65, 0.6))),
         (LATER, 0.5, ("0.5  # same", 0.4), {}, "0.5  # same", 1, 2),
-        # no check has seen a refined script yet: the flag of what it was made from says nothing of it
+        # the leak of a script says nothing of those that are made from it
         (LATER, "0.9 leaking", (0.2, 0.3), {}, 0.3, 1, 2),
         (LATER, "0.9 leaking", (0.2, 0.3), {0.3: CANNOT}, 0.2, 2, 2),
         (LATER, "0.9 leaking", (0.2, 0.3), {0.2: CANNOT, 0.3: CANNOT}, 0.9, 2, 2),
     ],
-)
+)  # fmt: skip
 async def test_in_the_inner_loop_a_leak_never_wins_and_a_start_that_leaks_loses_to_what_is_clean(
     checks: str, start: object, levels: tuple[object, ...], fixes: dict[float, str], best: object, calls: int, ran: int,
     quick_path: Path,
 ) -> None:  # fmt: skip
     """Of promising scripts the winner alone is checked, and a leaking one gives way."""
-    begun, _, leaks = str(start).partition(" ")
+    begun, _, leak = str(start).partition(" ")
     score, before = float(str(best).split()[0]), solution(script(begun), score=float(begun))
-    before.leaking = bool(leaks)
     with quick(quick_path, leakage_checks=checks) as run:
+        check(run.context, *[before.content] * bool(leak), leaking=True)
         leaking(run, fixes)
         run.agents.always("debugger", "no code")
         found = await refined(run, before, *levels)
@@ -205,19 +221,19 @@ async def test_in_the_inner_loop_a_leak_never_wins_and_a_start_that_leaks_loses_
         assert [call.step for call in run.agents.calls("leakage-detection")] == places
         assert len(run.executor.scripts) == ran and before.content == script(begun), "the input is left alone"
         stays = found.best_solution.content == before.content
-        assert found.best_solution == before if stays else not found.best_solution.leaking
+        assert found.best_solution == before if stays else not leaks(run.context, found.best_solution)
         assert found.best_solution.content == script(str(best))
-        improved = score > float(begun) or bool(leaks and not stays)
+        improved = score > float(begun) or bool(leak and not stays)
         assert (found.best_score, found.best_solution.score, found.improved) == (score, score, improved)
         for attempt, level in zip(found.attempts, levels, strict=True):
             known = None if checks == BEFORE and level in fixes else float(str(level).split()[0])
             fixed = attempt.was_improvement and attempt.score == score  # one that was fixed has a score of its own
             assert attempt.score == known or fixed
-            assert attempt.was_improvement or not leaks or checks == BEFORE
+            assert attempt.was_improvement or not leak or checks == BEFORE
         study = ev.AblationFinished(path=0, t=0, solution_score=float(begun))
         (step,) = RunStory.from_events([study, *run.context.journal.events]).steps
         assert step.kept is None or found.attempts[step.kept.k].was_improvement
-        if not leaks:
+        if not leak:
             kept = before.score if step.kept is None else step.kept.best_score
             assert kept == score, "a reader sees what the path went on from"
 
@@ -230,7 +246,7 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
     with quick(quick_path, leakage_checks="promising") as run:
         leaking(run, {0.99: fenced(f"level = {fix}") if fix else CANNOT})
         with scope("phase1", "candidate-0"):
-            start = (await evaluate_checked(solution(script(0.5)))).script
+            start, _ = await evaluate_checked(solution(script(0.5)))
         with scope("phase2", "path-0"):
             await refined(run, start, 0.99, 0.7)
         ledger, folder = run.context.ledger, RunFolder(run.run_dir)
@@ -279,12 +295,12 @@ async def test_a_leak_is_one_although_the_end_comes_before_it_is_fixed(cut: str,
     with pytest.raises(BudgetExceeded):
         await run_phase1(run.task, config)
     found = partial_phase1()
-    assert found is not None and (found.initial_score, found.initial_solution.leaking) == (0.9, True)
+    assert found is not None and found.initial_score == 0.9 and leaks(run.context, found.initial_solution)
     (event,) = (event for event in run.events(ev.LeakageChecked) if event.found)
     assert event.leaking == [digest_of(script(0.9, note="m0"))]
     with scope(config=config):
-        at_last, remarks = await check_at_last(found.initial_solution.model_copy(update={"leaking": False}))
-    assert (at_last.leaking, remarks) == (True, []), "nobody says that it was not checked"
+        at_last, remarks = await check_at_last(found.initial_solution)
+    assert (at_last, remarks) == (found.initial_solution, []), "nobody says that it was not checked"
 
 
 @pytest.mark.parametrize("phase", ["phase 2", "phase 3"])
@@ -321,7 +337,7 @@ async def test_a_round_of_which_no_clean_script_was_made_stays_as_it_ran(second:
         inputs = [solution(script(score), score=score) for score in (0.5, 0.4)]
         results = [await run_phase3(inputs, run.task, run.config), partial_phase3("", inputs)]
         for kept in (result.attempts[1].solution for result in results if result is not None):
-            assert (kept.score, kept.content, kept.leaking) == (None, leaks_twice, True)
+            assert (kept.score, kept.content, leaks(run.context, kept)) == (None, leaks_twice, True)
         assert [result and result.best_ensemble_score for result in results] == [0.7, 0.7]
 
 

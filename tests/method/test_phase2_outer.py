@@ -125,21 +125,17 @@ BAD: Answer = []  # stands for an answer that cannot be read
         # part of a number is no block, and the line end before a block belongs to the comment that it ends
         ([[("level = 0.5", "p")], [("\nlevel = 0.5100\n", "q")]], 2, ("level = 0.5100", "q")),
         pytest.param([[("level = 0.5", "p")]], 1, ("level = 0.5", "p"), marks=LETTER),
-        ([[WRONG], [RIGHT]], 2, RIGHT),
-        ([[WRONG], [WRONG], [RIGHT]], 3, RIGHT),
+        ([[WRONG], [RIGHT]], 2, RIGHT), ([[WRONG], [WRONG], [RIGHT]], 3, RIGHT),
         ([[WRONG], [WRONG], [WRONG], [RIGHT]], 3, None),
         # after three wrong blocks any other plan of the newest answer will do
         ([[WRONG, RIGHT], [WRONG, LATER], [WRONG]], 3, LATER),
         ([[WRONG], [("\n", "p")], [(" ", "q"), ("", "p")]], 3, None),
         # unreadable answers and wrong blocks are counted apart: four calls at most
-        ([BAD, [RIGHT]], 2, RIGHT),
-        ([BAD, BAD, [RIGHT]], 2, None),
-        ([[WRONG], BAD, [WRONG], [RIGHT]], 4, RIGHT),
-        ([BAD, [WRONG], [WRONG], [RIGHT]], 4, RIGHT),
+        ([BAD, [RIGHT]], 2, RIGHT), ([BAD, BAD, [RIGHT]], 2, None), ([[WRONG], BAD, BAD, [RIGHT]], 3, None),
+        ([[WRONG], BAD, [WRONG], [RIGHT]], 4, RIGHT), ([BAD, [WRONG], [WRONG], [RIGHT]], 4, RIGHT),
         ([BAD, [WRONG], [WRONG], [WRONG], [RIGHT]], 4, None),
-        ([[WRONG], BAD, BAD, [RIGHT]], 3, None),
     ],
-)
+)  # fmt: skip
 async def test_a_block_that_is_not_in_the_solution_is_asked_for_again(
     answers: list[Answer], calls: int, found: tuple[str, str] | None, quick_run: ScriptedRun,
     caplog: pytest.LogCaptureFixture,

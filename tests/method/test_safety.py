@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mle_star import AgentType, EvaluationResult, SolutionPhase, safety
+from mle_star import AgentType, SolutionPhase, safety
 from mle_star.execution import evaluate_with_retry
 from mle_star.models.texts import digest_of
 from mle_star.run.context import scope
 from mle_star.run.events import LEAKS, DebugAttempted, LeakageChecked, ScriptPurpose
-from tests.conftest import as_kept, check
+from tests.conftest import as_kept, check, leaks
 
 from .conftest import ScriptedRun, account_as_kept, settings
 from .replies import BOTH, GARBAGE, LETTER, NO_LEAKAGE, broken_script, fenced, leaky, script, solution
@@ -135,28 +135,22 @@ IN_TURN: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize(
     ("content", "flagged", "corrections", "rewrite", "fixed", "count"),
     [
-        *IN_TURN,
-        *(pytest.param(*row, marks=LETTER) for row in IN_TURN),
+        *IN_TURN, *(pytest.param(*row, marks=LETTER) for row in IN_TURN),
         # blocks that differ in blanks are found, others are skipped
-        (LEAKY, ["level = 0.9 "], [NEW], CANNOT, becomes((ONE, "level = 0.7")), 1),
-        (LEAKY, ["```python\nlevel = 0.9\n```"], [NEW], CANNOT, becomes((ONE, "level = 0.7")), 1),
+        *((LEAKY, [same], [NEW], CANNOT, becomes((ONE, "level = 0.7")), 1) for same in (f"{ONE} ", fenced(ONE))),
         (LEAKY, ["level  =  0.9", "", TWO], [fenced("scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
         # a correction that changes nothing, or breaks the script
-        (LEAKY, [ONE], [fenced(ONE)], CANNOT, LEAKY, 0),
-        (LEAKY, [ONE], [fenced(f" {ONE} ")], CANNOT, LEAKY, 0),
-        (LEAKY, [ONE], [GARBAGE], CANNOT, LEAKY, 0),
-        (LEAKY, [ONE], ["```python\n\n```"], CANNOT, LEAKY, 0),
+        *((LEAKY, [ONE], [no], CANNOT, LEAKY, 0) for no in (*fenced(ONE, f" {ONE} "), GARBAGE, "```python\n\n```")),
         (LEAKY, [ONE, TWO], [*fenced("level = (", "scaled = 4")], CANNOT, becomes((TWO, "scaled = 4")), 1),
         # what no block can fix is asked for once, as a whole script
         (LEAKY, ["scaler.fit(X)", ONE, "enc.fit(X)"], [fenced("level = 0.8")], fenced(script(0.7)), script(0.7), 3),
         (LEAKY, ["nowhere"], [], fenced(LEAKY), LEAKY, 1),  # misquoted: it came back as it was, and never leaked
-        (LEAKY, [ONE], [CANNOT], fenced(LEAKY), LEAKY, 0),
-        (LEAKY, [ONE], [CANNOT], fenced("level = ("), LEAKY, 0),
+        *((LEAKY, [ONE], [CANNOT], no, LEAKY, 0) for no in fenced(LEAKY, "level = (")),
         (LEAKY, [ONE], [CANNOT], fenced("level = 0.5"), f"level = 0.5\n{safety.SCORE_LINE}\n", 1),
         # a script that does not compile may be rewritten to one that does not either
         ("level = ((0.9", ["level = ((0.9"], [CANNOT], fenced("level = ("), f"level = (\n{safety.SCORE_LINE}\n", 1),
     ],
-)
+)  # fmt: skip
 async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_block_can_fix(
     content: str, flagged: list[str], corrections: list[str], rewrite: str, fixed: str, count: int,
     quick_run: ScriptedRun,
@@ -171,7 +165,7 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     agents.reply("leakage-correction", *corrections)
     agents.reply("leakage-rewrite", rewrite)
     checked = await safety.check_and_fix_leakage(before)
-    assert (checked.content, checked.leaking) == (fixed, leaking) and before.model_dump() == given
+    assert (checked.content, ledger.leaks(digest_of(fixed))) == (fixed, leaking) and before.model_dump() == given
     assert checked.score == (None if (fixed in rewrite and fixed != LEAKY) or safety.SCORE_LINE in fixed else 0.9)
     leaks = set() if letter else {content, fixed} if leaking else {content} - {fixed}
     event, digests = quick_run.events(LeakageChecked)[-1], sorted(map(digest_of, leaks))
@@ -197,10 +191,10 @@ async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_
     leaking = await safety.check_and_fix_leakage(solution(script(0.99)))
     callback = safety.make_debug_callback(run.task, run.config)
     scored, result = await evaluate_with_retry(leaking, run.task, run.config, callback)
-    assert (scored.leaking, scored.score, result.score, scored.is_executable) == (True, None, 0.99, True)
+    assert (scored.score, result.score, scored.is_executable) == (None, 0.99, True) and leaks(run.context, scored)
     assert (ledger.best(), ledger.kept) == (None, None)
-    assert (await safety.check_and_fix_leakage(scored)).leaking, "a check that failed clears no script that leaks"
-    assert ledger.leaks(digest_of(script(0.99))) and not (await safety.check_and_fix_leakage(scored)).leaking
+    for stays, words in ((True, "a check that failed clears no script that leaks"), (False, "a later one does")):
+        assert leaks(run.context, await safety.check_and_fix_leakage(scored)) == stays, words
 
 
 @BOTH
@@ -273,7 +267,8 @@ async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_subm
     scripts = {level: solution(script(level), score=level) for level in (0.95, *others)}
     check(run, script(0.95), leaking=True)
     check(run, *(script(level) for level in known))
-    leaking = solution(script(0.99), score=0.99).model_copy(update={"leaking": True})
+    leaking = solution(script(0.99), score=0.99)
+    check(run, leaking.content, leaking=True)
     with scope(config=settings(leakage_checks=checks)):
         instead = await safety.clean_at_last(leaking, None, [leaking, *scripts.values()])
     assert instead == ((leaking, []) if chosen is None else (scripts[chosen], [safety.LEAK_REPLACED]))
@@ -285,16 +280,17 @@ async def test_in_the_place_of_a_solution_that_leaks_the_first_clean_one_is_subm
 async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None:
     agents, run, lines = quick_run.agents, quick_run.context, list[str]()
 
-    async def at_last(level: float, *members: float, checks: str = "promising", leaking: bool = False) -> None:
-        best = solution(script(level), score=0.9).model_copy(update={"leaking": leaking})
+    async def at_last(level: float, *members: float, checks: str = "promising") -> None:
+        best = solution(script(level), score=0.9)
         with scope(config=settings(leakage_checks=checks)):
             found, remarks = await safety.check_at_last(best, {script(one): 0.5 for one in members} or None)
-        assert found == best.model_copy(update={"content": found.content, "leaking": found.leaking})
-        words = f"{found.content.splitlines()[1]}{' leaks' * found.leaking}, {remarks}, {len(agents.log)} calls"
+        assert found == best.model_copy(update={"content": found.content})
+        words = f"{found.content.splitlines()[1]}{' leaks' * leaks(run, found)}, {remarks}, {len(agents.log)} calls"
         lines.append(f"{level} {members or ''} {checks}: {words}")
 
     await at_last(0.9, checks="all")
-    await at_last(0.9, leaking=True)
+    check(run, script(0.85), leaking=True)
+    await at_last(0.85)
     await at_last(0.9, 0.9)
     check(run, script(0.9), script(0.8))
     for members in ((0.8, 0.9), (0.8, 0.7), ()):
@@ -320,14 +316,11 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
 @pytest.mark.parametrize(
     ("content", "becomes", "score", "error"),
     [
-        (script(0.6), None, 0.6, ""),
-        (script(0.9), None, None, LEAKS),
-        (script(0.95), script(0.65), 0.65, ""),
-        (broken_script(), None, None, "RuntimeError: broken"),
-        ("x = 1", None, None, "no score was printed"),
+        (script(0.6), None, 0.6, ""), (script(0.9), None, None, LEAKS), (script(0.95), script(0.65), 0.65, ""),
+        (broken_script(), None, None, "RuntimeError: broken"), ("x = 1", None, None, "no score was printed"),
         (script("'1,5'"), None, None, "the line says '1,5': print a plain number"),
     ],
-)
+)  # fmt: skip
 async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     content: str, becomes: str | None, score: float | None, error: str, quick_run: ScriptedRun
 ) -> None:
@@ -337,13 +330,11 @@ async def test_an_evaluated_script_has_a_score_or_a_reason_why_not(
     agents.always("leakage-correction", lambda call: fenced("level = 0.65") if "= 0.95" in call.prompt else CANNOT)
     agents.always("leakage-rewrite", fenced(becomes) if becomes else CANNOT)
     with scope(config=settings(max_debug_attempts=1)):
-        trial = await safety.check_and_evaluate(solution(content, score=0.1))
-    found = (trial.script.content, trial.script.score, trial.script.is_executable, trial.error, trial.script.leaking)
-    assert found == (becomes or content, score, score is not None, error, error == LEAKS)
-    nothing = solution("")
-    never_ran = EvaluationResult(stdout="", stderr="", exit_code=-1, duration_seconds=0.0, is_error=True)
-    trial = await safety.check_and_evaluate(nothing)
-    assert trial == safety.Trial(nothing, never_ran, "no code in the reply")
+        tried, result = await safety.check_and_evaluate(solution(content, score=0.1))
+    assert (tried.content, tried.score, tried.is_executable) == (becomes or content, score, score is not None)
+    assert safety.why_no_score(tried, result) == error and leaks(quick_run.context, tried) == (error == LEAKS)
+    nothing, result = await safety.check_and_evaluate(solution(""))
+    assert not nothing.content and result.is_error and safety.why_no_score(nothing, result) == "no code in the reply"
 
 
 REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Performance: 0.8')"
@@ -362,7 +353,7 @@ REVISED = "geometry = open('./input/1.xyz').read()\nprint('Final Validation Perf
 async def test_a_revision_becomes_the_script_unless_all_is_used_or_it_is_none(
     reply: str, content: str, quick_run: ScriptedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    odd = {"source_model": "TabPFN v2", "is_executable": False, "leaking": True}
+    odd = {"source_model": "TabPFN v2", "is_executable": False}
     original = solution(script(0.5), score=0.5, phase=SolutionPhase.merged).model_copy(update=odd)
     before, letter = original.model_dump(), quick_run.config.letter
     for given, description in ((solution(" "), "Predict."), (original, " ")):

@@ -168,8 +168,8 @@ async def test_a_script_begins_where_what_the_solution_takes_is_left(quick_path:
 @pytest.mark.parametrize(("left", "repairs"), [(100.0, 0), (300.0, 1)])
 async def test_nobody_is_asked_for_a_repair_that_could_not_run(quick_path: Path, left: float, repairs: int) -> None:
     with timed(quick_path, left=left) as run:
-        trial = await check_and_evaluate(solution(broken_script()))
-        assert run.agents.names.count("debugger") == repairs == (trial.script.score is not None)
+        tried, _ = await check_and_evaluate(solution(broken_script()))
+        assert run.agents.names.count("debugger") == repairs == (tried.score is not None)
         assert decisions(run) == [("repair", "repair", bool(repairs), True)], "it is decided once"
     with timed(quick_path, left=left) as again:
         await check_and_evaluate(solution(broken_script()))

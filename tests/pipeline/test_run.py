@@ -18,9 +18,9 @@ import mle_star.orchestrator
 from mle_star import ConfigError, CredentialError, PipelineError, PipelineState, run_pipeline, run_pipeline_sync
 from mle_star import models as m
 from mle_star.config import effective_config
+from mle_star.method.scores import best_of
 from mle_star.run import events as ev
 from mle_star.run.journal import read_journal
-from mle_star.search.final_result import best_path
 from tests.conftest import Captured, as_kept
 from tests.method.conftest import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, CalmRun, QuickRun, settings, story, submitted
@@ -187,9 +187,9 @@ async def test_the_worse_one_goes_if_wanted(quick: QuickRun, task: m.TaskDescrip
     task = task.model_copy(update={"metric_direction": goal, "evaluation_metric": metric})
     result = await quick(task=task, agents=MindAgents(mind))
     assert result.phase3 is not None and result.phase3.best_ensemble_score == worse
-    path = best_path(result.phase2_results, goal)
-    assert path is not None and result.final_solution.score == path.best_score != worse
-    words = f"the best path ({path.best_score:g}) beats every ensemble ({worse:g}): the "
+    best = best_of((path.best_score for path in result.phase2_results), lambda score: score, goal)
+    assert best is not None and result.final_solution.score == best != worse
+    words = f"the best path ({best:g}) beats every ensemble ({worse:g}): the "
     assert any(warning.startswith(f"{words}path is ") for warning in result.warnings)
     literal = await quick(settings(prefer_best_input=False), task=task, agents=MindAgents(mind), name="literal")
     assert literal.final_solution.score == worse

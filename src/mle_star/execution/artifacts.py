@@ -71,7 +71,7 @@ async def _keep_best(run: RunContext) -> None:
         new = best is not None and (shown is None or (shown.score, shown.digest) != (best.score, best.script_id))
         if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script_id))
-        made = [one for one in run.ledger.solutions() if one.result.submission]
+        made = [one for one in run.ledger.solutions(clean=True) if one.result.submission]
         made.sort(key=lambda one: in_order(one.step))  # of equal scores the first step's counts, whoever ended first
         for found in best_first(made, lambda one: one.score, run.task.metric_direction):
             source, kept = found.result.submission or "", run.ledger.kept

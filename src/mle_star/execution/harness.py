@@ -199,7 +199,7 @@ async def evaluate_with_retry(
         result = sample[1] if sample else await evaluate(solution)
     if sample:  # no repair is left: it may yet work on all rows
         result = await evaluate(solution)
-    score = None if result.is_error or solution.leaking else result.score
+    score = None if result.is_error or ((run := active_run()) and run.leaks(solution.content)) else result.score
     return solution.model_copy(update={"score": score, "is_executable": not result.is_error}), result
 
 

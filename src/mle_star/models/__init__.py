@@ -64,7 +64,6 @@ class SolutionScript(BaseModel):
     score: float | None = None
     is_executable: bool = True
     source_model: str | None = None
-    leaking: bool = False
     created_at: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
 
     def replace_block(self, old: str, new: str) -> "SolutionScript":

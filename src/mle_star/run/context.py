@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from mle_star import models
 from mle_star.data.place import Sample
 from mle_star.errors import MleStarError
+from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
 from mle_star.run.events import AgentReply, AnyEvent, Decided
 from mle_star.run.journal import Journal
@@ -221,6 +222,13 @@ class RunContext:
     def seconds_left(self) -> float:
         """Seconds until the turn of this path, the running phase, or else the run must end."""
         return min(self.until, self.budget.deadline) - self.budget.elapsed()
+
+    def leaks(self, script: str, place: str = "") -> bool:
+        """Does a script leak, by what is known here, or at a `place`?
+
+        What other paths and later phases find is not: else timing would decide, and a resumed run decide otherwise.
+        """
+        return self.reached.leaks(digest_of(script), place or "/".join(self.parts))
 
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
         """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.

@@ -196,7 +196,7 @@ class Journal(AbstractContextManager["Journal"]):
         A failure that nothing followed is not given back, so that a resumed run asks again.
         """
         offset = self._results.get(("agent_failed", step, digest))
-        if offset is None or not any(end > offset and _may_follow(later, step) for later, end in self._earlier):
+        if offset is None or not any(end > offset and may_follow(later, step) for later, end in self._earlier):
             return None
         event = self.find(AgentFailed, step, digest)
         return None if event is None or event.reason in NOT_REPEATED else event
@@ -304,9 +304,9 @@ class Journal(AbstractContextManager["Journal"]):
             self._phases = dict.fromkeys(self._phases, "begun")
 
 
-def _may_follow(later: str, step: str) -> bool:
+def may_follow(later: str, step: str) -> bool:
     """May `later` rest on `step`? All of the same phase and of those after it may, except for what runs beside it."""
     (phase, place, *_), (its_phase, its_place, *_) = (f"{name}/".split("/") for name in (later, step))
     if phase != its_phase:
-        return ORDER.get(phase, _BEFORE_THE_LAST) > ORDER.get(its_phase, _BEFORE_THE_LAST)
+        return ORDER.get(phase, _BEFORE_THE_LAST) >= ORDER.get(its_phase, _BEFORE_THE_LAST)
     return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))

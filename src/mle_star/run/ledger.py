@@ -8,15 +8,15 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import combinations
 from typing import Any, Literal, cast
 
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import MetricDirection, is_improvement
-from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events
 from mle_star.run.events import LEAKS, AnyAttempt, AnyEvent, ScriptFinished
-from mle_star.run.journal import Journal
+from mle_star.run.journal import Journal, may_follow
 
 AttemptKind = Literal["candidate", "merge", "data", "refinement", "ensemble"]
 LeakState = Literal["clean", "leaking", "unanswered"]
@@ -26,14 +26,9 @@ ERROR_TEXT, PRINTED_TEXT = 16_000, 1000
 
 
 class ScriptRun(ScriptFinished):
-    """One run of a script, by the digest of its text; `digest` is that of the work, and `result` has little text.
-
-    `counts`: its score may compete. A final script trains on every row, and the score of a script that was known to
-    leak says nothing.
-    """
+    """One run of a script, by the digest of its text; `digest` is that of the work, and `result` has little text."""
 
     script_id: str
-    counts: bool
 
     @property
     def place(self) -> str:
@@ -65,17 +60,15 @@ class ScriptRun(ScriptFinished):
         return f"{error}\nstopped at its time limit after {self.seconds:.0f} s" if result.timed_out else error
 
     @classmethod
-    def of(cls, event: ScriptFinished, *, leaks: bool = False) -> "ScriptRun":
-        """The run without most of its texts. `leaks`: that was known when its end was recorded."""
+    def of(cls, event: ScriptFinished) -> "ScriptRun":
+        """The run without most of its texts."""
         result, traceback = event.result, event.result.error_traceback
         texts = {
             "stdout": result.stdout[-PRINTED_TEXT:],
             "stderr": result.stderr[-ERROR_TEXT:] if result.is_error else "",
             "error_traceback": None if traceback is None else traceback[-ERROR_TEXT:],
         }
-        counts = event.purpose == "solution" and not result.is_error and not leaks
-        known = {**dict(event), "script": "", "script_id": digest_of(event.script)}
-        return cls(**known, counts=counts).with_result(**texts)
+        return cls(**{**dict(event), "script": "", "script_id": digest_of(event.script)}).with_result(**texts)
 
     def with_result(self, **changes: Any) -> "ScriptRun":
         """The same with another result."""
@@ -213,7 +206,7 @@ class Ledger:
         key = event.step, event.digest, event.at
         if key in self.runs:
             return
-        run = self.runs[key] = ScriptRun.of(event, leaks=self.leaks(digest_of(event.script)))
+        run = self.runs[key] = ScriptRun.of(event)
         if event.purpose == "solution":
             self._surroundings = event.surroundings
         if event.purpose in ("solution", "sample"):
@@ -237,11 +230,15 @@ class Ledger:
 
     # --- leaks ---
 
-    def leaks(self, digest: str, phase: str | None = None) -> bool:
-        """Does a script leak, by its last check that had an answer? With `phase`, by the checks of that phase."""
-        checks = self._checks.get(digest, {}).items()
-        states = [state for step, state in checks if state != "unanswered" and phase in (None, phase_of(step))]
-        return states[-1:] == ["leaking"]
+    def leaks(self, digest: str, place: str = "") -> bool:
+        """Did a check find a leak in a script, and no later one that it is clean? At a `place`, by what it may rest on.
+
+        Checks that are made side by side do not overrule each other, whichever comes last.
+        """
+        checks = [(step, state) for step, state in self._checks.get(digest, {}).items() if state != "unanswered"]
+        known = [(step, state) for step, state in checks if not place or may_follow(place, step)]
+        overruled = {step for (step, _), (later, _) in combinations(known, 2) if may_follow(later, step)}
+        return any(state == "leaking" and step not in overruled for step, state in known)
 
     def ever_leaked(self, digest: str) -> bool:
         """Has any check found a leak in it?"""
@@ -270,11 +267,11 @@ class Ledger:
         found = self._journal.find(ScriptFinished, *known)
         return "" if found is None else found.script
 
-    def solutions(self, place: str = "") -> list[ScriptRun]:
-        """The runs below `place` whose scores count here and now; leaking ones where all leak."""
-        here = (run for run in self.runs.values() if run.counts and run.surroundings == self._surroundings)
-        found = [run for run in here if run.step.startswith(place)]
-        return [run for run in found if not self.leaks(run.script_id)] or found
+    def solutions(self, place: str = "", *, clean: bool = False) -> list[ScriptRun]:
+        """The runs below `place` whose scores count here and now; leaking ones where all leak, or none: `clean`."""
+        here = (run for run in self.ran(place) if run.surroundings == self._surroundings)
+        found = [run for run in here if not run.result.is_error]
+        return [run for run in found if not self.leaks(run.script_id)] or ([] if clean else found)
 
     def ran(self, place: str = "", *, studies: bool = False) -> list[ScriptRun]:
         """The runs of solutions below `place`, whatever came of them; or those of studies and samples."""
@@ -299,9 +296,9 @@ class Ledger:
         return [run.with_result(answers=most[run.script_id, run.surroundings]) for run in found]
 
     def bests(self, place: str = "") -> list[ScriptRun]:
-        """The runs whose scores were the best when they came."""
+        """The runs whose scores were the best when they came, of scripts that do not leak."""
         found: list[ScriptRun] = []
-        for run in self.solutions(place):
+        for run in self.solutions(place, clean=True):
             before = found[-1].score if found else None
             if run.score is not None and (before is None or is_improvement(run.score, before, self.direction)):
                 found.append(run)
@@ -342,8 +339,8 @@ class Ledger:
         best = self._best_that_ran([run for run in runs if run.step.startswith(place)])
         if label != "main":
             start = self._starts.get(f"phase2/{label}", "")
-            begun = [run for run in self.ran() if run.script_id == start and run.counts and not run.result.cached]
-            best = self._best_that_ran([*(begun or best)[-1:], *self.solutions(f"phase2/{label}/")])
+            begun = self._best_that_ran([run for run in self.ran() if run.script_id == start])
+            best = self._best_that_ran([*(begun or best), *self.solutions(f"phase2/{label}/")])
         return (self.cold_seconds(best[0]) if cold else best[0].seconds) if best else None
 
     def _best_that_ran(self, runs: list[ScriptRun]) -> list[ScriptRun]:
@@ -374,7 +371,7 @@ class Ledger:
         return next(filter(None, reversed(found)), "")
 
     def _node(self, event: AnyAttempt) -> SearchNode:
-        leak = LEAKS if self.leaks(event.digest, phase_of(event.step)) else FOUND_LATER
+        leak = LEAKS if self.leaks(event.digest, event.step) else FOUND_LATER
         return SearchNode(event, leak if self.leaks(event.digest) else "")
 
     def node_of(self, digest: str) -> SearchNode | None:

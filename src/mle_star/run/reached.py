@@ -14,33 +14,36 @@ from mle_star.models import (
     SolutionScript,
     is_improvement,
 )
-from mle_star.models.enums import kind_of_script, phase_of
+from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
 from mle_star.run.context import current_run
 from mle_star.run.events import LEAKS, CandidateEvaluated, DataUsageChecked, EnsembleTried, MergeTried, RefinementTried
-from mle_star.run.ledger import SearchNode
+from mle_star.run.ledger import ScriptRun, SearchNode
 
 
 def best_reached(place: str, known: SolutionScript | None = None) -> SolutionScript | None:
     """The better of `known` and the best script that was scored below `place`, accepted by its phase or not.
 
-    Any clean script beats one that leaks; one that leaks is given where nothing is known, and marked as such.
+    Any clean script beats one that leaks; one that leaks is given where nothing is known.
     """
     ledger, direction = current_run().reached, current_run().task.metric_direction
     scored = [run for run in ledger.ran(place) if run.score is not None]
-    # what a later phase finds is its own
-    clean = [run for run in scored if not ledger.leaks(run.script_id, phase_of(place))]
+    here = place.rpartition("/")[0]  # what a later phase finds is its own
+    clean = [run for run in scored if not ledger.leaks(run.script_id, here)]
     best = best_of(clean or scored, lambda run: run.score, direction)
     if best is None or best.score is None:
         return known
-    leaking = not clean
-    floor = None if known is None or known.leaking else known.score
-    if known is not None and (leaking or (floor is not None and not is_improvement(best.score, floor, direction))):
+    floor = None if known is None or ledger.leaks(digest_of(known.content), here) else known.score
+    if known is not None and (not clean or (floor is not None and not is_improvement(best.score, floor, direction))):
         return known
-    node, text = ledger.node_of(best.script_id), ledger.text(best.script_id)
-    model = node.event.model_name if node is not None and isinstance(node.event, CandidateEvaluated) else None
-    kind = kind_of_script(place)
-    return SolutionScript(content=text, phase=kind, score=best.score, leaking=leaking, source_model=model)
+    node = ledger.node_of(best.script_id)
+    return script_of(best, node.event.model_name if node and isinstance(node.event, CandidateEvaluated) else None)
+
+
+def script_of(run: ScriptRun, model: str | None = None) -> SolutionScript:
+    """The script that ran, with its score."""
+    content, kind = current_run().ledger.text(run.script_id), kind_of_script(run.step)
+    return SolutionScript(content=content, phase=kind, score=run.score, source_model=model)
 
 
 def score_of(solution: SolutionScript) -> float:
@@ -58,9 +61,8 @@ def _accepted(nodes: list[SearchNode]) -> SolutionScript | None:
 
 def _script(node: SearchNode, **more: object) -> SolutionScript:
     """The script of an attempt as its phase knew it: a leak that a later phase found is that one's to tell."""
-    content, leaking = current_run().reached.text(node.event.digest), node.leak == LEAKS
-    score = None if leaking else node.event.score
-    known = {"content": content, "score": score, "is_executable": score is not None, "leaking": leaking}
+    content, score = current_run().reached.text(node.event.digest), None if node.leak == LEAKS else node.event.score
+    known = {"content": content, "score": score, "is_executable": score is not None}
     return SolutionScript.model_validate({"phase": kind_of_script(node.step), **known, **more})
 
 
@@ -82,12 +84,11 @@ def phase1_result(s_0: SolutionScript) -> Phase1Result:
     merges = [node.event for node in nodes if isinstance(node.event, MergeTried)]
     models = [] if ledger.retrieved is None else ledger.retrieved.models
     candidates = [_candidate(model, tried.get(index)) for index, model in enumerate(models)]
-    leaking = s_0.leaking or ledger.leaks(digest_of(s_0.content), "phase1")
     return Phase1Result(
         retrieved_models=models,
         candidate_solutions=candidates,
         candidate_scores=[script.score for script in candidates],
-        initial_solution=s_0.model_copy(update={"leaking": leaking}),
+        initial_solution=s_0,
         initial_score=score_of(s_0),
         merge_attempts=[
             {"source_model": m.reference_model, "score": m.score, "accepted": m.accepted, "reason": m.reason}
@@ -106,9 +107,7 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
     own = ledger.ran(f"{node.step}/")
     if not own or own[-1].script_id == node.event.digest:
         return _script(node, source_model=name)
-    content, leaking = ledger.text(own[-1].script_id), ledger.leaks(own[-1].script_id, "phase1")
-    known = {"content": content, "score": own[-1].score, "leaking": leaking}
-    return SolutionScript.model_validate({"phase": SolutionPhase.init, "source_model": name, **known})
+    return script_of(own[-1], name)
 
 
 # --- Phase 2 ---------------------------------------------------------------------------------------------
@@ -183,16 +182,21 @@ def partial_path(place: str, start: SolutionScript) -> Phase2Result:
 # --- Phase 3 ---------------------------------------------------------------------------------------------
 
 
-def partial_phase3(place: str, inputs: list[SolutionScript]) -> Phase3Result | None:
-    """What the rounds at `place` came to when the phase was cut off; None when no ensemble has a score that counts."""
-    attempts = [
+def rounds(place: str) -> list[EnsembleAttempt]:
+    """The rounds at `place` so far; what was found to leak and not fixed has no score."""
+    return [
         EnsembleAttempt(plan=node.event.plan, score=node.score, solution=_script(node, phase=SolutionPhase.ensemble))
         for node in current_run().reached.below(place)
         if isinstance(node.event, EnsembleTried)
     ]
+
+
+def partial_phase3(place: str, inputs: list[SolutionScript]) -> Phase3Result | None:
+    """What the rounds at `place` came to when the phase was cut off; None when no ensemble has a score that counts."""
+    attempts = rounds(place)
     last = best_of(reversed(attempts), lambda attempt: attempt.score, current_run().task.metric_direction)
     best = best_reached(place, None if last is None else last.solution)
-    return None if best is None or best.leaking else phase3_result(inputs, attempts, best)
+    return None if best is None or current_run().leaks(best.content) else phase3_result(inputs, attempts, best)
 
 
 def phase3_result(inputs: list[SolutionScript], attempts: list[EnsembleAttempt], best: SolutionScript) -> Phase3Result:

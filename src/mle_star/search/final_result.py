@@ -18,7 +18,7 @@ from mle_star.holdout.holdout import HoldOut, metric_of
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.method.scores import best_of
-from mle_star.models import FinalResult, Measure, MetricDirection, Phase2Result, SolutionScript, TaskDescription
+from mle_star.models import FinalResult, Measure, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
 from mle_star.models.texts import digest_of, duration
 from mle_star.run import events
@@ -39,10 +39,10 @@ USED = 0.9
 """A run that was at work for so much of its time has used it."""
 
 
-def best_path(results: list[Phase2Result], direction: MetricDirection) -> Phase2Result | None:
+def best_path(run: RunContext, results: list[Phase2Result]) -> Phase2Result | None:
     """The path with the best score; a later one on ties. A leaking solution counts only where all leak."""
-    counted = [result for result in results if not result.best_solution.leaking] or results
-    return best_of(reversed(counted), lambda result: result.best_score, direction)
+    counted = [result for result in results if not run.leaks(result.best_solution.content, "phase2")] or results
+    return best_of(reversed(counted), lambda result: result.best_score, run.task.metric_direction)
 
 
 def duration_breakdown(ended: dict[str, events.PhaseFinished], total: float) -> dict[str, float]:
@@ -141,16 +141,16 @@ def diagnostics_of(run: RunContext, error: Exception | None, *, reason: str) -> 
 
 
 def lineage(
-    ledger: Ledger, result: FinalResult, chosen: SolutionScript, picked: Shortlisted | None = None
+    run: RunContext, result: FinalResult, chosen: SolutionScript, picked: Shortlisted | None = None
 ) -> dict[str, Any]:
     """How the final solution came about, phase by phase: the attempts that it grew out of, by the ledger.
 
     `chosen` is what went into finalization, `picked` by the final selection: a blend grew out of each of its scripts.
     """
     scripts = [chosen.content] if picked is None else picked.scripts
-    nodes = sorted(ledger.ancestors(*map(digest_of, scripts)), key=lambda node: in_order(node.step))
+    nodes = sorted(run.ledger.ancestors(*map(digest_of, scripts)), key=lambda node: in_order(node.step))
     origin, line = None if picked is None else picked.origin, [node.event for node in nodes]
-    best, paths = best_path(result.phase2_results, result.task.metric_direction), result.phase2_results
+    best, paths = best_path(run, result.phase2_results), result.phase2_results
     gains = [one.model_dump(include=_OF_A_GAIN) for one in line if isinstance(one, events.RefinementTried)]
     return {
         "phase1": {

@@ -176,7 +176,7 @@ class _Selection:
         for name, solution in made:
             if solution.content in self._predictions and solution.content not in {s.content for s in entries.values()}:
                 entries[name] = solution
-        clean = {name: s for name, s in entries.items() if s.content in self._clean and not s.leaking}
+        clean = {name: s for name, s in entries.items() if s.content in self._clean}
         known = {solution.content for solution in clean.values()}
         scores = {script: self._scores[script] for script in self._clean if script not in known}
         for script in best_first(scores, scores.__getitem__, self._direction)[: max(MOST_SHORTLISTED - len(known), 0)]:
@@ -279,7 +279,7 @@ def yardsticks(run: RunContext, phase1: models.Phase1Result, picked: Pick | None
         single = None if picked is None else picked.single_model
         single = single and single.model_copy(update={"change": lead})
         return {"baseline": baseline, "single_model": single}
-    clean = [one for one in phase1.candidate_solutions if not one.leaking]
+    clean = [one for one in phase1.candidate_solutions if not run.leaks(one.content)]
     best = best_of(clean, lambda one: one.score, run.task.metric_direction)
     known = None if best is None or best.score is None else _single(best, models.Measure(score=best.score))
     return {"baseline": None, "single_model": known}

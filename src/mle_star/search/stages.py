@@ -15,7 +15,7 @@ from mle_star.method.scores import best_first
 from mle_star.models import Phase1Result, Phase2Result, PipelineConfig, SolutionScript, TaskDescription
 from mle_star.models.enums import ORDER, PHASES, PhaseName
 from mle_star.models.texts import digest_of
-from mle_star.run.context import RunContext, cancel_all, path_context, scope
+from mle_star.run.context import RunContext, cancel_all, current_run, path_context, scope
 from mle_star.run.events import PhaseFinished, PhaseStarted
 from mle_star.run.reached import partial_path, score_of
 from mle_star.run.timing import plan_time
@@ -260,16 +260,16 @@ class Paths:
 
         Where only promising scripts are checked, a candidate was not: one that leaks is nothing to begin with.
         """
-        first, direction = self._phase1.initial_solution, self._context.task.metric_direction
+        run, first = current_run(), self._phase1.initial_solution
         others: dict[str, SolutionScript] = {}
-        if "starts" in self._context.config.diversity:
-            clean = (one for one in self._phase1.candidate_solutions if one.score is not None and not one.leaking)
-            others = {one.content: one for one in clean if one.content != first.content}
-        ranked = [first, *best_first(others.values(), lambda script: script.score, direction)]
+        if "starts" in run.config.diversity:
+            scored = [one for one in self._phase1.candidate_solutions if one.score is not None]
+            others = {one.content: one for one in scored if one.content != first.content and not run.leaks(one.content)}
+        ranked = [first, *best_first(others.values(), lambda script: script.score, run.task.metric_direction)]
         start = ranked[index] if index < len(ranked) else first
         if start is not first and checks_later():
             checked = await check_and_fix_leakage(start)
-            start = start if checked.content == start.content and not checked.leaking else first
+            start = start if checked.content == start.content and not run.leaks(start.content) else first
         return start.model_copy(deep=True)
 
     def _stop_the_others(self) -> None:
