@@ -320,15 +320,11 @@ def test_rows_of_the_test_among_the_training_rows_and_columns_that_it_lacks_are_
     assert late == "`after`: in train.csv only, of no use for predictions"
 
 
-ANSWERS = """
-import csv
-level = 0.5000
-with open("input/test.csv", newline="") as rows, open("input/sample_submission.csv", newline="") as sample:
-    test, header = list(csv.DictReader(rows)), next(csv.reader(sample))
-with open("final/submission.csv", "w", newline="") as stream:
-    csv.writer(stream).writerows([header, *([row.get(name, len(row["a"]) % 2) for name in header] for row in test)])
-print(f"Final Validation Performance: {level}")
-"""
+ANSWERS = """import csv
+test, header = csv.DictReader(open("input/test.csv")), next(csv.reader(open("input/sample_submission.csv")))
+answers = [[row.get(name, len(row["a"]) % 2) for name in header] for row in test]
+csv.writer(open("final/submission.csv", "w")).writerows([header, *answers])
+print("Final Validation Performance: 0.5")"""
 
 
 def test_patients_stay_together_and_a_leak_is_named_or_not(tmp_path: Path, monkeypatch: Patch, capfd: Captured) -> None:
@@ -342,12 +338,13 @@ def test_patients_stay_together_and_a_leak_is_named_or_not(tmp_path: Path, monke
                           (["--group", "patient"], "group: 'patient' is no column of patients.csv")):  # fmt: skip
         assert main([*words, *more]) == 1 and problem in capfd.readouterr().err
     assert main([*words, "--drop", "billed", "--split", "random"]) == 0 and "5 columns" in capfd.readouterr().err
-    plan = {**dict.fromkeys(SIZES, 1), "score_views": 1}
-    agents = MindAgents(Mind(overrides=dict.fromkeys(("init", "coder", "debugger", "test"), fenced(ANSWERS))))
+    plan: dict[str, Any] = {**dict.fromkeys(SIZES, 1), "score_views": 1}
+    agents = MindAgents(Mind(overrides=dict.fromkeys(("init", "ablation", "coder", "test"), fenced(ANSWERS))))
     with make_display("plain") as display:
         fit("patients.csv", "ill", run_dir="one", settings=plan, agents=agents, listeners=[display])
-    shown = capfd.readouterr()
-    assert "rows of one patient_id are alike, so they stay together; `--group none` to change" in shown.err + shown.out
+        fit("patients.csv", "ill", run_dir="two", settings={**plan, "split": "random"}, drop=["billed"], agents=agents)
+    shown = "".join(capfd.readouterr())
+    assert "rows of one patient_id are alike, so they stay together; `--group none` to change" in shown
     events = list(read_journal(Path("one/journal.jsonl")))
     (prepared,) = [event for event in events if isinstance(event, HoldOutPrepared)]
     notices = [event.message for event in events if isinstance(event, Notice)]
@@ -357,8 +354,6 @@ def test_patients_stay_together_and_a_leak_is_named_or_not(tmp_path: Path, monke
     known, hidden = (set(pd.read_csv(view / name)["patient_id"]) for name in ("train.csv", "test.csv"))
     assert hidden and not known & hidden
     assert main(["score", "one"]) == 0, "the rows can be drawn again"
-    with make_display("plain") as display:
-        options: dict[str, Any] = {"settings": {**plan, "split": "random"}, "agents": agents, "listeners": [display]}
-        fit("patients.csv", "ill", run_dir="two", drop=["billed"], **options)
-    assert "billed" not in pd.read_csv("two/data/train.csv") and "`billed` alone" not in capfd.readouterr().err
+    assert "billed" not in pd.read_csv("two/data/train.csv")
+    assert "`billed` alone" not in Path("two/journal.jsonl").read_text(encoding="utf-8")
     assert main(["predict", "two", "patients.csv", "--output", "out.csv"]) == 0 and len(pd.read_csv("out.csv")) == LEAKY

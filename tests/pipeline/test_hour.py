@@ -17,19 +17,12 @@ pytestmark = pytest.mark.long
 
 CLASSES = [f"c{number}" for number in range(12)]
 SCRIPT = """# {note}
-import csv
-import time
-import zlib
-
+import csv, time, zlib
 train, test = ([*csv.DictReader(open(f"input/{{name}}.csv"))] for name in ("train", "test"))
 names = open("input/sample_submission.csv").readline().strip().split(",")[1:]
 print("loading took 1 s", flush=True)
-
-
 def fit_slowly():
     time.sleep(600)
-
-
 level = {level:.4f}
 {more}
 with open("final/submission.csv", "w") as stream:

@@ -14,7 +14,6 @@ KINDS = {"small": 10.0, "large": 50.0, "huge": 200.0}
 SOLUTION = """
 import csv, json
 from pathlib import Path
-
 level = 0.5000
 with open("input/train.csv", newline="") as stream:
     train = list(csv.DictReader(stream))

@@ -377,12 +377,10 @@ def test_one_table_of_three_classes_is_scored_by_a_probability_of_each(keyed: bo
     code = """
 import csv
 from pathlib import Path
-
 level = 0.5000
 with open("input/test.csv", newline="") as stream, open("input/sample_submission.csv", newline="") as sample:
     test, header = list(csv.DictReader(stream)), next(csv.reader(sample))
 chances = {"news": 0.5, "art, film": 0.25, "3": 0.25}
-Path("final").mkdir(exist_ok=True)
 with open("final/submission.csv", "w", newline="") as stream:
     rows = [[row.get(name, chances.get(name)) for name in header] for row in test]
     csv.writer(stream).writerows([header, *rows])
