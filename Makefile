@@ -17,6 +17,8 @@ endif
 # Scripts cannot write bytecode in their sandbox, so it is written here; that of other packages' tests is left out.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 COMPILE_LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --no-header pyproject.toml
+# What tests start again and again is compiled once, wherever they run.
+unexport PYTHONDONTWRITEBYTECODE
 CORE_TESTS := tests/test_models.py tests/test_scores.py tests/test_config.py tests/test_codeblocks.py tests/test_prompts.py tests/method tests/data tests/holdout
 
 .PHONY: help demo test test-core test-pythons lint format snapshots docs bench bench-quality trace soak mutate release-check lock clean

@@ -36,22 +36,23 @@ __init__ __main__ api config errors finalization orchestrator phase1 phase2_inne
 
 
 @functools.cache
-def trees() -> dict[str, ast.Module]:
-    """Every module, parsed, by its path in the package."""
-    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_bytes()) for path in PACKAGE.rglob("*.py")}
+def nodes() -> list[tuple[str, ast.AST]]:
+    """All that every module consists of, with its path in the package."""
+    parsed = ((path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_bytes())) for path in PACKAGE.rglob("*.py"))
+    return [(path, node) for path, tree in parsed for node in ast.walk(tree)]
 
 
 def test_every_module_but_the_api_and_those_that_the_specification_places_is_in_a_room() -> None:
     assert sorted(path.stem for path in PACKAGE.glob("*.py")) == PLACED.split()
-    rooms = {name.partition("/")[0] for name in trees() if "/" in name}
+    rooms = {name.partition("/")[0] for name, _ in nodes() if "/" in name}
     assert [room for room in rooms if not (PACKAGE / room / "__init__.py").exists()] == []
 
 
 def test_one_module_knows_what_the_model_offline_means_and_no_two_classes_have_the_same_name() -> None:
-    nodes = [(path, node) for path, tree in trees().items() for node in ast.walk(tree)]
-    spelt = [path for path, node in nodes if isinstance(node, ast.Constant) and node.value == "offline"]
+    spelt = [path for path, node in nodes() if isinstance(node, ast.Constant) and node.value == "offline"]
     assert spelt == ["models/enums.py"]
-    names = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
+    bodies = [node.body for _, node in nodes() if isinstance(node, ast.Module)]
+    names = Counter(node.name for body in bodies for node in body if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
 
 
@@ -66,14 +67,13 @@ def test_an_outcome_of_a_script_passes_through_three_types() -> None:
 def tables_of(names: set[str]) -> set[str]:
     """The modules with a literal table or list that has three of these names or more, as texts or as members."""
     found = set()
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            inside = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
-            parts = [part for one in inside if one for part in (one, *getattr(one, "elts", [])[:1])]
-            texts = {str(getattr(part, "value", "")) for part in parts if isinstance(part, ast.Constant)}
-            members = {part.attr for part in parts if isinstance(part, ast.Attribute)}
-            if len((texts | members) & names) >= 3:
-                found.add(path)
+    for path, node in nodes():
+        inside = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        parts = [part for one in inside if one for part in (one, *getattr(one, "elts", [])[:1])]
+        texts = {str(getattr(part, "value", "")) for part in parts if isinstance(part, ast.Constant)}
+        members = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+        if len((texts | members) & names) >= 3:
+            found.add(path)
     return found
 
 

@@ -762,25 +762,32 @@ Model = tuple[Fit, Settings, bool]
 
 def make_folds(frame: pd.DataFrame, y: np.ndarray, settings: Settings, seed: int) -> Folds:
     """Pairs of rows to learn from and rows to score by: by time, by groups, alike in the classes, or at random."""
-    from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, train_test_split
-
     kind, count = settings["kind"], settings["count"]
-    everything = np.arange(len(frame))
     if kind == "time":
         order = np.argsort(frame[settings["column"]].to_numpy(), kind="stable")
         cut = int(len(order) * (1 - settings.get("share", 0.2)))
         return [(np.sort(order[:cut]), np.sort(order[cut:]))]
     if kind == "groups":
-        groups = frame[settings["column"]].astype(str).to_numpy()
-        count = min(count, len(np.unique(groups)))
-        return list(GroupKFold(count, shuffle=True, random_state=seed).split(everything, groups=groups))
-    smallest = int(np.bincount(y).min()) if kind == "classes" else 0
-    if count == 1:
-        fit, held = train_test_split(everything, test_size=0.2, random_state=seed, stratify=y if smallest > 1 else None)
-        return [(fit, held)]
-    splitter = StratifiedKFold if kind == "classes" else KFold
-    rounds = [splitter(count, shuffle=True, random_state=seed + number) for number in range(settings.get("repeats", 1))]
-    return [pair for folds in rounds for pair in folds.split(everything, y)]
+        names, group = np.unique(frame[settings["column"]].astype(str).to_numpy(), return_inverse=True)
+        pairs = drawn(None, len(names), min(count, len(names)), seed)
+        return [(np.flatnonzero(np.isin(group, fit)), np.flatnonzero(np.isin(group, held))) for fit, held in pairs]
+    rows = y if kind == "classes" else None, len(y), count if count > 1 else 5
+    pairs = [pair for number in range(settings.get("repeats", 1)) for pair in drawn(*rows, seed + number)]
+    return pairs if count > 1 else pairs[:1]
+
+
+def drawn(classes: np.ndarray | None, size: int, count: int, seed: int) -> Folds:
+    """The folds of scikit-learn, at random or with every class in each, without the seconds that importing it takes."""
+    dice = np.random.RandomState(seed)
+    place: np.ndarray = np.zeros(size, dtype=int)
+    if classes is None:
+        place[dice.permutation(size)] = np.repeat(np.arange(count), [len(p) for p in np.array_split(place, count)])
+    else:
+        codes = pd.factorize(classes)[0]
+        shares = np.array([np.bincount(np.sort(codes)[n::count], minlength=codes.max() + 1) for n in range(count)])
+        for kind, counts in enumerate(shares.T):
+            place[codes == kind] = dice.permutation(np.repeat(np.arange(count), counts))
+    return [(np.flatnonzero(place != number), np.flatnonzero(place == number)) for number in range(count)]
 
 
 def rounds_of(folds: Folds, size: int, refit: bool) -> tuple[Rounds, int]:
@@ -891,8 +898,7 @@ def learn_round(
         if len(seen) == 1 and not job.numeric:
             learned = [np.ones((len(each.frame), 1)) for each in wanted]
         else:
-            share = replace(job, seconds=seconds, most=most, found={})
-            learned = learn_model(course, name, given, goal, wanted, share)
+            learned = learn_model(course, name, given, goal, wanted, replace(job, seconds=seconds, most=most, found={}))
         pairs = zip(learned, base[1:], strict=True)
         predicted[name] = [spread(p, at, seen, course.classes, course.scale, job) for p, at in pairs]
     return predicted
@@ -915,13 +921,12 @@ def learn_model(course: Course, name: str, rows: Rows, y: np.ndarray, others: li
 
 def rows_in_time(course: Course, name: str, rows: Rows, y: np.ndarray, others: list[Rows], job: Job) -> np.ndarray:
     """The rows that there is time to learn from: a model is tried on 1000 first."""
-    learn, _, _ = course.models[name]
     if name not in course.paces:
         few = few_rows(y, 1000, job)
         begun = time.monotonic()
         within = y[few] if job.numeric else np.unique(y[few], return_inverse=True)[1]
         some = [part.take(np.arange(min(1000, len(part.frame)))) for part in others]
-        learn(rows.take(few), within, some, course.chosen[name], job)
+        course.models[name][0](rows.take(few), within, some, course.chosen[name], job)
         course.paces[name] = time.monotonic() - begun
     wanted = int(1000 * (max(job.seconds, job.most) / max(course.paces[name], 1e-3)) ** 0.85)
     return np.arange(len(y)) if wanted >= len(y) else few_rows(y, max(wanted, 1500), job)
@@ -971,8 +976,7 @@ def search_settings(fit: Fit, rows: Rows, y: np.ndarray, settings: Settings, job
     ranges = settings.pop("search")
     dice = np.random.default_rng(job.seed)
     some = dice.permutation(len(y))[:6000]
-    cut = int(0.75 * len(some))
-    learn, held = some[:cut], some[cut:]
+    learn, held = np.split(some, [int(0.75 * len(some))])
     seen, places = np.unique(y[learn], return_inverse=True)
     held = held[job.numeric | np.isin(y[held], seen)]
     truth = y[learn] if job.numeric else places
@@ -980,8 +984,7 @@ def search_settings(fit: Fit, rows: Rows, y: np.ndarray, settings: Settings, job
     def loss(tried: Settings, seconds: float) -> float:
         (p,) = fit(rows.take(learn), truth, [rows.take(held)], tried, replace(job, seconds=seconds))
         if job.numeric:
-            error = np.abs(y[held] - p)
-            return float(np.mean(error if job.loss == "absolute" else error**2))
+            return float(np.mean(np.abs(y[held] - p) ** (1 if job.loss == "absolute" else 2)))
         place = np.searchsorted(seen, y[held])
         return float(-np.mean(np.log(np.clip(p[np.arange(len(held)), place], 1e-6, 1))))
 
@@ -997,8 +1000,7 @@ def search_settings(fit: Fit, rows: Rows, y: np.ndarray, settings: Settings, job
             for (name, (low, high)), move in zip(ranges.items(), step / np.linalg.norm(step), strict=True):
                 value = min(high, max(low, best[name] * float(np.exp(sign * move * size * 1.6))))
                 tried[name] = round(value) if isinstance(settings[name], int) else value
-            found = loss(tried, 3 * pace)
-            if found < lowest:
+            if (found := loss(tried, 3 * pace)) < lowest:
                 best, lowest, failures = tried, found, 0
                 break
         else:

@@ -195,7 +195,6 @@ TRUTH = pandas.DataFrame({"y": [1.0, 2.0, 3.0]})
 CODE = """
 import contextlib, os, socket
 import numpy
-
 CALLS = []
 
 def calls(truth, answer):
@@ -219,10 +218,8 @@ def spy(truth, answer):
 
 def ends(truth, answer):
     os._exit(3)
-
 def broken(truth, answer):
     return 1 / 0
-
 def lies(truth, answer):
     for number in range(3, 9):  # one of them leads to the harness
         try:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
 from mle_star.data import formulas
 from mle_star.data import metrics as known_metrics
@@ -336,10 +337,13 @@ def test_folds_follow_time_groups_and_classes() -> None:
     y: Any = np.arange(100) % 2
     ((fit, held),) = make_folds(frame, y, {"kind": "time", "count": 1, "column": "when"}, 1)
     assert fit.max() < held.min()
-    for fit, held in make_folds(frame, y, {"kind": "groups", "count": 5, "column": "who"}, 1):
-        assert not set(frame["who"].iloc[fit]) & set(frame["who"].iloc[held])
-    folds = make_folds(frame, y, {"kind": "classes", "count": 5, "repeats": 2}, 1)
-    assert len(folds) == 10 and all(y[held].mean() == 0.5 for _, held in folds)
+    odd: Any = np.arange(100) ** 2 % 7
+    for kind, theirs in {"plain": KFold, "groups": GroupKFold, "classes": StratifiedKFold}.items():
+        pairs = theirs(5, shuffle=True, random_state=1).split(frame, odd, frame["who"] if kind == "groups" else None)
+        assert repr(make_folds(frame, odd, {"kind": kind, "count": 5, "column": "who"}, 1)) == repr([*pairs]), kind
+    assert len(make_folds(frame, y, {"kind": "classes", "count": 5, "repeats": 2}, 1)) == 10
+    ((_, held),) = make_folds(frame, y, {"kind": "classes", "count": 1}, 1)
+    assert len(held) == 20 and y[held].mean() == 0.5
 
 
 @pytest.fixture

@@ -67,13 +67,11 @@ from pathlib import Path
 from mle_star.integrations.cluster import open_executor
 from tests.execution.conftest import request_on
 from tests.execution.test_cluster import CONFIG
-
 async def main():
     code = "open('final/submission.csv', 'w').write(open('input/a.csv').read()); print('there')"
     async with open_executor(CONFIG, sys.argv[1]) as executor:
         raw = await executor.run(request_on(Path(sys.argv[2]), code, output_file=sys.argv[2] + "/log"))
         print(executor.announce().slots, raw.stdout.strip(), raw.machine, raw.isolation.sandbox)
-
 asyncio.run(main())
 """
 

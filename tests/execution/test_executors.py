@@ -181,7 +181,6 @@ from pathlib import Path
 from mle_star.execution import Limits
 from mle_star.execution.limits import DiskQuota
 from mle_star.models import PipelineConfig
-
 folder = Path(sys.argv[1]) / "mine"
 (folder / "dark").mkdir(parents=True)
 disk = DiskQuota(Limits.of(PipelineConfig()), [folder])

@@ -188,7 +188,6 @@ LOCKED = """
 import os, sys
 from pathlib import Path
 from mle_star.execution.workspace import remove_entry
-
 folder = Path(sys.argv[1]) / "mine"
 (folder / "tree").mkdir(parents=True)
 (folder / "file").write_text("mine")

@@ -195,17 +195,13 @@ class Cli:
 
 IMPATIENT = """
 import os, signal
-
 class Impatient:
-    \"\"\"Presses Ctrl-C when the first line of the journal is written.\"\"\"
-    def __init__(self, run_dir):
-        pass
+    def __init__(self, run_dir): pass
     def __call__(self, event):
-        if event.kind == "run_started":
-            os.kill(os.getpid(), signal.SIGINT)
-    def end(self):
-        pass
+        if event.kind == "run_started": os.kill(os.getpid(), signal.SIGINT)
+    def end(self): pass
 """
+"""Presses Ctrl-C when the first line of the journal is written."""
 
 
 async def test_ctrl_c_before_the_run_heeds_signals_says_how_to_resume(data_dir: Path, tmp_path: Path) -> None:

@@ -1,35 +1,28 @@
-"""What kept strong minds from using their hour well must not come back: a run through the real SDK, CLI and harness."""
+"""What kept strong minds from using their hour well must not come back: a run through the real harness."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from mle_star import AgentType
-from mle_star.engineer.server import MessagesServer
+from mle_star import AgentType, PipelineConfig, run_pipeline
+from mle_star.models.settings import sized
+from mle_star.results.source import make_task
 from mle_star.run import events as ev
 from tests.conftest import write_split, write_texts
 from tests.pipeline.conftest import events, prompts_of
-from tests.pipeline.mind import Mind, MindBrain, fenced, ideas
-from tests.pipeline.test_cli_run import Cli
+from tests.pipeline.mind import Mind, MindAgents, fenced, ideas
 
 pytestmark = pytest.mark.long
 
 CLASSES = [f"c{number}" for number in range(12)]
 SCRIPT = """# {note}
-import csv
-import time
-import zlib
-
+import csv, time, zlib
 train, test = ([*csv.DictReader(open(f"input/{{name}}.csv"))] for name in ("train", "test"))
 names = open("input/sample_submission.csv").readline().strip().split(",")[1:]
 print("loading took 1 s", flush=True)
-
-
 def fit_slowly():
     time.sleep(600)
-
-
 level = {level:.4f}
 {more}
 with open("final/submission.csv", "w") as stream:
@@ -74,14 +67,11 @@ def write_classes(folder: Path) -> Path:
 async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> None:
     """Numbers are those of the list of defects that two whole runs by strong minds had shown."""
     run_dir = tmp_path / "run"
-    async with MessagesServer(MindBrain(Classifiers())) as server:
-        code, out, err = await Cli(server.base_url).run(
-            *("run", str(write_classes(tmp_path / "data")), "--target", "label", "--metric", "log_loss", "--quiet"),
-            *("--model", "sonnet", "-M", "2", "-T", "1", "-K", "2", "-L", "2", "-R", "1", "--script-timeout", "10s"),
-            *("--set", "client_reuse=clear", "--set", "max_debug_attempts=1", "--set", "leakage_checks=promising"),
-            *("--output", str(run_dir)),
-        )  # fmt: skip
-    assert code == 0, out + err
+    task = make_task(write_classes(tmp_path / "data"), None, target="label", metric="log_loss").task
+    plan = {"max_debug_attempts": 1, "leakage_checks": "promising", "script_timeout_seconds": 10}
+    config = PipelineConfig(**sized(2, 1, 2, 2, 1), **plan, model="sonnet")
+    agents = MindAgents(Classifiers(), paths_alike=True)
+    await run_pipeline(task, config, run_dir=run_dir, agents=agents, console=False)
     prompts = {agent.value: prompts_of(run_dir, agent.value) for agent in AgentType}
     planner, coder, merger = prompts["planner"][0], prompts["coder"][-1], prompts["merger"][0]
     ensemble, debugger = prompts["ens_planner"][0], prompts["debugger"][0]

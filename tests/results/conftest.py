@@ -14,7 +14,6 @@ KINDS = {"small": 10.0, "large": 50.0, "huge": 200.0}
 SOLUTION = """
 import csv, json
 from pathlib import Path
-
 level = 0.5000
 with open("input/train.csv", newline="") as stream:
     train = list(csv.DictReader(stream))
@@ -52,9 +51,9 @@ def house_mind(solution: str = SOLUTION) -> Mind:
     return Mind(overrides={name: lambda prompt: fenced(solution) for name in ("init", "debugger")})
 
 
-def fit_houses(table: Path, work_dir: Path, solution: str = SOLUTION) -> Run:
+def fit_houses(table: Path, work_dir: Path, solution: str = SOLUTION, **more: int) -> Run:
     """A run on a table of houses, in milliseconds but for its scripts."""
-    letters = settings(M=1, T=1, K=1, L=1, scoring="auto").model_dump(exclude_unset=True)
+    letters = settings(M=1, T=1, K=1, L=1, scoring="auto", **more).model_dump(exclude_unset=True)
     return fit(
         table, "price", metric="mae", settings={**letters, "work_dir": str(work_dir)}, quiet=True,
         agents=MindAgents(house_mind(solution)),

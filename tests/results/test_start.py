@@ -336,7 +336,7 @@ def test_a_model_of_a_parquet_file_predicts(tmp_path: Path) -> None:
         'from pyarrow import parquet\ntrain = parquet.read_table("input/train.parquet").to_pylist()',
     )
     assert "parquet.read_table" in code
-    run = fit_houses(tmp_path / "houses.parquet", tmp_path, code)
+    run = fit_houses(tmp_path / "houses.parquet", tmp_path, code, score_views=1)
     answers = run.predict(pandas.DataFrame({"rooms": [3, 4], "kind": ["huge", "small"]}))
     assert list(answers["price"]) == pytest.approx([202, 11], abs=2)
 
@@ -360,7 +360,7 @@ def test_lists_stay_lists_in_the_rows_to_predict(suffix: str, tmp_path: Path) ->
         )
     reading = {"json": "json.load(open(path))", "jsonl": "list(map(json.loads, open(path)))"}
     read = reading.get(suffix, "__import__('pyarrow.parquet').parquet.read_table(path).to_pylist()")
-    run = fit_houses(path, tmp_path, f"import json\nread = lambda path: {read}\n{code}")
+    run = fit_houses(path, tmp_path, f"import json\nread = lambda path: {read}\n{code}", score_views=1)
     assert run.result.expected is not None and run.result.expected.measured == "harness"
     new = pandas.DataFrame({"rooms": [3, 4], "kind": [["huge", "house"], ["small", "house"]]})
     assert list(run.predict(new)["price"]) == pytest.approx([202, 11], abs=2)
@@ -377,12 +377,10 @@ def test_one_table_of_three_classes_is_scored_by_a_probability_of_each(keyed: bo
     code = """
 import csv
 from pathlib import Path
-
 level = 0.5000
 with open("input/test.csv", newline="") as stream, open("input/sample_submission.csv", newline="") as sample:
     test, header = list(csv.DictReader(stream)), next(csv.reader(sample))
 chances = {"news": 0.5, "art, film": 0.25, "3": 0.25}
-Path("final").mkdir(exist_ok=True)
 with open("final/submission.csv", "w", newline="") as stream:
     rows = [[row.get(name, chances.get(name)) for name in header] for row in test]
     csv.writer(stream).writerows([header, *rows])

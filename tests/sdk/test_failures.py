@@ -191,7 +191,6 @@ from mle_star.testing import ScriptedBrain
 from mle_star.engineer.server import MessagesServer
 from tests.faults import HANG
 from tests.sdk.conftest import CODER, PLANNER
-
 async def main(task, work):
     brain = ScriptedBrain("fine")
     brain.always("coder", HANG)
@@ -205,7 +204,6 @@ async def main(task, work):
                 await asyncio.sleep(0.02)
             print(agents._keeper.home, flush=True)
             await call
-
 asyncio.run(main(*sys.argv[1:]))
 """
 

@@ -253,7 +253,6 @@ HARNESS = """
 import asyncio, sys
 from mle_star.sdk import AgentClient, CallPolicy, EnvironmentFacts
 from mle_star.models import AgentType, PipelineConfig, TaskDescription, agent_config
-
 async def main():
     task = TaskDescription.model_validate_json(sys.argv[1])
     config = PipelineConfig(model="claude-sonnet-4-5", tool_profile="full", work_dir=sys.argv[2])
@@ -261,7 +260,6 @@ async def main():
     async with AgentClient(task, config, EnvironmentFacts(), policy=policy, hidden=tuple(sys.argv[3:])) as agents:
         reply = await agents.ask(agent_config(AgentType.coder, None, "full"), "go", label="path-0", max_cost_usd=None)
         print(reply.text)
-
 asyncio.run(main())
 """
 MEMORY = """
