@@ -14,7 +14,7 @@ from mle_star.prompts import RUNNING
 from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
 from mle_star.run.events import PLANNER_FAILED, SKIPPED, RefinementTried
 from mle_star.run.log_lines import yes_no
-from mle_star.run.reached import attempt_of, score_of
+from mle_star.run.reached import attempt_of, refinements, score_of
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.timing import calls_take_long, in_phase_time, stops_before
 from mle_star.safety import check_and_evaluate, check_winner, checks_later
@@ -40,21 +40,19 @@ async def run_phase2_inner_loop(
     others are recorded as skipped.
     """
     with scope(task=task, config=config) as run:
-        loop = _Loop(code_block, solution, tried, solution, best_score)
+        loop = _Loop("".join(f"{part}/" for part in run.parts), code_block, solution, tried, solution, best_score)
         words = len(code_block.content), initial_plan[:200], best_score, config.inner_loop_steps
         logger.info("%s: inner loop starts: block of %d characters, plan %r, h_best %s, K %d", run.place, *words)
         try:
             for k in range(config.inner_loop_steps):
-                if stops_before(run, calls=2 if k == 0 else 3):
-                    break
+                if len(loop.attempts) < k or stops_before(run, calls=2 if k == 0 else 3):
+                    break  # in the first case the time of the phase was over within the attempt before
                 with scope(f"k-{k}"), in_phase_time(run):
                     plan = initial_plan if k == 0 else await (loop.ahead or _plan(loop))  # p_k
                     loop.ahead = _plan_ahead(run, loop, plan, k + 1)
                     new_block, candidate = await _write(loop, plan)
                     checked = candidate and await check_and_evaluate(candidate, solution)  # h(s_t^k)
                     await _keep_if_best(loop, plan, new_block, checked and checked[0])  # h_best, history
-                if len(loop.attempts) <= k:  # the time of the phase was over within the attempt
-                    break
         finally:
             await cancel_all([loop.ahead] if loop.ahead else [])
         if checks_later():
@@ -68,13 +66,13 @@ async def run_phase2_inner_loop(
                     _accept_late(loop, winner)
         fixed = run.leaks(solution.content) and not run.leaks(loop.best.content)
         improved = fixed or models.is_improvement(loop.score, best_score, task.metric_direction)
-        scored = [attempt for attempt in loop.attempts.values() if attempt.score is not None]
+        scored = [attempt for attempt in loop.attempts if attempt.score is not None]
         ended = run.place, len(loop.attempts), len(scored), loop.score, yes_no(improved)
         logger.info("%s: inner loop complete: %d attempts, %d evaluated, best score %s, improved: %s", *ended)
         for k in range(len(loop.attempts), config.inner_loop_steps if config.letter else 0):
             with scope(f"k-{k}"):
                 _record(loop, k, plan=SKIPPED if k else initial_plan)
-    attempts = [attempt_of(attempt) for attempt in loop.attempts.values()]
+    attempts = [attempt_of(attempt) for attempt in loop.attempts]
     return models.InnerLoopResult(best_solution=loop.best, best_score=loop.score, attempts=attempts, improved=improved)
 
 
@@ -82,16 +80,21 @@ async def run_phase2_inner_loop(
 class _Loop:
     """One inner loop at work: what it began with, what it has tried, and the best so far."""
 
+    place: str
     block: models.CodeBlock
     start: models.SolutionScript
     tried: Sequence[str]
     best: models.SolutionScript
     score: float
-    attempts: dict[int, RefinementTried] = field(default_factory=dict)
     scripts: dict[int, models.SolutionScript] = field(default_factory=dict)
     """By attempt, the scripts that have a score."""
     ahead: asyncio.Task[str | None] | None = None
     """The next plan, where it is made while the attempt before it runs."""
+
+    @property
+    def attempts(self) -> list[RefinementTried]:
+        """All so far, in order."""
+        return refinements(self.place)
 
     @property
     def surroundings(self) -> dict[str, Any]:
@@ -135,8 +138,7 @@ def _record(loop: _Loop, k: int, **outcome: Any) -> None:
     run = current_run()
     known = {"after": "", "score": None, "accepted": False, "before": loop.block.content, "best_score": loop.score}
     place = {"path": run.path or 0, "t": loop.block.outer_step or 0, "parents": [digest_of(loop.start.content)]}
-    loop.attempts[k] = event = RefinementTried(k=k, **{**known, **place, **outcome})
-    run.record(event)
+    run.record(RefinementTried(k=k, **{**known, **place, **outcome}))
 
 
 # --- the parts of an attempt -------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def _record(loop: _Loop, k: int, **outcome: Any) -> None:
 
 async def _plan(loop: _Loop, running: str | None = None) -> str | None:
     """The next plan, in the light of all attempts, and of the plan that is `running`; None when none came."""
-    before = loop.attempts.values()
+    before = loop.attempts
     plans, scores = [attempt.plan for attempt in before], [attempt.score for attempt in before]
     if running is not None:
         plans, scores = [*plans, running], [*scores, RUNNING]

@@ -170,8 +170,11 @@ async def test_what_one_path_finds_is_not_known_on_another_and_the_worse_answer_
     run, places = quick_run.context, "phase1/merge-1 phase2/path-0/t-1 phase2/path-1/t-1 phase2/path-2 phase3/r-0 probe"
     for path in order:
         with scope("phase2", f"path-{path}") as here:
+            ran(here, 0.9, script=script(0.9))
             check(here, script(0.9), leaking=path == 0)
             assert here.leaks(script(0.9)) == (path == 0)
+    bests = [best_reached(f"phase2/path-{path}/", solution(script(0.5), score=0.5)) for path in (0, 1)]
+    assert [one and one.score for one in bests] == [0.5, 0.9]
     known = [place for place in places.split() if run.leaks(script(0.9), place)]
     assert known == ["phase2/path-0/t-1", "phase3/r-0", "probe"]
     with scope("phase3") as here:
@@ -189,18 +192,15 @@ CANNOT, BEFORE, LATER = "no code", "all", "promising"
         (BEFORE, 0.5, (0.99, 0.3), {0.99: CANNOT}, 0.5, 2, 2), (BEFORE, "0.5 leaking", (0.3, 0.2), {}, 0.3, 2, 2),
         # of the second none reaches what it began with
         (LATER, 0.5, (0.6, 0.7, 0.4), {}, 0.7, 1, 3), (LATER, 0.5, (0.4, 0.3), {}, 0.5, 0, 2),
-        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CANNOT}, 0.6, 2, 3),
+        *((LATER, 0.5, (0.6, 0.7, 0.4), {0.7: no}, 0.6, 2, ran) for no, ran in ((CANNOT, 3), (CRASHES, 4))),
         (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.65")}, 0.65, 1, 4),
         (LATER, 0.5, (0.7, 0.4), {0.7: fenced("level = 0.5  # fixed")}, "0.5  # fixed", 1, 3),
-        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.45")}, 0.6, 2, 4),
-        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: fenced("level = 0.55")}, 0.6, 2, 4),
-        (LATER, 0.5, (0.6, 0.7, 0.4), {0.7: CRASHES}, 0.6, 2, 4),
+        *((LATER, 0.5, (0.6, 0.7, 0.4), {0.7: worse}, 0.6, 2, 4) for worse in fenced("level = 0.45", "level = 0.55")),
         (LATER, 0.5, (0.6, 0.7), {0.7: CANNOT, 0.6: CANNOT}, 0.5, 2, 2),
         *((LATER, 0.5, levels, {0.99: CANNOT}, 0.65, 2, 3) for levels in ((0.99, 0.6, 0.65), (0.99, 0.65, 0.6))),
         (LATER, 0.5, ("0.5  # same", 0.4), {}, "0.5  # same", 1, 2),
         # the leak of a script says nothing of those that are made from it
-        (LATER, "0.9 leaking", (0.2, 0.3), {}, 0.3, 1, 2),
-        (LATER, "0.9 leaking", (0.2, 0.3), {0.3: CANNOT}, 0.2, 2, 2),
+        (LATER, "0.9 leaking", (0.2, 0.3), {}, 0.3, 1, 2), (LATER, "0.9 leaking", (0.2, 0.3), {0.3: CANNOT}, 0.2, 2, 2),
         (LATER, "0.9 leaking", (0.2, 0.3), {0.2: CANNOT, 0.3: CANNOT}, 0.9, 2, 2),
     ],
 )  # fmt: skip

@@ -308,5 +308,5 @@ def may_follow(later: str, step: str) -> bool:
     """May `later` rest on `step`? All of the same phase and of those after it may, except for what runs beside it."""
     (phase, place, *_), (its_phase, its_place, *_) = (f"{name}/".split("/") for name in (later, step))
     if phase != its_phase:
-        return ORDER.get(phase, _BEFORE_THE_LAST) >= ORDER.get(its_phase, _BEFORE_THE_LAST)
+        return ORDER.get(phase, _BEFORE_THE_LAST) > ORDER.get(its_phase, _BEFORE_THE_LAST)
     return place == its_place or not (place.startswith(_SIDE_BY_SIDE) and its_place.startswith(_SIDE_BY_SIDE))

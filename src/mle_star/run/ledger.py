@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import MetricDirection, is_improvement
+from mle_star.models.enums import phase_of
 from mle_star.models.texts import digest_of
 from mle_star.run import events
 from mle_star.run.events import LEAKS, AnyAttempt, AnyEvent, ScriptFinished
@@ -236,8 +237,8 @@ class Ledger:
         Checks that are made side by side do not overrule each other, whichever comes last.
         """
         checks = [(step, state) for step, state in self._checks.get(digest, {}).items() if state != "unanswered"]
-        known = [(step, state) for step, state in checks if not place or may_follow(place, step)]
-        overruled = {step for (step, _), (later, _) in combinations(known, 2) if may_follow(later, step)}
+        known = [(step, state) for step, state in checks if not phase_of(place) or may_follow(place, step)]
+        overruled = {old for (old, _), (new, _) in combinations(known, 2) if not phase_of(old) or may_follow(new, old)}
         return any(state == "leaking" and step not in overruled for step, state in known)
 
     def ever_leaked(self, digest: str) -> bool:
@@ -269,8 +270,7 @@ class Ledger:
 
     def solutions(self, place: str = "", *, clean: bool = False) -> list[ScriptRun]:
         """The runs below `place` whose scores count here and now; leaking ones where all leak, or none: `clean`."""
-        here = (run for run in self.ran(place) if run.surroundings == self._surroundings)
-        found = [run for run in here if not run.result.is_error]
+        found = [run for run in self.ran(place) if run.surroundings == self._surroundings and not run.result.is_error]
         return [run for run in found if not self.leaks(run.script_id)] or ([] if clean else found)
 
     def ran(self, place: str = "", *, studies: bool = False) -> list[ScriptRun]:

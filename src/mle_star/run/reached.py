@@ -103,8 +103,7 @@ def _candidate(model: RetrievedModel, node: SearchNode | None) -> SolutionScript
     name = model.model_name
     if node is None:
         return SolutionScript(content="", phase=SolutionPhase.init, is_executable=False, source_model=name)
-    ledger = current_run().reached
-    own = ledger.ran(f"{node.step}/")
+    own = current_run().reached.ran(f"{node.step}/")
     if not own or own[-1].script_id == node.event.digest:
         return _script(node, source_model=name)
     return script_of(own[-1], name)
@@ -132,21 +131,25 @@ def path_history(place: str) -> list[OuterStepRecord]:
     for step, study in ledger.studies.items():
         if not step.startswith(place):
             continue
-        chosen, own = ledger.blocks.get(step), ledger.below(f"{step}/")
+        chosen, best = ledger.blocks.get(step), _accepted(ledger.below(f"{step}/"))
         block, plan = ("", "") if chosen is None else (chosen.block, chosen.plan)
-        best = _accepted(own)
         history.append(
             OuterStepRecord(
                 outer_step=study.t,
                 ablation_summary=study.summary,
                 code_block=block,
                 plan=plan,
-                inner_loop_attempts=[attempt_of(node.event) for node in own if isinstance(node.event, RefinementTried)],
+                inner_loop_attempts=[attempt_of(event) for event in refinements(f"{step}/")],
                 best_score_after_step=study.solution_score if best is None else score_of(best),
                 was_skipped=not block,
             )
         )
     return history
+
+
+def refinements(place: str) -> list[RefinementTried]:
+    """The attempts of the inner loop at `place` so far."""
+    return [node.event for node in current_run().reached.below(place) if isinstance(node.event, RefinementTried)]
 
 
 def attempt_of(event: RefinementTried) -> RefinementAttempt:
