@@ -86,8 +86,7 @@ def test_a_setting_that_is_no_positive_number_or_not_known_is_refused_by_name(na
 @pytest.mark.parametrize("enum", ENUMS)
 def test_an_enum_has_exactly_its_members_and_each_equals_its_text(enum: type[Enum]) -> None:
     as_kept(f"models/{enum.__name__}.txt", "\n".join(str(member.value) for member in enum))
-    assert all(member.name == member.value == member for member in enum)
-    assert issubclass(enum, str)
+    assert all(member.name == member.value == member for member in enum) and issubclass(enum, str)
     with pytest.raises(ValueError, match="initial"):
         enum("initial")
 
@@ -196,8 +195,7 @@ def test_a_score_function_takes_a_script_and_a_task_at_once(task: m.TaskDescript
         return m.EvaluationResult(stdout=text, stderr="", exit_code=0, duration_seconds=0, is_error=False)
 
     scorer: m.ScoreFunction = named
-    assert isinstance(scorer, m.ScoreFunction)
-    assert not isinstance("no scorer", m.ScoreFunction)
+    assert isinstance(scorer, m.ScoreFunction) and not isinstance("no scorer", m.ScoreFunction)
     assert scorer(m.SolutionScript(content="a", phase=m.SolutionPhase.init), task).stdout == "a for sizes"
     assert not inspect.iscoroutinefunction(m.ScoreFunction.__call__)
     assert get_type_hints(m.ScoreFunction.__call__)["return"] is m.EvaluationResult
@@ -208,8 +206,7 @@ def test_a_score_function_takes_a_script_and_a_task_at_once(task: m.TaskDescript
 def test_better_depends_on_the_direction_and_a_tie_is_only_as_good(large: float, small: float) -> None:
     for direction, new, old in ((m.MetricDirection.maximize, large, small), (m.MetricDirection.minimize, small, large)):
         for better in (m.is_improvement, m.is_improvement_or_equal):
-            assert better(new, old, direction)
-            assert not better(old, new, direction)
+            assert better(new, old, direction) and not better(old, new, direction)
             assert not better(float("nan"), old, direction)
         assert not m.is_improvement(new, new, direction)
         assert m.is_improvement_or_equal(new_score=new, old_score=new, direction=direction)
@@ -303,10 +300,8 @@ def test_agents_have_the_tools_and_schemas_of_their_duties_as_the_sdk_takes_them
 def test_every_type_is_in_one_module_of_pydantic_2_and_frozen_but_for_the_script(task: m.TaskDescription) -> None:
     offered = [getattr(mle_star, name) for name in {*mle_star.__all__, *vars(m)} if hasattr(mle_star, name)]
     kinds = [kind for kind in offered if isinstance(kind, type) and issubclass(kind, BaseModel | Enum)]
-    assert len(kinds) > 30
-    assert {kind.__module__ for kind in kinds} == HOMES
-    assert all(getattr(m, kind.__name__) is kind for kind in kinds)
-    assert int(pydantic.VERSION.split(".")[0]) >= 2
+    assert len(kinds) > 30 and {kind.__module__ for kind in kinds} == HOMES
+    assert all(getattr(m, kind.__name__) is kind for kind in kinds) and int(pydantic.VERSION.split(".")[0]) >= 2
     classes = {kind for kind in vars(m).values() if isinstance(kind, type) and kind.__module__ in HOMES}
     models = {kind for kind in classes if issubclass(kind, BaseModel)}
     assert {kind for kind in classes - models if not issubclass(kind, Enum)} == {m.ScoreFunction}

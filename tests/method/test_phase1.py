@@ -103,7 +103,7 @@ async def test_wanted_models_have_name_and_code(
 
 @BOTH
 @pytest.mark.req("REQ-P1-014", "REQ-P1-018", "REQ-P1-019", "REQ-P1-020", "REQ-P1-024", "REQ-P1-025", "REQ-P1-032")
-@pytest.mark.req("REQ-P1-038", "REQ-P1-041")
+@pytest.mark.req("REQ-P1-041")
 async def test_the_whole_phase_follows_algorithm_1(run: ScriptedRun, caplog: Logs) -> None:
     scores = [0.7, 0.9, 0.8, 0.6, 0.5]
     config = stage(run, *scores, merges=(0.91, 0.95, 0.923456))  # the last beats the candidates, not the merge before

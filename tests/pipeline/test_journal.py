@@ -70,8 +70,7 @@ def test_what_was_recorded_is_read_back_by_a_later_process(tmp_path: Path, task:
         journal.record(ev.PhaseStarted(step="phase1", phase="phase1"))
     assert list(read_journal(path)) == [first, second, third]
     with Journal(path) as journal:
-        assert journal.started == first
-        assert len(list(journal.events)) == 3
+        assert journal.started == first and len(list(journal.events)) == 3
         reading = iter(journal.events)
         seen = [next(reading)]
         journal.record(reply("phase1/data"))
@@ -95,18 +94,21 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: s
     assert list(read_journal(path)) == [whole]
 
 
-def test_a_damaged_line_and_a_later_version_are_named_with_their_numbers(path: Path, task: TaskDescription) -> None:
+def test_a_damaged_line_and_another_version_are_named_with_their_numbers(path: Path, task: TaskDescription) -> None:
     write(path, *(ev.Notice(message=word) for word in ("one", "two", "three")))
     whole = path.read_bytes()
     first, _, last = whole.splitlines(keepends=True)
     line = json.loads(started(task).model_dump_json())
-    assert line["schema_version"] == 5
-    later = json.dumps({**line, "schema_version": 99}).encode() + b'\n{"kind": "of tomorrow"}\n'
-    version = "journal version 99, but this program reads version 5; use the version of mle-star that wrote it"
+    assert line.pop("schema_version") == 5
+    version = "journal version {}, but this program reads version 5; use the version of mle-star that wrote it"
     lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n", b"[1]\n")
     damaged = [(first + damage + last, re.escape(f"{path}, line 2: damaged (")) for damage in lines]
     damaged += [(damage + last, re.escape(f"{path}, line 1: damaged (")) for damage in lines]
-    for content, words in (*damaged, (later, f"^{re.escape(f'{path}, line 1: {version}')}$")):
+    for number in (99, 4, "unknown"):
+        begin = line if number == "unknown" else {**line, "schema_version": number}
+        other = json.dumps(begin).encode() + b'\n{"kind": "of another day"}\n'
+        damaged.append((other, f"^{re.escape(f'{path}, line 1: {version.format(number)}')}$"))
+    for content, words in damaged:
         path.write_bytes(content)
         with pytest.raises(JournalError, match=words):
             list(read_journal(path))
@@ -122,8 +124,7 @@ def test_a_second_writer_is_refused_also_from_another_process(path: Path) -> Non
             Journal(path)
         code = f"from pathlib import Path; from mle_star.run.journal import Journal; Journal(Path({str(path)!r}))"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert other.returncode == 1
-        assert "written by another process" in other.stderr
+        assert other.returncode == 1 and "written by another process" in other.stderr
     Journal(path).close()
 
 

@@ -95,8 +95,7 @@ def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_lis
     assert all(over[first] <= begins[second] for first, second in pairwise(begins))
     for event in calm.run.events(ev.AgentStarted):
         phase, place = event.step.split("/")[:2]
-        assert begins[phase] <= event.at <= over[phase]
-        assert (phase == "phase2") == place.startswith("path-")
+        assert begins[phase] <= event.at <= over[phase] and (phase == "phase2") == place.startswith("path-")
     kinds = [event.kind for event in calm.heard]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_finished")
     assert kinds.count("script_started") == len(calm.run.events(ev.ScriptStarted))
@@ -277,8 +276,7 @@ async def test_a_second_run_knows_nothing_of_the_first_and_failed_calls_count(qu
         assert state.accumulated_cost_usd == results[-1].total_cost_usd == pytest.approx(0.01 * len(agents.calls))
     assert seen == [("phase1", 0, None, [], 0.0, True)] * 3, "nor does a window that was used before"
     failed = [event.seconds for event in quick.events(ev.AgentFailed, "third")]
-    assert failed and all(0 <= seconds < 60 for seconds in failed)
-    assert story(results[0]) == story(results[1])
+    assert failed and all(0 <= seconds < 60 for seconds in failed) and story(results[0]) == story(results[1])
     assert Path(results[0].submission_path) != Path(results[1].submission_path)
     with pytest.raises(ValueError, match="holds a run already"):
         await quick(name="second")
@@ -357,5 +355,4 @@ def test_the_flow_of_the_pipeline_is_one_module() -> None:
     source = inspect.getsource(mle_star.orchestrator)
     for function in ("run_phase1(", "Paths(", "run_phase3(", "run_finalization("):
         assert function in source
-    assert mle_star.orchestrator.PhaseTimeBudget is m.PhaseTimeBudget
-    assert len(source.splitlines()) < 450
+    assert mle_star.orchestrator.PhaseTimeBudget is m.PhaseTimeBudget and len(source.splitlines()) < 450

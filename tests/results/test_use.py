@@ -62,8 +62,7 @@ def test_one_table_becomes_a_task_in_the_runs_folder_with_rows_held_back(house_r
     expected = house_run.expected
     assert expected is not None and expected.measured == "harness" and expected.rows == 30
     assert house_run.score == expected.score < 2  # measured; the script itself claims 0.5
-    assert house_run.submission is None
-    assert house_run.report.is_file()
+    assert house_run.submission is None and house_run.report.is_file()
 
 
 async def test_new_rows_keep_their_order_and_index_also_under_a_running_event_loop(house_run: Run) -> None:
@@ -143,8 +142,7 @@ def test_a_run_folder_chooses_no_interpreter(house_run: Run, tmp_path: Path, cap
     executor = FixedExecutor(exit_code=1)
     with pytest.raises(ExecutionError, match="failed on these rows"):
         load_model(moved, executor=executor).predict(NEW)
-    assert executor.requests[0].env["HF_HUB_OFFLINE"] == "1"
-    assert len(load_model(moved).predict(NEW)) == 3
+    assert executor.requests[0].env["HF_HUB_OFFLINE"] == "1" and len(load_model(moved).predict(NEW)) == 3
     export_run(moved, tmp_path / "out")
     assert not (tmp_path / "ran").exists()
     lines = [record.getMessage() for record in caplog.records if "MLE_STAR_ALLOW_NETWORK" in record.getMessage()]
@@ -208,8 +206,7 @@ async def test_a_run_that_took_its_data_in_can_be_moved_and_a_fork_of_it_stands_
     assert Path(task.data_dir) == moved / "data"
     await mle_star.run_pipeline(task, config, run_dir=moved, resume=True, agents=agents, console=False)
     await mle_star.run_pipeline(task, config, run_dir=fork, fork_from=moved, agents=agents, console=False)
-    assert agents.calls == []
-    assert rescore(moved)[0].search == rescore(fork)[0].search is not None
+    assert agents.calls == [] and rescore(moved)[0].search == rescore(fork)[0].search is not None
     shutil.rmtree(moved)
     assert Run(fork).predict(NEW)["price"].iloc[0] == pytest.approx(202, abs=1.01)
 
@@ -419,8 +416,7 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     )
     (tmp_path / "labels" / "predict.py").write_text(texts[0].read_text().replace("'test.csv'", "'b/test.csv'"))
     assert not subprocess.call(call, cwd=tmp_path / "labels", timeout=300) and kept.read_text() == "kept"
-    assert main(["export", str(house_run.path), str(target)]) == 1
-    assert "is not empty" in capsys.readouterr().err
+    assert main(["export", str(house_run.path), str(target)]) == 1 and "is not empty" in capsys.readouterr().err
 
 
 def test_requirements_are_what_scripts_import_in_the_version_that_ran() -> None:
@@ -482,8 +478,7 @@ def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, cap
 
     assert "loaded" in predicts(0.5), "the first time, after the final run"
     kept.write_text("no JSON", encoding="utf-8")
-    assert "fitted" in predicts(0.5) and "it is run again without" in caplog.text
-    assert "loaded" in predicts(0.5)
+    assert "fitted" in predicts(0.5) and "it is run again without" in caplog.text and "loaded" in predicts(0.5)
     rows = data / "train.csv"
     rows.write_text(rows.read_text(encoding="utf-8") + "".join(f"{i},1,1\n" for i in range(900, 960)), encoding="utf-8")
     assert "fitted" in predicts(0.75)

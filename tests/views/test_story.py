@@ -67,8 +67,7 @@ def test_a_story_of_a_journal_agrees_with_the_ledger_and_counts_attempts_in_orde
         for event in events:
             journal.record(event)
     story, spent = RunStory.of(tmp_path / "run"), spent_by(events)
-    assert story.totals.cost_usd == pytest.approx(spent.usd)
-    assert story.spent.by_stage == spent.by_stage
+    assert story.totals.cost_usd == pytest.approx(spent.usd) and story.spent.by_stage == spent.by_stage
     assert 0.9 * spent.seconds < sum(spent.by_stage[phase] for phase in ORDER) <= spent.seconds
     tried = (ev.CandidateEvaluated, ev.MergeTried, ev.RefinementTried, ev.EnsembleTried)
     assert [attempt.step for attempt in story.attempts] == [e.step for e in events if isinstance(e, tried)]
@@ -128,8 +127,7 @@ def test_a_leaking_script_loses_its_score_and_a_fixed_one_has_a_new(seed: int, d
         assert (dropped.score, dropped.accepted) == (None, False)
         assert all(bool(row.basis) == (row.attempt.score is not None) for row in attempt_rows(story))
         others = [one.score for one in story.attempts if one.score is not None]
-        assert story.score == best_score(others, direction) != leader.score
-        assert story.best_script != ran.script
+        assert story.score == best_score(others, direction) != leader.score and story.best_script != ran.script
         assert leader.place not in [node.step for node in lineage_of(story).nodes if node.kind == "ensemble"]
         assert counts(RunStory.from_events([*events, found, *events, found])) == counts(story)
         forked = [*events[: events.index(ran) + 1], found, *events[events.index(ran) + 1 :]]
@@ -188,8 +186,7 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_and_the_one_that_bro
     assert line.ensemble is not None and line.ensemble == story.best_ensemble
     assert (line.source, line.submitted) == ("ensemble", line.ensemble.step)
     assert line.candidate is not None and story.ledger.retrieved is not None
-    assert line.candidate.model_name in story.ledger.retrieved.names
-    assert list(line.paths) == [0, 1, 2]
+    assert line.candidate.model_name in story.ledger.retrieved.names and list(line.paths) == [0, 1, 2]
     for gains in line.paths.values():
         assert all(gain.accepted for gain in gains) and len({gain.t for gain in gains}) == len(gains)
     solutions = sum(run.seconds for run in story.scripts.values() if run.purpose == "solution")

@@ -66,12 +66,11 @@ def _placed_events(path: Path) -> Iterator[tuple[int, int, AnyEvent]]:
 def _check_version(path: Path, line: bytes) -> None:
     """Refuse a journal of another version before any of its lines is misread; damage is named later, with its line."""
     with suppress(ValueError, AttributeError):
-        version = json.loads(line).get("schema_version", events.SCHEMA_VERSION)
-        if version != events.SCHEMA_VERSION:
-            raise JournalError(
-                f"{path}, line 1: journal version {version}, but this program reads version {events.SCHEMA_VERSION}; "
-                "use the version of mle-star that wrote it"
-            )
+        first, ours = json.loads(line), events.SCHEMA_VERSION
+        version = first.get("schema_version", "unknown")
+        if first.get("kind") == "run_started" and version != ours:
+            words = f"this program reads version {ours}; use the version of mle-star that wrote it"
+            raise JournalError(f"{path}, line 1: journal version {version}, but {words}")
 
 
 def _words(event: AnyEvent) -> tuple[str, str, int]:
