@@ -97,7 +97,7 @@ def with_types(frame: pd.DataFrame, data: Settings) -> pd.DataFrame:
     for name in data["categories"]:
         changed[name] = frame[name].astype(str).where(frame[name].notna(), None)
     numbers = number_columns(frame, data)
-    figures = frame[numbers].select_dtypes(["number"]).astype("float64")
+    figures = frame[numbers].select_dtypes(["number"]).astype("float64").copy()  # one block, for wide tables
     for name in [name for name in numbers if name not in figures]:
         cells = frame[name].replace({"True": 1, "False": 0, True: 1, False: 0})
         figures[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
