@@ -95,18 +95,19 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path, text: s
     assert list(read_journal(path)) == [whole]
 
 
-def test_a_damaged_line_and_a_later_version_are_named_with_their_numbers(path: Path, task: TaskDescription) -> None:
+def test_a_damaged_line_and_another_version_are_named_with_their_numbers(path: Path, task: TaskDescription) -> None:
     write(path, *(ev.Notice(message=word) for word in ("one", "two", "three")))
     whole = path.read_bytes()
     first, _, last = whole.splitlines(keepends=True)
     line = json.loads(started(task).model_dump_json())
     assert line["schema_version"] == 5
-    later = json.dumps({**line, "schema_version": 99}).encode() + b'\n{"kind": "of tomorrow"}\n'
-    version = "journal version 99, but this program reads version 5; use the version of mle-star that wrote it"
+    others = {n: json.dumps({**line, "schema_version": n}).encode() + b'\n{"kind": "odd"}\n' for n in (4, 99)}
+    version = "journal version {}, but this program reads version 5; use the version of mle-star that wrote it"
     lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n", b"[1]\n")
     damaged = [(first + damage + last, re.escape(f"{path}, line 2: damaged (")) for damage in lines]
     damaged += [(damage + last, re.escape(f"{path}, line 1: damaged (")) for damage in lines]
-    for content, words in (*damaged, (later, f"^{re.escape(f'{path}, line 1: {version}')}$")):
+    damaged += [(text, f"^{re.escape(f'{path}, line 1: {version.format(n)}')}$") for n, text in others.items()]
+    for content, words in damaged:
         path.write_bytes(content)
         with pytest.raises(JournalError, match=words):
             list(read_journal(path))
