@@ -120,6 +120,9 @@ def test_calls_of_another_architecture_end_the_process_and_one_not_known_has_no_
         assert all(scored(program, MACHINES[machine], 0x40000000 | number) == KILLED for number in numbers)
     with pytest.raises(OSError, match="only those of x86-64 and arm64"):
         filter_program(False, "riscv64")
+    with pytest.MonkeyPatch.context() as full, pytest.raises(OSError, match=r"cannot write the filter .*: install lib"):
+        full.setattr("tempfile.tempdir", "/none")
+        shell_filter(machine)
 
 
 WITHOUT = """

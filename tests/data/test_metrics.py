@@ -74,7 +74,7 @@ NUMBERS = np.array([1.0, 2.0, 4.0]), np.array([1.0, 4.0, 2.0])
         ("log_loss", THREE, -np.log([0.5, 0.5, 0.1]).mean()),
         ("brier_score", CHANCES, np.mean([0.01, 0.16, 0.65**2, 0.04])), ("top_3_accuracy", THREE, 1.0),
         ("rmse", NUMBERS, math.sqrt(8 / 3)), ("mse", NUMBERS, 8 / 3), ("mae", NUMBERS, 4 / 3),
-        ("max_error", NUMBERS, 2.0),
+        ("max_error", NUMBERS, 2.0), ("log_loss", (np.array([0]), np.array([[0.5, -1.5]])), 0.0),
         ("median_absolute_error", NUMBERS, 2.0), ("mape", NUMBERS, (1 + 0.5) / 3), ("wape", NUMBERS, 4 / 7),
         ("smape", NUMBERS, 200 * (2 / 6 + 2 / 6) / 3), ("smape", (np.zeros(2), np.array([0.0, 1.0])), 100.0),
         ("rmspe", NUMBERS, math.sqrt((1 + 0.25) / 3)), ("pinball_loss", NUMBERS, 2 / 3),
@@ -250,7 +250,7 @@ def test_it_is_computed_elsewhere_and_finds_no_credential(tmp_path: Path, monkey
 def test_one_process_serves_many_calls_and_another_one_after_a_pause(tmp_path: Path) -> None:
     metric = own(tmp_path, "calls")
     assert metric.needs == "frames"
-    assert [metric.compute(TRUTH, TRUTH + 0.5) for _ in range(200)] == [number + 0.5 for number in range(1, 201)]
+    assert [metric.compute(TRUTH, TRUTH + 2**-20) for _ in range(200)] == [number + 2**-20 for number in range(1, 201)]
     time.sleep(4)
     assert metric.compute(TRUTH, TRUTH) == 1.0
 

@@ -76,7 +76,7 @@ def test_a_mark_of_utf_8_does_not_hide_another_encoding(place: Path) -> None:
 COMMAS = [
     "a;b\n81,25;x\n7,5;y\n", "a;b\n1.234,5;x\n7,25;y\n", "a;b\n-0,5;x\n;y\n", 'a,b\n"81,25",x\n"7,5",y\n',
     'a,b\n"1,234",x\n"7,500",y\n', "a;b\n1.5;x\n2.25;y\n", "a;b\n1,234;x\n7,500;y\n",
-    "a;b\n" + "1.234,5;01.12.2015\n2.234,5;02.12.2015\n" * 20,
+    "a;b\n" + "1.234,5;01.12.2015\n2.234,5;02.12.2015\n" * 20, "a, b\n81, x\n7, y\n",
 ]  # fmt: skip
 
 
@@ -153,6 +153,9 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ({"train": {**NUMBERS, "NO2": [1, 2, 3]}, "test": NUMBERS, "sample_submission": {"NO2": [0] * 3, **NUMBERS}}, ""),
     # labels of their own are joined by what both share
     ({**SPLIT, **NEW, "shops": {"shop": [1]}, "sample_submission": {"id": [4], "grade": [1]}}, ""),
+    # labels of their own are none where the training table has a target
+    ({**SPLIT, "train": {"id": IDS, "x": IDS, "y": [0, 1, 1] * 3}, **NEW}, ""),
+    ({**{f"train_{n}": KINDS for n in range(8)}, **{f"shops_{n}": {"shop": [1]} for n in range(8)}}, ""),
     # one column for each class
     ({"train": KINDS, **NEW, "sample_submission": {"id": [4], "kind_a": [0.5], "kind_b": [0.5]}}, ""),
     ({"train": {**KINDS, "b": [1] * 3, "a": [2] * 3}, **NEW, "sample_submission": {"id": [4], "a": [1], "b": [0]}}, ""),

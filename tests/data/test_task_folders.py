@@ -374,7 +374,7 @@ def test_amounts_as_a_target_are_refused_and_not_taken_for_classes(cell: str, tm
 ODD_FIELDS = """
 task_type: null; task_type: regresion; data_modality: smell; metric_direction: null; metric_direction: maximize;
 evaluation_metric: null; evaluation_metric: 3; competition_id: ""; description: null; data_dir: nowhere;
-data_dir: [a]; target: 2019; metric_dircetion: minimize
+data_dir: [a]; target: 2019; target: [x, ""]; metric_dircetion: minimize
 """
 
 

@@ -250,6 +250,7 @@ UNABLE: list[tuple[str, dict[str, bytes]]] = [
     ("ndcg", PLAIN), ("expected profit", PLAIN), ("accuracy", {"a.png": b"x", "b.png": b"x"}), ("mae", {"a.wav": b"x"}),
     ("rmse", {"train.csv": b"id,x,y\n1,2,a\n2,3,b\n3,1,c\n", "test.csv": b"id,x\n4,1\n"}),
     ("rmse", {"train.csv": b"id,y\n1,2\n2,3\n", "test.csv": b"id\n3\n"}),
+    ("rmse", {"train.csv": b"id,x,y\n1,2,\n2,3,\n3,1,\n", "test.csv": b"id,x\n4,1\n"}),
 ]  # fmt: skip
 
 

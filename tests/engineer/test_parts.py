@@ -218,6 +218,9 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
     as_kept_in_short(f"steps/{key}", one, many)
     pd.testing.assert_frame_equal(as_table(one, key), as_table(two, key))
     pd.testing.assert_frame_equal(as_table(many, key).iloc[:20], as_table(few, key))
+    if key == "components":  # which it learns from the first 20000 rows
+        long = Rows(pd.concat([frame] * 126, ignore_index=True))
+        assert len(step.function([long], np.tile(signal, 126), settings, job("regression"))[0]) == len(long.frame)
 
 
 def test_no_training_row_sees_its_own_target_in_a_mean() -> None:
@@ -388,6 +391,8 @@ def test_by_a_clock_that_goes_evenly_each_has_the_time_that_it_had(monkeypatch: 
             part = course(pd.concat([frame] * 20), y, frame, {"kind": "plain", "count": 2}, note)
             few = rows_in_time(part, "model", part.rows, y, [part.rows], job(kind, seconds, most))
             lines.append(f"rows: {kind} {seconds} {most} {seen} {len(few)} {few[:5]} {part.paces['model']:.4g}")
+    given: Any = frame[["n0"]], signal, {"rate": 0.1, "rounds": 90, "trees": 90}, job("regression", 0.0, 0.437)
+    lines += [f"trees: {grow_them(*given)}" for grow_them in (trees.grow_hist_boosting, trees.grow_extra_trees)]
     as_kept("engineer/clock.txt", "\n".join(lines))
 
 

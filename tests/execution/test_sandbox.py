@@ -183,10 +183,10 @@ async def test_secrets_are_hidden(sandbox: Kind, request: pytest.FixtureRequest)
     """Also in folders that modules and weights come from, and in the home directory. The rest of it is not shown."""
     in_home = Path(tempfile.mkdtemp(prefix=".mle-star-test-", dir=pwd.getpwuid(os.getuid()).pw_dir))
     request.addfinalizer(lambda: shutil.rmtree(in_home))
-    project, env, cache = in_home / "project", in_home / "env", in_home / "hf"
+    project, env, cache, pem = in_home / "project", in_home / "env", in_home / "hf", str(in_home / "own.pem")
     work = project / "runs" / "first" / "work" / "main"
     hidden = (".env", "data/train.csv", "runs/second/journal.jsonl", "../hf/token", "../secret.txt")
-    write_files(project, *hidden, "package/__init__.py", "module.py", "../hf/hub/model.bin", text="x = 1")
+    write_files(project, *hidden, "package/__init__.py", "module.py", "../hf/hub/model.bin", "../own.pem", text="x = 1")
     (project / "alias.py").symlink_to("module.py")
     (in_home / "door").symlink_to("project")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
@@ -201,12 +201,13 @@ for name in {hidden}:
             print("seen:", name, (Path(place) / name).read_text())
         except OSError:
             pass
-print(sys.prefix, Path({str(cache)!r}, "hub/model.bin").read_text(), open("own.txt", "w").write("done"))
+print(open({pem!r}).read(), sys.prefix, open({str(cache / "hub/model.bin")!r}).read(), open("own", "w").write("done"))
 """
-    shown = {"hidden": (str(project / "runs"), str(project / "data")), "env": {**PLAIN_ENV, "HF_HOME": str(cache)}}
+    named = {"HF_HOME": str(cache), "SSL_CERT_FILE": pem}
+    shown = {"hidden": (str(project / "runs"), str(project / "data")), "env": {**PLAIN_ENV, **named}}
     executor = LocalExecutor(PipelineConfig(python=str(env / "bin" / "python")), sandbox=sandbox)
     raw = await executor.run(request_for(work, code, **shown))
-    assert (raw.stdout, raw.stderr) == (f"{env} x = 1 4\n", "")
+    assert (raw.stdout, raw.stderr) == (f"x = 1 {env} x = 1 4\n", "")
 
 
 def test_a_folder_of_which_much_is_shown_is_shown_as_a_whole_with_the_rest_covered(tmp_path: Path) -> None:

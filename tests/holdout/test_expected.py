@@ -321,9 +321,9 @@ def test_copies_have_keys_in_the_type_of_the_file(tmp_path: Path) -> None:
     scorer = Scorer(Data.read(find_layout(folder, "")), known_metric("rmse"))
     with pytest.raises(Unsupported, match="too few hidden rows"):
         permuted_view(scorer, range(20), tmp_path / "permuted", seed=1)
-    made = permuted_view(scorer, range(0, 400, 4), tmp_path / "permuted", seed=1)
-    rows = pandas.read_parquet(tmp_path / "permuted" / "test.parquet")
-    assert rows["id"].dtype == "int64" and not set(rows["id"]) & set(range(1060))
+    _, made = (permuted_view(scorer, range(0, 400, 4), tmp_path / name, seed=1) for name in ("first", "permuted"))
+    first, rows = (pandas.read_parquet(tmp_path / name / "test.parquet") for name in ("first", "permuted"))
+    assert rows.equals(first) and rows["id"].dtype == "int64" and not set(rows["id"]) & set(range(1060))
     rows.assign(y=rows["strong"] + 0.2 * rows["weak"])[["id", "y"]].to_csv(tmp_path / "submission.csv", index=False)
     assert [column for column, _ in made.importance(tmp_path / "submission.csv")] == ["strong", "weak", "noise"]
     (folder / "sample_submission.csv").unlink()
@@ -363,7 +363,7 @@ MOVED = (0.6, 0.5, 0.8, 0.0), (0.6, 0.5, 0.8, -0.1), (0.9, 0.8, 0.95, 0.2)
 FOLLOWS = ("accuracy", 0.8, 0.6, 0.7), ("rmse", 2.0, 4.0, 3.0), ("rmse", 2.0, 0.0, 1.0), ("r2", 0.5, 1.0, 0.9)
 LEARNED = (
     ("rmse", 2.5, 2.2, 3.0, 0.64), ("accuracy", 0.8, 0.7, 0.83, 0.64), ("accuracy", 0.5, 0.1, 1.0, 0.64),
-    ("r2", 0.5, 0.4, 0.75, 0.64), ("rmse", 2.5, 2.0, 3.0, 1.0),
+    ("r2", 0.5, 0.4, 0.75, 0.64), ("rmse", 2.5, 2.0, 3.0, 1.0), ("error_rate", 0.2, 0.1, 0.35, 0.64),
 )  # fmt: skip
 RARE = ("f1", 10), ("roc_auc", 50), ("f1", 0), ("accuracy", 10), ("error_rate", 0), ("rmse", 1)
 

@@ -223,6 +223,7 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
         (persons, {"split": "random"}, "classes", "y"), (persons, {"group": "none"}, "classes", "y"),
         (persons, {"time_column": "a"}, "time", "a"), (persons, {"split": "group"}, "groups", "patient_id"),
         (series, {"time_column": "none"}, "quantiles", "y"), (series, {"split": "time"}, "time", "day"),
+        (lambda dice: {**(known := panel(dice)), "week": [None, *known["week"][1:]]}, {}, "time", "week"),
         (panel, {"group": "shop"}, "groups", "shop"), (thrice, {"split": "random"}, "quantiles", "y"),
     ],
 )  # fmt: skip

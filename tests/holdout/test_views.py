@@ -280,15 +280,21 @@ def test_rows_without_a_key_are_told_by_their_place_and_decimal_commas_are_numbe
         assert list(real["x"]) == [x for x, _ in numbers[ROWS:]] and b"\r" not in (tmp_path / "real.csv").read_bytes()
 
 
-def test_labels_in_a_file_of_their_own_are_taken_out_of_it(folder: Path) -> None:
+@pytest.mark.parametrize("by_time", [False, True])
+def test_labels_in_a_file_of_their_own_are_taken_out_of_it(folder: Path, by_time: bool) -> None:
     frame = pandas.read_csv(folder / "train.csv")
     frame[["id", "y"]].sample(ROWS - 1, random_state=1).to_csv(folder / "train_labels.csv", index=False)  # one has none
-    change(folder, "train", y=None, hint=None)
-    _, view, hidden = viewed(folder)
-    gone = {f"r{place}" for place in hidden}
-    for name in ("train.csv", "train_labels.csv"):
-        assert not gone & set(pandas.read_csv(view.folder / name)["id"])
-    assert set(view.names.values()) <= set(pandas.read_csv(view.folder / "test.csv")["id"])
+    days = pandas.date_range("2024-01-01", periods=ROWS + TEST)
+    change(folder, "train", y=None, hint=None, day=days[:ROWS] if by_time else 1)
+    change(folder, "test", day=days[ROWS:] if by_time else 1)
+    data = opened(folder)
+    assert (data.rule.kind == "time") is by_time, "then the rows after the hidden ones go, too"
+    for number, hidden in enumerate(data.split(seed=3).views):
+        view = data.make_view("v", hidden, folder.parent / f"view-{number}", seed=9)
+        for name in ("train.csv", "train_labels.csv"):
+            assert {f"r{place}" for place in data.stays(hidden)} >= set(pandas.read_csv(view.folder / name)["id"])
+        new = set(view.names.values())
+        assert len(new) == len(hidden) and new <= set(pandas.read_csv(view.folder / "test.csv")["id"])
 
 
 def sample_of(columns: str, rows: int, key: bool = True) -> Callable[[Path], None]:

@@ -14,7 +14,7 @@ from mle_star.errors import AgentError, BudgetExceeded
 from mle_star.execution import evaluate_solution
 from mle_star.run.context import current_run, enter_run, scope
 from mle_star.run.events import AgentReply, DebugAttempted, ScriptFinished, ScriptStarted, SubmissionKept
-from mle_star.safety import FIXED_AT_LAST, UNCHECKED
+from mle_star.safety import FIXED_AT_LAST, UNCHECKED, clean_at_last
 from mle_star.search.stages import Stages
 from tests.conftest import Logs, best_score, check
 from tests.method.conftest import ScriptedExecutor, ScriptedRun, account_as_kept, quick, scripted_run, settings
@@ -394,6 +394,8 @@ async def test_what_is_submitted_without_finalization_has_all_that_was_said_of_i
     assert await warnings_of(BEST) == []
     config = config.model_copy(update={"leakage_checks": "promising"})
     assert await warnings_of(BEST) == [UNCHECKED], "the end came before the last check"
+    with enter_run(replace(run, config=config)):
+        assert (await clean_at_last(BEST, [SAMPLED], []))[1] == [UNCHECKED], "members are not asked about any more"
     run.shared.ending.remarks = [FIXED_AT_LAST]
     assert await warnings_of(BEST) == [FIXED_AT_LAST]
     check(run, BEST.content, leaking=True)

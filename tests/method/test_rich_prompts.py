@@ -144,6 +144,7 @@ def remember(run: ScriptedRun, places: tuple[str, ...]) -> None:
         tell(ev.RefinementTried(
             step=step, path=1, t=t, k=0, plan=plan, before="a", after="b", score=22.5, best_score=21.5, accepted=False,
             digest=digest_of(f"script {t}"),
+            change=m.ScoreChange(difference=-1.0, error=(0.9, 0.3)[t], wins=0.1, rows=400),
         ))  # fmt: skip
     for k, (plan, score) in enumerate(zip(PLANS, (20.9, None), strict=True) if places != PHASE2 else ()):
         step = f"phase2/path-1/t-2/k-{k}"

@@ -98,6 +98,7 @@ async def test_a_small_table_sees_no_sample(quick: QuickRun) -> None:
 
 
 def test_the_sample_holds_every_class_and_the_other_files(task: TaskDescription, tmp_path: Path, large: None) -> None:
+    (Path(task.data_dir) / "sample_submission.csv").write_text("id,x,label\n100,0,0\n", encoding="utf-8")
     found = [write_sample(DataFolder(task.data_dir), tmp_path / name, task.description, 1) for name in ("one", "two")]
     files = {sample.folder / "train.csv" for sample in found if sample}
     lines, again = ([*path.read_text(encoding="utf-8").splitlines()] for path in files)

@@ -309,16 +309,17 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
         return AgentClient(task, config, EnvironmentFacts(), base_url="http://127.0.0.1:9")
 
     roles = ({"effort": "low"}, {"thinking": "adaptive"})
+    with_all = agent_config(AgentType.coder, None, "full").model_copy(update={"max_turns": 7})
     changes: list[dict[str, Any]] = [{}, {"model": "opus"}, {"tool_use": "none"}]
     changes += [{"agents": {"coder": role}} for role in roles]
     others = [
         *(client(**change).fingerprint(CODER) for change in changes),
-        client(tool_profile="full").fingerprint(agent_config(AgentType.coder, None, "full")),
+        *(client(tool_profile=profile).fingerprint(with_all) for profile in ("minimal", "full")),
         client(task.model_copy(update={"description": "other"})).fingerprint(CODER),
         client().fingerprint(EXTRACTOR),
         client().fingerprint(EXTRACTOR.model_copy(update={"output_schema": None})),
     ]
-    assert len(set(others)) == 9 and others[0] == client(time_limit_seconds=5).fingerprint(CODER)
+    assert len(set(others)) == 10 and others[0] == client(time_limit_seconds=5).fingerprint(CODER)
 
 
 RETRIEVER = agent_config(AgentType.retriever)

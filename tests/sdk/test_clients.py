@@ -124,7 +124,7 @@ def test_all_fourteen_agents_are_registered_with_their_tools_under_the_names_of_
 
 
 @pytest.mark.req("REQ-OR-007")
-def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescription) -> None:
+def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescription, monkeypatch: Patch) -> None:
     long = task.model_copy(update={"description": "Every word counts. " * 2000 + "The end."})
     assert long.description in build_system_prompt(long, FACTS)
     prompt = build_system_prompt(task, FACTS)
@@ -138,6 +138,7 @@ def test_the_system_prompt_says_who_what_and_on_which_machine(task: m.TaskDescri
     rich = build_system_prompt(task, facts)
     known = dataclasses.replace(share, weights=("org/name", "/models/a.pth"))
     weights = build_system_prompt(task, dataclasses.replace(FACTS, share=known))
+    monkeypatch.setattr(definitions, "MAX_LISTED", 2)
     bare = build_system_prompt(task, dataclasses.replace(FACTS, python_version="", packages={}))
     text = "\n=====\n".join((prompt, poor, rich, weights, bare)).replace(str(Path(task.data_dir).resolve()), "/data")
     as_kept("sdk/system.txt", text)

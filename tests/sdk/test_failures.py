@@ -9,6 +9,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,9 +22,10 @@ from mle_star.sdk import CallPolicy
 from mle_star.sdk.connection import Pool, marked_processes
 from mle_star.search.control import OUTAGE_REASONS
 from mle_star.serving import api_error
+from tests.conftest import Patch, write_texts
 from tests.execution.conftest import ROOT
 from tests.faults import HANG, cut
-from tests.sdk.conftest import CODER, EXTRACTOR, PLANNER, PLANS, QUICK, Bench, OpenBench, charged, is_cli
+from tests.sdk.conftest import CODER, EXTRACTOR, MODEL, PLANNER, PLANS, QUICK, Bench, OpenBench, charged, is_cli
 
 pytestmark = pytest.mark.long
 
@@ -139,6 +141,9 @@ async def test_what_no_retry_can_fix_fails_at_once_with_its_reason(open_bench: O
             assert error.cost_usd == pytest.approx(charged(bench.server.delivered) - spent)
             assert bench.notes == [] and len(bench.brain.requests) - before <= 4
             assert reason not in OUTAGE_REASONS or reason == "auth"
+        bench.brain.reply_with("extractor", read_first(1000))
+        error = await bench.fail(EXTRACTOR.model_copy(update={"max_turns": 1}))
+        assert (error.reason, error.attempts) == ("other", 1)
 
 
 @pytest.mark.req("REQ-SF-005")
@@ -242,8 +247,9 @@ async def test_the_folder_of_a_run_that_was_killed_is_removed_by_the_next_one(op
 
 @pytest.mark.req("REQ-OR-011")
 @pytest.mark.parametrize("ending", [ZeroDivisionError, asyncio.CancelledError])
-async def test_whatever_ends_a_run_leaves_no_process(open_bench: OpenBench, ending: type[BaseException]) -> None:
+async def test_whatever_ends_a_run_leaves_no_process(open_bench: OpenBench, ending: Any, monkeypatch: Patch) -> None:
     benches: list[Bench] = []
+    monkeypatch.setattr("mle_star.sdk.client.CLOSE_SECONDS", 3600.0)
 
     async def run() -> None:
         async with open_bench() as bench:
@@ -264,7 +270,7 @@ async def test_whatever_ends_a_run_leaves_no_process(open_bench: OpenBench, endi
         task.cancel()
         await asyncio.sleep(0.01)
     with pytest.raises(ending):
-        await task
+        await asyncio.wait_for(task, 120)  # no call is waited for while its client lives
     assert marked_processes(benches[0].agents.marker) == []
 
 
@@ -308,7 +314,10 @@ async def clients(bench: Bench) -> dict[int, str | None]:
     return caps(bench.processes)
 
 
-async def test_a_client_waits_for_another_call_only_when_asked_to_and_without_a_cap(open_bench: OpenBench) -> None:
+async def test_a_client_waits_for_another_call_only_if_asked_and_uncapped(
+    open_bench: OpenBench, tmp_path: Path
+) -> None:
+    prices = write_texts(tmp_path, {"prices.yaml": f"{MODEL}: [6, 30]\n"}) / "prices.yaml"
     seen: list[dict[int, str | None]] = []
 
     async def ask(bench: Bench, config: AgentConfig = CODER, cap: float | None = None) -> dict[int, str | None]:
@@ -323,14 +332,14 @@ async def test_a_client_waits_for_another_call_only_when_asked_to_and_without_a_
     async with open_bench(client_reuse="auto") as bench:
         assert await ask(bench) == await ask(bench) == {}
         assert seen[0].keys() != seen[1].keys()
-    async with open_bench(client_reuse="clear", policy=replace(QUICK, max_idle=1)) as bench:
+    async with open_bench(client_reuse="clear", policy=replace(QUICK, max_idle=1), prices_file=str(prices)) as bench:
         coder = await ask(bench)
         assert await ask(bench) == coder == seen[-1] == {**seen[-2]} and list(coder.values()) == [None]
         assert len({request.headers["x-claude-code-session-id"] for request in bench.brain.requests}) == 2
         planner = await ask(bench, PLANNER)
         assert len(planner) == 1 and planner.keys() != coder.keys()
         assert await ask(bench, PLANNER, cap=1.0) == planner
-        assert {float(cap) for cap in seen[-1].values() if cap is not None} == {1.0}
+        assert {float(cap) for cap in seen[-1].values() if cap is not None} == {0.5}, "as the CLI counts"
 
 
 async def test_the_embedded_model_is_free_and_has_one_client_for_all_agents(open_bench: OpenBench) -> None:

@@ -118,7 +118,7 @@ async def test_only_what_has_a_key_of_the_run_goes_out_with_the_credential_and_t
         reply = await post(proxy.base_url, {**own, **forged})
         await post(proxy.base_url, key)
     first, second = (request.headers for request in brain.requests)
-    assert "message_stop" in reply.text
+    assert "message_stop" in reply.text and reply.text.count("fine") == 1
     assert {name: first[name] for name in HEADERS} == HEADERS
     assert (first["x-mle-star-agent"], first["x-mle-star-variant"]) == ("leakage", "detection")
     assert first["anthropic-beta"] == "one,two"
