@@ -82,8 +82,8 @@ def warn_unusable(agent: AgentType, reply: str) -> None:
 # --- the prompt ------------------------------------------------------------------------------------------
 
 
-def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str, values: dict[str, Any]) -> Prompt:
-    """The prompt: the template, a remark of the caller's, and the sections that every agent gets."""
+def _prompt(run: RunContext, agent: AgentType, variant: str | None, values: dict[str, Any], *notes: str) -> Prompt:
+    """The prompt: the template, notes of the caller's, and the sections that every agent gets."""
     task, config = run.task, run.config
     shown: dict[str, Any] = {"metric": task.evaluation_metric, "direction": task.metric_direction}
     shown |= {"subsample_limit": config.subsample_limit, **values}
@@ -92,9 +92,7 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, remark: str,
     if "scores" in values and not config.letter:  # four significant digits
         shown["scores"] = [None if score is None else float(figure(score)) for score in values["scores"]]
     filled = PromptRegistry().get(agent, variant).render(**shown)
-    note = f"# Note\n\n{remark}" if remark else ""
-    noise = _noise(run, values.get("scores")) if AGENTS[agent].plans else ""
-    parts = (filled, note, noise, facts_section(agent, variant, task, config, values))
+    parts = (filled, *notes, facts_section(agent, variant, task, config, values))
     prompt = Prompt("\n\n".join(filter(None, parts)))
     prompt.steady = filled.steady
     return prompt
@@ -124,7 +122,8 @@ def _noise(run: RunContext, scores: Sequence[float | None] | None) -> str:
 async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str = "", **values: Any) -> AgentReply:
     """An agent's reply to its template: replayed when recorded, else paid for and recorded."""
     run = current_run()
-    essence = _prompt(run, agent, variant, remark, values)
+    note = f"# Note\n\n{remark}" if remark else ""
+    essence = _prompt(run, agent, variant, values, note)
     config = agent_config(agent, variant, run.config.tool_profile, run.config.briefing)
     step = run.next_step(agent.value if variant is None else f"{agent.value}-{variant}")
     digest = digest_of(run.agents.fingerprint(config), variant or "", essence)
@@ -140,8 +139,9 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
     added = prompt_context(run, agent, variant, values)  # made each time: a recorded reply answers the essence
     script = whole_script(run, agent, variant, values)
     cap = rows_to_learn_from(run, values.get("subsample_limit", run.config.subsample_limit))
-    more = {**values, "context": added, "whole_script": script, "subsample_limit": cap}
-    prompt = _prompt(run, agent, variant, remark, more) if added or script else essence
+    more = {**values, "context": added, "whole_script": script, "subsample_limit": cap} if added or script else values
+    noise = _noise(run, values.get("scores")) if AGENTS[agent].plans else ""
+    prompt = _prompt(run, agent, variant, more, note, noise)
     call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
     return await _send(run, config, call, gist(values))
 
