@@ -58,7 +58,7 @@ def test_one_module_knows_what_the_model_offline_means_and_no_two_classes_have_t
 
 def test_an_outcome_of_a_script_passes_through_three_types() -> None:
     assert issubclass(ScriptRun, ScriptFinished) and issubclass(models.EvaluationResult, models.ExecutionRawResult)
-    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for _, node in nodes() if isinstance(node, ast.ClassDef)]
     fields = [(one.name, ast.unparse(part)) for one in classes for part in one.body if isinstance(part, ast.AnnAssign)]
     holding = {name for name, text in fields if re.match(r"(exit_code|stderr|is_error):|.*\bEvaluationResult\b", text)}
     assert holding == {"ExecutionRawResult", "EvaluationResult", "ScriptFinished"}
