@@ -119,11 +119,11 @@ def measure_run(folder: Path) -> bool:
         metered = Metered(display)
         before, begun = cpu_seconds(), time.monotonic()
         asyncio.run(run_pipeline(task, config, run_dir=folder / "run", listeners=[metered], console=False))
-        wall, drawing = time.monotonic() - begun, metered.drawing
+        took, drawing = time.monotonic() - begun, metered.drawing
         spent = cpu_seconds() - before
         display.end()
     share = (metered.hearing + drawing) / (spent - metered.hearing - drawing)
-    print(f"run: {wall:.0f} s, {spent:.1f} s of CPU time")
+    print(f"run: {took:.0f} s, {spent:.1f} s of CPU time")
     print(
         f"display: {metered.hearing:.3f} s hearing events, {drawing:.3f} s drawing: {share:.2%} (limit {MAX_SHARE:.0%})"
     )

@@ -1,4 +1,4 @@
-"""What the orchestrator costs: wall time against the critical path, phase changes, replay of a run, memory.
+"""What the orchestrator costs: wall-clock time against the critical path, phase changes, replay of a run, memory.
 
     python benchmarks/pipeline.py [--quick]
 
@@ -97,11 +97,11 @@ async def simulated(root: Path, data: Path, table: Table, scale: float) -> None:
     result = await run_pipeline(
         small_task(data), config, agents=agents, executor=executor, run_dir=run_dir, console=False
     )  # fmt: skip
-    wall, critical = time.monotonic() - started, critical_path(run_dir)
+    took, critical = time.monotonic() - started, critical_path(run_dir)
     inside = result.total_duration_seconds
     counted = f"{len(agents.calls)} calls, {len(executor.ran)} scripts"
-    print(f"simulated run: {counted}, {wall:.2f} s, critical {critical:.2f} s")
-    table.row("wall time / critical path", wall / critical, 1.15, "x")
+    print(f"simulated run: {counted}, {took:.2f} s, critical {critical:.2f} s")
+    table.row("wall-clock time / critical path", took / critical, 1.15, "x")
     table.row("overhead of the orchestrator, share of the run", 100 * (inside - critical) / inside, 1 / scale, "%")
     table.row("slowest change of phase", 1000 * slowest_change(run_dir), 100, "ms")
 

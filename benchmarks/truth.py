@@ -92,7 +92,7 @@ class Row:
     scripts: int = 0
     ranked: int = 0
     chosen: str = ""
-    wall: float = 0.0
+    took: float = 0.0
     used: float | None = None
     predict_seconds: float | None = None
     fitted: bool | None = None
@@ -248,7 +248,7 @@ def run_one(row: Row, folder: Path, scorer: Path, cores: set[int]) -> None:
             row.note = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["failed"])[-1][:160]
         except subprocess.TimeoutExpired:
             row.note = "did not end"
-        row.wall = round(time.monotonic() - started, 1)
+        row.took = round(time.monotonic() - started, 1)
         if (given / "run" / "result.json").exists():
             take_result(row, given, truth_of(scorer, folder))
 

@@ -152,7 +152,7 @@ class Slow(Player):
 
 
 async def overhead() -> bool:
-    """The wall time of a run with one view against the same run with printed scores, by script.
+    """The wall-clock time of a run with one view against the same run with printed scores, by script.
 
     Where rows are hidden, one more script runs: it measures which columns matter.
     """

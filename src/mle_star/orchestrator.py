@@ -37,7 +37,7 @@ from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.run import events
 from mle_star.run.budget import Budget
-from mle_star.run.context import Agents, Executor, RunContext, RunShared, enter_run, scope
+from mle_star.run.context import Agents, Executor, LimitedAgents, RunContext, RunShared, enter_run, scope
 from mle_star.run.folder import RunFolder, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
@@ -286,7 +286,9 @@ class _Pipeline:
             return []
         stage, statuses = Stage(self.stages, "phase2"), self.state.phase2_path_statuses
         seconds = self.stages.open("phase2")
-        limits = (self.config.max_concurrent_paths, getattr(self.context.agents, "max_concurrent_sessions", None))
+        agents = self.context.agents
+        sessions = agents.max_concurrent_sessions if isinstance(agents, LimitedAgents) else None
+        limits = (self.config.max_concurrent_paths, sessions)
         at_once = min([limit for limit in limits if limit is not None], default=self.config.num_parallel_solutions)
         results = await Paths(self.stages, phase1, statuses, slots=at_once, refine=run_phase2_outer_loop).run(seconds)
         ends: tuple[Outcome, ...] = ("completed", "cancelled")

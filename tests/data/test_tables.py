@@ -123,8 +123,7 @@ def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
     lines = [",".join(str(dice.randint(0, 9)) for _ in range(30)) for _ in range(80_000)]
     path.write_text("\n".join([",".join(f"c{i}" for i in range(30)), *lines]))
     table = look(path)
-    assert (table.rows, table.whole) == (80_000, False)
-    assert 5_000 < len(table.sample["c0"]) < 30_000
+    assert (table.rows, table.whole) == (80_000, False) and 5_000 < len(table.sample["c0"]) < 30_000
     frame = pandas.read_csv(path)
     frame.to_parquet(tmp_path / "long.parquet", row_group_size=7_001)
     sample = look(tmp_path / "long.parquet").sample["c0"]
@@ -198,8 +197,7 @@ def test_a_wide_table_with_hostile_names_stays_within_bounds_and_on_its_lines(tm
     rows = "\n".join(",".join(str((row * 31 + i) % 97) for i in range(701)) + f",{row % 2}" for row in range(60))
     (tmp_path / "train.csv").write_text(",".join([*names, "target"]) + "\n" + rows + "\n", encoding="utf-8")
     text = data_brief(tmp_path)
-    assert 1000 < len(text) <= MAX_CHARACTERS
-    assert "The target `target`" in text
+    assert 1000 < len(text) <= MAX_CHARACTERS and "The target `target`" in text
     assert not any(line.startswith("#") for line in text.splitlines())
 
 

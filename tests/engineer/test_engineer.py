@@ -92,8 +92,7 @@ async def test_first_scripts_have_the_models_that_are_named_and_merge_on_the_fol
     for family in fitting_families(desk.profile)[:4]:
         values = {"model_name": family.name, "example_code": "x = 1", "task_description": "x"}
         design = recover(await desk.code(m.AgentType.init, **values, subsample_limit=100))
-        assert design is not None and list(design.models) == [family.name]
-        assert design.rows == 100
+        assert design is not None and list(design.models) == [family.name] and design.rows == 100
     base, reference = desk.first(0), desk.first(1)
     merged = recover(await desk.code(m.AgentType.merger, base_code=assemble(base), reference_code=assemble(reference)))
     assert merged is not None
@@ -261,8 +260,7 @@ def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot
     time.sleep(2 * TICK_NS / 1e9)
     serve.look_ahead(request.folder, request.description)
     before = _looked_at.cache_info().misses
-    assert request.profile.rows
-    assert _looked_at.cache_info().misses == before
+    assert request.profile.rows and _looked_at.cache_info().misses == before
     serve.look_ahead(tmp_path / "nowhere", "")
 
 

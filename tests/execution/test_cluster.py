@@ -290,8 +290,7 @@ async def test_each_run_is_an_actor_and_a_lost_one_costs_no_more(task: TaskDescr
     assert len(events(calm, AgentFinished)) == len(events(lost, AgentFinished))
     results = [FinalResult.model_validate_json((folder / "result.json").read_text()) for folder in (calm, lost)]
     stories = [{name: value for name, value in story(one).items() if name != "task"} for one in results]
-    assert stories[0] == stories[1]
-    assert sorted(path.name for path in (tmp_path / "c").glob(".sign*")) == []
+    assert stories[0] == stories[1] and sorted(path.name for path in (tmp_path / "c").glob(".sign*")) == []
 
 
 @pytest.mark.usefixtures("cluster")

@@ -124,10 +124,8 @@ async def test_past_the_cap_the_script_goes_on_and_its_last_line_counts(tmp_path
     code, log = scored(0.5, "for i in range(100_000):\n    print(i, 'x' * 50)").content, tmp_path / "out.log"
     cutting = dataclasses.replace(LIMITS, head_bytes=2000, tail_bytes=1000, output_bytes=5000)
     raw = await ex.LocalExecutor(limits=cutting).run(request_for(tmp_path, code, output_file=str(log)))
-    assert raw.exit_code == 0
-    assert raw.stdout.startswith("0 xxx") and ex.parse_score(raw.stdout) == 0.5
-    assert len(raw.stdout) < 4000
-    assert "warning: the output was cut" in raw.stdout.splitlines()[-1]
+    assert raw.exit_code == 0 and raw.stdout.startswith("0 xxx") and ex.parse_score(raw.stdout) == 0.5
+    assert len(raw.stdout) < 4000 and "warning: the output was cut" in raw.stdout.splitlines()[-1]
     assert log.stat().st_size < 11_000 and "more bytes were not stored" in log.read_text()
 
 
@@ -150,8 +148,7 @@ async def test_a_script_that_fills_the_disk_is_ended_with_the_cause(body: str, c
     waiting = f"import os, time\nfile = open('big', 'wb')\n{body}\ntime.sleep(600)"
     with open_run(executor=ex.LocalExecutor(limits=QUOTA)) as run:
         result = await execute_in_run(script(waiting))
-        assert result.is_error and result.exit_code == -9
-        assert cause in ex.debug_text(result)
+        assert result.is_error and result.exit_code == -9 and cause in ex.debug_text(result)
         assert sorted(os.listdir(run.work_dir)) == ["final", "input"]  # noqa: PTH208
         assert (await execute_in_run(scored(0.5))).score == 0.5
 
@@ -194,8 +191,7 @@ for mode in map(int, sys.argv[2].split(",")):
 
 def test_a_folder_that_hides_what_is_in_it_ends_the_script(open_folder: Path) -> None:
     fine, *hidden = printed_by_user(LOOK, str(open_folder), ",".join(map(str, (0o700, 0o300, 0o600, 0o000))))
-    assert fine == "['', '']" and len(hidden) == 3
-    assert all("cannot look into (dark)" in line for line in hidden)
+    assert fine == "['', '']" and len(hidden) == 3 and all("cannot look into (dark)" in line for line in hidden)
     assert hidden[0].startswith("['', "), "it may be about to end"
 
 
@@ -304,8 +300,7 @@ async def test_each_file_goes_to_each_machine_once_however_many_scripts_want_it(
     assert set(carrier.ran) == {"one", "two"} and {raw.machine for raw in results} == {"one", "two"}
     assert len(carrier.sent) == len(set(carrier.sent)) == 4, "two contents, two machines"
     (tmp_path / "data" / "a.csv").write_text("new")
-    assert (await executor.run(request)).stdout == "new\n"
-    assert len(carrier.sent) == 5
+    assert (await executor.run(request)).stdout == "new\n" and len(carrier.sent) == 5
     (tmp_path / "data" / "a.csv").write_bytes(b"0123456789" * 4_000_000)
     size = "import os\nprint(os.path.getsize('input/a.csv'))"
     assert (await executor.run(request_on(tmp_path, size))).stdout == "40000000\n"
@@ -481,8 +476,7 @@ def test_of_what_a_script_submits_plain_files_within_bounds_come_back_and_to_no_
     assert (len(found), left) == (1000, ["a/" * depth + "file" for depth in range(1000, 1010)])
     deepest = {left[-1]: b"x"}
     put(deepest, there, "one")
-    assert collect(there) == (deepest, [])
-    assert remove_entry(here) and remove_entry(there)
+    assert collect(there) == (deepest, []) and remove_entry(here) and remove_entry(there)
     raw = ExecutionRawResult(stdout="", stderr="", exit_code=0, duration_seconds=1.0, timed_out=False)
     for name in ("../escaped", str(tmp_path / "escaped"), "a/../../escaped", ""):
         with pytest.raises(ExecutionError, match="sent a file named"):

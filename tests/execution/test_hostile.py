@@ -126,14 +126,12 @@ async def test_a_hostile_script_is_contained(
         folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
         assert not [*groups, *folders], "temporary folders and control groups of this process"
         after = contents(Path(task.data_dir)), contents(outside), Path.cwd(), locale.setlocale(locale.LC_ALL)
-        assert after == before
-        assert not (Path(home) / token).exists()
+        assert after == before and not (Path(home) / token).exists()
         assert not (run.work_dir.parent / "escaped").exists()
         again = await execute_in_run(scored(0.75, NEXT), timeout_seconds=240)
         assert (again.score, again.is_error) == (0.75, False), again
         assert hashlib.sha256((Path(task.data_dir) / "train.csv").read_bytes()).hexdigest() in again.stdout
-        assert again.isolation.sandbox == NAMES[kind]
-        assert contents(outside) == before[1]
+        assert again.isolation.sandbox == NAMES[kind] and contents(outside) == before[1]
 
 
 COUNTED = {
@@ -188,8 +186,7 @@ async def test_a_script_that_kills_its_supervisor_is_swept_up(open_small: OpenRu
     )
     with open_small(sandbox="none", use_cgroups=False) as run:
         result = await execute_in_run(script(code), timeout_seconds=240)
-        assert (result.is_error, result.exit_code) == (True, -9)
-        assert await gone(token, str(run.run_dir))
+        assert (result.is_error, result.exit_code) == (True, -9) and await gone(token, str(run.run_dir))
         assert (await execute_in_run(scored(0.75), timeout_seconds=240)).score == 0.75
 
 

@@ -194,8 +194,7 @@ async def test_the_same_work_is_not_done_twice_and_a_hit_is_visible(open_run: Op
         first = await execute_in_run(submitting(0.5))
         await execute_in_run(submitting(0.4, ""))
         second = await execute_in_run(submitting(0.5))
-        assert len(executor.requests) == 2
-        assert (first.cached, second.cached) == (False, True)
+        assert len(executor.requests) == 2 and (first.cached, second.cached) == (False, True)
         assert (second.score, second.stdout, second.duration_seconds) == (0.5, first.stdout, 0.0)
         assert ex.verify_submission(str(run.work_dir))
         assert [event.result.cached for event in finished(run)] == [False, False, True]
@@ -330,8 +329,7 @@ async def test_a_submission_that_does_not_fit_the_sample_or_was_not_scored_is_no
         assert finished(run)[-1].result.submission is None, "a study submits nothing"
         final = submitting(0.99).model_copy(update={"phase": m.SolutionPhase.final})
         assert (await ex.evaluate_solution(final, run.task, CONFIG)).score == 0.99
-        assert ex.verify_submission(str(run.work_dir))
-        assert finished(run)[-1].purpose == "submission"
+        assert ex.verify_submission(str(run.work_dir)) and finished(run)[-1].purpose == "submission"
         assert (best_score(run), kept_submission(run)) == (0.9, kept)
 
 

@@ -282,8 +282,7 @@ def test_control_groups_are_made_where_they_can_be_and_those_of_the_dead_are_rem
     stale, mine = root / "job" / "mle-star-4194305-0", root / "job" / f"mle-star-{os.getpid()}-0"
     for folder in (stale, mine):  # no process has the first number
         folder.mkdir()
-    assert find_cgroup_parent(groups) == root / "job"
-    assert not stale.exists() and mine.exists()
+    assert find_cgroup_parent(groups) == root / "job" and not stale.exists() and mine.exists()
     assert Cgroup.create(root / "job", Limits(memory_bytes=1)) is None  # no kernel fills this folder with its files
     assert sorted(path.name for path in (root / "job").iterdir()) == ["cgroup.subtree_control", mine.name, "step"]
     for name, text in (("memory.events", "low 0\noom_kill 2\n"), ("pids.max", "9")):
@@ -363,8 +362,7 @@ def test_the_environment_is_a_copy_with_three_settings(monkeypatch: Patch) -> No
         monkeypatch.setenv(name, value)
     before, env = dict(os.environ), ex.build_execution_env(gpu_indices=[0, 1])
     assert (env["PYTHONUNBUFFERED"], env["PYTHONHASHSEED"], env["CUDA_VISIBLE_DEVICES"]) == ("1", "0", "0,1")
-    assert env["MINE"] == "kept"
-    assert ex.build_execution_env()["CUDA_VISIBLE_DEVICES"] == "3"
+    assert env["MINE"] == "kept" and ex.build_execution_env()["CUDA_VISIBLE_DEVICES"] == "3"
     assert ex.build_execution_env([])["CUDA_VISIBLE_DEVICES"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert "CUDA_VISIBLE_DEVICES" not in ex.build_execution_env()

@@ -86,8 +86,8 @@ def ran(step: str, script: str, score: float | None, *, error: str | None = None
 
 def houses(folder: Path) -> Path:
     """A table with a label to hide, gaps and words."""
-    walls = ("brick", "wood")
-    rows = [(n, 50 + n % 120, "" if n % 9 == 0 else n % 6, walls[n % 2], 100 + 3 * (n % 120)) for n in range(300)]
+    sides = ("brick", "wood")
+    rows = [(n, 50 + n % 120, "" if n % 9 == 0 else n % 6, sides[n % 2], 100 + 3 * (n % 120)) for n in range(300)]
     return write_split(folder, "id,area,rooms,wall,price", rows, 240)
 
 

@@ -213,8 +213,7 @@ async def test_an_unreadable_reply_is_asked_for_again(open_bench: OpenBench, cap
         assert any("# Your last reply" in request.prompt for request in bench.brain.requests)
     async with open_bench(client_reuse="clear", letter=True) as bench:
         bench.brain.always("extractor", unreadable[0])
-        assert (await bench.fail(EXTRACTOR)).reason == "unparseable"
-        assert unreadable[0] in texts(logging.WARNING)
+        assert (await bench.fail(EXTRACTOR)).reason == "unparseable" and unreadable[0] in texts(logging.WARNING)
         assert not any("# Your last reply" in request.prompt for request in bench.brain.requests), "asked for once"
 
 
@@ -389,8 +388,7 @@ async def test_json_of_small_models_is_repaired_and_prose_is_asked_for_once_more
         ):
             before = len(brain.requests)
             brain.always("extractor", written)
-            assert (await bench.ask(EXTRACTOR)).structured == PLANS
-            assert len(brain.requests) == before + 1
+            assert (await bench.ask(EXTRACTOR)).structured == PLANS and len(brain.requests) == before + 1
 
 
 class Block(BaseModel):
@@ -423,8 +421,7 @@ def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -
     result = ResultMessage("success", 1, 1, False, 1, "session", result=text)
     started = time.process_time()
     assert isinstance(outcome_of(EXTRACTOR, Turn(result=result, text=text)), Failure)
-    assert time.process_time() - started < 5
-    assert sys.getprofile() is None
+    assert time.process_time() - started < 5 and sys.getprofile() is None
     assert read_structured(Block, piece * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None
     assert read_structured(Block, '{"code": "x"} ' + piece * 3) == {"code": "x"}
     assert [read_structured(Block, "{," * starts + '{"code": "x"}') for starts in (999, 1000)] == [{"code": "x"}, None]

@@ -59,8 +59,7 @@ async def test_no_client_opens_without_credential(task: m.TaskDescription, tmp_p
 
 def test_a_login_keeps_the_home_and_that_of_a_cloud_not_the_settings(tmp_path: Path) -> None:
     environ = {"HOME": str(write_texts(tmp_path, {".claude/.credentials.json": "{}"}))}
-    assert find_credentials(environ)[0].kind == "login"
-    assert find_upstream(environ) is None
+    assert find_credentials(environ)[0].kind == "login" and find_upstream(environ) is None
     env = environment(tmp_path / "own", environ)
     assert env["HOME"] == str(tmp_path) and "CLAUDE_CONFIG_DIR" not in env
     cloud = {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_PROFILE": "p", "ANTHROPIC_BEDROCK_BASE_URL": "https://b.example"}
@@ -82,8 +81,7 @@ def test_the_proxy_gets_what_the_service_wants_to_see() -> None:
     }
     found, headers = find_upstream(gateway), {"x-team": "a:b", "nonsense": "", "x-two": "2"}
     assert found == Upstream("https://gateway.example/v2", {"authorization": "Bearer t", **headers})
-    assert "Bearer" not in repr(found)
-    assert find_upstream({"CLAUDE_CODE_OAUTH_TOKEN": "t"}) is None
+    assert "Bearer" not in repr(found) and find_upstream({"CLAUDE_CODE_OAUTH_TOKEN": "t"}) is None
 
 
 async def test_behind_the_proxy_a_cli_inherits_what_is_listed_and_no_secret(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """The `mle-star` command. `app` is the frame, each other module holds the commands of one subject; here is how they
-speak: notes, advice, tables, scores.
+speak: notes, advice, tables, scores. Larger than planned: each of its commands also says what to do next.
 """
 
 import sys

@@ -226,8 +226,8 @@ def _say_what_is_missing(mirror: "MlflowMirror", run_dir: Path, uri: str) -> Non
 
     if mirror.behind:
         words = f" ({mirror.problem})" if mirror.problem else ""
-        again = f"mle-star mlflow {run_dir} {without_password(uri)}"
-        note(f"MLflow missed the end of the run{words}; send it with: {again}")
+        command = f"mle-star mlflow {run_dir} {without_password(uri)}"
+        note(f"MLflow missed the end of the run{words}; send it with: {command}")
 
 
 def _show_plan(task: TaskDescription, config: PipelineConfig, output: Path | None, data: str, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from mle_star.data.columns import Column, comes_later, describe, is_gap, is_number, likely_label, moments_of
+from mle_star.data.columns import Column, comes_later, describe, is_missing, is_number, likely_label, moments_of
 from mle_star.data.layout import Layout, Survey, labels_of, layout_of, survey
 from mle_star.data.tables import Table
 from mle_star.errors import ConfigError
@@ -71,8 +71,8 @@ def _table(table: Table, rows: str, wide: int) -> str:
     lines, rest = [], [name for family in families[wide:] for name in family]
     for family in families[:wide]:
         columns = list(map(table.column, family))
-        column, gaps = columns[0], max(one.gaps for one in columns)
-        missing = f", {'up to ' if len(family) > 1 else ''}{_percent(gaps)} missing" if gaps else ""
+        column, share = columns[0], max(one.missing for one in columns)
+        missing = f", {'up to ' if len(family) > 1 else ''}{_percent(share)} missing" if share else ""
         if len(family) == 1:
             lines.append(f"- {_name(column.name)}: {_content(column, table.sample[column.name])}{missing}")
             continue
@@ -109,7 +109,7 @@ def _form(table: Table) -> str:
         f"decimal {form.decimal!r}": form.decimal != ".",
         form.encoding: form.encoding not in ("utf-8", "utf-8-sig"),
         "no header line": not form.has_header,
-        "gaps written as " + ", ".join(map(repr, form.odd_gaps[:3])): bool(form.odd_gaps),
+        "gaps written as " + ", ".join(map(repr, form.odd_missing[:3])): bool(form.odd_missing),
     }
     words = [word for word, is_odd in odd.items() if is_odd]
     return f" ({', '.join(words)})" if words else ""
@@ -206,7 +206,7 @@ def _shift(name: str, train: Table, test: Table) -> str:
     ours, theirs = train.column(name), test.column(name)
     if ours.kind == "category" and not ours.names_rows and ours.unique_share < 0.5:
         seen = {str(cell) for cell in train.sample[name]}
-        filled = [str(cell) for cell in test.sample[name] if not is_gap(cell)]
+        filled = [str(cell) for cell in test.sample[name] if not is_missing(cell)]
         unseen = sum(cell not in seen for cell in filled)
         if filled and unseen > 0.05 * len(filled):
             return f"{_percent(unseen / len(filled))} of the test rows have a value that training lacks"
@@ -216,8 +216,8 @@ def _shift(name: str, train: Table, test: Table) -> str:
             return f"test lies outside of training ({theirs.low:g} to {theirs.high:g})"
     if ours.kind == "date" == theirs.kind and comes_later(ours, train.sample[name], test.sample[name]):
         return "test comes after training: validate by time"
-    if abs(theirs.gaps - ours.gaps) > 0.2:
-        return f"missing in {_percent(theirs.gaps)} of test, {_percent(ours.gaps)} of training"
+    if abs(theirs.missing - ours.missing) > 0.2:
+        return f"missing in {_percent(theirs.missing)} of test, {_percent(ours.missing)} of training"
     return ""
 
 

@@ -12,12 +12,12 @@ from mle_star.models.texts import printable, some_of
 
 Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
 
-GAPS = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
 """How files spell that there is no value, in small letters."""
 EACH_CLASS = "a probability for each class, in columns called like the classes"
 """What a description says where answers are such, and no sample shows it."""
 _NOT_A_NUMBER = ("nan", "-nan", "NaN", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN")
-PANDAS_GAPS = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
+PANDAS_MISSING = {"", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "null", *_NOT_A_NUMBER}
 """Those that pandas knows by itself."""
 _DAYS = (
     *("%Y-%m-%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%d/%m/%y", "%m/%d/%y"),
@@ -36,14 +36,14 @@ _AMOUNT = re.compile(r"^[$€£]?\s?-?[\d,]*\.?\d+\s?(%|[$€£]|[a-zA-Z]{1,3})?
 _ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|index)$|[a-z]I[dD]$|^id[_\W]|^(row|unnamed)", re.IGNORECASE)
 
 
-def is_gap(cell: str) -> bool:
+def is_missing(cell: str) -> bool:
     """Does this stand for a value that is not there?"""
-    return cell.lower() in GAPS
+    return cell.lower() in MISSING
 
 
-def without_gaps(cells: Iterable[str]) -> list[str]:
+def without_missing(cells: Iterable[str]) -> list[str]:
     """The values that are there."""
-    return [cell for cell in cells if cell.lower() not in GAPS]
+    return [cell for cell in cells if cell.lower() not in MISSING]
 
 
 def is_number(cell: str) -> bool:
@@ -79,22 +79,22 @@ def likely_label(classes: Collection[Any]) -> Any:
     return max(classes, key=float) if all(is_number(str(one)) for one in classes) else positive_label(classes)
 
 
-def odd_gaps(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
+def odd_missing(columns: Iterable[Collection[str]]) -> tuple[str, ...]:
     """Spellings of a gap that pandas does not know by itself and that stand among numbers."""
     found = set()
     for cells in columns:
-        if odd := set(filter(is_gap, cells)) - PANDAS_GAPS:
-            others = without_gaps(cells)[:200]
+        if odd := set(filter(is_missing, cells)) - PANDAS_MISSING:
+            others = without_missing(cells)[:200]
             numbers = sum(map(is_number, others))
             found |= {cell for cell in odd if cell in {"?", "-"} or (others and numbers > 0.9 * len(others))}
     return tuple(sorted(found))
 
 
-def is_misread(cells: Iterable[str], gap_words: Collection[str]) -> bool:
+def is_misread(cells: Iterable[str], missing_words: Collection[str]) -> bool:
     """Would pandas spell values of a column in another way than the file does, or take one for a gap?"""
     found = set(cells)
     values = found - {""}
-    if values.intersection(gap_words):
+    if values.intersection(missing_words):
         return True
     if {value.lower() for value in values} <= {"true", "false"}:
         return not values <= {"True", "False"}
@@ -114,12 +114,12 @@ def named(names: Iterable[str], most: int = 10_000) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """What a sample of a column shows. Gaps are left out of all figures but `gaps`, their share."""
+    """What a sample of a column shows. Missing values are left out of all figures but `missing`, their share."""
 
     name: str
     kind: Kind
     count: int = 0
-    gaps: float = 0.0
+    missing: float = 0.0
     distinct: int = 0
     shares: tuple[tuple[str, float], ...] = ()  # the most frequent values, largest share first
     numeric: bool = False  # every value is a number
@@ -160,14 +160,14 @@ def describe(name: str, cells: list[Any]) -> Column:
     """What the sampled cells of a column show."""
     if not {list, dict}.isdisjoint(map(type, cells)):
         return Column(name, "list", len(cells), distinct=len(cells))
-    values = without_gaps(cells)
+    values = without_missing(cells)
     counts = Counter(values)
     numbers = [number for number in map(float, filter(is_number, values)) if math.isfinite(number)]
     numeric = bool(values) and (len(numbers) == len(values) or all(is_number(value) for value in counts))
     date_format = _date_format(name, values, numeric)
     known: dict[str, Any] = {
         "count": len(values),
-        "gaps": 1 - len(values) / max(len(cells), 1),
+        "missing": 1 - len(values) / max(len(cells), 1),
         "distinct": len(set(numbers)) if numeric else len(counts),
         "shares": tuple((value, number / len(values)) for value, number in counts.most_common(LISTED_VALUES)),
         "numeric": numeric,
@@ -189,7 +189,7 @@ def describe(name: str, cells: list[Any]) -> Column:
 
 def moments_of(column: Column, cells: Iterable[Any]) -> dict[str, datetime]:
     """The moment that each value names, in UTC where it names a zone; empty where the column holds no dates."""
-    texts, form = sorted(set(without_gaps(map(str, cells)))), column.date_format or "mixed"
+    texts, form = sorted(set(without_missing(map(str, cells)))), column.date_format or "mixed"
     if column.kind in ("number", "messy number"):
         return _numbered_moments(column.name, texts)
     is_odd = column.kind in ("category", "text") and len(texts) >= 5 and all(map(_DATED.search, texts[:200]))
@@ -225,7 +225,8 @@ def is_apart(column: Column, train: Sequence[Any], test: Sequence[Any]) -> bool:
     if not is_code or column.distinct < 5 or column.count < 2 * column.distinct:
         return False
     known, new = (  # numbers as such: a gap elsewhere in its column writes 3 as 3.0
-        {float(text) if is_number(text) else text for text in without_gaps(map(str, cells))} for cells in (train, test)
+        {float(text) if is_number(text) else text for text in without_missing(map(str, cells))}
+        for cells in (train, test)
     )
     return len(new) > 1 and not known & new
 

@@ -8,7 +8,7 @@ from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mle_star.data.columns import EACH_CLASS, Column, is_gap, is_id_name, is_number, label_order, letters_of, named
+from mle_star.data.columns import EACH_CLASS, Column, is_id_name, is_missing, is_number, label_order, letters_of, named
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import TABLE_SUFFIXES, TEST_NAME, Form, Table, read_table, table_form, test_name
 from mle_star.errors import ConfigError
@@ -301,7 +301,7 @@ def _answers(sample: Table | None, target: Target, key: str | None) -> tuple[str
 def labels_of(cells: list[Any]) -> list[str]:
     """The cells of a target without its gaps. Among labels only an empty cell is a gap: `none` may be one of them."""
     filled = [str(cell) for cell in cells if str(cell)]
-    known = [cell for cell in filled if not is_gap(cell)]
+    known = [cell for cell in filled if not is_missing(cell)]
     return known if known and all(map(is_number, known)) else filled
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.data.columns import is_gap
+from mle_star.data.columns import is_missing
 from mle_star.data.place import COMPRESSED, DataFolder, create_data, long_cells, make_room, open_data
 from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table
 from mle_star.errors import ConfigError
@@ -115,9 +115,9 @@ class TableRows:
         if kinds == {bool}:
             return [{"true": True, "1": True, "false": False, "0": False}.get(str(cell).lower()) for cell in texts]
         if kinds and kinds <= {int, float}:
-            return [None if is_gap(c) else int(c) if c.lstrip("+-").isdigit() else float(c) for c in texts]
+            return [None if is_missing(c) else int(c) if c.lstrip("+-").isdigit() else float(c) for c in texts]
         if kinds and all(issubclass(kind, datetime) for kind in kinds):
-            return [None if is_gap(cell) else datetime.fromisoformat(cell) for cell in texts]
+            return [None if is_missing(cell) else datetime.fromisoformat(cell) for cell in texts]
         return list(texts)
 
     def edited(

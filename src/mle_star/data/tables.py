@@ -15,7 +15,7 @@ from itertools import dropwhile, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mle_star.data.columns import Column, describe, is_gap, is_number, odd_gaps, without_gaps
+from mle_star.data.columns import Column, describe, is_missing, is_number, odd_missing, without_missing
 from mle_star.data.place import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
 
 TEST_NAME = "test.csv"
@@ -64,7 +64,7 @@ class Form(NamedTuple):
     blanks: bool = False  # fields begin with blanks that mean nothing
     has_header: bool = True
     key: str = ""
-    odd_gaps: tuple[str, ...] = ()
+    odd_missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _read_csv(path: Path, name: str) -> Table | str:
     decimal = "," if commas else "."
     thousands = "." if any("." in cell for column in commas for cell in column) else ""
     blanks = has_blanks(texts[0], separator)
-    form = Form("csv", encoding, separator, decimal, thousands, blanks, has_header, odd_gaps=odd_gaps(points))
+    form = Form("csv", encoding, separator, decimal, thousands, blanks, has_header, odd_missing=odd_missing(points))
     count = len(body)
     if not is_all:
         with open_data(path) as stream:
@@ -249,7 +249,7 @@ def pointed(cells: Sequence[str], separator: str) -> Sequence[str]:
 
     `1,234` may be a thousand or a fraction: among commas as separators it counts as a thousand, in other files not.
     """
-    values = without_gaps(dict.fromkeys(cells))
+    values = without_missing(dict.fromkeys(cells))
     commas = [cell for cell in values if "," in cell]
     if not commas or not all(map(_COMMA_NUMBER.fullmatch, values)):
         return cells
@@ -259,7 +259,7 @@ def pointed(cells: Sequence[str], separator: str) -> Sequence[str]:
 
 def with_point(cell: str) -> str:
     """A number with a decimal comma as every program reads it."""
-    return cell if is_gap(cell) else cell.replace(".", "").replace(",", ".")
+    return cell if is_missing(cell) else cell.replace(".", "").replace(",", ".")
 
 
 def is_header(first: list[str], body: list[list[str]]) -> bool:
@@ -269,8 +269,8 @@ def is_header(first: list[str], body: list[list[str]]) -> bool:
         return not figures
     columns = [[row[i] for row in body[:1000]] for i in range(len(first))]
     numeric = [i for i, cells in enumerate(columns) if _share_of_numbers(filter(None, cells)) >= 0.9]
-    named = (i for i in numeric if not is_number(first[i]) and not is_gap(first[i]))
-    if any(_share_of_numbers(without_gaps(columns[i])) == 1 for i in named):
+    named = (i for i in numeric if not is_number(first[i]) and not is_missing(first[i]))
+    if any(_share_of_numbers(without_missing(columns[i])) == 1 for i in named):
         return True  # a word over nothing but numbers, beside columns that are named by years
     counting = [float(first[i]) for i in numeric if i in figures]
     if counting:  # pixels and the like are named 0, 1, 2, ...

@@ -113,7 +113,7 @@ def _look(metric: str, folder: Path, description: str, packages: tuple[str, ...]
         numbers=[c.name for c in kept if c.kind in ("number", "messy number")],
         many_levels=[c.name for c in kept if c.kind == "category" and c.distinct > MANY_LEVELS],
         reading=reading,
-        gappy=[c.name for c in columns if c.gaps > 0.02 and c.kind in ("number", "category")],
+        gappy=[c.name for c in columns if c.missing > 0.02 and c.kind in ("number", "category")],
         location=_location(columns),
         groups=groups,
         series=_series(columns) if "later" in order else "",
@@ -314,8 +314,8 @@ def data_settings(
 def table_settings(table: Table, spelt: list[str] | None = None) -> dict[str, Any]:
     """How a script reads a file."""
     form = table.form
-    gaps = known.PANDAS_GAPS.union(form.odd_gaps)
-    letters = [n for n in spelt or [] if n in table.columns and known.is_misread(map(str, table.sample[n]), gaps)]
+    missing = known.PANDAS_MISSING.union(form.odd_missing)
+    letters = [n for n in spelt or [] if n in table.columns and known.is_misread(map(str, table.sample[n]), missing)]
     by_letters = {"spelt": letters} if letters else {}
     if form.kind != "csv":
         return {"file": table.name, "form": form.kind, **({"key": form.key} if form.key else {}), **by_letters}
@@ -329,7 +329,7 @@ def table_settings(table: Table, spelt: list[str] | None = None) -> dict[str, An
         "dtype": dict.fromkeys(dotted, "str"),
         "skipinitialspace": bool(form.blanks),
         "encoding": form.encoding if form.encoding != "utf-8" else None,
-        "na_values": list(form.odd_gaps),
+        "na_values": list(form.odd_missing),
         "names": [] if form.has_header else list(table.columns),
     }
     options = {name: value for name, value in options.items() if value}

@@ -1,4 +1,7 @@
-"""The harness: runs generated scripts, confined, and scores their results. No other room uses `subprocess`."""
+"""The harness: runs generated scripts, confined, and scores their results. No other room uses `subprocess`.
+
+Larger than planned: work is kept from script to script, and scripts are ranked on fewer views.
+"""
 
 from mle_star.execution.environment import build_execution_env as build_execution_env
 from mle_star.execution.environment import detect_gpu as detect_gpu

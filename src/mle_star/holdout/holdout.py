@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mle_star.data.columns import is_gap
+from mle_star.data.columns import is_missing
 from mle_star.data.formulas import one_against_rest, pair_share, spearman
 from mle_star.data.layout import find_layout, samples_among
 from mle_star.data.metrics import Metric, known_metric
@@ -270,7 +270,7 @@ def _example(holdout: HoldOut) -> tuple[str, ...]:
             raise Unsupported("nothing says what an answer looks like")
         return example
     example = () if data.sample is None else tuple(data.sample.column(name)[0] for name in scorer.names)
-    is_blank = not example or any(map(is_gap, example))  # it only says where answers belong
+    is_blank = not example or any(map(is_missing, example))  # it only says where answers belong
     return scorer.usual_answer() if is_blank else example
 
 

@@ -257,7 +257,7 @@ def may_be_time(column: Column) -> bool:
 
 def may_be_entity(column: Column) -> bool:
     """May a column name patients, shops or the like, by its own name or by the form of its values?"""
-    if column.kind not in ("category", "number") or (column.numeric and not column.whole) or column.gaps > 0.2:
+    if column.kind not in ("category", "number") or (column.numeric and not column.whole) or column.missing > 0.2:
         return False
     if _is_entity_name(column.name):
         return True
@@ -326,7 +326,7 @@ def _close(rows: Known, names: Sequence[str], codes: Any) -> Any:
     numbers, words = list[Any](), list[Any]()
     for name, column in zip(names, codes.T, strict=True):
         about = describe(name, list(rows.train.column(name)))
-        if about.numeric and about.gaps == 0 and about.distinct > 0.2 * about.count:
+        if about.numeric and about.missing == 0 and about.distinct > 0.2 * about.count:
             values = np.array([float(cell) for cell in rows.train.column(name)])
             numbers.append(values / (values.std() or 1.0))
         elif about.kind != "constant":

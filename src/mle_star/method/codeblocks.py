@@ -285,10 +285,10 @@ def joined(before: str, after: str) -> str:
     if not open_ones:
         begins_block = _ANY_FENCE.match(after) is not None
         return f"{before}\n{after}" if begins_block and not before.endswith("\n") else before + after
-    opened, again = open_ones[0], _opened_again(after, open_ones)
+    opened, second = open_ones[0], _opened_again(after, open_ones)
     readings = [before + after, f"{before}\n{after}"]
-    if again is not None:
-        begun, new = before[opened.end() :], after[again.end() :]  # or it was cut inside a fence
+    if second is not None:
+        begun, new = before[opened.end() :], after[second.end() :]  # or it was cut inside a fence
         readings = [before[: len(before) - _repeated(begun, new)] + new, before + new, f"{before}\n{new}", *readings]
         if begun.lstrip().partition("\n")[0].rstrip() == new.lstrip().partition("\n")[0].rstrip():
             readings.insert(0, before[: opened.end()] + new)  # the whole block once more

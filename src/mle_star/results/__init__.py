@@ -1,4 +1,7 @@
-"""The fitted model: new rows go through the solution's own script, in the sandbox, as its test file."""
+"""The fitted model: new rows go through the solution's own script, in the sandbox, as its test file.
+
+Larger than planned: exports and promoted scripts are made here, too.
+"""
 
 import html
 import logging
@@ -11,7 +14,7 @@ from typing import Any
 from filelock import FileLock
 
 from mle_star.config import PREFIX, load_config
-from mle_star.data.columns import is_gap, is_number, moments_of
+from mle_star.data.columns import is_missing, is_number, moments_of
 from mle_star.data.layout import Layout, find_layout
 from mle_star.data.place import DataFolder
 from mle_star.data.tables import Form, Table, read_table
@@ -233,7 +236,7 @@ class Model:
 
 def _refuse_words(column: str, cells: Any, name: str) -> None:
     """Words where all training rows hold numbers are a mistake that a script would only choke on."""
-    wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_gap(cell) and not is_number(cell)]
+    wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_missing(cell) and not is_number(cell)]
     if wrong:
         (number, cell), count = wrong[0], f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
         raise ConfigError(f"{name}, row {number}: {column} is {cell!r}, and all training rows hold numbers{count}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data import tables
-from mle_star.data.columns import is_gap, is_number
+from mle_star.data.columns import is_missing, is_number
 from mle_star.data.place import make_room
 from mle_star.data.rows import Unsupported, read_rows
 from mle_star.data.tables import Form, Table
@@ -111,6 +111,6 @@ def read_answers(path: Path, separator: str, key: str | None, labels: dict[str, 
         cells, classes = answers[name], {str(label) for label in labels.get(name, [])} - {""}
         spelt = set(cells) <= classes and not all(map(is_number, classes))
         codes = any(label.startswith("0") and label[1:2].isdigit() for label in classes)
-        if name != key and not spelt and not codes and all(is_gap(cell) or is_number(cell) for cell in cells):
-            answers[name] = pandas.to_numeric(cells.where(~cells.map(is_gap), None))
+        if name != key and not spelt and not codes and all(is_missing(cell) or is_number(cell) for cell in cells):
+            answers[name] = pandas.to_numeric(cells.where(~cells.map(is_missing), None))
     return answers

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mle_star import models
 from mle_star.data.place import Sample
@@ -50,6 +50,13 @@ class Agents(Protocol):
 
         What a call has cost that was cancelled is known only later: `on_late_cost` is told, once, when it is over.
         """
+
+
+@runtime_checkable
+class LimitedAgents(Protocol):
+    """Agents that keep no more than so many sessions open at once, where they have such a limit."""
+
+    max_concurrent_sessions: int | None
 
 
 class ScriptRequest(models.Frozen):

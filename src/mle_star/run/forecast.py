@@ -115,8 +115,8 @@ class Forecaster:
         """Phases 2 and 3 of other sizes."""
         self._config = self._config.model_copy(update=sizes)
         known = {step: n for step, n in self._planned.items() if step[0] not in ("phase2", "phase3")}
-        again = {step: n for step, n in planned_steps(self._config).items() if step[0] in ("phase2", "phase3")}
-        self._planned = Counter(known | again)
+        later = {step: n for step, n in planned_steps(self._config).items() if step[0] in ("phase2", "phase3")}
+        self._planned = Counter(known | later)
 
     def news(self, *, spent_usd: float, elapsed: float) -> events.Forecast | None:
         """The forecast, when it differs enough from the last one that this gave back."""
