@@ -104,10 +104,10 @@ def test_a_damaged_line_and_another_version_are_named_with_their_numbers(path: P
     others = {n: json.dumps({**line, "schema_version": n}).encode() + b'\n{"kind": "odd"}\n' for n in (4, 99)}
     version = "journal version {}, but this program reads version 5; use the version of mle-star that wrote it"
     lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n", b"[1]\n")
-    damaged = [(first + damage + last, re.escape(f"{path}, line 2: damaged (")) for damage in lines]
-    damaged += [(damage + last, re.escape(f"{path}, line 1: damaged (")) for damage in lines]
-    damaged += [(text, f"^{re.escape(f'{path}, line 1: {version.format(n)}')}$") for n, text in others.items()]
-    for content, words in damaged:
+    wrong = [(text, f"^{re.escape(f'{path}, line 1: {version.format(n)}')}$") for n, text in others.items()]
+    for number, head in enumerate((b"", first), 1):
+        wrong += [(head + damage + last, re.escape(f"{path}, line {number}: damaged (")) for damage in lines]
+    for content, words in wrong:
         path.write_bytes(content)
         with pytest.raises(JournalError, match=words):
             list(read_journal(path))
