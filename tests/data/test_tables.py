@@ -150,9 +150,8 @@ WORDS = (
 LAYOUTS: list[tuple[dict[str, Any], str]] = [
     # a submission that repeats the test table has no key
     ({"train": {**NUMBERS, "NO2": [1, 2, 3]}, "test": NUMBERS, "sample_submission": {"NO2": [0] * 3, **NUMBERS}}, ""),
-    # labels of their own are joined by what both share
+    # labels of their own are joined by what both share, unless the training table has a target
     ({**SPLIT, **NEW, "shops": {"shop": [1]}, "sample_submission": {"id": [4], "grade": [1]}}, ""),
-    # labels of their own are none where the training table has a target
     ({**SPLIT, "train": {"id": IDS, "x": IDS, "y": [0, 1, 1] * 3}, **NEW}, ""),
     ({**{f"train_{n}": KINDS for n in range(8)}, **{f"shops_{n}": {"shop": [1]} for n in range(8)}}, ""),
     # one column for each class

@@ -219,8 +219,8 @@ def test_every_step_adds_numbers_and_learns_from_the_first_rows_alone(key: str) 
     pd.testing.assert_frame_equal(as_table(one, key), as_table(two, key))
     pd.testing.assert_frame_equal(as_table(many, key).iloc[:20], as_table(few, key))
     if key == "components":  # which it learns from the first 20000 rows
-        long = Rows(pd.concat([frame] * 126, ignore_index=True))
-        assert len(step.function([long], np.tile(signal, 126), settings, job("regression"))[0]) == len(long.frame)
+        long = [Rows(pd.concat([frame] * 126))]
+        assert len(step.function(long, np.tile(signal, 126), settings, job("regression"))[0]) == 20_160
 
 
 def test_no_training_row_sees_its_own_target_in_a_mean() -> None:

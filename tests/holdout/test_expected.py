@@ -140,6 +140,7 @@ def test_an_expected_score_comes_with_the_noise_of_new_rows_and_a_measure_withou
 def test_rows_of_one_group_are_one_observation(tmp_path: Path) -> None:
     scorer = scorer_on(write_rows(tmp_path / "data", 600, 70, groups=12))
     assert scorer.data.rule.kind == "groups" and scorer.data.test_units == 7
+    assert Data.read(scorer.data.layout, PipelineConfig(time_column="none")).rule == scorer.data.rule
     # right for whole groups, wrong for others: as uncertain as twelve throws of a coin
     _, low, high = scorer.grade(answers_of(scorer.data.truth, range(600), lambda row: row % 12 < 6), range(600))
     assert high - low > 0.5

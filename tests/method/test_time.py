@@ -407,3 +407,7 @@ async def test_cancelled_from_outside_no_finished_candidate_is_lost(quick_path: 
         candidates(run, THREE[0], lambda: asyncio.sleep(30, THREE[1]), never)
         result = await run_phase1(run.task, run.config)
         assert result.candidate_scores == [0.5, 0.6, None] and round(run.context.budget.elapsed()) == SHARE
+    with opened(quick_path / "limit", asyncio.get_running_loop().time) as run, pytest.raises(ZeroDivisionError):
+        candidates(run, THREE[0], never, THREE[2])
+        run.agents.faults["phase1/candidate-2/init"] = ZeroDivisionError()  # what stops one stops all
+        await asyncio.wait_for(run_phase1(run.task, run.config), 1)

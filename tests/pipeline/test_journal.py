@@ -102,15 +102,15 @@ def test_a_damaged_line_and_another_version_are_named_with_their_numbers(path: P
     assert line.pop("schema_version") == 5
     version = "journal version {}, but this program reads version 5; use the version of mle-star that wrote it"
     lines = (b"{oops\n", b"\x00\xff\x00\n", b'{"kind": "unknown"}\n', b"\n", b"[1]\n")
-    damaged = [(first + damage + last, re.escape(f"{path}, line 2: damaged (")) for damage in lines]
-    damaged += [(damage + last, re.escape(f"{path}, line 1: damaged (")) for damage in lines]
-    for number in (99, 4, "unknown"):
-        begin = line if number == "unknown" else {**line, "schema_version": number}
-        other = json.dumps(begin).encode() + b'\n{"kind": "of another day"}\n'
-        damaged.append((other, f"^{re.escape(f'{path}, line 1: {version.format(number)}')}$"))
-    for content, words in damaged:
+    begins = {n: json.dumps({**line, "schema_version": n}) for n in (99, 4)} | {"unknown": json.dumps(line)}
+    wrong = [(one.encode() + b'
+{"kind": "odd"}
+', f"line 1: {version.format(n)}") for n, one in begins.items()]
+    for number, head in enumerate((b"", first), 1):
+        wrong += [(head + damage + last, f"line {number}: damaged (") for damage in lines]
+    for content, words in wrong:
         path.write_bytes(content)
-        with pytest.raises(JournalError, match=words):
+        with pytest.raises(JournalError, match=re.escape(f"{path}, {words}")):
             list(read_journal(path))
         with pytest.raises(JournalError, match=words):
             Journal(path)

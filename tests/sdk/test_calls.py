@@ -307,10 +307,9 @@ def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription)
         config = PipelineConfig(**{"model": "sonnet", **settings})
         return AgentClient(task, config, EnvironmentFacts(), base_url="http://127.0.0.1:9")
 
-    roles = ({"effort": "low"}, {"thinking": "adaptive"})
     with_all = agent_config(AgentType.coder, None, "full").model_copy(update={"max_turns": 7})
     changes: list[dict[str, Any]] = [{}, {"model": "opus"}, {"tool_use": "none"}]
-    changes += [{"agents": {"coder": role}} for role in roles]
+    changes += [{"agents": {"coder": role}} for role in ({"effort": "low"}, {"thinking": "adaptive"})]
     others = [
         *(client(**change).fingerprint(CODER) for change in changes),
         *(client(tool_profile=profile).fingerprint(with_all) for profile in ("minimal", "full")),
