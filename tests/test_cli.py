@@ -97,13 +97,15 @@ def test_debug_shows_the_traceback_and_the_line_wherever_it_stands(capsys: Captu
         assert "Traceback" in err and err.splitlines()[-1] == "mle-star: error: /none: no such folder"
 
 
-def test_exit_codes_tell_wrong_input_from_a_failed_pipeline() -> None:
+def test_exit_codes_tell_wrong_input_from_a_failed_pipeline(monkeypatch: Patch) -> None:
     wrong = (errors.ConfigError, errors.CredentialError, errors.JournalError)
     failed = (errors.PipelineError, errors.PipelineTimeoutError, errors.Phase1Error, errors.ExecutionError)
     codes: dict[Exception, int] = {**{kind("x"): 1 for kind in wrong}, **{kind("x"): 3 for kind in failed}}
     codes[errors.RunInterrupted("x")] = 130
     codes[errors.AgentError("x", agent="coder")] = codes[errors.BudgetExceeded(limit="time", used=1, allowed=1)] = 3
     assert {error: exit_code(error) for error in codes} == codes
+    monkeypatch.setattr("mle_star.cli.app.build_app", lambda called: signal.raise_signal(signal.SIGINT))
+    assert main([]) == 130
 
 
 @pytest.mark.parametrize("moment", ["mle_star.errors", "pydantic", "mle_star.orchestrator"])

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,6 +129,14 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
     assert [event.result.reruns for event in ran if event.result.reruns] == [1]
     assert any("the machine was lost" in log.read_text() for log in logs.glob("*"))
     assert any("ran again" in event.message for event in events(tmp_path / "disturbed", Notice))
+
+
+async def test_a_task_has_ended_once_it_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray._private.auto_init_hook.enable_auto_connect", False)  # there is no cluster to cancel it
+    done, going = Future[None](), Future[None]()
+    done.set_result(None)
+    assert [await rc.ended(SimpleNamespace(future=lambda: one), 0.1) for one in (done, going)] == [True, False]  # noqa: B023
+    going.set_result(None)
 
 
 async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:

@@ -69,6 +69,7 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.Task
         ({"data_dir": str(tmp_path / "folders")}, settings(), "data_dir: there is no file"),
         ({"data_dir": str(tmp_path / "folders" / "of" / "nothing")}, settings(), "data_dir: there is no file"),
         ({"competition_id": "  "}, settings(), "competition_id"),
+        ({"metric_direction": m.MetricDirection.minimize}, settings(), "accuracy"),
         ("titanic", None, "TaskDescription"),
         ({}, {"outer_loop_steps": 1}, "PipelineConfig"),
     ]

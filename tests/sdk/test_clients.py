@@ -15,7 +15,7 @@ from claude_agent_sdk import AgentDefinition
 
 from mle_star import models as m
 from mle_star.cli.app import main
-from mle_star.cli.doctor import _REMEDIES, _calls, diagnose
+from mle_star.cli.doctor import _REMEDIES, _calls, _sdk, diagnose
 from mle_star.engineer.server import BrainReply, MessagesServer
 from mle_star.errors import AgentFailure, ConfigError, CredentialError
 from mle_star.execution import inspect_interpreter
@@ -212,6 +212,14 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
         assert all(finding.remedy for finding in findings if finding.state != "ok")
         lines += [": ".join(finding) for finding in findings if finding.topic not in ("GPUs", "script sandbox")]
     as_kept("sdk/doctor.txt", re.sub(r"(?<=[ (`])(/\w[^ ,]*|\d[\w.]*)", "…", "\n".join(lines)))
+
+
+def test_without_a_cli_in_the_sdk_another_will_do(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(sys.modules["claude_agent_sdk"].__spec__, "submodule_search_locations", [])
+    (tmp_path / "claude").touch(0o755)
+    for path, state in ((str(tmp_path), "note"), ("", "problem")):
+        monkeypatch.setenv("PATH", path)
+        assert [one.state for one in _sdk()] == ["ok", state]
 
 
 async def test_a_server_that_knows_less_is_no_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

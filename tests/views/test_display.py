@@ -151,6 +151,8 @@ def test_without_a_terminal_there_is_one_line_an_event_and_a_summary(run_dir: Pa
 def test_quiet_says_only_what_must_be_said_and_json_is_the_journal_word_for_word(run_dir: Path) -> None:
     out, err, _ = shown_by("quiet", run_dir)
     assert "script failed" in err and "begins" not in err and "final/submission.csv" in out
+    out, err, _ = shown_by("rich", run_dir)
+    assert "final/submission.csv" in out and "final/submission.csv" not in err
     out, err, events = shown_by("json", run_dir)
     assert [EVENT_ADAPTER.validate_json(line) for line in out.splitlines()] == events
     assert json.loads(out.splitlines()[0])["kind"] == "run_started" and err == ""
@@ -233,6 +235,8 @@ def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys
     for lines in (shown, Comparison.of(first, second).script):
         assert "-depth = 0" in lines and "+depth = 1" in lines
         assert sum(line.startswith(("-note", "+note")) for line in lines) == 2 and max(map(len, lines)) < 2100
+    cut = Comparison.of(first, RunStory.from_events([start, scripts[1]])).script
+    assert len(cut) == 1501 and cut[0] == "--- A" and "more lines" in cut[-1], "what is wholly different"
 
 
 def test_watch_serves_the_page_until_it_is_interrupted(run_dir: Path) -> None:

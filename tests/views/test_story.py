@@ -270,6 +270,9 @@ def explained() -> Iterator[tuple[str, RunStory]]:
         yield f"unmerged, {chosen}", story_of(unmerged, HOLDOUT, chosen)
     for chosen in choices(events):
         yield chosen, story_of(events, chosen=chosen)
+    many = RunStory.from_events(long := Invented(seed=16, L=2, T=6, K=6).ended())
+    last = [one for one in many.refinements if not one.accepted][-1]
+    yield "a loss after many gains", story_of(long, chosen=f"{last.step}/script")
     plain = RunStory.from_events(events)
     best = plain.chosen_candidate
     other = next(one for one in plain.tried(ev.CandidateEvaluated) if one != best and one.digest)

@@ -184,14 +184,12 @@ class GuardedServer:
         host = request.headers.get("host", "")
         if host.partition(":")[0] not in (HOST, "localhost"):  # any port: it may be forwarded from another machine
             return FOREIGN_NAME
-        foreign = request.headers.get("origin", f"http://{host}") != f"http://{host}"
+        posted, foreign = request.method == "POST", request.headers.get("origin", f"http://{host}") != f"http://{host}"
         site = request.headers.get("sec-fetch-site", "same-origin")
-        if foreign or (request.method == "POST" and site != "same-origin"):
+        if foreign or (posted and site != "same-origin"):
             return "requests of other sites are refused"
         # A header of our own cannot be sent across sites without being asked for first; an address can.
-        given = request.headers.get("x-mle-star-token", "")
-        if request.method != "POST":
-            given = given or request.query_params.get("token", "")
+        given = request.headers.get("x-mle-star-token", "") if posted else request.query_params.get("token", "")
         if not secrets.compare_digest(given.encode(), self.token.encode()):
             return "the address lacks its token; it stands where the page was started"
         return ""
