@@ -131,8 +131,7 @@ def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 def mode_settings() -> dict[str, Any]:
     """What the mode of the running test says, for whoever makes settings without the environment."""
-    preset = os.environ.get("MLE_STAR_PRESET")
-    return {"preset": preset} if preset else {}
+    return {name: value for name in ("preset", "scoring") if (value := os.environ.get(f"MLE_STAR_{name.upper()}"))}
 
 
 def as_kept(name: str, text: str, why: str = "") -> None:

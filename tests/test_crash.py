@@ -26,6 +26,7 @@ from mle_star.run.journal import read_journal
 from tests.conftest import write_small_data
 from tests.faults import HANG, FaultyBrain
 from tests.pipeline.conftest import clients_left, events, settings, story, submitted
+from tests.pipeline.conftest import task as task
 from tests.pipeline.mind import MindBrain, levels
 from tests.pipeline.weak import WeakBrain, WeakMind
 
@@ -251,7 +252,8 @@ class Ended:
 
 async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: bool = False, **changes: Any) -> Ended:
     """A run by the real CLI, which says how it ended, and leaves no process."""
-    config = settings(**{**dict.fromkeys("MTKLR", 1), "client_reuse": "clear", "model": "sonnet", **changes})
+    small = dict.fromkeys((*"MTKLR", "score_views"), 1)
+    config = settings(**{**small, "client_reuse": "clear", "model": "sonnet", **changes})
     result, error, started = None, None, time.monotonic()
     async with MessagesServer(brain) as server:
         try:

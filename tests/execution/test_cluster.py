@@ -108,7 +108,7 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
     executor: RemoteExecutor, cluster: dict[str, Any], task: TaskDescription, tmp_path: Path
 ) -> None:
     doomed, machine = cluster["machines"].popitem()
-    config, logs = settings(K=1, R=1), tmp_path / "disturbed" / "logs"
+    config, logs = settings(K=1, R=1, scoring="self_reported", diversity=()), tmp_path / "disturbed" / "logs"
 
     async def kill_once_it_is_at_work() -> None:
         while not any(doomed in log.read_text(errors="replace") for log in logs.glob("*")):

@@ -18,7 +18,7 @@ from mle_star.run.folder import request_finish
 from mle_star.run.journal import read_journal
 from tests.conftest import small_task, write_small_data, write_texts
 from tests.method.conftest import settings as method_settings
-from tests.pipeline.mind import LevelExecutor, MindAgents
+from tests.pipeline.mind import CLOSENESS, LevelExecutor, MindAgents
 
 E = TypeVar("E", bound=Event)
 
@@ -29,7 +29,7 @@ LOSS = {"task_type": TaskType.regression, "evaluation_metric": "rmse", "metric_d
 
 def settings(**changes: Any) -> PipelineConfig:
     """Small numbers, and scripts that score themselves, as those of `Mind` do; by name or by letter (`K=3`)."""
-    return method_settings(**{"diversity": (), "max_debug_attempts": 1, "scoring": "self_reported", **changes})
+    return method_settings(**{"max_debug_attempts": 1, **changes})
 
 
 def timed(limit: int, *shares: float, **changes: Any) -> PipelineConfig:
@@ -138,6 +138,14 @@ class QuickRun:
         return self.events(RunFinished)[-1]
 
 
+def near_task(data_dir: Path) -> TaskDescription:
+    """One whose scripts, by their levels, have these levels as their scores on hidden rows."""
+    return small_task(data_dir).model_copy(update={"evaluation_metric": CLOSENESS.name})
+
+
+task = pytest.fixture(near_task)
+
+
 @pytest.fixture
 def quick(task: TaskDescription, tmp_path: Path) -> QuickRun:
     return QuickRun(task, tmp_path)
@@ -169,7 +177,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> CalmRun:
                 together.set()
             await asyncio.wait_for(together.wait(), 120)
 
-    tool, quick = folder / "nvidia-smi", QuickRun(small_task(write_small_data(folder / "data")), folder)
+    tool, quick = folder / "nvidia-smi", QuickRun(near_task(write_small_data(folder / "data")), folder)
     tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\necho 'NVIDIA H200'\n", encoding="utf-8")
     tool.chmod(0o755)
     config = settings(M=3, K=3, use_cache=False, reference_files=(str(tool),) * 2)

@@ -14,11 +14,10 @@ from starlette.responses import Response
 
 from mle_star import FinalResult, run_pipeline
 from mle_star.engineer.server import BrainReply, BrainRequest, MessagesServer
-from tests.conftest import small_task
-from tests.pipeline.conftest import settings
+from tests.pipeline.conftest import near_task, settings
 from tests.pipeline.mind import MindAgents, MindBrain
 
-CONFIG = settings(M=1, T=1, K=1, L=2, R=1, client_reuse="clear", model="sonnet")
+CONFIG = settings(M=2, T=1, K=1, L=2, R=1, score_views=2, client_reuse="clear", model="sonnet")
 CALL_USD = 0.003  # what the CLI charges for the mind's token counts; the same run costs the same either way
 
 
@@ -39,7 +38,7 @@ class LoggingBrain(MindBrain):
 
 
 async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> FinalResult:
-    log, task = run_dir.parent / "calls.log", small_task(data_dir)
+    log, task = run_dir.parent / "calls.log", near_task(data_dir)
     if not real:
 
         async def before(label: str, agent: str) -> None:

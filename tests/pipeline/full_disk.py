@@ -21,8 +21,7 @@ from mle_star import ExecutionRawResult, PipelineError, run_pipeline
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import AnyEvent, RunFinished, SubmissionKept
 from mle_star.run.journal import read_journal
-from tests.conftest import small_task
-from tests.pipeline.conftest import settings, submitted
+from tests.pipeline.conftest import near_task, settings, submitted
 from tests.pipeline.mind import LevelExecutor, MindAgents, crash
 
 SCRIPT_BYTES, LEFT_BYTES = 2 << 20, 1 << 20
@@ -66,12 +65,12 @@ class Disk:
 
     async def run(self, *, resume: bool = False) -> dict[str, Any]:
         """Run, or go on, and tell what matters of the result; then there is room again."""
-        config = settings(K=1, R=1, log_file=str(self.folder / "log.txt"))
+        config = settings(K=1, R=1, score_views=2, log_file=str(self.folder / "log.txt"))
         options: dict[str, Any] = {"resume": resume, "listeners": [] if resume else [self], "console": False}
         executor = LevelExecutor(before=write_much if self.mode == "script" else None)
         options |= {"agents": self.agents, "executor": executor, "run_dir": self.run_dir}
         try:
-            result = await run_pipeline(small_task(self.data), config, **options)
+            result = await run_pipeline(near_task(self.data), config, **options)
             submission = submitted(result) if result.submission_path else ""
         finally:
             self.filler.unlink(missing_ok=True)

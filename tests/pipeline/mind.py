@@ -18,9 +18,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from mle_star import AgentConfig, AgentError, ExecutionRawResult
+from mle_star import AgentConfig, AgentError, ExecutionRawResult, MetricDirection
+from mle_star.data.metrics import Metric, _by_key
 from mle_star.engineer.server import BrainReply, BrainRequest
-from mle_star.run.context import ScriptRequest
+from mle_star.run.context import ScriptRequest, active_run
 from mle_star.run.events import AgentReply
 from tests.method.replies import NO_LEAKAGE, leaky
 
@@ -34,8 +35,10 @@ def script(level: float, *, note: str = "", seconds: float = 0.0) -> str:
     wait = f"import time; time.sleep({seconds:g})\n" if seconds else ""
     return (
         f"# {note}\n{wait}from pathlib import Path\nlevel = {level:.4f}\nPath('final').mkdir(exist_ok=True)\n"
-        f"rows = [line.split(',')[0] for line in Path('input/test.csv').read_text().splitlines()[1:]]\n"
-        f"Path('final/submission.csv').write_text('id,label\\n' + ''.join(f'{{row}},{{level}}\\n' for row in rows))\n"
+        f"rows = [line.split(',') for line in Path('input/test.csv').read_text().splitlines()[1:]]\n"
+        f"near = [(row[0], (int(row[1]) > 25) + (1 - level) * (-1) ** i) for i, row in enumerate(rows)]\n"
+        f"body = ''.join(f'{{key}},{{answer:.6g}}\\n' for key, answer in near)\n"
+        f"Path('final/submission.csv').write_text('id,label\\n' + body)\n"
         f"print(f'Final Validation Performance: {{level}}')\n"
     )
 
@@ -64,11 +67,16 @@ def extracted(block: str, plan: str) -> dict[str, Any]:
     return {"plans": [{"code_block": block, "plan": plan}]}
 
 
+_UP = MetricDirection.maximize
+CLOSENESS = Metric("closeness", _UP, "numbers", lambda truth, y: round(1 - abs(truth - y).mean(), 9), of_any=True)
+"""A metric of one's own: answers that are all as near to the truth as the level of their script have it as score."""
+_by_key()[CLOSENESS.name] = CLOSENESS
 STUDY = "print('Ablation baseline: {:.4f}')\nprint('Ablation no level: 0.1')"
 _CONTEXT = re.compile(
     r"\n# (?:Around the block|Best (?:block|ensemble) so far|Scores of the solutions|The current solution"
     r"|Where the errors are|What this run has tried|Repairs so far|Research notes|Limits|After the score"
-    r"|The fitted model|Different families|Other candidates|Emphasis of this path|Best of another path)\n.*?"
+    r"|The fitted model|Different families|Other candidates|Emphasis of this path|Bolder"
+    r"|Better on another path|What repairs changed)\n.*?"
     r"(?=\n# (?:Your task|Plan|Improvement plans you have tried)\n)",
     re.DOTALL,
 )
@@ -257,6 +265,14 @@ Answers = Callable[[str, list[dict[str, str]]], list[tuple[str, Any]]]
 """What a script says of the rows of the test file, by its text."""
 
 
+def as_near_as_the_level(text: str, rows: list[dict[str, str]]) -> list[tuple[str, Any]]:
+    """Answers whose score is the level, or whose error is; that for the last row is the level itself."""
+    level, run = levels(text)[-1], active_run()
+    loss = run is not None and run.task.metric_direction is MetricDirection.minimize
+    off = level if loss else 1 - level
+    return [(row["id"], f"{(int(row['size']) > 25) + off * (-1) ** int(row['id']):.6g}") for row in rows]
+
+
 @dataclass
 class LevelExecutor:
     """Scores scripts by their words instead of running them: `raise` crashes, `level = x` scores x.
@@ -271,7 +287,7 @@ class LevelExecutor:
     before: Callable[[ScriptRequest], Awaitable[ExecutionRawResult | None]] | None = None
     after: Callable[[ScriptRequest, ExecutionRawResult], ExecutionRawResult] | None = None
     seconds: float | None = None
-    answers: Answers = lambda text, rows: [(row["id"], levels(text)[-1]) for row in rows]
+    answers: Answers = as_near_as_the_level
 
     async def run(self, request: ScriptRequest) -> ExecutionRawResult:
         text = Path(request.script_path).read_text(encoding="utf-8")

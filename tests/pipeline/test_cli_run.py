@@ -103,7 +103,7 @@ async def test_the_whole_pipeline_with_one_and_several_paths_in_calm_and_in_trou
     run_dir, state = tmp_path / "run", PipelineState()
     config = settings(
         M=1, T=1, K=1, R=1, L=paths, client_reuse="clear", model="sonnet", max_concurrent_paths=AT_A_TIME,
-        tool_profile="full", permission_mode="default",
+        tool_profile="full", permission_mode="default", scoring="self_reported", diversity=(),
     )  # fmt: skip
     async with MessagesServer(brain) as server:
         options: dict[str, Any] = {"base_url": server.base_url, "can_use_tool": refuse, "console": False}

@@ -52,7 +52,7 @@ def full_disk(runs: int) -> mi.LevelExecutor:
 
 @pytest.mark.req("REQ-OR-043")
 async def test_on_a_full_disk_the_best_so_far_is_submitted_and_the_run_goes_on_later(quick: QuickRun) -> None:
-    config, sizes = settings(L=1, use_cache=False), list[int]()
+    config, sizes = settings(L=1, use_cache=False, score_views=1), list[int]()
     reserve = RunFolder(quick.dir.with_name("undisturbed")).reserve
 
     async def look(label: str, agent: str) -> None:
@@ -118,7 +118,7 @@ async def test_without_a_solution_the_error_says_what_to_do(quick: QuickRun, end
 async def test_a_retriever_out_of_reach_does_not_end_the_run_and_is_not_asked_again_on_resume(quick: QuickRun) -> None:
     first = await quick(agents=mi.MindAgents(before=mi.both(outage(agent="retriever"), outage(after=12))))
     assert first.submission_path and first.stopped_by == "outage"
-    assert "the retriever gave nothing usable" in quick.events(ev.Notice)[0].message
+    assert any("the retriever gave nothing usable" in notice.message for notice in quick.events(ev.Notice))
     agents = mi.MindAgents()
     later = await quick(agents=agents, resume=True)
     assert later.stopped_by is None and later.phase1.retrieved_models == first.phase1.retrieved_models

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ from mle_star import ExecutionRawResult, FinalResult, PipelineConfig, PipelineSt
 from mle_star.config import effective_config
 from mle_star.run.context import ScriptRequest
 from mle_star.run.events import BudgetWarning, PhaseFinished
+from tests.pipeline import conftest
 from tests.pipeline.clock import in_its_own_time
-from tests.pipeline.conftest import ALL_PHASES, QuickRun, ending_of, settings, submitted, timed
+from tests.pipeline.conftest import ALL_PHASES, QuickRun, ending_of, submitted
 from tests.pipeline.mind import Hook, LevelExecutor, Mind, MindAgents, Rule, failing, fenced, hang
 from tests.pipeline.weak import WeakAgents, WeakMind, as_python_would
 
+settings, timed = (partial(make, diversity=()) for make in (conftest.settings, conftest.timed))
 SAME = "all paths ended with the same script: an ensemble of it has little value"
-FALLBACK = "no submission by a script of its own: ", "the submission is the best one kept on the way, by a script with "
+FALLBACK = "no submission by a script of its own: ", "the submission is what the scored script answered in the search"
+PRINTED = "self_reported"
 UNCHECKED = ("the submitted script was not checked for data leakage: the money was spent",)
 BUG, SPENT = "failed RuntimeError: a bug", "skipped the money is spent"
 NO_GAIN = "skipped no path got beyond the initial solution in its time"
@@ -109,8 +113,8 @@ def late(took: float, config: PipelineConfig, hook: Hook | None, *paths: float |
     return Row(config, hook, paths or (0.525, 0.527), seconds=took, stopped="time", **end)
 
 
-def poor(usd: float, **end: Any) -> Row:
-    return Row(settings(max_budget_usd=usd), stopped="money", warnings=UNCHECKED, **end)
+def poor(usd: float, scoring: str = "auto", **end: Any) -> Row:
+    return Row(settings(max_budget_usd=usd, scoring=scoring), stopped="money", warnings=UNCHECKED, **end)
 
 
 def late_in_phase_3(agent: str) -> Row:
@@ -119,6 +123,7 @@ def late_in_phase_3(agent: str) -> Row:
     return late(24.0, timed(30, 0.35, 0.35, 0.1, 0.2, R=3), hang(agent, after=1), phase3=reason, rounds=1)
 
 
+MANY = timed(12, M=1, T=4, K=4, R=5, use_cache=False, scoring=PRINTED)
 PROMISING: dict[str, Any] = {"diversity": ("starts",), "leakage_checks": "promising"}
 ALL: dict[str, Any] = {"phase2": "failed", "paths": (("failed", 0.515), ("failed", 0.515)), "log": SAME}
 SLOW: dict[str, Any] = {"delay": 1.0, "phase2": "cancelled", "initial": 0.5, "candidates": (0.5,), "rounds": 1}
@@ -142,7 +147,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "Phase 3": lambda: better_first("ens_planner", phase3=BUG),
     "finalization": lambda: better_first("test", finalization=BUG, warnings=FALLBACK),
     "the file of every script": lambda: alone(
-        settings(L=1), 0.525, after=no_file, finalization="failed no submission", warnings=FALLBACK[:1]
+        settings(L=1, scoring=PRINTED), 0.525, after=no_file, finalization="failed no submission", warnings=FALLBACK[:1]
     ),
     "nothing with one path": lambda: alone(settings(T=3, K=1, L=1, max_budget_usd=50), 0.545, tries=[[1, 1, 1]]),
     "time for a second candidate": lambda: short(
@@ -152,7 +157,7 @@ ROWS: dict[str, Callable[[], Row]] = {
     "time for the data": lambda: short("data", "data use, leakage", 4.8, 0.525, 0.527),
     "time for a first try": lambda: late(5.85, timed(8), hang("coder"), CUT, CUT, phase2="cancelled", phase3=NO_GAIN),
     "all time, which nearly all belongs to Phase 2": lambda: late(
-        5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001), hang("coder", after=1), *CUT_LATER, **NO_TIME
+        5.0, timed(5, 0.3, 0.69998, 0.00001, 0.00001, scoring=PRINTED), hang("coder", after=1), *CUT_LATER, **NO_TIME
     ),
     "time for one path": lambda: late(
         8.478,
@@ -165,7 +170,7 @@ ROWS: dict[str, Callable[[], Row]] = {
         10.5, timed(60, 0.3, 0.1, 0.3, 0.3), hang("planner"), *CUT_ALIKE, phase2="cancelled", paths_alike=True
     ),
     "time for a hundred scripts of a second": lambda: late(
-        11.8, timed(12, M=1, T=4, K=4, R=5, use_cache=False), None, ("cancelled", 0.52), ("cancelled", 0.524), **SLOW
+        11.8, MANY, None, ("cancelled", 0.52), ("cancelled", 0.524), **SLOW
     ),
     "time for the first of two paths in turn": lambda: late(
         12.8, timed(40, 0.3, 0.4, 0.1, 0.2, max_concurrent_paths=1), hang("coder", label="path-0"), CUT, 0.527
@@ -185,8 +190,8 @@ ROWS: dict[str, Callable[[], Row]] = {
     "time for the last script": lambda: late(
         60.0, timed(60), hang("test"), finalization="cancelled time spent: 60 of 60 s", warnings=FALLBACK
     ),
-    "money for the question about subsampling": lambda: poor(0.319),
-    "money for the check of the last script": lambda: poor(0.329),
+    "money for the question about subsampling": lambda: poor(0.319, PRINTED),
+    "money for the check of the last script": lambda: poor(0.329, PRINTED),
     "money for Phase 2": lambda: poor(
         0.09, paths=(), phase1="cancelled money spent: 0.09 of 0.09", phase2=SPENT, phase3=SPENT
     ),
@@ -230,7 +235,7 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
     assert agents.count("ens_planner") == 0 or not row.phase3.startswith("skipped")
     if (money := row.config.max_budget_usd) is not None:
         assert agents.caps[0] == money and all(cap is not None and 0 < cap <= money for cap in agents.caps)
-        assert agents.count("test") == (1 if row.phase3 == SPENT else 2)
+        assert agents.count("test") == (1 if row.phase3 == SPENT or row.config.scoring == "auto" else 2)
 
 
 def check_paths(row: Row, result: FinalResult) -> None:

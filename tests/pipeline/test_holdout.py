@@ -18,6 +18,7 @@ from mle_star.search.final_result import rescore
 from mle_star.search.setup import gather_facts
 from mle_star.views import write_report
 from mle_star.views.shelf import leaderboard_rows
+from tests.conftest import task as task
 from tests.conftest import write_split
 from tests.execution.conftest import write_sizes
 from tests.pipeline.conftest import LOSS, QuickRun, answers_of, settings, story, submitted

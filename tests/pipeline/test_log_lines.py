@@ -64,7 +64,7 @@ ROUGH_MIND = Mind(
 @pytest.mark.req("REQ-P1-021", "REQ-EX-039", "REQ-SF-041", "REQ-P2O-037", "REQ-P2I-043", "REQ-P3-026", "REQ-FN-042")
 @pytest.mark.req("REQ-FN-025", "REQ-P1-038", "REQ-P3-039")
 async def test_the_log_says_what_it_must(quick: QuickRun, caplog: Logs) -> None:
-    await quick(settings(M=3, log_level="DEBUG"), agents=MindAgents(ROUGH_MIND))
+    await quick(settings(M=3, log_level="DEBUG", scoring="self_reported", diversity=()), agents=MindAgents(ROUGH_MIND))
     log = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
     patterns = [row.split(" ", 1)[1] for row in ROUGH.replace("PATH", "phase2/path-0/t-0").strip().splitlines()]
     missing = [row for row in patterns if not any(re.fullmatch(row, line, re.DOTALL) for line in log)]

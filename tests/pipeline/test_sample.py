@@ -34,6 +34,7 @@ ONE = {"M": 1, "L": 1, "T": 1, "K": 1}
 CRASHING = Mind(models=1, overrides={"init": fenced(script(0.5, note="first") + "\nraise RuntimeError('late')\n")})
 
 
+@pytest.mark.modes("self_reported")
 async def test_a_script_that_crashes_late_is_repaired_on_the_sample(quick: QuickRun, large: None) -> None:
     runs, config = dict[str, list[tuple[bool, bool]]](), settings(**ONE, max_debug_attempts=2)
     for name, chosen in {"auto": {}, "off": {"sample_first": "off"}, "offline": {"model": "offline"}}.items():
@@ -55,6 +56,7 @@ async def test_a_script_that_crashes_late_is_repaired_on_the_sample(quick: Quick
         assert (again.ran, agents.calls) == ([], [])
 
 
+@pytest.mark.modes("self_reported")
 async def test_what_fails_on_the_sample_only_or_has_little_time_runs_in_full(quick: QuickRun, large: None) -> None:
     def fails_there(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return crash("ValueError: too few") if "sample-" in str(request.input_dir) else done
@@ -71,6 +73,7 @@ async def test_what_fails_on_the_sample_only_or_has_little_time_runs_in_full(qui
     assert short.ran and not any(on_sample for _, on_sample in seen(short)), "a whole answer comes first"
 
 
+@pytest.mark.modes("self_reported")
 async def test_after_a_slow_solution_new_scripts_meet_the_sample(quick: QuickRun, large: None) -> None:
     def slow(request: ScriptRequest, done: ExecutionRawResult) -> ExecutionRawResult:
         return done.model_copy(update={"duration_seconds": 1.0 if "sample-" in str(request.input_dir) else 40.0})
@@ -123,7 +126,7 @@ async def test_paths_begin_with_different_clean_scripts_unless_the_specification
     leak = Mind(overrides={**leaking("level = 0.5100"), "merger": "No idea."})
     runs: dict[str, tuple[dict[str, Any], Mind, list[float | None]]] = {
         "differ": ({"diversity": ("starts",)}, Mind(), [None, 0.52, 0.51]),  # the initial solution, then the best ones
-        "same": ({}, Mind(), [None] * 3),
+        "same": ({"diversity": ()}, Mind(), [None] * 3),
         "leak": ({"diversity": ("starts",), "leakage_checks": "promising"}, leak, [None, None, 0.5]),
     }
     for name, (config, mind, begun) in runs.items():

@@ -75,6 +75,6 @@ def label_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     data = write_split(folder / "data", "id,size,label", [(i, i * 7 % 50, i % 2) for i in range(70)], 60)
     task = make_task(data, None, name="labels", target="label", metric="accuracy").task
     run_dir = folder / "runs" / "labels-1"
-    config = settings(M=2, T=1, K=2, L=2, R=1)
+    config = settings(M=2, T=1, K=2, L=2, R=1, scoring="self_reported", diversity=())
     run_pipeline_sync(task, config, run_dir=run_dir, agents=MindAgents(), executor=LevelExecutor(), console=False)
     return Run(run_dir)

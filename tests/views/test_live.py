@@ -40,7 +40,11 @@ class RunInThread:
                 await asyncio.sleep(0.02)
 
         def run() -> FinalResult:
-            agents, executor, config = MindAgents(before=wait_for_the_reader), LevelExecutor(), settings(**letters)
+            agents, executor, config = (
+                MindAgents(before=wait_for_the_reader),
+                LevelExecutor(),
+                settings(scoring="self_reported", diversity=(), **letters),
+            )
             work = run_pipeline(task, config, run_dir=run_dir, executor=executor, agents=agents, console=False)
             return asyncio.run(work)
 
