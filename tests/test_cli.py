@@ -69,8 +69,7 @@ def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypa
     assert main(["run", "data", "--dry-run", "--json", *words]) == 0
     plan = json.loads(capsys.readouterr().out)["config"]
     wanted = {name: json.loads(json.dumps(value).replace("HERE", str(tmp_path))) for name, (_, value) in GIVEN.items()}
-    assert {name: plan[name] for name in GIVEN} == wanted
-    assert main(["run", "--help"]) == 0
+    assert {name: plan[name] for name in GIVEN} == wanted and main(["run", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.lower().split())
     panels = {title: re.findall(r"│ (--[a-z-]+)", part) for title, part in re.findall(r"╭─ ([a-z ]+) ─+╮(.*?)╰", shown)}
     assert panels.pop("options") == ["--config", "--set", "--help"], "each other option stands in a panel"
@@ -82,10 +81,8 @@ def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypa
 def test_version_help_and_a_name_that_would_drive_the_terminal(capsys: Captured) -> None:
     from importlib.metadata import version
 
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"mle-star {version('mle-star')}\n"
-    assert main([]) == 0
-    assert "Usage: mle-star" in capsys.readouterr().out
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"mle-star {version('mle-star')}\n"
+    assert main([]) == 0 and "Usage: mle-star" in capsys.readouterr().out
     assert main(["init", "/no/\x1b[31mred\nline"]) == 1
     assert capsys.readouterr().err == "mle-star: error: /no/ [31mred line: no such folder\n"
 
@@ -150,8 +147,7 @@ def test_an_example_is_a_task_folder_whose_answers_lie_apart_and_fit_its_submiss
     task, data = load_task(folder), folder / "input"
     train, test, sample = (pd.read_csv(data / f"{table}.csv") for table in ("train", "test", "sample_submission"))
     target = EXAMPLES[name][0]
-    assert task.competition_id == name
-    assert target in train and target not in test and train[target].nunique() > 1
+    assert task.competition_id == name and target in train and target not in test and train[target].nunique() > 1
     assert list(test["id"]) == list(sample["id"]) and not set(train["id"]) & set(test["id"])
     guess = guess_task(data)
     assert (guess.task.task_type, guess.targets) == (task.task_type, (target,))

@@ -111,8 +111,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(undisturbed: Path, tmp_pat
     paid = {event.step for event in events(run_dir, AgentFinished)}
     finish(start(run_dir, data, "--resume", *flags))
     result, expected = result_of(run_dir), result_of(undisturbed)
-    assert story(result) == story(expected)
-    assert result.total_cost_usd == pytest.approx(expected.total_cost_usd)
+    assert story(result) == story(expected) and result.total_cost_usd == pytest.approx(expected.total_cost_usd)
     assert len(events(run_dir, RunResumed)) == 1
     results: list[AgentFinished | ScriptFinished] = [*events(run_dir, AgentFinished), *events(run_dir, ScriptFinished)]
     assert set(Counter((event.kind, event.step, event.digest) for event in results).values()) == {1}
@@ -266,8 +265,7 @@ async def run_it(task: TaskDescription, brain: Brain, run_dir: Path, *, resume: 
         for reply in server.delivered:
             (price,) = [price for part, price in USD_PER_TOKEN.items() if part in reply["model"]]
             charges += reply["usage"]["input_tokens"] * price[0] + reply["usage"]["output_tokens"] * price[1]
-    assert events(run_dir, ev.RunFinished)[-1].state == ("failed" if error else "completed")
-    assert clients_left() == []
+    assert events(run_dir, ev.RunFinished)[-1].state == ("failed" if error else "completed") and clients_left() == []
     return Ended(result, error, charges, seconds)
 
 
@@ -291,8 +289,7 @@ async def test_a_run_ends_well_with_spoilt_replies_and_kills(task: TaskDescripti
         limits["max_budget_usd"] = Random(seed).uniform(0.05, 0.9) * WHOLE_USD
     brain = FaultyBrain(killing, rate=0.12, seed=seed)
     run = await run_it(task, brain, run_dir, M=1 + SOAK, K=1 + SOAK, **limits)
-    assert (killing.killed and brain.injected) or SOAK
-    assert run.seconds < limits.get("time_limit_seconds", 900) + 120
+    assert ((killing.killed and brain.injected) or SOAK) and run.seconds < limits.get("time_limit_seconds", 900) + 120
     check_money(run_dir, run.result, run.charges)
     check_best(run_dir, run.result)
     if run.result is not None:

@@ -264,8 +264,7 @@ def test_its_process_ends_with_the_program_and_nothing_is_said_of_it(tmp_path: P
     )
     env = {**os.environ, "TMPDIR": str(deep)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("0.5\n", "")
-    assert list(deep.iterdir()) == []
+    assert (done.stdout, done.stderr) == ("0.5\n", "") and list(deep.iterdir()) == []
 
 
 def test_a_wrong_function_is_a_line(tmp_path: Path) -> None:

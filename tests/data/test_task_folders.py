@@ -279,8 +279,7 @@ def test_what_is_given_or_said_beside_the_data_replaces_the_guess(tmp_path: Path
     (folder / "sample_submission.csv").unlink()
     guess = guess_task(folder, target="f2", metric="Mean Absolute Error", name="mine")
     assert (guess.targets, guess.task.evaluation_metric, guess.task.metric_direction) == (("f2",), "mae", "minimize")
-    assert guess.task.competition_id == "mine"
-    assert guess_task(folder, target="f1,f2").targets == ("f1", "f2")
+    assert guess.task.competition_id == "mine" and guess_task(folder, target="f1,f2").targets == ("f1", "f2")
     (folder / "score.py").write_text("def profit(truth, answer): return 1.0")
     profit = guess_task(folder, metric="score.py:profit", direction=MetricDirection.minimize).task
     assert (profit.evaluation_metric, profit.metric_direction) == ("score.py:profit", "minimize")
@@ -407,8 +406,7 @@ def test_any_column_name_survives_the_way_through_a_task_file(tmp_path: Path, na
 def test_a_written_guess_is_read_back_and_init_writes_one(data_dir: Path, tmp_path: Path, capsys: Captured) -> None:
     guess, path = guess_task(data_dir), tmp_path / "deep" / "er" / "mine.yaml"
     write_task(guess, path)
-    assert load_task(path) == guess.task
-    assert all(reason[:40] in path.read_text() for reason in guess.reasons.values())
+    assert load_task(path) == guess.task and all(reason[:40] in path.read_text() for reason in guess.reasons.values())
     assert main(["init", str(data_dir), "--metric", "auc"]) == 0
     out, err = capsys.readouterr()
     assert "In sample_submission.csv and in train.csv; test.csv lacks it." in out and err == ""

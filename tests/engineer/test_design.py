@@ -229,8 +229,7 @@ def test_a_first_script_scores_and_answers_in_the_wanted_shape(
     first = (tmp_path / "final/submission.csv").read_text(encoding="utf-8").splitlines()[0]
     with (tmp_path / "final/submission.csv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file, delimiter=";" if ";" in first else ",")
-    assert header == task.answer_columns
-    assert len(rows) == task.rows
+    assert header == task.answer_columns and len(rows) == task.rows
     assert all(cell for row in rows for cell in row if name not in ("no_id",))
     if seen.recipe.kind == "label" and task.labels and len(seen.targets) == 1:
         assert {row[-1] for row in rows} <= task.labels
@@ -311,8 +310,7 @@ def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(t
     run_script(code)
     (folder,) = kept.iterdir()
     max(folder.iterdir(), key=lambda path: path.stat().st_size).write_bytes(b"no pickle")
-    assert SPOILED in run_script(code) and len(answers(tmp_path)) == 75
-    assert RECALLED in run_script(code)
+    assert SPOILED in run_script(code) and len(answers(tmp_path)) == 75 and RECALLED in run_script(code)
     assert RECALLED not in run_script(code + "# another script\n")
     train = tmp_path / "input" / "train.csv"
     train.write_text("".join(train.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")

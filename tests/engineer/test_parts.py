@@ -264,8 +264,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
         score = formulas.roc_auc if kind == "binary" else formulas.r2
         (blended,) = blend.function(y, known, [known], score)
         as_kept_in_short(f"blends/{key}-{kind}", blended)
-        assert blended.shape == known["good"].shape
-        assert score(y, blended) > score(y, known["bad"])
+        assert blended.shape == known["good"].shape and score(y, blended) > score(y, known["bad"])
 
 
 def of_script(metric: dict[str, Any], folder: Path, design: Design | None = None) -> tuple[dict[str, Any], Any]:

@@ -294,8 +294,7 @@ async def test_each_run_is_an_actor_and_a_lost_one_costs_no_more(task: TaskDescr
     entries = await campaign_of(tmp_path / "c", task, "go", "die").run(scripted)
     assert [(entry.state, entry.message) for entry in entries] == [("finished", "")] * 2
     calm, lost = (tmp_path / "c" / entry.folder for entry in entries)
-    assert (len(hosts(calm)), len(hosts(lost))) == (1, 2)
-    assert len({os.getpid(), *hosts(calm), *hosts(lost)}) == 4
+    assert (len(hosts(calm)), len(hosts(lost))) == (1, 2) and len({os.getpid(), *hosts(calm), *hosts(lost)}) == 4
     assert len(events(lost, RunResumed)) == 1 and all(event.result.machine for event in events(calm, ScriptFinished))
     assert len(events(calm, AgentFinished)) == len(events(lost, AgentFinished))
     results = [FinalResult.model_validate_json((folder / "result.json").read_text()) for folder in (calm, lost)]

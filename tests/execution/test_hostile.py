@@ -120,8 +120,7 @@ async def test_a_hostile_script_is_contained(
         assert any(word in error or word in result.stdout for word in case.says.split("|")), error
         assert len(error) < 40_000 and len(result.stdout) + len(result.stderr) < 300_000
         assert not [secret for secret in secrets if secret in result.stdout]
-        assert ex.verify_submission(str(run.work_dir)) is case.submission
-        assert await gone(token, str(run.run_dir))
+        assert ex.verify_submission(str(run.work_dir)) is case.submission and await gone(token, str(run.run_dir))
         groups = parent.glob(f"mle-star-{os.getpid()}-*") if (parent := find_cgroup_parent()) else ()
         folders = Path(tempfile.gettempdir()).glob(f"{own_prefix('mle-star-')}*")
         assert not [*groups, *folders], "temporary folders and control groups of this process"
@@ -160,8 +159,7 @@ async def test_without_a_group_the_supervisor_counts(what: str, how: str, open_s
         result = await execute_in_run(script(f"{COUNTED[what]}\nimport time\ntime.sleep(600)"), timeout_seconds=240)
         text = ex.debug_text(result)
         assert result.is_error and any(word in text for word in CAUSES[what].split("|")), text
-        assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits)
-        assert await gone(str(run.run_dir))
+        assert {"processes 60", "memory 0.3 GB"} <= set(result.isolation.limits) and await gone(str(run.run_dir))
 
 
 @pytest.mark.parametrize("held", ["m = mmap.mmap(-1, 120 << 20)\nm.write(bytes(len(m)))", "m = b'x' * (120 << 20)"])

@@ -362,8 +362,7 @@ async def test_a_machine_without_a_sandbox_is_told_of_once(open_run: OpenRun) ->
         for score in (0.1, 0.2):
             await execute_in_run(scored(score))
         ((step, level, message),) = notices(run)
-    assert (step, level) == ("run", "warning")
-    assert message.startswith("scripts run unconfined, without namespaces: ")
+    assert (step, level) == ("run", "warning") and message.startswith("scripts run unconfined, without namespaces: ")
 
 
 async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) -> None:

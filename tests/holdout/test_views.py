@@ -127,8 +127,7 @@ def test_a_view_moves_rows_and_loses_none(form: str, tmp_path: Path) -> None:
     assert [row["id"] for row in shown[:TEST]] != [row["id"] for row in test]  # mixed
     wanted = rows_of(tmp_path / "view", "sample_submission")
     assert [row["id"] for row in wanted] == [row["id"] for row in shown]
-    assert (tmp_path / "view" / "readme.md").read_text() == "untouched"
-    assert len(view.order) == TEST + len(hidden)
+    assert (tmp_path / "view" / "readme.md").read_text() == "untouched" and len(view.order) == TEST + len(hidden)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])

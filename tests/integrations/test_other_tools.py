@@ -375,11 +375,9 @@ def test_a_run_is_mirrored_late_but_once(server: Server, tmp_path: Path, capsys:
     best = [(one.step, one.value) for one in client.get_metric_history(parent.info.run_id, "best_score")]
     as_kept("integrations/mlflow.txt", "\n".join([*lines, str(best)]).replace(parent.info.run_id, "…"))
     assert len(nested) == len(scripts) > 3, "each script once"
-
     assert main(["mlflow", str(tmp_path), uri]) == 0
     kept, shown = (tmp_path / "mlflow.json").read_text(encoding="utf-8"), capsys.readouterr()
-    assert shown.out == f"nothing new for {server.uri}\n"
-    assert "s3cret" not in kept + shown.err and '"run_id"' in kept
+    assert shown.out == f"nothing new for {server.uri}\n" and "s3cret" not in kept + shown.err and '"run_id"' in kept
     (tmp_path / "mlflow.json").unlink()  # a process that died before it could note what it had sent
     assert main(["mlflow", str(tmp_path), uri]) == 0
     assert capsys.readouterr().out == f"{len(events)} events sent to {server.uri}\n"

@@ -416,8 +416,7 @@ async def test_a_second_time_everything_comes_from_the_journal(name: str, quick_
     with staged(quick_path, name) as (play, first):
         before, count = await play.run(first), len(list(first.journal.events))
     with staged(quick_path, name) as (play, again):
-        assert await play.run(again) == before
-        assert again.agents.log == [] and again.executor.scripts == []
+        assert await play.run(again) == before and again.agents.log == [] and again.executor.scripts == []
         assert len(list(again.journal.events)) == count, "every event in the same words"
 
 
@@ -445,8 +444,7 @@ async def test_a_lost_reply_costs_no_more_than_it_must(name: str, step: str, fau
 async def test_a_failing_script_costs_no_more_than_it_must(name: str, words: str, fault: Any, quick_path: Path) -> None:
     with staged(quick_path, name) as (play, run):
         run.executor.faults, run.executor.fault = {words}, fault
-        assert await play.run(run) == play.scripts[words]
-        assert any(words in text for text in run.executor.scripts)
+        assert await play.run(run) == play.scripts[words] and any(words in text for text in run.executor.scripts)
 
 
 @rp.BOTH
@@ -498,5 +496,4 @@ async def test_finishing_begins_nothing(name: str, step: str, done: Outcome, res
     with staged(quick_path, name) as (play, run):
         run.agents.faults[step] = lambda: setattr(run.context.budget, "finish_requested", True)
         run.context.budget.finish_requested = not step
-        assert await play.run(run) == (done + rest if run.config.letter else done)
-        assert step or run.agents.log == []
+        assert await play.run(run) == (done + rest if run.config.letter else done) and (step or run.agents.log == [])

@@ -182,8 +182,7 @@ async def test_a_missing_submission_is_debugged(reply: object, words: list[str],
 async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: str, warning: str) -> None:
     run.agents.reply("test", fenced(writer(text)))
     result = await finalize(run)
-    assert Path(result.submission_path).read_text() == text
-    assert run.agents.calls("debugger-submission") == []
+    assert Path(result.submission_path).read_text() == text and run.agents.calls("debugger-submission") == []
     assert any(warning in line for line in result.warnings)
     facts = {"subsampling_removed": False, "rows": text.count("\n") - 1, "problems": len(result.warnings)}
     assert result.lineage == {"finalization": facts}

@@ -228,8 +228,7 @@ async def test_in_the_inner_loop_a_leak_never_wins_and_a_start_that_leaks_loses_
         for attempt, level in zip(found.attempts, levels, strict=True):
             known = None if checks == BEFORE and level in fixes else float(str(level).split()[0])
             fixed = attempt.was_improvement and attempt.score == score  # one that was fixed has a score of its own
-            assert attempt.score == known or fixed
-            assert attempt.was_improvement or not leak or checks == BEFORE
+            assert (attempt.score == known or fixed) and (attempt.was_improvement or not leak or checks == BEFORE)
         study = ev.AblationFinished(path=0, t=0, solution_score=float(begun))
         (step,) = RunStory.from_events([study, *run.context.journal.events]).steps
         assert step.kept is None or found.attempts[step.kept.k].was_improvement
@@ -250,11 +249,9 @@ async def test_what_is_kept_rests_on_no_script_that_a_later_check_finds_leaking(
         with scope("phase2", "path-0"):
             await refined(run, start, 0.99, 0.7)
         ledger, folder = run.context.ledger, RunFolder(run.run_dir)
-        assert ledger.kept is not None
-        assert (best_score(run.context), ledger.kept.score) == (best, best)
+        assert ledger.kept is not None and (best_score(run.context), ledger.kept.score) == (best, best)
         assert [one.score for one in ledger.bests("phase2/path-0/")] == sorted({0.7, best})
-        assert folder.best_solution.read_text(encoding="utf-8") == script(best)
-        assert leaks(run.context, script(0.99))
+        assert folder.best_solution.read_text(encoding="utf-8") == script(best) and leaks(run.context, script(0.99))
         account_as_kept(f"leak-{fix}", run, caplog.records)
 
 

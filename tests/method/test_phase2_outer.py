@@ -234,8 +234,7 @@ async def test_with_too_little_time_there_is_no_study(quick_path: Path, caplog: 
         # never longer than half of what is left; a slow solution's variants at its pace; what was set
         (1000, 1, {"left": 200}, 100.0), (86400, 4, {"measured": 900}, 7200.0), (86400, 4, {"explicit": 50}, 50.0),
         (86400, 4, {"measured": 900, "explicit": 50, "left": 40}, 40.0),
-        # to the letter
-        (86400, 4, {"left": 50_000, "measured": 500, "explicit": 9, "letter": True}, 600.0),
+        (86400, 4, {"left": 50_000, "measured": 500, "explicit": 9, "letter": True}, 600.0),  # to the letter
         (3600, 4, {"left": 50_000, "letter": True}, 450.0), (3600, 4, {"left": 100, "letter": True}, 100.0),
     ],
 )  # fmt: skip

@@ -180,8 +180,7 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     if rewritten:
         stays = [block for block in flagged if block not in (ONE, TWO)] or flagged[:1]
         assert all(block in rewritten[0].prompt for block in stays)
-    assert ledger.leaking == set(map(digest_of, {"another", *leaks}))
-    assert ledger.is_clean(digest_of(fixed)) != leaking
+    assert ledger.leaking == set(map(digest_of, {"another", *leaks})) and ledger.is_clean(digest_of(fixed)) != leaking
 
 
 async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_nothing(run: ScriptedRun) -> None:

@@ -149,8 +149,7 @@ def test_limits_in_runs() -> None:
     size = {"num_retrieved_models": 4, "outer_loop_steps": 2, "inner_loop_steps": 3, "ensemble_rounds": 5}
     crowded = PipelineConfig(**size, num_parallel_solutions=3, max_concurrent_paths=2, max_concurrent_scripts=1)
     phases = {"phase1": (11, 7), "phase2": (44, 32), "phase3": (15, 5), "finalization": (4, 1)}
-    assert critical_steps(crowded) == phases
-    assert plan_seconds(crowded, 10.0, 100.0) == 740 + 4500
+    assert critical_steps(crowded) == phases and plan_seconds(crowded, 10.0, 100.0) == 740 + 4500
     assert plan_seconds(crowded, 10.0, 100.0, left={"phase3": 0.5, "finalization": 1.0}, views=3) == 825 + 140
     roomy = {**phases, "phase1": (11, 5), "phase2": (22, 8)}
     assert critical_steps(PipelineConfig(**size, num_parallel_solutions=3)) == roomy
@@ -228,7 +227,6 @@ async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_ba
     assert budget.open_call().cap_usd == 1.5
     budget.charge(2.5, "phase2")
     await asyncio.wait_for(budget.wait_for_money(), 1)  # nobody can give back what is gone
-
     clock = asyncio.get_running_loop().time
     budget = Budget(PipelineConfig(max_budget_usd=1.0, num_parallel_solutions=2), clock=clock)
     budget.open_phase("phase2")

@@ -142,8 +142,7 @@ def test_a_dry_run_does_nothing(data_dir: Path, tmp_path: Path, capfd: Captured,
     assert main(["run", str(data_dir), "--model", "sonnet", "--dry-run", "--json", "--metric", "auc"]) == 0
     plan = json.loads(capfd.readouterr().out)
     assert plan["forecast"]["calls"] > 100 and 0 < plan["forecast"]["cost_usd"] < 50
-    assert plan["task"]["evaluation_metric"] == "roc_auc"
-    assert Path(plan["run_folder"]).parent == tmp_path / "runs"
+    assert plan["task"]["evaluation_metric"] == "roc_auc" and Path(plan["run_folder"]).parent == tmp_path / "runs"
     assert list(tmp_path.iterdir()) == [data_dir]
 
 
@@ -241,7 +240,6 @@ async def test_a_run_is_stopped_moved_resumed_in_vain_and_forked_with_success(da
     venv.create(tmp_path / "venv", symlinks=True)
     async with MessagesServer(brain) as server:
         cli = Cli(server.base_url)
-
         process = await cli.start(
             "run", str(data_dir), "--target", "label", "--metric", "accuracy", "--model", "sonnet", *SMALL,
             "--set", f"python={python}", "--json", "--output", str(begun),
@@ -258,7 +256,6 @@ async def test_a_run_is_stopped_moved_resumed_in_vain_and_forked_with_success(da
         scripts = [event.step for event in events(begun, ev.ScriptFinished)]
         assert scripts == ["phase1/candidate-0/script"] and brain.calls == {"retriever": 1, "init": 1}
         brain.silent, brain.finishing = "", run_dir  # Phase 2 is left to the fork
-
         begun.rename(run_dir)
         (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
         install(packages, "torch", "2.9.1")
@@ -271,7 +268,6 @@ async def test_a_run_is_stopped_moved_resumed_in_vain_and_forked_with_success(da
         assert events(run_dir, ev.RunFinished)[-1].submission_path == ""
         for name in ("result.json", "solution.py", "report.html"):
             assert (run_dir / name).is_file()
-
         shutil.rmtree(packages)  # a fork begins with the packages that there are
         del mind.overrides["test"]
         before = sum(brain.calls.values())
@@ -299,8 +295,7 @@ async def test_a_pipeline_that_fails_is_exit_code_3(data_dir: Path, tmp_path: Pa
             "--max-budget", "0.001",
         )  # fmt: skip
     assert code == 3 and "mle-star: error: no solution: stopped by the money limit" in err.splitlines()[-1]
-    assert "Traceback" not in err
-    assert events(tmp_path / "run", ev.RunFinished)[-1].state == "failed"
+    assert "Traceback" not in err and events(tmp_path / "run", ev.RunFinished)[-1].state == "failed"
     assert (tmp_path / "run" / "report.html").is_file()
 
 

@@ -208,12 +208,10 @@ async def test_a_completed_run_outlives_a_resume_in_vain(quick: QuickRun, caplog
     assert now() - started < 300, "new work is cut off at the limit, however much is recorded"
     differs = {"total_duration_seconds", "stopped_by", "warnings", "config", "total_cost_usd", "cost_breakdown"}
     assert again.model_dump(exclude=differs) == first.model_dump(exclude=differs)
-    assert again.warnings[1:] == first.warnings
-    assert submitted(again) == story(first)["submitted"]
+    assert again.warnings[1:] == first.warnings and submitted(again) == story(first)["submitted"]
     why = again.warnings[0].removeprefix("the earlier result is kept: ")
     assert again.stopped_by == "time" and why.startswith("no solution: stopped by the time limit")
-    assert f"nothing new: {why}; the earlier result is kept" in caplog.messages
-    assert quick.last.state == "completed"
+    assert f"nothing new: {why}; the earlier result is kept" in caplog.messages and quick.last.state == "completed"
     assert again.total_duration_seconds > first.total_duration_seconds
     Path(again.submission_path).unlink()
     gone = await quick(late, agents=agents, resume=True)
@@ -394,8 +392,7 @@ async def test_ctrl_c_twice_or_sigterm_stops_at_once(quick: QuickRun, number: si
     last, found = quick.last, caught.value.diagnostics
     assert Path(found["submission"]).is_file()
     assert last.state == "interrupted" and found["elapsed_seconds"] >= last.seconds > 0
-    assert found["cost_usd"] == last.cost_usd > 0
-    assert quick.events(ev.FinishRequested)[-1].now
+    assert found["cost_usd"] == last.cost_usd > 0 and quick.events(ev.FinishRequested)[-1].now
 
 
 async def test_a_caller_who_cancels_gets_the_cancellation(quick: QuickRun) -> None:

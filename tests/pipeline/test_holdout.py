@@ -120,7 +120,6 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: Qui
     final = [text for text in seen if text.count("\n") == 1 + 400]
     assert len(final) == 1, "only the script of finalization sees all labels"
     assert len(set(seen)) == 6  # five views and the whole: nothing runs again for the final selection
-
     leaks = [event.message for event in quick.events(ev.Notice) if "leaks" in event.message]
     assert any(re.search(r"prints 0.99 and is worth 0\.(6[5-9]|7)", message) for message in leaks)
     assert not any("prints 0.6 " in message for message in leaks)
@@ -129,10 +128,8 @@ async def test_better_answers_win_over_better_claims_on_hidden_labels(quick: Qui
         assert "measured on 265 rows whose labels no script sees" in last, agent
         assert ("each against what it was to beat, in their order: " in last) is (agent != "extractor")
     assert "no script sees" not in quick.prompts("coder")[-1]
-
     claimed = await scored(quick, scoring="self_reported", name="b")
     assert noise_of(claimed) == 0.45 and claimed.expected == Measure(score=0.9999, measured="self-reported")
-
     answers = data_dir.parent / "answers.csv"
     answers.write_text("id,label\n" + "".join(f"{i},{int(i * 7 % 50 > 25)}\n" for i in range(400, 440)))
     before = sorted(quick.dir.rglob("*"))

@@ -200,8 +200,7 @@ def test_secrets_never_reach_the_disk_and_one_that_holds_another_is_blotted_out_
         journal.record(reply("s", text=secret))
         assert {journal.redact(f"<{one}>") for one in longer} == {f"<{REDACTED}>"} == {"<[redacted]>"}
     text = path.read_text(encoding="utf-8")
-    assert "0123" not in text and 'the key is [redacted], again [redacted]"' in text
-    assert text.count(REDACTED) == 3
+    assert "0123" not in text and 'the key is [redacted], again [redacted]"' in text and text.count(REDACTED) == 3
 
 
 def test_a_decision_is_replayed_and_a_no_is_open_again_under_other_limits(path: Path, task: TaskDescription) -> None:

@@ -256,10 +256,8 @@ def test_the_probes_see_the_users_packages_and_nothing_else(tmp_path: Path, monk
     )
     curious.chmod(0o755)
     seen = ex.inspect_interpreter(str(curious))
-    assert "sk-ant-secret" not in (tmp_path / "env").read_text()
-    assert (tmp_path / "ls").read_text() == ""
-    assert (tmp_path / "pwd").read_text().strip() != str(Path.cwd())
-    assert (tmp_path / "first").read_text() == "-I\n"
+    assert "sk-ant-secret" not in (tmp_path / "env").read_text() and (tmp_path / "ls").read_text() == ""
+    assert (tmp_path / "pwd").read_text().strip() != str(Path.cwd()) and (tmp_path / "first").read_text() == "-I\n"
     assert (seen.packages["mine"], seen.user_base) == ("1.5", str(tmp_path / ".local")) and str(own) in seen.roots
 
 
@@ -317,7 +315,6 @@ def _begun(task: TaskDescription, config: PipelineConfig, version: str, **packag
 
 async def test_a_resumed_run_keeps_its_packages_and_names_changes(task: TaskDescription, tmp_path: Path) -> None:
     config, path = PipelineConfig(), tmp_path / "journal.jsonl"
-
     begun = _begun(task, config, "1.0", numpy="1.26", pandas="2.2", xgboost="2.1")
     changed = _begun(task, config, "1.1", numpy="2.0", pandas="2.2", Torch="2.9")
     elsewhere = _begun(task, config, "1.0", **{f"package{number}": "1" for number in range(7)})

@@ -184,7 +184,6 @@ async def test_the_journal_begins_with_everything_that_resume_needs(quick: Quick
         await quick(settings(L=1), resume=True)
     with pytest.raises(ConfigError, match="holds no run"):
         await quick(name="nothing", resume=True)
-
     shutil.rmtree(quick.dir / "work")
     (quick.dir / "final" / "submission.csv").unlink()
     executor = LevelExecutor()

@@ -37,8 +37,7 @@ async def test_a_task_alone_is_enough(task: m.TaskDescription, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     agents = MindAgents()
     result = await run_pipeline(task, agents=agents, executor=LevelExecutor(), console=False)
-    assert (result.task, result.config) == (task, effective_config(config))
-    assert result.phases_completed == ALL_PHASES
+    assert (result.task, result.config) == (task, effective_config(config)) and result.phases_completed == ALL_PHASES
     assert agents.count("init") == 4 and agents.count("coder") == 2 * 4 * 4 and agents.count("ensembler") == 5
     folder = Path(result.submission_path).parent.parent
     assert folder.parent == tmp_path / "runs" and folder.name.startswith("sizes-20")
@@ -69,7 +68,7 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.Task
         ({"data_dir": str(tmp_path / "folders")}, settings(), "data_dir: there is no file"),
         ({"data_dir": str(tmp_path / "folders" / "of" / "nothing")}, settings(), "data_dir: there is no file"),
         ({"competition_id": "  "}, settings(), "competition_id"),
-        ({"metric_direction": m.MetricDirection.minimize}, settings(), "accuracy"),
+        ({"evaluation_metric": "accuracy", "metric_direction": m.MetricDirection.minimize}, settings(), "accuracy"),
         ("titanic", None, "TaskDescription"),
         ({}, {"outer_loop_steps": 1}, "PipelineConfig"),
     ]
@@ -92,8 +91,7 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.Task
 def test_phases_come_in_turn_and_paths_side_by_side_in_their_directories_and_listeners_hear_all(calm: CalmRun) -> None:
     begins = {str(event.phase): event.at for event in calm.run.events(ev.PhaseStarted) if event.path is None}
     over = {str(event.phase): event.at for event in calm.run.events(ev.PhaseFinished) if event.path is None}
-    assert list(begins) == ALL_PHASES
-    assert all(over[first] <= begins[second] for first, second in pairwise(begins))
+    assert list(begins) == ALL_PHASES and all(over[first] <= begins[second] for first, second in pairwise(begins))
     for event in calm.run.events(ev.AgentStarted):
         phase, place = event.step.split("/")[:2]
         assert begins[phase] <= event.at <= over[phase] and (phase == "phase2") == place.startswith("path-")
@@ -228,7 +226,6 @@ async def test_the_lineage_of_losses_names_what_was_lowest(quick: QuickRun, task
     config, losses = settings(M=3, max_concurrent_paths=1), task.model_copy(update=LOSS)
     origin = (await quick(config, task=losses, agents=agents)).lineage
     as_kept("pipeline/lineage_of_losses.txt", re.sub(r"(?<=\.\d{6})\d+", "…", json.dumps(origin, indent=1)))
-
     cut = {"test-subsampling_extract": fenced("from pathlib import Path")}
     cut["test-subsampling_remove"] = fenced("from pathlib import Path  # all rows")
     for works in (True, False):  # if not, the script that is submitted is the one from before

@@ -115,8 +115,7 @@ async def test_checking_only_what_is_promising_saves_a_quarter_of_the_calls(quic
     calls, plateau = {}, Mind(overrides={"coder": lambda p: fenced(f"level = {min(levels(p)[0] + 0.01, 0.57):.4f}")})
     for checks in ("all", "promising"):
         config, agents = settings(M=4, T=4, K=4, L=1, leakage_checks=checks, use_cache=False), MindAgents(plateau)
-        assert (await quick(config, name=checks, agents=agents)).submission_path
-        assert agents.count("leakage") >= 3
+        assert (await quick(config, name=checks, agents=agents)).submission_path and agents.count("leakage") >= 3
         calls[checks] = len(agents.calls)
     assert calls["promising"] <= 0.75 * calls["all"], calls
 

@@ -78,16 +78,14 @@ def test_whatever_people_have_is_a_task_and_a_dry_run_leaves_nothing(place: Path
     assert held == (source != "houses.zip")
     assert (f"note: {source}: the task.yaml of an archive is not used" in err) == source.startswith("task")
     assert "1 model, 1 path of 1 x 1 refinements, 0 ensembles" in out
-    assert "a guess until the first script has run; at most 24 h\n" in out
-    assert sorted(place.rglob("*")) == before
+    assert "a guess until the first script has run; at most 24 h\n" in out and sorted(place.rglob("*")) == before
     if source == "houses.csv":
         assert main([*words, "--dry-run", "--json"]) == 0
         assert json.loads(capfd.readouterr().out)["config"]["scoring"] == "auto"
         assert main([*words, "--dry-run", "--set", "scoring=self_reported"]) == 0
         assert "held back" not in capfd.readouterr().err
         (place / "few.csv").write_text("".join(houses().splitlines(keepends=True)[:60]))  # 59 rows
-        assert main([words[0], "few.csv", *words[2:], "--dry-run"]) == 0
-        assert "held back" not in capfd.readouterr().err
+        assert main([words[0], "few.csv", *words[2:], "--dry-run"]) == 0 and "held back" not in capfd.readouterr().err
 
 
 def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_no_trace(place: Path) -> None:
@@ -111,8 +109,7 @@ def test_a_file_is_taken_into_the_folder_of_its_run_which_has_a_name_or_leaves_n
             raise KeyError
         assert (place / "linked").is_symlink(), "what somebody else has made is not removed"
         (place / "new").mkdir(exist_ok=True)
-    assert not any((place / "new").iterdir())
-    assert not is_data_file(place / "folder")
+    assert not any((place / "new").iterdir()) and not is_data_file(place / "folder")
 
 
 def test_messages_call_the_users_file_by_its_name(place: Path, capsys: Captured) -> None:
@@ -209,8 +206,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     NotebookClient(notebook, timeout=800, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [_shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
     assert "measured on hidden rows" in shown[1] and re.search(r"harness on \d+ rows", shown[2])
-    assert "phase1/candidate-0" in shown[3]
-    assert "villa" in shown[4]
+    assert "phase1/candidate-0" in shown[3] and "villa" in shown[4]
     printed = [output["text"] for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output]
     assert len(printed) == 1, "nothing but what the cells print: no log"
     assert (next((tmp_path / "runs").iterdir()) / "report.html").is_file()
@@ -287,8 +283,7 @@ def test_rows_of_a_file_are_written_as_that_file_has_them(name: str, tmp_path: P
     table = look(given)
     write_new(read_new(given, table), shown, table.form, table, tmp_path)
     again = look(shown)
-    assert again.columns == table.columns
-    assert again.sample == table.sample
+    assert again.columns == table.columns and again.sample == table.sample
     assert again.form.kind == table.form.kind and again.form.key == table.form.key
 
 

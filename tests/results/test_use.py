@@ -69,8 +69,7 @@ async def test_new_rows_keep_their_order_and_index_also_under_a_running_event_lo
     assert asyncio.get_running_loop() is not None
     answers = house_run.predict(NEW)
     assert list(answers.columns) == ["price"] and list(answers.index) == [7, 8, 9]
-    assert list(answers["price"])[:2] == pytest.approx([202, 10], abs=1.01)
-    assert answers.equals(house_run.predict(NEW))
+    assert list(answers["price"])[:2] == pytest.approx([202, 10], abs=1.01) and answers.equals(house_run.predict(NEW))
     assert "loaded" in (house_run.path / "logs" / "predict.log").read_text(encoding="utf-8"), "nothing is fitted twice"
 
 
@@ -497,8 +496,7 @@ def test_too_much_is_not_kept_and_said_so_in_one_line(tmp_path: Path, caplog: py
     (tmp_path / "link").symlink_to(tmp_path / "huge")
     assert not save_fitted(run_dir, tmp_path / "nothing", "digest")
     for name, digest in (("one", ""), ("link", ""), ("two", "digest")):
-        assert not folder.model_note.exists()
-        assert save_fitted(run_dir, tmp_path / name, digest, beside=name != "one")
+        assert not folder.model_note.exists() and save_fitted(run_dir, tmp_path / name, digest, beside=name != "one")
     assert {path.name for path in folder.model.iterdir()} == {"one.pickle", "two.pickle"} and folder.model_note.exists()
     with caplog.at_level(logging.WARNING):
         assert not save_fitted(run_dir, tmp_path / "huge", "digest", beside=True)

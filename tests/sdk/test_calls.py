@@ -158,8 +158,7 @@ async def test_each_agent_is_sent_the_tools_and_the_schema_of_its_duty(open_benc
             options: Any = bench.agents._launcher.options(agent_config(agent), CallSite(agent.value), None)
             means = options.agents[agent].tools, options.tools, options.allowed_tools, options.output_format
             alike.setdefault(f"{means} {[*options.mcp_servers]}", []).append(agent)
-        # one of each kind, as each starts a CLI of its own
-        await asyncio.gather(
+        await asyncio.gather(  # one of each kind, as each starts a CLI of its own
             *(bench.ask(agent_config(agents[-1]), label=agents[-1].value) for agents in alike.values())
         )
         lines = {
@@ -280,8 +279,7 @@ async def test_calls_of_two_paths_never_see_each_others_text(open_bench: OpenBen
         assert len(bench.brain.requests) == 2 * rounds
         for request in bench.brain.requests:
             other = 1 - int(request.prompt.split("-")[1])
-            assert request.body.decode().count("secret-") == 1
-            assert f"secret-{other}-" not in request.body.decode()
+            assert request.body.decode().count("secret-") == 1 and f"secret-{other}-" not in request.body.decode()
 
 
 @pytest.mark.req("REQ-OR-056")
@@ -298,8 +296,7 @@ async def test_more_paths_than_sessions_wait_and_warn(open_bench: OpenBench, cap
     async with open_bench(brain=Counting(), client_reuse="clear", max_concurrent_paths=1) as bench:
         assert bench.agents.max_concurrent_sessions == 1
         await asyncio.gather(*(bench.ask(label=f"path-{i}") for i in range(3)))
-    assert order == ["begins", "ends"] * 3
-    assert "sessions are open" in caplog.text
+    assert order == ["begins", "ends"] * 3 and "sessions are open" in caplog.text
 
 
 def test_the_fingerprint_changes_with_what_shapes_a_reply(task: TaskDescription) -> None:

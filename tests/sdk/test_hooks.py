@@ -64,28 +64,22 @@ async def test_tool_use_is_supervised(open_bench: OpenBench, tmp_path: Path, cap
         background = f"nohup setsid sleep {seconds} >/dev/null 2>&1 & echo started $!"
         (started, _) = await act(bench, use("Bash", command=background), use("Read", file_path="made.txt"))
         assert "started" in started and bench.agents.state.consecutive_failures["coder"] == 0
-
-    # What ran: in the path's own folder, without secrets.
-    assert "hello\nkey=. ." in results[0]
+    assert "hello\nkey=. ." in results[0]  # What ran: in the path's own folder, without secrets.
     assert (tmp_path / "work" / "agents" / "path-0" / "made.txt").read_text(encoding="utf-8") == "hello\n"
-    # What was refused, with the reason.
-    for index in (1, 2, 3, 4):
+    for index in (1, 2, 3, 4):  # What was refused, with the reason.
         assert "Blocked for safety" in results[index], results[index]
     blocked = logged(caplog, "tool_blocked")
     assert [entry["tool"] for entry in blocked] == ["Bash", "Bash", "Bash", "Write"]
     # What the hook cannot see, the sandbox stops.
-    assert "Read-only file system" in results[6]
-    assert not outside.exists()
-    # Progress: one entry per use, with all that is asked for.
-    used = logged(caplog, "tool_use")
+    assert "Read-only file system" in results[6] and not outside.exists()
+    used = logged(caplog, "tool_use")  # Progress: one entry per use, with all that is asked for.
     assert [entry["tool"] for entry in used] == ["Bash", "Bash", "Bash", "Bash", "Read"]
     assert [entry["success"] for entry in used] == [True, False, False, True, True]
     for entry in used:
         assert (entry["agent"], entry["path"], len(entry["session_id"])) == ("coder", "path-0", 36)
         assert entry["elapsed_seconds"] >= 0 and entry["timestamp"].endswith("+00:00")
     assert any(entry["elapsed_seconds"] % 1 for entry in used)
-    # Errors: logged with their text, counted in a row.
-    failed = logged(caplog, "tool_failed")
+    failed = logged(caplog, "tool_failed")  # Errors: logged with their text, counted in a row.
     assert [entry["consecutive_failures"] for entry in failed] == [1, 2] and failures == 2
     assert "Exit code 3" in failed[0]["error"]
     psutil.wait_procs(sleepers(), timeout=240)
@@ -148,8 +142,7 @@ async def test_agents_with_tools_can_read_scores_and_list_the_data(open_bench: O
         )
         await bench.ask(agent_config(AgentType.init))
         listing, score = bench.brain.requests[-1].tool_results
-        assert '"path": "train.csv"' in listing
-        assert '"score": 0.87' in score
+        assert '"path": "train.csv"' in listing and '"score": 0.87' in score
 
 
 @pytest.mark.req("REQ-OR-010")
@@ -202,8 +195,7 @@ def test_the_listed_commands_and_writing_outside_are_refused_with_the_reason_and
 
 @pytest.mark.req("REQ-OR-033")
 def test_the_list_can_be_extended_and_no_long_text_takes_long() -> None:
-    assert "git" in (guard.check_command("git  push origin main") or "")
-    assert guard.check_command("curl [unbalanced x")
+    assert "git" in (guard.check_command("git  push origin main") or "") and guard.check_command("curl [unbalanced x")
     assert Guard(WORK).check_command("git push") is None
     started = time.process_time()
     for part in ("sudo ", "QUJD", "{a|", "(echo a) | ", "bash -c 'a ", "x > "):
@@ -375,14 +367,11 @@ async def test_an_agent_with_a_shell_cannot_find_the_users_key(task: Any, tmp_pa
         assert "MY_OTHER" not in text, (place, text)
         if LOOK in SEARCHES[place]:
             assert text.split()[0] == "looked", (place, text)
-    assert found["its own work"].startswith("hello")
-    assert "looked at memory" in found["memory"]
-    assert "open:" not in found["kernel settings"]
-    assert found["kernel settings"].count("held:") == 2
+    assert found["its own work"].startswith("hello") and "looked at memory" in found["memory"]
+    assert "open:" not in found["kernel settings"] and found["kernel settings"].count("held:") == 2
     owners = found["programs that others run as their owner"]
     assert owners.count("plain") == 10 and owners.count("refused:") >= 8 and "made:" not in owners, owners
     assert "-rwxr-xr-x" in owners, owners
     left = [path for path in work.rglob("*") if path.stat().st_mode & 0o6000]
     assert not left and (work / "agents" / "path-0" / "true").exists()
-    assert found["asking the proxy"].count("no answer:") == 6
-    assert len(brain.requests) == len(SEARCHES) + 1
+    assert found["asking the proxy"].count("no answer:") == 6 and len(brain.requests) == len(SEARCHES) + 1

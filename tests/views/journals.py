@@ -109,8 +109,6 @@ class Invented:
             metric_direction=self.direction, description=self.words or "Predict `label` of the rows of test.csv.",
         )  # fmt: skip
 
-    # --- the whole of it ---
-
     def events(self) -> list[AnyEvent]:
         """Every event of the run, in order."""
         self._events: list[AnyEvent] = []
@@ -157,8 +155,6 @@ class Invented:
         script = SCRIPT.format(note="final", trees=900)
         write_texts(run_dir, {"final/submission.csv": "id,label\n1,0\n", "solution.py": script})
         return events
-
-    # --- phases ---
 
     def _phase1(self) -> tuple[Any, str]:
         self._say(ev.PhaseStarted, "phase1", phase="phase1")
@@ -263,8 +259,6 @@ class Invented:
             message="" if done else self.words or "PipelineError: no solution",
         )  # fmt: skip
 
-    # --- calls and scripts ---
-
     def _call(self, step: str, agent: m.AgentType, variant: str | None = None, seconds: float = 9) -> None:
         self._say(ev.AgentStarted, step, agent=agent, variant=variant)
         prompt = f"{self.words or 'Do your part.'} ({step})"
@@ -307,8 +301,6 @@ class Invented:
         self._events.append(ev.ScriptStarted(at=self._tick(0.1), **about, timeout_seconds=600))
         about |= {"digest": digest_of(code), "script": code, "isolation": CONFINED}
         self._events.append(script_finished(seconds, at=self._tick(seconds), **about, **result))
-
-    # --- small things ---
 
     def _say(self, kind: type[AnyEvent], step: str = "", passed: float = 0.1, **fields: Any) -> None:
         """An event after so many seconds, with the numbers of its step and the digest of what was made there."""

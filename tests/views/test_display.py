@@ -126,8 +126,7 @@ def test_a_terminal_gets_a_screen_that_resizes_and_then_the_summary(plain: dict[
     assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]", written)) == (not plain)
     screens, _, end = ANSI.sub("", written).rpartition("spaceship-passengers: completed")
     assert max(map(cell_len, [row for line in screens.split("\n") for row in line.split("\r") if row.strip()])) == 80
-    assert any(row.startswith("╭") for row in rows_in(screens, 60))
-    assert "spaceship-passengers · sonnet" in screens
+    assert any(row.startswith("╭") for row in rows_in(screens, 60)) and "spaceship-passengers · sonnet" in screens
     assert "submission" in end and "built from" in end
 
 
@@ -179,8 +178,7 @@ def test_a_resumed_run_is_shown_with_what_it_had_and_nothing_before_its_first_ev
             journal.record(event)
     kinds = [json.loads(line)["kind"] for line in out.getvalue().splitlines()]
     assert kinds[0] == "run_resumed" and len(kinds) == 1 + len(events) - 150
-    assert "run: continues" in err.getvalue().split("\n")[0]
-    assert err.getvalue().count("completed, score") >= 3
+    assert "run: continues" in err.getvalue().split("\n")[0] and err.getvalue().count("completed, score") >= 3
 
 
 def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:

@@ -73,8 +73,7 @@ def test_a_story_of_a_journal_agrees_with_the_ledger_and_counts_attempts_in_orde
     assert [attempt.step for attempt in story.attempts] == [e.step for e in events if isinstance(e, tried)]
     done = sum(isinstance(event, (ev.AgentFinished, ev.ScriptFinished)) for event in events)
     assert story.progress == (done, done)
-    # The time between two processes does not count, not even where it could be time at work.
-    half = len(events) // 2
+    half = len(events) // 2  # The time between two processes does not count, not even where it could be time at work.
     later = changed(events[half:], ev.Event, lambda one: {"at": one.at + timedelta(minutes=5)})
     resumed = ev.RunResumed(at=later[0].at, spent_cost_usd=0, spent_seconds=0)
     resumed_story = RunStory.from_events([*events[:half], resumed, *later])
