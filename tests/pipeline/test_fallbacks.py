@@ -210,7 +210,7 @@ async def test_the_best_there_is_goes_on(quick: QuickRun, caplog: pytest.LogCapt
     row, state = ROWS[missing](), PipelineState()
     agents = MindAgents(Mind(overrides=row.overrides), before=row.before, paths_alike=row.paths_alike)
     result = await quick(row.config, agents=agents, executor=LevelExecutor(row.delay, after=row.after), state=state)
-    assert asyncio.get_running_loop().time() == pytest.approx(row.seconds, abs=3 if row.used else 0.01)
+    assert asyncio.get_running_loop().time() == pytest.approx(row.seconds, abs=3 if row.used else 0.1)
     late = row.seconds >= 0.8 * row.config.time_limit_seconds and not row.used
     warned = [event.limit for event in quick.events(BudgetWarning)]
     assert warned == ["money"] * (row.stopped == "money") + ["time"] * late

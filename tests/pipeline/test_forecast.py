@@ -137,10 +137,8 @@ def facts(ledger: Ledger, texts: dict[str, str]) -> dict[str, Any]:
     takes: dict[str, list[Any]] = dict.fromkeys(("solutions", "ran", "bests", "best", "below"), begins)
     takes |= dict.fromkeys(("ever_leaked", "is_clean", "is_unanswered", "latest_run", "node_of", "ancestors"), scripts)
     takes |= {name: [()] for name in ("scored", "answered", "best_seconds")}
-    takes |= {
-        "leaks": [(script, phase) for script in texts for phase in (None, "phase1", "phase2")],
-        "text": scripts[-2:],
-    }
+    places = ("", "phase1/candidate-0", "phase2/path-1/t-0", "phase3/r-0")
+    takes |= {"leaks": [(script, place) for script in texts for place in places], "text": scripts[-2:]}
     takes |= {"took": [(text,) for text in texts.values()], "cold_seconds": [(run,) for run in ledger.runs.values()]}
     takes |= {"analysis": [(0,), (1,)], "seconds": [("main",), ("path-0",), ("path-1",)]}
     takes["repairs"] = [(step.rpartition("/")[0],) for step in ledger.repaired]

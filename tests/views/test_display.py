@@ -151,7 +151,7 @@ def test_quiet_says_only_what_must_be_said_and_json_is_the_journal_word_for_word
     out, err, _ = shown_by("quiet", run_dir)
     assert "script failed" in err and "begins" not in err and "final/submission.csv" in out
     out, err, _ = shown_by("rich", run_dir)
-    assert "final/submission.csv" in out and "final/submission.csv" not in err
+    assert "spaceship-passengers: completed" in out and "spaceship-passengers: completed" not in err
     out, err, events = shown_by("json", run_dir)
     assert [EVENT_ADAPTER.validate_json(line) for line in out.splitlines()] == events
     assert json.loads(out.splitlines()[0])["kind"] == "run_started" and err == ""
