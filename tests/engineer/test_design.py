@@ -260,8 +260,8 @@ def test_what_it_cannot_do_is_said_in_a_line(tmp_path: Path) -> None:
         for name, content in files.items():
             (tmp_path / str(number) / name).write_bytes(content)
         lines.append(serve.refusal(metric, tmp_path / str(number), "Predict `y`."))
-    told = "\n".join(lines).replace(str(tmp_path), "…").replace("closeness, ", "")  # a metric of other tests
-    as_kept("engineer/refusals.txt", told)
+    shown = "\n".join(lines).replace(str(tmp_path), "…").replace("closeness, ", "")  # a metric of other tests
+    as_kept("engineer/refusals.txt", shown)
 
 
 def test_nothing_in_the_engineer_names_a_data_set() -> None:
