@@ -70,10 +70,11 @@ def test_an_option_is_made_from_its_setting_and_sets_it(tmp_path: Path, monkeypa
     plan = json.loads(capsys.readouterr().out)["config"]
     wanted = {name: json.loads(json.dumps(value).replace("HERE", str(tmp_path))) for name, (_, value) in GIVEN.items()}
     assert {name: plan[name] for name in GIVEN} == wanted and main(["run", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.lower().split())
+    out = capsys.readouterr().out
+    shown = " ".join(out.lower().split())
     panels = {title: re.findall(r"│ (--[a-z-]+)", part) for title, part in re.findall(r"╭─ ([a-z ]+) ─+╮(.*?)╰", shown)}
     assert panels.pop("options") == ["--config", "--set", "--help"], "each other option stands in a panel"
-    panels.pop("arguments")
+    assert panels.pop("arguments") == [] and "continues later. `--target`" in out, "a paragraph fills the width"
     assert [*map(str.lower, PANELS)] == sorted(panels, key=[*map(str.lower, PANELS)].index)
     assert [name for name in FLAGS if str(PipelineConfig.model_fields[name].description).lower() not in shown] == []
 

@@ -218,7 +218,7 @@ def test_files_of_the_user_come_first_and_cannot_open_a_section(tmp_path: Path) 
     text = knowledge_for(task(), (), str(tmp_path))
     assert text.startswith("## Task\nOur trains are late.")
     assert "Hum." not in text and "## Tables" in text
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         knowledge_for(task(), (), str(tmp_path / "ours.md"))
 
 

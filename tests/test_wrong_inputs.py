@@ -67,7 +67,7 @@ run classes OFFLINE --output classes; run classes OFFLINE --output good; run
 run classes OFFLINE --reference nowhere.txt; run classes --from good
 run nowhere.csv OFFLINE; run prose.txt OFFLINE; run picture.png OFFLINE; run broken.zip OFFLINE; run climbs.zip OFFLINE
 run damaged.zip OFFLINE; run broken.xlsx OFFLINE; run header/train.csv OFFLINE
-run classes/train.csv --target yy OFFLINE; run classes/train.csv --target y
+run classes/train.csv --target yy OFFLINE; run classes/train.csv --target y; run numbers/train.csv OFFLINE -o /proc/none
 mlflow good foo://x; mlflow good ./mlruns; mlflow good http://127.0.0.1:9
 runs nowhere; runs numbers; run --from nowhere; resume nowhere; compare good nowhere; resume numbers; resume damaged
 show god; show go phase9; show begun; score good --answers damaged.zip; score good --answers nowhere.csv

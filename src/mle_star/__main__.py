@@ -8,7 +8,7 @@ from types import FrameType
 
 EXIT_INTERRUPTED = 130
 QUICK_SECONDS = 1.0
-"""Whoever presses Ctrl-C several times within this time means it once: what the first began is not broken off."""
+"""Several Ctrl-C within this time count as one: what the first began is not interrupted."""
 _last = -QUICK_SECONDS
 
 

@@ -45,7 +45,7 @@ def fit(
     """
     if target is not None and not isinstance(target, str):  # `fit(X, y)` is how others are called
         kind = type(target).__name__  # type: ignore[unreachable]
-        raise ConfigError(f"target: the name of a column is wanted, not {kind}; put it into the data: X.assign(y=y)")
+        raise ConfigError(f"target: expected the name of a column, not {kind}; put it into the data: X.assign(y=y)")
     given = {"model": model, "preset": preset, "time_limit_seconds": time_limit, **(settings or {})}
     config = load_config({name: value for name, value in given.items() if value is not None})
     if options.get("agents") is None:

@@ -38,7 +38,7 @@ from mle_star.phase3 import run_phase3
 from mle_star.run import events
 from mle_star.run.budget import Budget
 from mle_star.run.context import Agents, Executor, LimitedAgents, RunContext, RunShared, enter_run, scope
-from mle_star.run.folder import RunFolder, fork_run
+from mle_star.run.folder import RunFolder, callable_name, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
@@ -168,8 +168,8 @@ def _closing_line(journal: Journal, budget: Budget, control: RunControl) -> Iter
             raise
         kept = folder.best_submission if folder.best_submission.is_file() else None
         spent = {"elapsed_seconds": budget.elapsed(), "cost_usd": budget.spent.usd, "submission": kept and str(kept)}
-        so_far = f"the best submission so far is {kept}; " if kept else ""
-        words = f"stopped by {control.stopped_by}; {so_far}`mle-star resume {folder.root}` continues from here"
+        so_far, name = f"the best submission so far is {kept}; " if kept else "", callable_name(folder.root)
+        words = f"stopped by {control.stopped_by}; {so_far}`mle-star resume {name}` continues from here"
         raise RunInterrupted(words, diagnostics=spent) from None
     except Exception as error:
         close("failed", str(error) if isinstance(error, MleStarError) else f"{type(error).__name__}: {error}")
@@ -364,7 +364,7 @@ class _Pipeline:
             stop = None
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1].replace("-", " ") for step in self.context.journal.refused(IN_TIME)]:
-            warnings.append(f"Phase 1 left out {', '.join(passed)}: its share of the time was used up")
+            warnings.append(f"Phase 1 ended before {', '.join(passed)} had a score")
         known = known_measure(self.context, chosen, result.final_solution.score)
         final = result.final_solution
         if picked is not None and final.score == chosen.score:  # it may have answered more rows since

@@ -54,7 +54,7 @@ def test_a_metric_is_found_in_prose_and_an_unknown_one_is_refused_with_the_neare
         assert find_metric(unknown) is None
         with pytest.raises(ConfigError) as refusal:
             known_metric(unknown)
-        lines.append(re.sub(r"(?<=known are: ).*(?=;)", "…", str(refusal.value)))
+        lines.append(re.sub(r"(?<=known are: ).*(?= \()", "…", str(refusal.value)))
     as_kept("data/metrics_named.txt", "\n".join(lines))
 
 

@@ -250,7 +250,7 @@ async def test_scripts_of_others_are_left_alone_and_it_says_what_it_is_for(table
     system = table_desk.task.system.replace(str(tmp_path / "input"), str(tmp_path / "pictures"))
     prompt = render(m.AgentType.retriever, task_description="x", M=2)
     reply = await EngineerBrain().reply(BrainRequest("retriever", None, system, prompt))
-    assert reply.text is not None and "works on tables and texts" in reply.text
+    assert reply.text is not None and "rules cannot do this task" in reply.text
 
 
 def test_a_look_ahead_reads_what_is_looked_at_and_says_nothing_of_what_it_cannot_read(tmp_path: Path) -> None:

@@ -309,5 +309,5 @@ def test_prices_of_a_file_are_two_numbers_for_each_name_or_refused(tmp_path: Pat
         prices.write_text(f"m: {wrong}", encoding="utf-8")
         with pytest.raises(ConfigError) as refused:
             read_prices(prices)
-        assert str(refused.value) == f"{prices}: m: [input, output] is wanted, US dollars for a million tokens of each"
+        assert str(refused.value) == f"{prices}: m: expected [input, output], in US dollars per million tokens"
     assert [price_of(name) for name in ("offline", "Claude-Opus-4-6", "mystery")] == [Price(0, 0), Price(5, 25), None]

@@ -96,7 +96,7 @@ def test_the_command_reads_other_dialects(house_run: Run, tmp_path: Path, capsys
         (pandas.DataFrame({"rooms": [1]}), "lacks kind; the model was trained on rooms, kind"),
         (pandas.DataFrame({"rooms": [*range(150), "many"], "kind": "a"}), "row 151: rooms is 'many', and all training"),
         (pandas.DataFrame({"rooms": [], "kind": []}), "there are no rows to predict"),
-        ([1, 2], "a data frame or the path of a table is wanted, not list"),
+        ([1, 2], "expected a data frame or the path of a table, not list"),
         ("nowhere.csv", "nowhere.csv: no such file"),
         ("rooms,kind\n3,small,\n4,huge,\n", "rows of another number of fields"),
         ("rooms,kind\n3,small\n4,huge,1,2\n5,huge\n", "rows of another number of fields"),
@@ -399,9 +399,11 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     assert done.returncode == 0, done.stderr
     prices = [float(row["price"]) for row in csv.DictReader((tmp_path / "out.csv").open(newline=""))]
     assert prices == [pytest.approx(202, abs=1.01), pytest.approx(10, abs=1.01)]
+    assert done.stdout == f"2 predictions in {call[3]}\n", "what the script prints is not for its reader"
     (tmp_path / "new.csv").write_text("rooms\n3\n", encoding="utf-8")
-    done = subprocess.run(call, cwd=target, capture_output=True, text=True, timeout=300)
-    assert done.returncode != 0 and done.stderr.strip().endswith("new.csv lacks kind")
+    for given, words in ((call[2], "new.csv lacks kind"), ("gone.csv", "gone.csv: No such file or directory")):
+        done = subprocess.run([*call[:2], given, call[3]], cwd=target, capture_output=True, text=True, timeout=300)
+        assert done.returncode != 0 and done.stderr.endswith(f"{words}\n") and done.stderr.count("\n") == 1
     lines = list[str]()
     for folder, run in ((target, house_run), (tmp_path / "labels", label_run)):
         texts = [folder / name for name in ("predict.py", "MODEL_CARD.md", "Dockerfile", "requirements.txt")]
@@ -410,9 +412,8 @@ def test_an_export_is_all_a_machine_needs(house_run: Run, label_run: Run, tmp_pa
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     as_kept("results/exported.txt", re.sub(rf"([Pp]ython[: ]){re.escape(version)}\b", r"\1…", "\n".join(lines)))
     assert (target / "requirements.txt").read_text() == ""  # the standard library is enough for this one
-    kept = (
-        write_texts(tmp_path, {"new.csv": "size\n3\n", "labels/input/b/test.csv": "kept"}) / "labels/input/b/test.csv"
-    )
+    kept = tmp_path / "labels/input/b/test.csv"
+    write_texts(tmp_path, {"new.csv": "size\n3\n", "labels/input/b/test.csv": "kept"})
     (tmp_path / "labels" / "predict.py").write_text(texts[0].read_text().replace("'test.csv'", "'b/test.csv'"))
     assert not subprocess.call(call, cwd=tmp_path / "labels", timeout=300) and kept.read_text() == "kept"
     assert main(["export", str(house_run.path), str(target)]) == 1 and "is not empty" in capsys.readouterr().err

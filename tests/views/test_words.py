@@ -115,6 +115,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         terminal += [f"--- after {at} events\n", shown(screen(story, size, now))]
     as_kept("views/terminal.txt", "".join(terminal))
     write_journal(shelf / "broken-off", events[:120])
+    write_journal(shelf / "new", events[:1])
     rows = "size,price\n" + "".join(f"{i % 17},{i % 17 * 2}\n" for i in range(300))
     write_texts(tmp_path, {"cars/train.csv": rows, "runs/a.csv": rows})
     write_texts(shelf, {"damaged/journal.jsonl": '{"kind": "nonsense"}\n{"kind": "more"}\n', "no-run/note.txt": ""})
@@ -131,7 +132,7 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
         run cars --set max_concurrent_scripts=1 -o x --dry-run --model haiku --time-limit 1m; run
         run --from early cars; demo none; predict early cars; predict early new.csv -o gone/a.csv
         predict early new.csv -o a.txt; predict early new.csv -o runs/a.csv; score early
-        score scored --answers cars/train.csv; promote scored phase9; export scored cars; sweep
+        score scored --answers cars/train.csv; promote scored phase9; export scored cars; sweep; leaderboard new
     """.replace("\n", ";").split(";")
     monkeypatch.setenv("COLUMNS", "150")
     monkeypatch.chdir(tmp_path)
@@ -156,11 +157,8 @@ def test_every_view_says_what_it_said(tmp_path: Path, monkeypatch: Patch, capsys
 SPANS = (0, 1), (0, 0.003), (-3, 7), (0.7512, 0.7533), (0, 1.9), (0, 59), (0, 61), (0, 4000), (0, 90_000), (0, 4e6)
 SIZES = 0, 0.04, 0.1, 0.5, 1.25, 9.96, 59.6, 61, 600, 3599.7, 3600, 4320, 90_061, 99_999.5, 1_250_000, 1e13, -0.25, -3e4
 MARKS = [ScaleMark("one", 0.5, "own"), ScaleMark("two", 0.62, "best", 0.5, 0.7), ScaleMark("a <b>", -1, "dim", -2, 0.1)]
-BARS = [
-    charts.Bar("first", 0.5, "half", "good", "why"),
-    charts.Bar("a <b> " * 30, -0.25, "less"),
-    charts.Bar("c", 0.0, "0"),
-]
+SHOWN = ("first", 0.5, "half", "good", "why"), ("a <b> " * 30, -0.25, "less"), ("c", 0.0, "0")
+BARS = [charts.Bar(*one) for one in SHOWN]
 WRITTEN = (
     "\x1b[31mred\x1b[0m and \x1b]0;title\x07more", "a\r\nb\rc\x00d\x7fe", "\u202eabc\ud800", "x" * 30,
     "0.12345678901 1.5", "One. Two! Three? Four", '{"a": 1}\nwords\n  \n', "é  ü", "",

@@ -76,7 +76,8 @@ def build_app(called: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         if name in called:
             function = load(name)
             words = inspect.cleandoc(function.__doc__ or "").replace("[", r"\[")  # no markup: `pip install 'x[y]'`
-            app.command(name, cls=_Command, help=words)(with_settings(function))
+            parts = (part if "\b" in part else part.replace("\n", " ") for part in words.split("\n\n"))
+            app.command(name, cls=_Command, help="\n\n".join(parts))(with_settings(function))
         else:
             app.command(name, help=summaries[name])(lambda: None)
     return app
@@ -166,12 +167,13 @@ def _options(
 
     \b
     Examples:
-      mle-star demo                       the whole method on an example, now
-      mle-star init data/                 guess the task, write data/task.yaml
-      mle-star run data/ --model offline  the whole method, without a key
+      mle-star demo                        try it on an example: two minutes, no key
+      mle-star run data.csv --target price --model offline
+                                           your own table, no key
       mle-star run data.csv --target price --max-budget 5
-                                          one table, with Claude, for five dollars at most
-      mle-star predict latest new.csv     the model at work on new rows
+                                           the same with Claude, for 5 dollars at most
+      mle-star predict latest new.csv      predict new rows with the newest run
+      mle-star init data/                  for a folder: guess the task, write task.yaml
 
     \b
     Exit codes:

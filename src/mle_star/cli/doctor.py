@@ -50,9 +50,9 @@ def doctor(
     call: Annotated[bool, Option("--call", help="Make one real call of each kind; say what works.")] = False,
     given: Annotated[Given, "python", "model", "base_url"] = NO_SETTINGS,
 ) -> None:
-    """Check SDK, credentials, interpreter, GPUs, sandbox and disk; say what to do about each problem.
+    """Check what a run needs: SDK, credentials, interpreter, GPUs, sandbox, disk; say how to fix each problem.
 
-    Ends with exit code 1 when something would keep a run from working. Credentials are named, never shown.
+    The exit code is 1 when a run could not work. Credentials are named, never shown.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ def sweep(
     time_limit: Annotated[str | None, Option("--time-limit", help="Start no run after this time.")] = None,
     given: Annotated[Given, "executor", "model"] = NO_SETTINGS,
 ) -> None:
-    """Run many tasks, each with several seeds, within one budget; `--resume` continues whatever stopped it.
+    """Run many tasks, each with several seeds, within one budget; `--resume` continues later.
 
     Each run is a normal run folder below the campaign's; results.html and results.csv there have a line for each. A
     `leaderboard.csv` beside a task says which scores win a medal. `--resume` continues with the settings and the money
@@ -99,11 +99,11 @@ def kaggle(
     action: Annotated[KaggleAction, Argument(help="get a competition, submit a run, or ask for scores.")],
     what: Annotated[str, Argument(metavar="COMPETITION|RUN", help="get: a competition; else: a run.")],
     output: Annotated[Path | None, Option("--output", "-o", help="get: the task folder to make.")] = None,
-    competition: Annotated[str, Option(help="submit: where to; else the competition of the run's task.")] = "",
-    message: Annotated[str, Option("--message", "-m", help="submit: what to say of it.")] = "",
+    competition: Annotated[str, Option(help="submit: the competition; the run's own if not given.")] = "",
+    message: Annotated[str, Option("--message", "-m", help="submit: a comment.")] = "",
     yes: Annotated[bool, Option("--yes", "-y", help="submit: do not ask before sending.")] = False,
 ) -> None:
-    """Get a competition of Kaggle as a task folder, submit a run, see its public score beside the expected one.
+    """Download a Kaggle competition as a task folder, submit a run, compare its public score with the expected one.
 
     Needs `pip install 'mle-star[kaggle]'` and a credential of Kaggle; the rules of a competition must be accepted on
     its page first.
@@ -164,7 +164,7 @@ def mlebench(
     home: Annotated[Path, Option(help="With instructions.txt, submission/, code/, logs/.")] = Path("/home"),
     given: Annotated[Given, "time_limit_seconds", "model", "max_budget_usd"] = NO_SETTINGS,
 ) -> None:
-    """Solve a competition of MLE-bench: task from its folders, submission where it is graded.
+    """Solve a competition of MLE-bench, inside its image.
 
     The run's folder is logs/mle-star; a run that was stopped there is resumed.
 
@@ -195,7 +195,7 @@ def mlflow(
     run_folder: Run,
     uri: Annotated[str, Argument(metavar="URI", help="A server, or a database such as sqlite:///mlflow.db.")],
 ) -> None:
-    """Send a run, or what is missing of it, to an MLflow server.
+    """Send a run to an MLflow server. What the server already has is not sent again.
 
     What was sent is kept in the run's folder: nothing is sent twice. `mle-star run --mlflow URI` does the same during
     the run.

@@ -33,7 +33,7 @@ def predict(
         Path | None,
         Option("--output", "-o", help="A .csv, .tsv, .parquet or .xlsx file; standard output if not given."),
     ] = None,
-    timeout: Annotated[float | None, Option(min=1, help="Seconds that it may take; else as in the run.")] = None,
+    timeout: Annotated[float | None, Option(min=1, help="Time limit in seconds; that of the run if not given.")] = None,
     force: Force = False,
 ) -> None:
     """Predict new rows with the fitted model of a run: one answer for each row, in their order.
@@ -66,7 +66,7 @@ def predict(
 
 
 def export(run_folder: Run, target: Annotated[Path, Argument(metavar="DIR", help="A new folder.")]) -> None:
-    """Write a folder that runs on its own: script, data, fitted state, requirements, Dockerfile, model card.
+    """Write a folder that works without MLE-STAR: script, model, training data, requirements, Dockerfile, model card.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def export(run_folder: Run, target: Annotated[Path, Argument(metavar="DIR", help
 def leaderboard(
     named: Annotated[list[str] | None, Argument(metavar="[RUN]...", help=RUN_HELP)] = None,
     as_json: AsList = False,
-    top: Annotated[int, Option(min=1, help="So many lines of each task at most.")] = 20,
+    top: Annotated[int, Option(min=1, help="Most lines per task.")] = 20,
 ) -> None:
     """Rank the scripts of one run or of several by their score; without a run, those of all runs, task by task.
 
@@ -95,7 +95,7 @@ def leaderboard(
 
     runs = [find_run(name) for name in named] if named else runs_in(runs_folder())
     if not runs:
-        raise ConfigError(f"there is no run in {runs_folder()} yet")
+        raise ConfigError(f"there are no runs in {runs_folder()} yet")
     boards, unread = leaderboards(runs)
     if named and unread:
         raise ConfigError(unread[0])
@@ -104,8 +104,8 @@ def leaderboard(
     for problem in unread:
         note(f"left out: {problem}")
     rows = [row for board in boards.values() for row in board[:top]]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+    if as_json or not rows:
+        typer.echo(json.dumps(rows, indent=2) if as_json else "no script has a score")
         return
     names = ("run", "script", "score>", "95 % interval", "time>", "")
     made = table(*names, whole=names)
@@ -150,7 +150,7 @@ def compare(run_folder: Run, other: Other) -> None:
 def promote(
     run_folder: Run, step: Annotated[str, Argument(metavar="STEP", help="The step of a scored script.")]
 ) -> None:
-    """Make another script the final solution of a finished run, with its result, submission and report.
+    """Make another script of a finished run the final solution. Result, submission and report follow.
 
     `mle-star leaderboard RUN` lists the scripts; the journal keeps the earlier final solution.
 
@@ -169,7 +169,7 @@ def score(
     run_folder: Run,
     answers: Annotated[Path | None, Option("--answers", help="The labels of the test, in a .csv file.")] = None,
 ) -> None:
-    """Score every submission of a run again: on its held-out rows and, with --answers, on the test.
+    """Compute the scores of a run again: on its hidden rows and, with --answers, on the test.
 
     \b
     Examples:

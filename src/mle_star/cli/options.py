@@ -81,18 +81,18 @@ class Wanted(NamedTuple):
 
     target: Annotated[str | None, Option(help="The column to predict, or several: a,b.")] = None
     metric: Annotated[str | None, Option(help="Such as auc, rmse, logloss, or score.py:function.")] = None
-    maximize: Annotated[bool | None, Option("--maximize/--minimize", help="Which way it is better.")] = None
+    maximize: Annotated[bool | None, Option("--maximize/--minimize", help="The better way of the metric.")] = None
 
 
 class Shown(NamedTuple):
     """How a run is shown while it runs, and who is notified."""
 
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Only warnings, errors and the summary.")] = False
-    as_json: Annotated[bool, Option("--json", help="One event a line, as JSON, on standard output.")] = False
-    display: Annotated[str, Option(help="auto, rich (a moving screen), plain (lines), or a plugin's.")] = "auto"
-    serve: Annotated[bool, Option("--serve", help="Serve a live page of the run to this machine.")] = False
-    mlflow: Annotated[str | None, Option(metavar="URI", help="Mirror the run to an MLflow server.")] = None
-    notify: Annotated[str | None, Option(metavar="CMD", help="Call at the end with RUN, STATE, SCORE; or bell.")] = None
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Show only warnings, errors and the summary.")] = False
+    as_json: Annotated[bool, Option("--json", help="Print events as JSON, one a line, on standard output.")] = False
+    display: Annotated[str, Option(help="auto, rich (a live screen), plain (lines), or a plugin's.")] = "auto"
+    serve: Annotated[bool, Option("--serve", help="Serve a live page of the run on this machine.")] = False
+    mlflow: Annotated[str | None, Option(metavar="URI", help="Send the run to an MLflow server, too.")] = None
+    notify: Annotated[str | None, Option(metavar="CMD", help="Command to run at the end, or bell.")] = None
 
     @property
     def mode(self) -> str:
@@ -196,7 +196,7 @@ RUN_HELP = "A run: its name in runs/ or the beginning of it, its folder, or `lat
 NAMED: dict[str, Any] = {"callback": run_named}
 Run = Annotated[Path, Argument(metavar="RUN", help=RUN_HELP, **NAMED)]
 Output = Annotated[Path | None, Option("--output", "-o", help="The run's folder; runs/NAME-TIME if not given.")]
-Force = Annotated[bool, Option("--force", help="Overwrite a file that exists.")]
+Force = Annotated[bool, Option("--force", help="Overwrite an existing file.")]
 Open = Annotated[bool, Option("--open", help="Show it in the browser.")]
 Port = Annotated[int, Option(min=0, max=65535, help="A fixed port instead of a free one.")]
 AsList = Annotated[bool, Option("--json", help="A list of objects, for programs.")]

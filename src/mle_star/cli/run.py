@@ -43,14 +43,14 @@ def run(
     ] = None,
     view: Shown = AS_USUAL,
     drop: Annotated[
-        list[str] | None, Option("--drop", metavar="COLUMN", help="Leave a column of one file out; repeatable.")
+        list[str] | None, Option("--drop", metavar="COLUMN", help="Ignore a column of a single table; repeatable.")
     ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Show plan and forecast, and do nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show plan and forecast, then end.")] = False,
 ) -> None:
-    """Run the whole method on a task; everything it does is kept in the run's folder.
+    """Find the best script and model for a task. Everything that happens is kept in the run's folder.
 
-    Ctrl-C once finishes with the best so far, twice stops at once; `mle-star resume` continues later. `--target` and
-    `--metric` replace what task.yaml says.
+    Press Ctrl-C once to finish with the best so far, twice to stop at once; `mle-star resume` continues later.
+    `--target` and `--metric` replace what task.yaml says.
 
     \b
     Examples:
@@ -95,7 +95,7 @@ def resume(
     given: Annotated[Given, "time_limit_seconds", "max_budget_usd", "executor"] = NO_SETTINGS,
     view: Shown = AS_USUAL,
 ) -> None:
-    """Resume a run where it was stopped; what is recorded costs nothing again.
+    """Resume a run where it was stopped. What is recorded is not paid for again.
 
     The run continues with its own settings. Those given here replace them, another preset (`--set preset=good`)
     replaces their sizes, and only the steps that they touch are done again. Time and money of the earlier part count
@@ -121,8 +121,7 @@ def _continued(run_dir: Path, given: Given) -> tuple[TaskDescription, PipelineCo
 def _spent_limits(run_dir: Path, settings: PipelineConfig) -> list[str]:
     """What must be raised before a run can do anything new."""
     spent = spent_by(read_journal(RunFolder(run_dir).journal))
-    time = ("time_limit_seconds", spent.seconds, duration)
-    limits = {"time": time, "money": ("max_budget_usd", spent.usd, money)}
+    limits = {"time": ("time_limit_seconds", spent.seconds, duration), "money": ("max_budget_usd", spent.usd, money)}
     return [
         f"the {name} limit is used up ({show(used)} of {show(limit)}): only what is recorded is used; "
         f"raise it with {options.FLAGS[setting]}"

@@ -23,14 +23,14 @@ from mle_star.serving import GuardedServer
 from mle_star.views import RunStory, text, write_report
 from mle_star.views.shelf import find_runs, glance, unified
 
-Folder = Annotated[Path | None, Argument(metavar="[DIR]", help="Where the runs are; runs/ if not given.")]
+Folder = Annotated[Path | None, Argument(metavar="[DIR]", help="The folder that holds the runs; runs/ if not given.")]
 MOST_STEPS = 12
 RULE = 100
 """Characters of a line across the page: a pipe has no width."""
 
 
 def report(run_folder: Run, open_it: Open = False) -> None:
-    """Make the report page of a run and print where it is; also while the run is going.
+    """Write the report page of a run and print its path. Works while the run is going, too.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def runs(folder: Folder = None, as_json: AsList = False) -> None:
 def show(run_folder: Run, step: Annotated[str, Argument(metavar="[STEP]", help="Or its beginning.")] = "") -> None:
     """Show one step of a run: prompt, reply, script, output, score. Without a step, list them.
 
-    A step is shown with all that belongs to it; of very many, there is a list.
+    A step is shown with all steps below it, or as a list where these are many.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def show(run_folder: Run, step: Annotated[str, Argument(metavar="[STEP]", help="
 
 def diff(
     run_folder: Run,
-    before: Annotated[str, Argument(metavar="A", help="A script's step, or its beginning; `best`, `final`.")],
+    before: Annotated[str, Argument(metavar="A", help="The step of a script, or its beginning; `best`, `final`.")],
     after: Annotated[str, Argument(metavar="B", help="The script to compare it with.")],
 ) -> None:
     """Compare two scripts of a run.
@@ -121,9 +121,9 @@ def diff(
 
 
 def watch(run_folder: Run, port: Port = 0, open_it: Open = False) -> None:
-    """Serve the live page of a run, also of one in another process; end with Ctrl-C.
+    """Serve the live page of a run, whichever process it runs in; end with Ctrl-C.
 
-    The page is for this machine only, and its address holds a token: who has it may also end the run.
+    The page is for this machine only. Its address holds a token: with it, the run can also be ended.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def watch(run_folder: Run, port: Port = 0, open_it: Open = False) -> None:
 
 
 def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
-    """Serve one page with all runs: live ones on top, searchable, two of them compared; end with Ctrl-C.
+    """Serve a page that lists all runs, to search, open and compare them; end with Ctrl-C.
 
     Each run opens its report, which follows the run while it continues. The page is for this machine only, and its
     address holds a token: who has it may also end runs.
@@ -149,7 +149,7 @@ def ui(folder: Folder = None, port: Port = 0, open_it: Open = False) -> None:
 
     place = folder or runs_folder()
     if not place.is_dir():
-        raise ConfigError(f"{place} is no folder; name the one that holds your runs")
+        raise ConfigError(f"there are no runs yet: no folder {place}")
     _serve(IndexServer(place, port=port), open_it=open_it)
 
 

@@ -24,15 +24,15 @@ from mle_star.views.story import RunStory
 
 
 def init(
-    data_folder: Annotated[Path, Argument(metavar="DATA_FOLDER", help="With data, or an `input` with data.")],
+    data_folder: Annotated[Path, Argument(metavar="DATA_FOLDER", help="A folder with data, or with `input/`.")],
     wanted: Wanted = NOTHING_WANTED,
     name: Annotated[str | None, Option(help="The task's name; the folder's name if not given.")] = None,
     output: Annotated[Path | None, Option("--output", "-o", help="Where to write; else DATA_FOLDER/task.yaml.")] = None,
     force: Force = False,
 ) -> None:
-    """Look at a data folder and write its task.yaml, every guess explained.
+    """Look at a data folder and write its task.yaml, with a reason for every guess.
 
-    Reads the first rows of the tables only, never a large file whole. Nothing is overwritten without --force.
+    Only the first rows of each table are read. Nothing is overwritten without --force.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def demo(
     output: Output = None,
     view: Shown = AS_USUAL,
 ) -> None:
-    """Build an example task and run the whole method on it: no key, no internet, about two minutes.
+    """Try it on an example: no key, no internet, about two minutes.
 
     The agents are built-in rules, no language model. The data of `rents` are generated, so the best possible score is
     known; those of the other examples are real. At the end every script is scored on the test, whose answers were kept

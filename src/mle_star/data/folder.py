@@ -116,12 +116,12 @@ def _required(content: dict[str, Any], name: str) -> Any:
     choices, value = [member.value for member in _ENUMS.get(name, ())], content.get(name)
     wanted = f"one of {', '.join(choices)}" if choices else "a text"
     if value in (None, ""):
-        raise ConfigError(f"{name} is missing; wanted is {wanted}{_hint(content, name)}")
+        raise ConfigError(f"{name} is missing; expected {wanted}{_hint(content, name)}")
     if not choices:
         return _text(name, value)
     if value not in choices:
         near = did_you_mean(str(value), choices)
-        raise ConfigError(f"{name} is {value!r}; wanted is {wanted}{f'; {near}' if near.startswith('did') else ''}")
+        raise ConfigError(f"{name} is {value!r}; expected {wanted}{f'; {near}' if near.startswith('did') else ''}")
     return _ENUMS[name](value)
 
 
@@ -134,7 +134,7 @@ def _hint(content: dict[str, Any], name: str) -> str:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{name} is {value!r}; a text is wanted (put it in quotes)")
+        raise ConfigError(f"{name} is {value!r}; expected a text (put it in quotes)")
     return value
 
 
@@ -157,7 +157,7 @@ def _with_target(content: dict[str, Any], description: str, data: Path) -> str:
     given = content.get("target")
     targets = [] if given is None else given if isinstance(given, list) else [given]
     if not all(isinstance(name, str) and name for name in targets):
-        raise ConfigError(f"target is {given!r}; wanted is the name of a column, or a list of names")
+        raise ConfigError(f"target is {given!r}; expected the name of a column, or a list of names")
     if not targets:
         return description
     try:
@@ -218,14 +218,14 @@ def _read_medals(path: Path, direction: MetricDirection) -> Medals:
             rows = list(csv.DictReader(file))
         scores = [float(row["score"]) for row in rows if row["score"]]
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise ConfigError(f"{path}: a column `score` with numbers is wanted ({error})") from None
+        raise ConfigError(f"{path}: expected a column `score` with numbers ({error})") from None
     if not scores:
         raise ConfigError(f"{path}: there is no score in it")
     if "medal" not in rows[0]:
         return _by_rank(sorted(scores, reverse=direction is MetricDirection.maximize))
     by_name = {str(row["medal"]).strip().lower(): row["score"] for row in rows}
     if set(by_name) != set(MEDALS) or len(scores) != len(rows):
-        raise ConfigError(f"{path}: one line each for gold, silver and bronze is wanted")
+        raise ConfigError(f"{path}: expected one line each for gold, silver and bronze")
     return Medals.model_validate(by_name)
 
 

@@ -70,7 +70,7 @@ def find_data_folder(folder: Path) -> Path:
     if not folder.exists():
         raise ConfigError(f"{folder}: no such folder")
     if not folder.is_dir():
-        raise ConfigError(f"{folder}: a folder with data files is wanted; `mle-star run {folder}` takes one file")
+        raise ConfigError(f"{folder}: expected a folder with data files; `mle-star run {folder}` takes one file")
     try:
         if _holds_data(folder / "input"):
             return folder / "input"

@@ -132,7 +132,7 @@ def survey(folder: Path) -> Survey:
     if not found.roles and not found.others and not found.images and not found.audio:
         why = "; ".join(found.notes[:3])
         what = f"no data found that can be read: {why}" if why else f"{folder}: no data found"
-        raise ConfigError(f"{what}; wanted are tables ({', '.join(TABLE_SUFFIXES)}), pictures or sound files")
+        raise ConfigError(f"{what}; data are tables ({', '.join(TABLE_SUFFIXES)}), images or audio files")
     return found
 
 

@@ -222,7 +222,7 @@ def _plugins() -> Iterator[Metric]:
     for point in importlib.metadata.entry_points(group=METRIC_GROUP):
         metric = point.load()
         if not isinstance(metric, Metric):
-            raise ConfigError(f"the metric {point.name} of {point.value} is no mle_star Metric")
+            raise ConfigError(f"the metric {point.name} of {point.value} is not an mle_star Metric")
         yield metric
 
 
@@ -241,7 +241,7 @@ def known_metric(text: str, *, folder: Path | None = None, direction: MetricDire
     metric = find_metric(text)
     if metric is None:
         nearest = did_you_mean(text, sorted({metric.name for metric in _by_key().values()}))
-        raise ConfigError(f"unknown metric {text!r}: {nearest}; or name a function of yours as file.py:function")
+        raise ConfigError(f"unknown metric {text!r}: {nearest} (a function of your own: file.py:function)")
     if direction not in (None, metric.direction):
         raise ConfigError(f"metric_direction is {direction.value!r}, but {metric.name} is to {metric.direction.value}")
     return metric

@@ -190,7 +190,7 @@ def holds_homes(folder: Path) -> bool:
 def refuse_place(folder: Path) -> None:
     """Refuse a folder that holds home directories, or nothing but the kernel's own files."""
     if holds_homes(folder):
-        raise ConfigError(f"data_dir: {folder} is no folder of data: scripts would see all that lies below it")
+        raise ConfigError(f"data_dir: {folder} is not a folder of data: scripts would see all that lies below it")
     for place in map(Path, _SPECIAL_PLACES):
         if place in (folder, *folder.parents) and Path("/dev/shm") not in (folder, *folder.parents):
             raise ConfigError(f"data_dir: {folder} belongs to the system: nothing in there is data")
@@ -231,7 +231,7 @@ def open_data(path: Path) -> IO[bytes]:
     with zipfile.ZipFile(path) as archive:
         members = [member for member in archive.namelist() if not member.endswith("/")]
         if len(members) != 1:
-            raise ValueError(f"{len(members)} files in the archive, one is wanted")
+            raise ValueError(f"{len(members)} files in the archive, expected one")
         return archive.open(members[0])
 
 
@@ -328,7 +328,7 @@ def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> It
         file.seek(0)
     reader = csv.reader((line.decode("utf-8", errors) for line in _bounded_lines(file)), delimiter=separator)
     while True:
-        with long_cells(MAX_LINE):  # for one row at a time: whoever reads them may wait in between
+        with long_cells(MAX_LINE):  # for one row at a time: the reader may pause in between
             row = next(reader, None)
         if row is None:
             return
@@ -378,7 +378,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ConfigError(f"{path}: `name: value` lines are wanted at the top level")
+        raise ConfigError(f"{path}: expected `name: value` lines at the top level")
     return content
 
 

@@ -23,7 +23,7 @@ from mle_star.errors import ConfigError
 
 ALL_USED = "All the provided information is used."
 NO_SUBSAMPLING = "There is no subsampling."
-FOREIGN_PLAN = "Leave the block as it is: its parts are not known to the embedded engineer."
+FOREIGN_PLAN = "Leave the block as it is: its parts are not known to the built-in rules."
 ROWS = 30_000
 _CORE = {"ablation": ("Python solution",), "extractor": ("Python solution",), "debugger": ("Script", "Error")}
 """What makes two questions of an agent the same, whatever times are named beside it."""
@@ -43,7 +43,7 @@ class Served:
     def refusal(self, metric: str, folder: Path, description: str) -> str:
         """Why it cannot work on a task, in one line, before anything runs; an empty text when it can."""
         why = refuse(metric, folder, description)
-        return f"the embedded engineer works on tables and texts: {why}" if why else ""
+        return f"the built-in rules cannot do this task: {why}" if why else ""
 
     def look_ahead(self, folder: Path, description: str) -> None:
         """Read the tables while the first client starts; whatever stands in the way is said by who is asked first."""
@@ -177,7 +177,7 @@ class EngineerBrain:
             try:
                 return answer(question) if answer else f"There is no agent called {question.agent!r}."
             except ConfigError as error:
-                return f"The embedded engineer works on tables and texts: {error}."
+                return f"The built-in rules cannot do this task: {error}."
 
     # --- Phase 1 -----------------------------------------------------------------------------------------
 

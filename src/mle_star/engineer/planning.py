@@ -196,7 +196,7 @@ def choose_blocks(
 ) -> list[tuple[str, str]]:
     """Sections with their plans, best first; those come first that were `given` least often for the same script.
 
-    What plans `before` have tried in vain comes last.
+    Ideas that earlier plans (`before`) have tried without success come last.
     """
     (baseline, losses), models = findings_in(summary), scripts.settings_in(script).get("models", {})
     luck = Random(script + summary + "".join(previous))

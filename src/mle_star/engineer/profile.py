@@ -75,7 +75,7 @@ def refuse(metric: str, folder: Path, description: str = "") -> str:
     except ConfigError as error:
         count, what = media_in(folder)
         unreadable = "no training table" in str(error) or "no data found" in str(error)
-        return f"it has no model for {what}" if unreadable and count else str(error)
+        return f"they have no model for {what}" if unreadable and count else str(error)
     return ""
 
 
@@ -178,10 +178,10 @@ def media_in(folder: Path) -> tuple[int, str]:
 def _check_columns(folder: Path, layout: Layout, columns: list[Column]) -> None:
     """Refuse tables with nothing to learn from, and those that only name pictures or sounds."""
     if not columns:
-        raise ConfigError("the training table has no column that the test table shares and that says something")
+        raise ConfigError("no column to learn from: each is an id, constant or empty, or missing in the test table")
     count, what = media_in(folder)
     if len(columns) <= 1 and count >= 0.5 * layout.train.rows:
-        raise ConfigError(f"it has no model for {what}")
+        raise ConfigError(f"they have no model for {what}")
 
 
 # --- time, groups, places --------------------------------------------------------------------------------

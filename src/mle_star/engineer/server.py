@@ -67,7 +67,7 @@ class BrainReply(NamedTuple):
 
 
 class Brain(Protocol):
-    """Whoever answers for the model."""
+    """What answers in place of a model."""
 
     async def reply(self, request: BrainRequest) -> BrainReply | Response:
         """The answer to one request; a response goes out as it is, and nothing is charged for it."""

@@ -60,7 +60,7 @@ def restore_submission(run: RunContext, submission: str) -> bool:
 async def keep_best(run: RunContext) -> None:
     """Tell of the best score, and save the best valid submission, after a script has run or was found to leak.
 
-    It is done whole, even if whoever wants it is stopped meanwhile.
+    It is finished even if the task that asked for it is stopped meanwhile.
     """
     await asyncio.shield(_keep_best(run))
 
@@ -72,7 +72,7 @@ async def _keep_best(run: RunContext) -> None:
         if best is not None and best.score is not None and new:
             run.record(BestImproved(step=best.place, score=best.score, digest=best.script_id))
         made = [one for one in run.ledger.solutions(clean=True) if one.result.submission]
-        made.sort(key=lambda one: in_order(one.step))  # of equal scores the first step's counts, whoever ended first
+        made.sort(key=lambda one: in_order(one.step))  # of equal scores the first step's counts, whichever ended first
         for found in best_first(made, lambda one: one.score, run.task.metric_direction):
             source, kept = found.result.submission or "", run.ledger.kept
             if kept is not None and (kept.step, kept.source) == (found.step, source):

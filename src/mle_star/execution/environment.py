@@ -220,7 +220,7 @@ def inspect_interpreter(python: str | None = None) -> InterpreterInfo:
     with suppress(ValidationError):
         found = InterpreterInfo.model_validate_json(b"" if why else answer)
         return found.model_copy(update={"packages": _packages(found.roots)})
-    raise ConfigError(f"python={chosen!r} is no usable Python interpreter: {why or 'no answer'}")
+    raise ConfigError(f"python={chosen!r} is not a usable Python interpreter: {why or 'no answer'}")
 
 
 def _packages(roots: Iterable[str]) -> dict[str, str]:

@@ -283,7 +283,7 @@ def keep_members(run: RunContext, members: Iterable[str]) -> None:
 
 def not_fitted(why: str) -> str:
     """What is said where no model is kept."""
-    return f"nothing is fitted on all rows, so the first `predict` takes longer: {why}"
+    return f"the model is not fitted on all rows yet; the first `predict` does that: {why}"
 
 
 async def _answers_anew(run: RunContext, holdout: HoldOut | None, script: str) -> Answers:

@@ -256,7 +256,7 @@ class Mailbox:
         return [piece for piece in found if piece is not None], None in found
 
     async def close(self, number: str) -> None:
-        """Forget a script; whoever waits for its output waits no longer."""
+        """Forget a script, and stop waiting for its output."""
         self._closed.add(number)
         self._boxes.pop(number, asyncio.Queue()).put_nowait(None)
 

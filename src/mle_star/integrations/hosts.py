@@ -108,7 +108,7 @@ class Hosts:
         raise PipelineError("each machine of this run was lost; continue with `--resume`")
 
     async def look_around(self) -> list[str]:
-        """Ask machines that have come since: a cluster grows, and whoever was lost comes back under a new name."""
+        """Ask machines that joined since: a cluster grows, and a lost machine comes back under a new name."""
         async with self._asking:
             new = set(await asyncio.to_thread(cluster.living_machines)) - self._known
             able = await asyncio.to_thread(self._find, new) if new else []

@@ -72,7 +72,7 @@ def pack(request: ScriptRequest, config: PipelineConfig) -> Parcel:
     beside = sorted(path.name for path in work.iterdir() if path.is_dir() and not path.is_symlink())
     folders = {name: whole(work / name) for name in beside if name not in ("input", "final")}
     for name in (name for name, files in folders.items() if files is None):
-        logger.warning("%s: %s/ is too much to be sent: the script finds it empty", script, name)
+        logger.warning("%s: %s/ is too large to be sent: the script finds it empty", script, name)
     linked = linked_places(work / "input") if request.input_dir is None else []
     shown = {"input_dir": str(folder.root), "readable": (*request.readable, *linked)}
     sent = {name: files or {} for name, files in folders.items()}
@@ -214,7 +214,7 @@ class RemoteExecutor:
         raise ExecutionError(trouble)
 
     async def _sent(self, machine: str, parcel: Parcel, digest: str) -> None:
-        """Have a file sent once, however many scripts wait for it; whoever gives up waiting does not stop it."""
+        """Have a file sent once, however many scripts wait for it; it is sent even if one of them stops waiting."""
         key = (machine, digest)
         if key not in self._sending:
             self._sending[key] = asyncio.create_task(self._send(machine, parcel, digest))

@@ -22,7 +22,7 @@ _HEAD = re.compile(r"\A\s*<!--\s*(.*?)\s*-->\s*\n", re.DOTALL)
 def knowledge_for(task: TaskDescription, packages: Collection[str], folder: str | None = None) -> str:
     """What agents of this task are told: the user's files first, then ours; each is cut at a line."""
     if folder is not None and not Path(folder).is_dir():
-        raise ConfigError(f"knowledge: {folder} is no folder")
+        raise ConfigError(f"knowledge: {folder} is not a folder")
     parts = (_fitting(_chosen(place, _words(task), packages)) for place in _places(folder))
     return "\n\n".join(filter(None, parts))
 

@@ -73,7 +73,7 @@ class CodeBlockCategory(str, Enum):
 ToolProfile = Literal["minimal", "full"]
 
 
-# --- the phases of a run, in their order: whoever needs their names, titles or kinds of scripts looks here ---------
+# --- the phases of a run, in their order, with names, titles and kinds of scripts ---------------------------------
 
 
 PhaseName = Literal["phase1", "phase2", "phase3", "finalization"]

@@ -95,7 +95,7 @@ written: docs/deviations.md says what it restores, and what it cannot."""
 
 def _refuse_bool(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError("a number is wanted, not true or false")
+        raise ValueError("expected a number, not true or false")
     return value
 
 
@@ -124,7 +124,7 @@ class PipelineConfig(Frozen):
     outer_loop_steps: Count = 4
     """T: rounds of ablation and block choice per path"""
     more_steps: bool = False
-    """go on beyond T while the time lasts; on where a time limit is given and T is not"""
+    """take more steps than T until the time is up; on where a time limit is given and T is not"""
     inner_loop_steps: Count = 4
     """K: attempts on each block"""
     num_parallel_solutions: Count = 2
@@ -147,7 +147,7 @@ class PipelineConfig(Frozen):
     prices_file: str | None = None
     """a YAML file with prices: `name: [input, output]`"""
     preset: Literal["quick", "good", "best", "letter"] | None = None
-    """sizes, roles and efforts under one name; `letter`: the specification"""
+    """a set of sizes, models and efforts; `letter`: as the specification has it"""
     agents: dict[AgentType, RoleSettings] = {}
     """model, effort and thinking by agent, where they differ"""
     permission_mode: Literal["bypassPermissions", "acceptEdits", "default", "dontAsk", "plan"] = "bypassPermissions"
@@ -166,7 +166,7 @@ class PipelineConfig(Frozen):
     """paths at a time; none: all"""
 
     script_timeout_seconds: CountOrNone = None
-    """limit of one script; none: by what was measured"""
+    """limit of one script; none: set from what scripts took so far"""
     max_concurrent_scripts: CountOrNone = None
     """scripts at a time; none: L"""
     script_memory_gb: AmountOrNone = None
@@ -198,17 +198,17 @@ class PipelineConfig(Frozen):
     use_cache: bool = True
     """never run the same script twice within a run"""
     keep_work: bool = True
-    """what scripts of the search leave in `./cache` stays for later scripts on the same rows"""
+    """keep what scripts of the search leave in `./cache` for later scripts on the same rows"""
     scoring: Literal["auto", "self_reported"] = "auto"
-    """auto: the harness hides labelled rows and scores scripts by them; else scripts score themselves"""
+    """auto: scripts are scored on labelled rows that they do not see; self_reported: by the score that they print"""
     score_views: Annotated[int | None, Field(ge=1, le=5), _NO_BOOL] = None
     """how often a script runs, each time with other rows hidden; none: 1 to 5 times, by the rows"""
     split: Literal["auto", "random", "time", "group"] = "auto"
-    """which rows are hidden: as the data show, at random, the latest, or whole groups"""
+    """which rows are hidden to score by: chosen from the data, at random, the latest, or whole groups"""
     time_column: str = Field(default="auto", min_length=1)
-    """the column that says when: the latest rows are hidden; `none`: no column does; auto: as the data show"""
+    """column with dates or times: the latest rows are hidden; `none`: there is no such column; auto: look for one"""
     group: str = Field(default="auto", min_length=1)
-    """the column whose rows belong together (a patient, a shop); `none`: no column does; auto: as the data show"""
+    """column of groups (a patient, a shop), hidden as wholes; `none`: there is no such column; auto: look for one"""
     equivalence_bound: Annotated[float, Field(ge=0, le=1), _NO_BOOL] = 0.5
     """how far the final answers must agree with those of the search (0 to 1)"""
     prefer_best_input: bool = True
@@ -220,7 +220,7 @@ class PipelineConfig(Frozen):
     task_in_prompts: bool = False
     """repeat the description, which stands in the system prompt, in prompts that name it"""
     briefing: tuple[Briefing, ...] = get_args(Briefing)
-    """what agents are told beyond the specification"""
+    """what agents are told in addition to the specification"""
     diversity: tuple[Diversity, ...] = get_args(Diversity)
     """how candidates and parallel paths are made to differ"""
     letter: bool = False
@@ -235,9 +235,9 @@ class PipelineConfig(Frozen):
     work_dir: str = "."
     """where the run's working directories are made"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
-    """how much the log says"""
+    """how much is logged"""
     log_file: str | None = None
-    """append the log to this file, too"""
+    """also append the log to this file"""
 
     @model_validator(mode="before")
     @classmethod

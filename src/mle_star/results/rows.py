@@ -17,7 +17,7 @@ def texts_of(frame: Any, like: Table) -> Any:
     import pandas
 
     if not hasattr(frame, "columns") or not hasattr(frame, "map"):
-        raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
+        raise ConfigError(f"expected a data frame or the path of a table, not {type(frame).__name__}")
     frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
     frame.columns = tables.unique_names([str(name) for name in frame.columns])[0]
     for name in frame.columns:
@@ -45,7 +45,7 @@ def read_new(path: Path, like: Table) -> Any:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
     if tables.table_form(path) is None:
-        raise ConfigError(f"{path}: not a table; wanted are .csv, .tsv, .json, .parquet or .xlsx")
+        raise ConfigError(f"{path}: not a table; tables are .csv, .tsv, .json, .parquet or .xlsx")
     table = tables.read_table(path)
     if isinstance(table, str):
         raise ConfigError(table)

@@ -18,7 +18,7 @@ from typing import Any
 from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.data.layout import survey, with_target
-from mle_star.data.place import MARK, RUNS, DataFolder
+from mle_star.data.place import RUNS, DataFolder
 from mle_star.data.rows import drop_columns
 from mle_star.data.tables import TABLE_SUFFIXES, table_form
 from mle_star.errors import ConfigError
@@ -54,10 +54,9 @@ def taken_in(
         RunFolder(run_dir).create()  # says what is wrong with the place
         raise ConfigError(f"{run_dir} is not empty; choose another output folder")
     existed, made = run_dir.exists(), [folder for folder in run_dir.parents if not folder.exists()]
-    data = RunFolder(run_dir).data
-    data.mkdir(parents=True)  # not below: where another run was quicker, nothing of it is removed
+    data = RunFolder(run_dir).create().data
+    data.mkdir()  # not below: where another run was quicker, nothing of it is removed
     try:
-        (run_dir / MARK).touch()
         _take_in(source, data, target, note)
         drop_columns(data, drop)
         yield data
@@ -95,7 +94,7 @@ def _take_in(source: Any, folder: Path, target: str | None, note: Note) -> None:
 def _write_frame(frame: Any, path: Path) -> None:
     """A data frame as the table that scripts read; an index with a name is a column, too."""
     if not hasattr(frame, "to_csv") or not hasattr(frame, "columns"):
-        raise ConfigError(f"a data frame or the path of data is wanted, not {type(frame).__name__}")
+        raise ConfigError(f"expected a data frame or the path of data, not {type(frame).__name__}")
     if not len(frame):
         raise ConfigError("the data frame has no rows: there is nothing to learn from")
     frame.to_csv(path, index=any(name is not None for name in frame.index.names))
@@ -139,7 +138,7 @@ def _unpack(path: Path, folder: Path) -> None:
         if folder.resolve() not in target.parents:
             raise ConfigError(f"{path}: it holds {member.filename!r}, which lies outside of the archive")
     if not any(table_form(Path(member.filename)) for member in members):
-        raise ConfigError(f"{path}: no table in it; wanted are {', '.join(TABLE_SUFFIXES)}")
+        raise ConfigError(f"{path}: no table in it; tables are {', '.join(TABLE_SUFFIXES)}")
     with zipfile.ZipFile(path) as archive:
         try:
             archive.extractall(folder)
@@ -197,7 +196,7 @@ def prepared(
         raise ConfigError(f"{source}: no such folder or file{f'; did you mean {near[0]}?' if near else ''}")
     if source.is_file() and source.suffix.lower() not in (".yaml", ".yml"):
         kinds = ", ".join(TABLE_SUFFIXES)
-        raise ConfigError(f"{source}: neither data nor a task file; wanted is a table ({kinds}), a zip, or task.yaml")
+        raise ConfigError(f"{source}: neither data nor a task file; give a table ({kinds}), a zip, or task.yaml")
     has_file = source.is_file() or (source / TASK_FILE).exists()
     if has_file and not any(value is not None for value in wanted.values()):
         yield load_task(source), run_dir, None
@@ -209,9 +208,10 @@ def prepared(
 def guess_lines(guess: TaskGuess, source: Any, *, hides_rows: bool) -> list[str]:
     """What was guessed, in two lines after what deserves a look; `hides_rows`: labels are kept to score by."""
     task, table = guess.task, survey(Path(guess.task.data_dir))
-    rows = "" if table.train is None else f": {table.train.rows:,} rows of {len(table.train.columns)} columns"
+    train = table.train
+    rows = f": {plural(train.rows, 'row')} of {plural(len(train.columns), 'column')}" if train else ""
     files = ", ".join(one.name for one in (*table.roles, *table.others)) or "files"
-    is_alone = table.train is not None and table.test is None and table.train.rows >= FEWEST_ROWS
+    is_alone = train is not None and table.test is None and train.rows >= FEWEST_ROWS
     held = "; no test file: rows are held back to score by" if is_alone and hides_rows else ""
     scored = f"scored by {task.evaluation_metric} ({task.metric_direction.better_word} is better)"
     lines = [

@@ -253,7 +253,7 @@ class Budget:
             self._when_spent.remove(act)
 
     def after_call(self) -> None:
-        """A call was charged and recorded: when the money is gone, tell whoever has work under way."""
+        """A call was charged and recorded: when the money is gone, stop the work under way."""
         if self.money_is_gone:
             for act in tuple(self._when_spent):
                 act()
@@ -354,7 +354,7 @@ def read_prices(path: Path) -> dict[str, Price]:
     for name, pair in read_mapping(path).items():
         good = isinstance(pair, list) and len(pair) == 2
         if not good or not all(type(one) in (int, float) and 0 <= one < math.inf for one in pair):
-            raise ConfigError(f"{path}: {name}: [input, output] is wanted, US dollars for a million tokens of each")
+            raise ConfigError(f"{path}: {name}: expected [input, output], in US dollars per million tokens")
         prices[name] = Price(*(float(one) for one in pair))
     return prices
 

@@ -238,7 +238,7 @@ class RunContext:
         return self.reached.leaks(digest_of(script), place or "/".join(self.parts))
 
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
-        """What depends on the clock, or on chance: made once, recorded, and replayed by whoever resumes the run.
+        """A decision that depends on the clock or on chance: made once, recorded, and replayed when the run is resumed.
 
         With `reopen`, a no is decided again under other limits, and when a run that has ended is resumed. Where
         this process has done anything new, what was decided there before counts no longer.

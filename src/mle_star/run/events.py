@@ -301,7 +301,7 @@ class BlockChosen(OuterStepEvent):
     plan: str = ""
 
 
-OUT_OF_TIME = "Phase 1's share of the time is used up"
+OUT_OF_TIME = "Phase 1 ended before it had a score"
 """The error of a candidate that was passed over."""
 PLANNER_FAILED = "[planner failed]"
 """Stands in the history for a plan that never came."""

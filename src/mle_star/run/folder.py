@@ -97,7 +97,7 @@ class RunFolder:
                 raise ConfigError(f"{self.root} holds a run already; use `mle-star resume` or another output folder")
             (self.root / MARK).touch()
         except OSError as error:
-            raise ConfigError(f"{self.root}: cannot be made a run folder ({error.strerror})") from None
+            raise ConfigError(f"{self.root}: {error.strerror}; choose another output folder") from None
         return self
 
     def open(self) -> "RunFolder":
@@ -273,7 +273,7 @@ def find_run(name: str | Path) -> Path:
     known = runs_in(place)
     if str(name) == LATEST:
         if not known:
-            raise ConfigError(f"there is no run in {place} yet")
+            raise ConfigError(f"there are no runs in {place} yet")
         return known[-1]
     names = [run for run in known if run.name == str(name)] or [run for run in known if run.name.startswith(str(name))]
     if path.exists() and not names:

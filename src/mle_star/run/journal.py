@@ -27,7 +27,7 @@ Key = tuple[str, str, str]
 
 REDACTED = "[redacted]"
 NOT_REPEATED = {"auth", "budget", "cancelled"}
-"""Failures that a later process should not repeat: whoever resumes has fixed the cause, or continues from there."""
+"""Failures that a resumed run does not replay: their cause may be fixed by then."""
 
 _TIMES: dict[str, Any] = {"at": True, "seconds": True, "result": {"duration_seconds"}}
 """What two events may differ in that say the same."""

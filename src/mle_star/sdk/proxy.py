@@ -99,7 +99,7 @@ class CredentialProxy:
             await self._forward(scope, receive, send, caller)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, caller: _Caller) -> None:
-        """Pass a request on and its answer back, piece by piece; whoever hangs up ends it on the other side, too."""
+        """Pass a request on and its answer back, piece by piece; when one side hangs up, the other is closed, too."""
         sent = asyncio.Event()
 
         async def body() -> AsyncIterator[bytes]:

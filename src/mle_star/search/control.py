@@ -16,7 +16,7 @@ from mle_star.errors import BudgetExceeded
 from mle_star.models import StopReason
 from mle_star.run import events
 from mle_star.run.budget import Budget
-from mle_star.run.folder import take_request
+from mle_star.run.folder import callable_name, take_request
 from mle_star.run.journal import Journal
 
 POLL_SECONDS = 0.5
@@ -56,7 +56,7 @@ class RunControl:
             self._task.cancel()
 
     def hear(self, event: events.AnyEvent) -> None:
-        """Notice when the model cannot be reached any more: every further call would wait in vain."""
+        """Notice when the model cannot be reached any more: further calls would only wait."""
         if isinstance(event, events.AgentFinished):
             self._unreachable = 0
         elif isinstance(event, events.AgentFailed) and event.at >= self._since:  # what is only replayed is past
@@ -149,7 +149,7 @@ class Stop(NamedTuple):
     def explain(self, run_dir: Path) -> str:
         """The words, the detail, and how the run continues."""
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.words}{detail}; {_STOPS[self.reason][1].format(run=run_dir)}"
+        return f"{self.words}{detail}; {_STOPS[self.reason][1].format(run=callable_name(run_dir))}"
 
 
 def stop_of(error: BaseException) -> Stop | None:

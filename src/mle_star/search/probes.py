@@ -136,7 +136,7 @@ async def _complete(run: RunContext, holdout: HoldOut, one: ScriptRun, kept: flo
 
 
 def _fits(run: RunContext, name: str, seconds: float, left: float) -> bool:
-    """Is there time for it? Decided once: whoever resumes with less of it takes over what was found."""
+    """Is there time for it? Decided once: a resumed run that has less time keeps what was found."""
     return run.decide(name, lambda: not run.budget.finish_requested and seconds <= left, reopen=True)
 
 

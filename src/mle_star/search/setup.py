@@ -55,14 +55,14 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     """Refuse what cannot work, before anything is made or paid for."""
     for given, kind in ((task, TaskDescription), (config, PipelineConfig)):
         if not isinstance(given, kind):
-            raise ConfigError(f"a {kind.__name__} is wanted, not {type(given).__name__}")
+            raise ConfigError(f"expected a {kind.__name__}, not {type(given).__name__}")
     if not task.competition_id.strip():
         raise ConfigError("competition_id: the task needs a name")
     if not is_own_metric(task.evaluation_metric):
         known_metric(task.evaluation_metric, direction=task.metric_direction)
     if task.data_modality in config.traits.unknown_data:
         raise ConfigError(
-            f"the embedded engineer knows tables and texts, nothing of {task.data_modality.value} data: choose a "
+            f"the built-in rules know tables and texts, nothing of {task.data_modality.value} data: choose a "
             "language model (--model sonnet)"
         )
     data = Path(task.data_dir)
@@ -71,7 +71,7 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
     folder = DataFolder(data)
     folder.check(allow_outside_links=config.allow_outside_links)
     if next(folder.files(), None) is None:
-        raise ConfigError(f"data_dir: there is no file in {task.data_dir}")
+        raise ConfigError(f"data_dir: no files in {task.data_dir}")
     read_references(config)
     if {config.split, config.time_column, config.group} != {"auto"}:
         wanted_rule(find_layout(data, task.description), config)

@@ -1,8 +1,8 @@
 """Servers for this machine alone: on loopback, under their own name only, behind a token.
 
-`LoopbackServer` serves on the event loop of a run; `GuardedServer` serves pages for one person, in a thread. Whoever
-has the address of a page, with its token, may look and may ask. Nobody else may do either: it takes what changes
-something from its own pages only.
+`LoopbackServer` serves on the event loop of a run; `GuardedServer` serves pages for one person, in a thread. The
+address of a page holds a token. Without it nothing is shown or done. Requests that change something are accepted from
+its own pages only.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ def _config(app: ASGIApp, **more: Any) -> uvicorn.Config:
 
 
 class LoopbackServer:
-    """Serves an ASGI application from `start()` to `stop()`; whoever sends another Host header gets 403."""
+    """Serves an ASGI application from `start()` to `stop()`; a request with another Host header gets 403."""
 
     def __init__(self, app: ASGIApp, *, name: str) -> None:
         self._app, self._name = app, name

@@ -110,7 +110,8 @@ class _Listener:
     """What every display does: take in what the journal held before the first event, then show one after the other."""
 
     def __init__(self, out: Console | None, run_dir: Path | None) -> None:
-        self._out, self._run_dir = out, run_dir
+        self._out, here = out, Path.cwd()  # in the summary, files below this folder are named as seen from it
+        self._run_dir = run_dir.relative_to(here) if run_dir and run_dir.is_relative_to(here) else run_dir
         self._lock = RLock()  # events come from the run's thread, a screen is drawn in another
         self._story: RunStory | None = None
 
@@ -339,16 +340,16 @@ def summary(story: RunStory, run_dir: Path | None = None) -> RenderableType:
     gain, level = verdict.gain
     score = Text(verdict.figure, style="bold").append(f" {verdict.metric}", style="not bold")
     rows: list[tuple[str, Text | str]] = [("", verdict.detail)]
-    rows.append(("score", score.append(f"; {gain}" if gain else "", style=f"not bold {COLOURS[level]}")))
-    rows.append(("trust", verdict.sure if story.score is not None else ""))
-    rows.append(("why", text.one_line(verdict.why, 400)))
+    sure = verdict.sure if story.score is not None else ""
+    score.append(f"; {gain}" if gain else "", style=f"not bold {COLOURS[level]}")
+    rows += [("score", score if sure else ""), ("trust", sure), ("why", text.one_line(verdict.why, 400))]
     search = [f"{one.name} {text.score(one.score)}" for one in verdict.stages if one.name != "Result"]
     rows.append(("by phase", " → ".join(search) if len(search) > 1 else ""))
     rows += [("" if index else "built from", _gain(gain)) for index, gain in enumerate(_largest(gains_of(story)))]
     rows.append(("cost", f"{verdict.cost} ({verdict.cost_note})"))
     rows.append(("time", f"{verdict.time} ({verdict.time_note})"))
     rows.append(("model", f"{verdict.model} ({verdict.model_note})"))
-    rows.append(("sandbox", "{} ({})".format(*verdict.isolation)))
+    rows.append(("sandbox", "{} ({})".format(*verdict.isolation) if story.isolations else ""))
     file = verdict.file
     label = "new rows" if file.label == "Model" else "submission"
     rows.append((label, Text(file.note if file.path is None else str(file.path), style="bold")))

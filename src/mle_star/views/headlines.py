@@ -67,10 +67,10 @@ def _line(event: events.AnyEvent) -> Line | None:
             return level, f"{event.outcome}{score}{detail}"
         case events.Forecast() if event.cost_usd or event.seconds is not None:
             money = f" and {text.money(event.cost_usd)}" if event.cost_usd else ""
-            return "info", f"forecast for the whole plan: {text.duration(event.seconds)}{money} ({event.basis})"
+            return "info", f"the whole plan would take {text.duration(event.seconds)}{money} ({event.basis})"
         case events.BudgetWarning():
             show = text.duration if event.limit == "time" else text.money
-            return "warning", f"80 % of the {event.limit} limit is spent: {show(event.used)} of {show(event.allowed)}"
+            return "warning", f"80 % of the {event.limit} limit is used: {show(event.used)} of {show(event.allowed)}"
         case events.FinishRequested():
             what = "stop at once" if event.now else "finish with the best so far"
             return "warning", f"asked to {what} ({event.source})"
@@ -80,9 +80,9 @@ def _line(event: events.AnyEvent) -> Line | None:
         case events.HoldOutPrepared() if event.why_not:
             return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
         case events.HoldOutPrepared():
-            rounds = f" in {event.views} rounds, each hiding others" if event.views > 1 else ""
+            rounds = f" in {event.views} rounds" if event.views > 1 else ""
             later = f"; {event.select_rows:,} more are kept for the expected score" if event.select_rows else ""
-            hidden = f"scripts are scored by {plural(event.search_rows, 'hidden row')}{rounds} ({event.rule}){later}"
+            hidden = f"scripts are scored on {plural(event.search_rows, 'hidden row')}{rounds}{later} ({event.rule})"
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
             chosen = place_of(event.chosen) or event.chosen
@@ -96,7 +96,7 @@ def _line(event: events.AnyEvent) -> Line | None:
             return "info", f"{event.model_name} scores {text.score(event.score)}"
         case events.Decided(name="in-time", value=False) if "/candidate-" not in event.step:
             unit = event.step.split("/")[1].replace("-", " ")
-            return "warning", f"{unit} left out: the phase's share of the time is used up"
+            return "warning", f"{unit} left out: the phase ended before it was done"
         case events.MergeTried() if event.accepted:
             return "good", f"{event.reference_model} merged in: {text.score(event.score)}"
         case events.MergeTried():

@@ -51,10 +51,10 @@ class Glance(NamedTuple):
 def find_runs(folder: Path) -> list[Path]:
     """The runs in a folder; the folder itself may be one."""
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder; name the one that holds your runs")
+        raise ConfigError(f"there are no runs yet: no folder {folder}")
     found = [folder] if RunFolder(folder).journal.is_file() else runs_in(folder)
     if not found:
-        raise ConfigError(f"there is no run in {folder}")
+        raise ConfigError(f"there are no runs in {folder}")
     return found
 
 

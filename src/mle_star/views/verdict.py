@@ -104,7 +104,7 @@ class Verdict:
         return text.one_line("; ".join([message, *self._limits(message)]), 400)
 
     def _limits(self, message: str) -> Iterator[str]:
-        """Of a limit that ended the run: what it was, and what would have been enough for all that was planned."""
+        """Of a limit that ended the run before its plan was done: what the plan would have taken."""
         config = self.story.config
         limits: dict[str, tuple[str, float | None, str, Callable[[float], str]]] = {
             "--time-limit": ("by the time limit|too little time", config.time_limit_seconds, "seconds", text.duration),
@@ -113,8 +113,8 @@ class Verdict:
         for option, (words, limit, field, show) in limits.items():
             if limit is not None and any(one in message for one in words.split("|")):
                 most = max((getattr(plan, field) or 0.0 for plan in self.story.forecasts), default=0.0)
-                enough = f", about {show(most)} would have been enough" if most > limit else ""
-                yield f"{option} was {show(limit)}{enough}"
+                if most > limit:
+                    yield f"the whole plan would have taken about {show(most)}, and {option} was {show(limit)}"
 
     # --- how good ---
 
@@ -164,7 +164,7 @@ class Verdict:
             return ""
         kind, _, reason = holdout.rule.partition(": ")
         because = f" (because {reason})" if kind in ("time", "groups", "copies") else ""
-        views = f" in {holdout.views} rounds, each hiding others" if holdout.views > 1 else ""
+        views = f" in {holdout.views} rounds" if holdout.views > 1 else ""
         later = f"; {holdout.select_rows:,} more were kept for the final selection" if holdout.select_rows else ""
         unshown = f" {unseen(holdout)}." if holdout.not_shown else ""
         how = SPLITS.get(kind, "rows drawn at random")
@@ -211,7 +211,7 @@ class Verdict:
         name, base = single
         against = f"the best single model ({name}, {text.score(base)})"
         if self.is_single_model:
-            return "a single model: nothing that was built on it was surely better", "flat"
+            return "one model alone: no change of it was surely better", "flat"
         known = self.story.result.single_model if self.story.result else None
         if known is not None and (change := known.change) is not None:  # row by row, where both have answered
             amount, _, rows = text.changed(change).partition(" on the same")
@@ -294,8 +294,7 @@ class Verdict:
             note = f"{plural(kept.rows, 'row')}, score {text.score(kept.score)}"
             label = "Best file before the run failed" if self.state == "failed" else "Best file so far"
             return File(Path(kept.path) if run_dir is None else run_dir / kept.path, label, note, "partial")
-        there_is_none = "there is none" if story.finished is not None else "there is none yet"
-        return File(None, "File to submit", there_is_none, "missing")
+        return File(None, "File to submit", "none yet" if story.finished is None else "none", "missing")
 
     def _file_note(self) -> tuple[str, bool]:
         """What was found in the file, and whether it is what was wanted."""

@@ -130,5 +130,5 @@ def recipe_for(words: str) -> Recipe:
     in_prose = None if find_metric(words) else metric_in_prose(f"Metric: {words}")
     metric = in_prose[0] if in_prose else known_metric(words)
     if metric.name not in RECIPES:
-        raise ConfigError(f"it cannot compute {metric.name}; it knows {', '.join(RECIPES)}")
+        raise ConfigError(f"{metric.name} is not among their metrics: {', '.join(RECIPES)}")
     return RECIPES[metric.name]

@@ -332,7 +332,7 @@ def load_of(pids: list[int], *, exactly: bool = False) -> tuple[int, int]:
 
 
 def nameless_bytes(pids: list[int], places: tuple[str, ...]) -> int:
-    """What open files take that are in no folder any more, by where they were; each once, whoever has it open."""
+    """Sizes of open files that are in no folder any more, by where they were; each counts once."""
     found: dict[tuple[int, int], int] = {}
     files = (f"/proc/{pid}/fd/{number}" for pid in pids for number in attempt(os.listdir, f"/proc/{pid}/fd") or ())
     for path in files:
