@@ -305,7 +305,7 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
         assert (list(texts["day"]), list(texts["moment"])) == (list(dated["day"]), list(dated["moment"]))
     FRAME.assign(moment=FRAME["moment"].dt.tz_localize("UTC")).to_csv(tmp_path / "train.csv", index=False)
     assert list(texts_of(FRAME, look(tmp_path / "train.csv"))["moment"]) == list(map(str, FRAME["moment"]))
-    with pytest.raises(ConfigError, match="expected a data frame or the path of a table, not dict"):
+    with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):
         texts_of({"size": [1]}, table)
 
 

@@ -96,7 +96,7 @@ def test_the_command_reads_other_dialects(house_run: Run, tmp_path: Path, capsys
         (pandas.DataFrame({"rooms": [1]}), "lacks kind; the model was trained on rooms, kind"),
         (pandas.DataFrame({"rooms": [*range(150), "many"], "kind": "a"}), "row 151: rooms is 'many', and all training"),
         (pandas.DataFrame({"rooms": [], "kind": []}), "there are no rows to predict"),
-        ([1, 2], "expected a data frame or the path of a table, not list"),
+        ([1, 2], "a data frame or the path of a table is wanted, not list"),
         ("nowhere.csv", "nowhere.csv: no such file"),
         ("rooms,kind\n3,small,\n4,huge,\n", "rows of another number of fields"),
         ("rooms,kind\n3,small\n4,huge,1,2\n5,huge\n", "rows of another number of fields"),

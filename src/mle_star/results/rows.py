@@ -17,7 +17,7 @@ def texts_of(frame: Any, like: Table) -> Any:
     import pandas
 
     if not hasattr(frame, "columns") or not hasattr(frame, "map"):
-        raise ConfigError(f"expected a data frame or the path of a table, not {type(frame).__name__}")
+        raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
     frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
     frame.columns = tables.unique_names([str(name) for name in frame.columns])[0]
     for name in frame.columns:

@@ -136,14 +136,14 @@ def require_credentials(config: PipelineConfig, environ: Mapping[str, str] = os.
         return
     if not _CLAUDE.search(config.model):
         raise CredentialError(
-            f"{config.model!r} is no Claude model: models of others are reached through a gateway (set "
-            f"ANTHROPIC_BASE_URL and ANTHROPIC_AUTH_TOKEN), the embedded one with --model {OFFLINE}"
+            f"{config.model!r} is not a Claude model: other models need a gateway (set ANTHROPIC_BASE_URL and "
+            f"ANTHROPIC_AUTH_TOKEN); --model {OFFLINE} uses the built-in rules"
         )
     names = ", ".join((*_SECRETS, *_CLOUDS))
     cli = shlex.quote(str(bundled_cli()[0] or "claude"))  # that of the SDK is on nobody's PATH
     raise CredentialError(
         f"no credential for the model {config.model!r}: set one of {names}, log in with `{cli} auth login`, "
-        f"or choose the embedded model with --model {OFFLINE}"
+        f"or use the built-in rules with --model {OFFLINE}"
     )
 
 

@@ -127,8 +127,8 @@ def why(story: RunStory) -> str:
     sentences = [_winner(story, line)]
     amount, what = max(changes, default=(0.0, ""))
     if amount > 0:
-        others = f", more than any other of {plural(len(changes), 'change')}" if len(changes) > 2 else ""
-        sentences.append(f"Most was gained by {what}: {text.signed(amount)[1:]}{others}.")
+        among = f" of {plural(len(changes), 'change')}" if len(changes) > 2 else ""
+        sentences.append(f"The largest gain{among} is {text.signed(amount)[1:]}: {what}.")
     return " ".join([*sentences, *_in_vain(story)])
 
 
