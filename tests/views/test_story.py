@@ -194,7 +194,7 @@ def test_every_attempt_hangs_on_the_one_that_it_grew_out_of_and_the_one_that_bro
     assert {one.attempt.kind for one in brought} == {"merge", "refinement", "ensemble"}
     most = max(brought, key=lambda one: one.amount or 0.0)
     assert why(story).startswith("An ensemble of 3 refined paths won")
-    assert f"by {most.what}: {text.signed(most.amount or 0.0)[1:]}" in why(story)
+    assert f"is {text.signed(most.amount or 0.0)[1:]}: {most.what}" in why(story)
 
 
 def choices(events: list[AnyEvent]) -> list[str]:

@@ -211,7 +211,7 @@ class Verdict:
         name, base = single
         against = f"the best single model ({name}, {text.score(base)})"
         if self.is_single_model:
-            return "one model alone: no change of it was surely better", "flat"
+            return "a single model: no change to it was surely better", "flat"
         known = self.story.result.single_model if self.story.result else None
         if known is not None and (change := known.change) is not None:  # row by row, where both have answered
             amount, _, rows = text.changed(change).partition(" on the same")
