@@ -118,7 +118,7 @@ def _truth(rows: Sequence[Rescored], run_dir: Path, task: TaskDescription, name:
     values += [("noise alone", floor)] if floor else []
     wide, most = max(len(label) for label, _ in values), max(value for _, value in values) - floor
     bars = [(label, value, "█" * round(BAR * max(value - floor, 0) / (most or 1))) for label, value in values]
-    better = f"{task.metric_direction.better_word} is better" + "; bars: what a model could still gain" * bool(floor)
+    better = f"{task.metric_direction.better_word} is better" + "; bars: the error above the noise" * bool(floor)
     return [
         f"truth: {metric} of each script on the test, which no script saw ({better})",
         *(f"  {label:{wide}}  {text.score(value):>8}  {bar}" for label, value, bar in bars),
