@@ -81,8 +81,8 @@ def _line(event: events.AnyEvent) -> Line | None:
             return "warning", f"scores are what scripts print (self-reported): {event.why_not}"
         case events.HoldOutPrepared():
             rounds = f" in {event.views} rounds" if event.views > 1 else ""
-            later = f"; {event.select_rows:,} more are kept for the expected score" if event.select_rows else ""
-            hidden = f"scripts are scored on {plural(event.search_rows, 'hidden row')}{rounds}{later} ({event.rule})"
+            later = f"; {event.select_rows:,} more for the expected score" if event.select_rows else ""
+            hidden = f"scripts are scored on {plural(event.search_rows, 'hidden row')}{rounds} ({event.rule}){later}"
             return ("warning", f"{hidden}; {unseen(event)}") if event.not_shown else ("info", hidden)
         case events.ShortlistScored():
             chosen = place_of(event.chosen) or event.chosen
