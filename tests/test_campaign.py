@@ -126,8 +126,7 @@ async def test_the_money_is_shared_by_the_runs_that_are_left_after_all_that_was_
     (tmp_path / "once" / "c" / "a-seed-7" / "result.json").unlink()
     await Campaign.open(tmp_path / "once" / "c").run(resumed := Runs())
     assert resumed.calls == [("a-seed-7", True, 0.5)], "what later runs have cost was counted before"
-    campaign = made(tmp_path, "a", seeds=4, max_budget_usd=2.0)
-    runs = Runs()
+    campaign, runs = made(tmp_path, "a", seeds=4, max_budget_usd=2.0), Runs()
     entries = await campaign.run(runs)
     assert [money for _, _, money in runs.calls] == [0.5, pytest.approx(1 / 3)]
     assert [entry.state for entry in entries] == ["finished", "finished", "left out", "left out"]
@@ -158,8 +157,7 @@ def test_medals_are_won_by_kaggle_s_rules(
 
 
 def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -> None:
-    own = task("a", tmp_path)
-    text = "medal,score\nGold,0.9\nsilver,0.8\nbronze,0.7\n"
+    own, text = task("a", tmp_path), "medal,score\nGold,0.9\nsilver,0.8\nbronze,0.7\n"
     (tmp_path / "leaderboard.csv").write_text(text)
     assert load_medals(tmp_path, own) is None, "a table of the data"
     (tmp_path / ".leaderboard.csv").write_text(text)

@@ -114,6 +114,10 @@ def test_lists_and_nested_records_keep_their_shape(tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(records)
     wanted = {"tags": [["a"], []], "at.x": ["1.5", ""], "at.of.y": ["X", ""], "z": ["", ""]}
     assert look(tmp_path / "train.json").sample == wanted
+    rows = read_rows(look(tmp_path / "train.json"), tmp_path)
+    assert rows.column("at.x") == ["1.5", ""] and rows.values(["at.of.y", "z"], [1, 0]) == [[None, "X"], [None, None]]
+    with pytest.raises(Unsupported, match=r"at\.x lies inside of objects"):
+        rows.edited([0], rows, ["at.x"])  # else a label would stay in there
     pandas.DataFrame({"code": ["007", "8"]}).to_excel(tmp_path / "train.xlsx", index=False)
     assert look(tmp_path / "train.xlsx").sample == {"code": ["007", "8"]}
 
@@ -170,8 +174,7 @@ def test_the_layout_and_the_description_tell_keys_targets_and_answers(tmp_path: 
         layout = find_layout(write(tmp_path / str(number), **frames), words)
         others = [table.name for table in (layout.labels, *layout.others) if table]
         target = (layout.target.names, layout.answers, layout.target.class_prefix, layout.target.reason)
-        found = (layout.train.name, layout.key, layout.labels_key, *target, others)
-        lines.append(f"{[*frames]} {words}: {found}")
+        lines.append(f"{[*frames]} {words}: {(layout.train.name, layout.key, layout.labels_key, *target, others)}")
     as_kept("data/layouts.txt", "\n".join(lines))
 
 
@@ -325,6 +328,8 @@ def test_bytes_that_are_no_text_come_back_and_line_ends_of_two_kinds_become_one(
     (tmp_path / "t.csv").write_bytes(b"id,note,y,x\n1,a\xff,0,1\r\n2,b,1,1\r\n\n\r\n")
     rows = read_rows(Table("t.csv", COLUMNS, {}, 2, True, Form()), tmp_path, ["note"])
     assert rows.column("note") == ["a\ufffd", "b"]
+    (tmp_path / "mac.csv").write_bytes(b"id,note,y,x\r1,a,0,1\r2,b,1,1\r")
+    assert read_rows(Table("mac.csv", COLUMNS, {}, 2, True, Form()), tmp_path).column("note") == ["a", "b"]
     rows.write(tmp_path / "kept.csv", [0])
     assert (tmp_path / "kept.csv").read_bytes() == b"id,note,y,x\n1,a\xff,0,1\r\n"
     rows.holding(rows.edited([0], rows, ["y"], {"x": ["5"]}), behind_own=True).write(tmp_path / "mixed.csv", [2, 1, 0])

@@ -329,6 +329,7 @@ def test_description_and_target_are_put_together(tmp_path: Path) -> None:
     [
         (["a", "driver's score", "z"], None, "driver's score"), (["x", "price", "y2"], ["x", "price"], "price"),
         (["x1", *(f"t{i}" for i in range(45)), "x2"], None, ",".join(f"t{i}" for i in range(45))),
+        ([" a", "y ", "z"], None, "y"),
     ],
 )  # fmt: skip
 def test_the_target_asked_for_is_used(header: list[str], test: list[str] | None, target: str, tmp_path: Path) -> None:
@@ -338,7 +339,14 @@ def test_the_target_asked_for_is_used(header: list[str], test: list[str] | None,
     if test is not None:
         write_csv(tmp_path / "test.csv", test, [row[: len(test)] for row in rows[:20]])
     guess = guess_task(tmp_path, target=target)
-    assert set(find_layout(tmp_path, guess.task.description).target.names) == set(target.split(","))
+    assert {*map(str.strip, find_layout(tmp_path, guess.task.description).target.names)} == {*target.split(",")}
+
+
+def test_a_word_for_a_gap_is_a_class_among_others(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", ["size", "rash"], ([i, ("none", "mild")[i % 2]] for i in range(60)))
+    task = guess_task(tmp_path, target="rash").task
+    assert (task.task_type, task.evaluation_metric) == ("classification", "accuracy")
+    assert "2 classes: 'none' 50 %" in data_brief(tmp_path, task.description)
 
 
 def test_a_corrected_target_counts_whatever_the_description_says(tmp_path: Path) -> None:

@@ -47,8 +47,7 @@ def _started(folders: list[str], port: int, tries: int = 5) -> tuple[Any, dict[s
     try:
         made = Cluster(initialize_head=True, head_node_args=head)
         own = {folder: {"MLE_STAR_NODE_DIR": folder} for folder in folders}
-        add = made.add_node
-        return made, {f: add(num_cpus=1, env_vars=env, object_store_memory=SMALL) for f, env in own.items()}
+        return made, {f: made.add_node(num_cpus=1, env_vars=env, object_store_memory=SMALL) for f, env in own.items()}
     except Exception as error:
         if made is not None:
             made.shutdown()

@@ -119,8 +119,7 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
     killing = asyncio.create_task(kill_once_it_is_at_work())
     for name, used in (("disturbed", executor), ("undisturbed", LocalExecutor(config))):
         agents = MindAgents(Lingering(doomed))
-        folder = tmp_path / name
-        result = await run_pipeline(task, config, run_dir=folder, agents=agents, executor=used, console=False)
+        result = await run_pipeline(task, config, run_dir=tmp_path / name, agents=agents, executor=used, console=False)
         calls.append(len(agents.calls))
         stories.append(story(result))
         killing.cancel()

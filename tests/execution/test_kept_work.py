@@ -82,8 +82,7 @@ print(len(os.listdir("cache")), "seen", [one for one in look("cache") if "many" 
 
 async def run_on(run: RunContext, code: str, note: str) -> EvaluationResult:
     """What comes of a study of the view that it runs on, so that nothing but its own words counts."""
-    study = script(f"# {note}\n{code}\nprint('Ablation baseline: 1')")
-    result = await execute_in_run(study, purpose="ablation")
+    result = await execute_in_run(script(f"# {note}\n{code}\nprint('Ablation baseline: 1')"), purpose="ablation")
     assert not result.is_error, result.stderr
     return result
 

@@ -443,8 +443,7 @@ def test_the_first_candidate_gets_a_short_share_others_their_own(open_run: OpenR
 
 @pytest.mark.parametrize(("seconds", "share"), [(100, 5.0), (400, 10.0)])
 def test_a_script_is_told_more_where_it_would_mostly_start_up(open_run: OpenRun, seconds: int, share: float) -> None:
-    config = m.PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50)
-    now = [0.0]
+    config, now = m.PipelineConfig(time_limit_seconds=seconds, inner_loop_steps=50), [0.0]
     budget = Budget(config, clock=lambda: now[0])
     with open_run(config, FixedExecutor(), budget=budget):
         phases: list[tuple[PhaseName, float]] = [("phase2", share), ("phase3", 2 * share)]

@@ -258,8 +258,7 @@ async def test_a_script_on_fewer_views_is_compared_with_the_best_one_and_never_t
     """The first script of a run is a weak one, far better or worse on the first view than on the others."""
     better = {"evaluation_metric": "log_loss", "metric_direction": MetricDirection.minimize}
     holdout = HoldOut.prepare(task.model_copy(update=better), CONFIG, tmp_path / "run")
-    config = CONFIG.model_copy(update={"script_timeout_seconds": 100})
-    executor = Answering(right, lost)
+    config, executor = CONFIG.model_copy(update={"script_timeout_seconds": 100}), Answering(right, lost)
     with open_run(config, executor, shared=RunShared(holdout=holdout)) as run:
         check(run, losing(0.0001, 0.0001).content, leaking=True)  # a leak is nothing to be compared with
         for one in (losing(*weak), losing(0.0001, 0.0001), losing(0.0003, 0.0003)):
@@ -385,8 +384,7 @@ class SlowInTheSearch(LocalExecutor):
 
 async def test_members_answer_anew_if_there_is_time(open_run: OpenRun, task: TaskDescription, tmp_path: Path) -> None:
     good = MEMBER.replace("LINK", "open('model/good', 'w').close()")
-    bad = good.replace("> 25", "<= 25").replace("good", "bad")
-    members = [script(text) for text in (good, bad, f"{good}# slow")]
+    members = [script(text) for text in (good, good.replace("> 25", "<= 25").replace("good", "bad"), f"{good}# slow")]
     config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=4000)
     holdout = HoldOut.prepare(task, config, tmp_path / "run")
     executor = SlowInTheSearch(config)

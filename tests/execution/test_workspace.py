@@ -249,8 +249,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def submit(work: Path, text: str | bytes, name: str = "submission.csv") -> None:
-    data = text.encode() if isinstance(text, str) else text
-    (work / "final" / name).write_bytes(data)
+    (work / "final" / name).write_bytes(text.encode() if isinstance(text, str) else text)
 
 
 @pytest.mark.req("REQ-EX-024")

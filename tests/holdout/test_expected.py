@@ -91,8 +91,7 @@ def scripts_on_views(holdout: HoldOut, place: Path, skills: Sequence[tuple[float
             keys = keys_of(holdout.scorer.data, holdout.views[view])
             for key, source in zip(keys, holdout.views[view].order, strict=True):
                 label = int(truth[0][-1 - source]) if source < 0 else 0
-                right = dice.random() < (others if view else first)
-                answer = label if right else 1 - label
+                answer = label if dice.random() < (others if view else first) else 1 - label
                 lines.append(f"{key},{answer if metric == 'accuracy' else 0.1 + 0.8 * answer}")
             paths.append(f"{number}-{view}.csv")
             (place / paths[-1]).write_text("\n".join(lines) + "\n")

@@ -593,12 +593,10 @@ def test_keys_are_numbered_by_what_stands_between_the_same_letters(
 ) -> None:
     digits = [str(number).zfill(width) for number in numbers]
     keys = [each.join(around) for each in digits]
-    goes_up = sorted(set(numbers)) == numbers
-    wanted = Numbers(around, min(numbers), max(numbers), len(digits[0]), goes_up, len(keys))
+    wanted = Numbers(around, min(numbers), max(numbers), len(digits[0]), sorted(set(numbers)) == numbers, len(keys))
     assert numbers_of(keys) == wanted
     assert [numbers_of(odd) for odd in ([*keys, "x"], [*keys, "".join(around)], [])] == [None] * 3
-    new = fresh_keys(numbers_of(keys), [], [5, 6], seed=1)
-    first = max(numbers) + 1
+    new, first = fresh_keys(numbers_of(keys), [], [5, 6], seed=1), max(numbers) + 1
     assert sorted(new.values()) == sorted(str(n).zfill(wanted.width).join(around) for n in (first, first + 1))
     low, high, over = (numbers_of(keys) for keys in (["1", "2", "3"], ["4", "6"], ["3", "9"]))
     assert low and high and over and low.lies_apart(high) and high.lies_apart(low)

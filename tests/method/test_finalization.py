@@ -70,8 +70,7 @@ async def test_the_block_that_cuts_rows_is_rewritten_where_the_script_holds_it(
     content: str, found: str | None, rewritten: str, wanted: str | None, quick_run: ScriptedRun,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    odd = {"source_model": "ridge", "is_executable": False}
-    given = solution(content, score=0.8).model_copy(update=odd)
+    given = solution(content, score=0.8).model_copy(update={"source_model": "ridge", "is_executable": False})
     before, agents = given.model_dump(), quick_run.agents
     agents.reply("test-subsampling_extract", found)
     agents.reply("test-subsampling_remove", rewritten)

@@ -26,8 +26,7 @@ def candidates(run: ScriptedRun, *scripts: Any) -> PipelineConfig:
     run.agents.always("retriever", models(*(f"m{i}" for i in range(len(scripts)))))
 
     async def write(call: ScriptedCall) -> str:
-        name = call.prompt.split("# Model\n\n")[1].split("\n")[0]
-        code = scripts[int(name[1:])]
+        code = scripts[int(call.prompt.split("# Model\n\n")[1].split("\n")[0][1:])]
         return str(fenced(code if isinstance(code, str) else await code()))
 
     run.agents.always("init", write)

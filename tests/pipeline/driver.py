@@ -47,8 +47,7 @@ async def drive(run_dir: Path, data_dir: Path, *, resume: bool, real: bool) -> F
         agents = MindAgents(cost_usd=CALL_USD, delay=0.02, before=before, paths_alike=True)
         return await run_pipeline(task, CONFIG, agents=agents, run_dir=run_dir, resume=resume, console=False)
     async with MessagesServer(LoggingBrain(log=log)) as server:
-        url = server.base_url
-        return await run_pipeline(task, CONFIG, base_url=url, run_dir=run_dir, resume=resume, console=False)
+        return await run_pipeline(task, CONFIG, base_url=server.base_url, run_dir=run_dir, resume=resume, console=False)
 
 
 if __name__ == "__main__":

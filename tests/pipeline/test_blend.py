@@ -230,8 +230,7 @@ async def test_what_is_picked_is_checked_and_gives_way_where_it_leaks(quick: Qui
     assert expected(result) == pytest.approx(3.0)
     costs = result.cost_breakdown
     assert sum(costs[f"{phase.name}_cost_usd"] for phase in PHASES) == pytest.approx(costs["total_cost_usd"])
-    calls = quick.events(ev.AgentFinished)
-    spent = sum(call.cost_usd for call in calls if not call.step.startswith("phase"))
+    spent = sum(call.cost_usd for call in quick.events(ev.AgentFinished) if not call.step.startswith("phase"))
     assert costs["finalization_cost_usd"] == pytest.approx(spent), "the checks of the selection are part of it"
     started = {event.phase: event.at for event in quick.events(ev.PhaseStarted)}
     assert started["finalization"] < scored.at, "and so is its time"

@@ -140,8 +140,7 @@ def no_file_above(size: int) -> Iterator[None]:
 def test_on_a_full_disk_events_are_held_until_there_is_room(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     heard: list[ev.AnyEvent] = []
     first, late = ev.Notice(message="fits"), reply("phase1/merger", "late")
-    large = reply("phase1/init", "x" * 1_000_000)
-    begins = ev.ScriptStarted(step="phase1/script")
+    large, begins = reply("phase1/init", "x" * 1_000_000), ev.ScriptStarted(step="phase1/script")
     with Journal(path) as journal:
         journal.subscribe(heard.append)
         journal.record(first)

@@ -174,8 +174,7 @@ async def test_a_fork_pays_only_for_what_is_new_and_leaves_its_parent_alone(quic
 
 
 async def test_the_journal_begins_with_everything_that_resume_needs(quick: QuickRun, task: TaskDescription) -> None:
-    first = await quick(settings(L=1))
-    answers = submitted(first)
+    answers = submitted(await quick(settings(L=1)))
     started = quick.events(RunStarted)[0]
     assert (started.task, started.config, started.schema_version) == (task, effective_config(settings(L=1)), 5)
     assert {"mle-star", "claude-agent-sdk", "python"} <= set(started.versions)

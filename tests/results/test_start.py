@@ -305,6 +305,11 @@ def test_a_data_frame_is_written_as_the_file_that_was_learned_from(tmp_path: Pat
         assert (list(texts["day"]), list(texts["moment"])) == (list(dated["day"]), list(dated["moment"]))
     FRAME.assign(moment=FRAME["moment"].dt.tz_localize("UTC")).to_csv(tmp_path / "train.csv", index=False)
     assert list(texts_of(FRAME, look(tmp_path / "train.csv"))["moment"]) == list(map(str, FRAME["moment"]))
+    zoned, dated = FRAME["moment"].dt.tz_localize("Europe/Paris"), FRAME["moment"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    for written in (zoned, dated):
+        FRAME.assign(moment=written).to_csv(tmp_path / "train.csv", index=False)
+        texts = texts_of(FRAME.assign(moment=zoned), look(tmp_path / "train.csv"))["moment"]
+        assert (pandas.to_datetime(texts, utc=True) == zoned).all() and texts[0][-1] == str(written[0])[-1]
     with pytest.raises(ConfigError, match="a data frame or the path of a table is wanted, not dict"):
         texts_of({"size": [1]}, table)
 

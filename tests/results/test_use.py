@@ -71,6 +71,8 @@ async def test_new_rows_keep_their_order_and_index_also_under_a_running_event_lo
     assert list(answers.columns) == ["price"] and list(answers.index) == [7, 8, 9]
     assert list(answers["price"])[:2] == pytest.approx([202, 10], abs=1.01) and answers.equals(house_run.predict(NEW))
     assert "loaded" in (house_run.path / "logs" / "predict.log").read_text(encoding="utf-8"), "nothing is fitted twice"
+    odd = NEW.assign(rooms=["3", " ", None], kind=["huge", "small", "a\rb"]).set_index("kind", drop=False)
+    assert list(house_run.predict(odd)["price"]) == list(answers["price"]), "gaps, line ends and indices of every kind"
 
 
 def test_the_command_reads_other_dialects(house_run: Run, tmp_path: Path, capsys: Captured, monkeypatch: Patch) -> None:
@@ -96,6 +98,7 @@ def test_the_command_reads_other_dialects(house_run: Run, tmp_path: Path, capsys
         (pandas.DataFrame({"rooms": [1]}), "lacks kind; the model was trained on rooms, kind"),
         (pandas.DataFrame({"rooms": [*range(150), "many"], "kind": "a"}), "row 151: rooms is 'many', and all training"),
         (pandas.DataFrame({"rooms": [], "kind": []}), "there are no rows to predict"),
+        (pandas.DataFrame({"rooms": [[1, 2]], "kind": "a"}), r"row 1: rooms is '\[1, 2\]', and all training"),
         ([1, 2], "a data frame or the path of a table is wanted, not list"),
         ("nowhere.csv", "nowhere.csv: no such file"),
         ("rooms,kind\n3,small,\n4,huge,\n", "rows of another number of fields"),
@@ -242,8 +245,7 @@ def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(
 
 
 def test_keys_come_back_as_they_were_given(label_run: Run, tmp_path: Path) -> None:
-    model = load_model(label_run.path)
-    given = pandas.DataFrame({"size": [1, 2, 3], "id": ["x9", "x9", "x1"]})
+    model, given = load_model(label_run.path), pandas.DataFrame({"size": [1, 2, 3], "id": ["x9", "x9", "x1"]})
     answers = model.predict(given)
     assert list(answers["id"]) == ["x9", "x9", "x1"] and len(set(abs(answers["label"]))) == 1
     assert "id" not in model.predict(given[["size"]]).columns
@@ -468,8 +470,7 @@ def test_a_prediction_fits_only_what_it_must(label_run: Run, tmp_path: Path, cap
     task = label_run.result.task.model_copy(update={"data_dir": str(data)})
     code = {name: lambda prompt: fenced(SOLUTION) for name in ("init", "test")}
     mind = Mind(overrides={**code, "test-subsampling_extract": lambda prompt: "There is none."})
-    run_dir = tmp_path / "run"
-    config = settings(M=1, T=1, K=1, L=1, scoring="self_reported")
+    run_dir, config = tmp_path / "run", settings(M=1, T=1, K=1, L=1, scoring="self_reported")
     run_pipeline_sync(task, config, run_dir=run_dir, agents=MindAgents(mind), console=False)
     run, kept = Run(run_dir), RunFolder(run_dir).model / "means.json"
 

@@ -170,8 +170,7 @@ def test_numbers_texts_and_axes_are_written_as_they_were() -> None:
     lines = [f"{value}: {' | '.join(write(value) for write in writers)} | {text.tokens(int(value))}" for value in SIZES]
     for low, high in SPANS:
         found = charts.nice_ticks(low, high), charts.nice_ticks(low, high, 3), charts.time_ticks(high)
-        place = charts.scale(low, high, 50)
-        ends = [round(place(low + share * (high - low)), 6) for share in (-1, 0, 0.3, 2)]
+        ends = [round(charts.scale(low, high, 50)(low + share * (high - low)), 6) for share in (-1, 0, 0.3, 2)]
         lines.append(f"{low} to {high}: {' | '.join(map(str, map(text.ticks, found)))} | {ends}")
     for values in ([1.0], [1, 2, 3], [1, 2, 3, 4, 1e6], [-1e6, 2, 3, 4, 5, 6], [5.0] * 6, [0.0, 0.0]):
         lines.append(f"{values}: {charts.score_range(values)} {charts.with_air(min(values), max(values), 0.5)}")

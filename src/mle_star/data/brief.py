@@ -165,7 +165,7 @@ def _target(layout: Layout) -> str:
     lines = []
     for name in target.names:
         known = labels_of(target.table.sample[name])
-        lines.append(f"The target {_name(name)}: {_spread(describe(name, known), known)}")
+        lines.append(f"The target {_name(name)}: {_spread(describe(name, known, labels_of), known)}")
         if len(target.names) == 1 and target.class_prefix is None and len(classes := set(known)) == 2:
             lines[-1] += f"; a single probability is that of {_value(likely_label(classes))}"
     key = f"Rows are named by {_name(layout.key)}." if layout.key else "Rows have no key: their order counts."

@@ -3,13 +3,14 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from mle_star.models.texts import printable, some_of
 
+Values = Callable[[list[Any]], list[str]]
 Kind = Literal["number", "messy number", "category", "date", "text", "list", "constant"]
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "<na>", "#n/a", "nil", "missing", "unknown"}
@@ -156,11 +157,11 @@ def is_id_name(name: str) -> bool:
     return _ID_NAME.search(name) is not None
 
 
-def describe(name: str, cells: list[Any]) -> Column:
-    """What the sampled cells of a column show."""
+def describe(name: str, cells: list[Any], there: Values = without_missing) -> Column:
+    """What the sampled cells of a column show, as far as they are values: among labels, words such as `none` are."""
     if not {list, dict}.isdisjoint(map(type, cells)):
         return Column(name, "list", len(cells), distinct=len(cells))
-    values = without_missing(cells)
+    values = there(cells)
     counts = Counter(values)
     numbers = [number for number in map(float, filter(is_number, values)) if math.isfinite(number)]
     numeric = bool(values) and (len(numbers) == len(values) or all(is_number(value) for value in counts))

@@ -92,9 +92,10 @@ def given_target(found: Survey, given: str) -> Target:
     tables = found.tables_of_labels[::-1]
     wanted = tuple(part.strip() for part in given.split(","))
     for table in tables:
+        known_as = {**{column.strip(): column for column in table.columns}, **{c: c for c in table.columns}}
         for names in ((given,), wanted):
-            if set(names) <= set(table.columns):
-                return Target(names, table, "Given.")
+            if set(names) <= set(known_as):
+                return Target(tuple(map(known_as.__getitem__, names)), table, "Given.")
     if not tables:
         raise ConfigError(f"{found.folder}: no training table that could hold the target {given!r}")
     known = [column for table in tables for column in table.columns]
@@ -114,8 +115,7 @@ def _modality(found: Survey, goal: Target) -> tuple[DataModality, str]:
     prose = [c.name for c in features if not c.numeric and c.words >= 6 and c.unique_share > 0.5]
     others = len(features) - len(prose)
     pictures = sum(map(len, found.images.values()))
-    is_seen = pictures >= found.audio
-    kind, files = (DataModality.image, "pictures") if is_seen else (DataModality.audio, "sound files")
+    kind, files = (DataModality.image, "pictures") if pictures >= found.audio else (DataModality.audio, "sound files")
     if pictures > 10 or found.audio > 10:
         if others > 3 or prose:
             return DataModality.mixed, f"There are {files} and a table of {plural(len(features), 'feature')}."

@@ -87,7 +87,7 @@ class Target(NamedTuple):
     @property
     def columns(self) -> list[Column]:
         """The figures of the target columns."""
-        return [self.table.column(name) for name in self.names] if self.table else []
+        return [self.table.column(name, labels_of) for name in self.names] if self.table else []
 
 
 @dataclass(kw_only=True)

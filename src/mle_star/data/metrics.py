@@ -214,8 +214,7 @@ def metric_key(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _by_key() -> dict[str, Metric]:
-    known = [*METRICS, *_plugins()]
-    return {metric_key(name): metric for metric in known for name in (metric.name, *metric.aliases)}
+    return {metric_key(name): metric for metric in [*METRICS, *_plugins()] for name in (metric.name, *metric.aliases)}
 
 
 def _plugins() -> Iterator[Metric]:

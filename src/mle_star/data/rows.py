@@ -47,7 +47,10 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> "TableRo
     """All rows of a table's file; the columns `names` are read at once."""
     path, kind = folder / table.name, table.form.kind
     if kind == "csv":
-        return Separated(table, _content(path, table.form.encoding), names)
+        content = _content(path, table.form.encoding)
+        if content.find(b"\n") < 0:  # as lines once ended on a Mac
+            content = content[:].replace(b"\r", b"\n")
+        return Separated(table, content, names)
     if kind == "parquet":
         from pyarrow import parquet
 
@@ -105,13 +108,12 @@ class TableRows:
 
     def values(self, names: Sequence[str], places: Sequence[int]) -> list[list[Any]]:
         """Some columns of the rows at some places, in the values that the file has."""
-        rows = self._at(places)
+        rows = [row if row.keys() >= {*names} else flatten(row) for row in self._at(places)]
         return [[row.get(name) for row in rows] for name in names]
 
     def typed(self, name: str, texts: Sequence[Any]) -> list[Any]:
         """Texts as truths, numbers or moments, where a column holds such, else as they are."""
-        known = [flatten(row).get(name) for row in self._at(range(self.count))] if "." in name else self._all(name)
-        kinds = {type(value) for value in known if value is not None and value == value}
+        kinds = {type(value) for value in self._all(name) if value is not None and value == value}
         if kinds == {bool}:
             return [{"true": True, "1": True, "false": False, "0": False}.get(str(cell).lower()) for cell in texts]
         if kinds and kinds <= {int, float}:
@@ -125,6 +127,8 @@ class TableRows:
     ) -> list[Record]:
         """The rows at these places as rows of `to`: without the columns in `gone`, with the cells in `changes`."""
         shown = to._names - {*gone}
+        if inner := [n for n in (*gone, *changes) if n.partition(".")[0] in shown - {n} and type(to) is TableRows]:
+            raise Unsupported(f"{inner[0]} lies inside of objects of {to.table.name}")
         rows = [{name: value for name, value in row.items() if name in shown} for row in self._at(places)]
         for name in shown.intersection(changes):
             for row, cell in zip(rows, changes[name], strict=True):
@@ -161,8 +165,12 @@ class TableRows:
         return [list(map(as_text, self._all(name))) for name in names]
 
     def _all(self, name: str) -> list[Any]:
-        """A column of all rows."""
-        return [row.get(name) for row in self._objects]
+        """A column of all rows; `a.b` may lie in an object `a`."""
+        return [row.get(name) for row in (self._flat if "." in name else self._objects)]
+
+    @cached_property
+    def _flat(self) -> list[dict[str, Any]]:
+        return list(map(flatten, self._objects))
 
     def _at(self, places: Sequence[int]) -> list[Any]:
         """The rows at some places."""

@@ -15,7 +15,7 @@ from itertools import dropwhile, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mle_star.data.columns import Column, describe, is_missing, is_number, odd_missing, without_missing
+from mle_star.data.columns import Column, Values, describe, is_missing, is_number, odd_missing, without_missing
 from mle_star.data.place import COMPRESSED, WHOLE_BYTES, count_lines, open_data, read_pieces
 
 TEST_NAME = "test.csv"
@@ -82,13 +82,13 @@ class Table:
     whole: bool = True
     form: Form = field(default_factory=Form)
     notes: tuple[str, ...] = ()
-    _described: dict[str, Column] = field(default_factory=dict, repr=False, compare=False)
+    _described: dict[tuple[str, Values], Column] = field(default_factory=dict, repr=False, compare=False)
 
-    def column(self, name: str) -> Column:
-        """What the sampled cells of a column show, scored once."""
-        if name not in self._described:
-            self._described[name] = describe(name, self.sample[name])
-        return self._described[name]
+    def column(self, name: str, there: Values = without_missing) -> Column:
+        """What the sampled cells of a column show, as far as they are values, looked at once."""
+        if (name, there) not in self._described:
+            self._described[name, there] = describe(name, self.sample[name], there)
+        return self._described[name, there]
 
 
 def test_name(train: Table) -> str:
@@ -382,8 +382,7 @@ def _read_parquet(path: Path, name: str) -> Table | str:
         cells, rows = _parquet_cells(file, keys), file.metadata.num_rows
     columns = unique_names([str(key) for key in keys])[0]
     sample = dict(zip(columns, cells.values(), strict=True))
-    read = len(next(iter(sample.values()), []))
-    return Table(name, tuple(columns), sample, rows, read == rows, Form("parquet"))
+    return Table(name, tuple(columns), sample, rows, len(next(iter(sample.values()), [])) == rows, Form("parquet"))
 
 
 def _parquet_cells(file: Any, keys: list[str]) -> dict[str, list[Any]]:

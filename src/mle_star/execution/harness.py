@@ -356,5 +356,4 @@ def _masking_name(handler: ast.ExceptHandler) -> str | None:
         return ""
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     broad = [node.id for node in types if isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")]
-    idle = all(ast.unparse(node) in ("pass", "...") for node in handler.body)
-    return broad[0] if broad and idle else None
+    return broad[0] if broad and all(ast.unparse(node) in ("pass", "...") for node in handler.body) else None

@@ -251,8 +251,7 @@ async def _scored(run: RunContext, result: EvaluationResult) -> EvaluationResult
 
 def _unanswered(result: EvaluationResult, error: Ungradable) -> EvaluationResult:
     """A run whose answers cannot be scored, as a case for the debugger."""
-    problem = f"ValueError: {shorten(str(error), KEPT_PROBLEM)}"
-    return failed(result, problem, score=None, answers=[], submission=None)
+    return failed(result, f"ValueError: {shorten(str(error), KEPT_PROBLEM)}", score=None, answers=[], submission=None)
 
 
 # --- one run -------------------------------------------------------------------------------------------------

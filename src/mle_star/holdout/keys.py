@@ -50,8 +50,7 @@ def fresh_keys(
     numbers = list(range(first, first + len(hidden)))
     random.Random(seed).shuffle(numbers)
     before, behind = like.pattern
-    names = [f"{before}{str(number).zfill(like.width)}{behind}" for number in numbers]
-    return dict(zip(hidden, names, strict=True))
+    return dict(zip(hidden, [f"{before}{str(number).zfill(like.width)}{behind}" for number in numbers], strict=True))
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,7 @@ def _features(layout: Layout) -> list[str]:
 def _candidates(layout: Layout) -> list[str]:
     """Those that may be dates or name what rows belong to."""
     names = [*_features(layout), *(name for name in layout.train.columns if name == layout.key)]
-    about = map(layout.train.column, names)
-    return [column.name for column in about if may_be_time(column) or may_be_entity(column)]
+    return [column.name for column in map(layout.train.column, names) if may_be_time(column) or may_be_entity(column)]
 
 
 def moments_in(name: str, *cells: Sequence[str]) -> dict[str, datetime]:
@@ -303,8 +302,7 @@ def _equal(codes: Any) -> Any:
     sets, same = _sets(whole)
     if _too_few((np.bincount(sets)[sets] > 1).sum(), codes):
         return None
-    nearly = sum(_sets(whole - mark)[1] - same for mark in marks.T)
-    return sets if same > nearly else None
+    return sets if same > sum(_sets(whole - mark)[1] - same for mark in marks.T) else None
 
 
 def _too_few(copied: int, rows: Any) -> bool:
@@ -358,8 +356,7 @@ def _figures(cells: Sequence[str]) -> Any:
     if numbers.nunique() > 10 and numbers.notna().mean() > 0.9 * (series != "").mean():
         values = numbers.rank().fillna(len(series) / 2).to_numpy()[:, None] / len(series)
     else:
-        usual = series.value_counts().index[:10]
-        values = np.column_stack([(series == value).to_numpy(float) for value in usual])
+        values = np.column_stack([(series == value).to_numpy(float) for value in series.value_counts().index[:10]])
     return values - values.mean(axis=0)
 
 

@@ -197,8 +197,7 @@ class Data:
         values = self.rule.sets or self.train.column(self.rule.column)
         if self.rule.kind != "time":
             return values
-        moments = moments_in(self.rule.column, values)
-        written = {value: moment.isoformat() for value, moment in moments.items()}
+        written = {value: moment.isoformat() for value, moment in moments_in(self.rule.column, values).items()}
         return [written.get(value, "") for value in values]  # without a moment: before all others
 
     @cached_property

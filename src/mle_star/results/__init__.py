@@ -46,8 +46,7 @@ def load_model(run: str | Path, *, executor: Executor | None = None, settings: P
     if not data.is_dir():
         raise ConfigError(f"the training data of {run_dir.name} are gone ({data}): without them nothing is fitted")
     config = _with_own_settings(result.config, settings or load_config())
-    layout = find_layout(data.resolve(), result.task.description)
-    return Model(run_dir.resolve(), result, layout, config, executor)
+    return Model(run_dir.resolve(), result, find_layout(data.resolve(), result.task.description), config, executor)
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,7 +235,8 @@ class Model:
 
 def _refuse_words(column: str, cells: Any, name: str) -> None:
     """Words where all training rows hold numbers are a mistake that a script would only choke on."""
-    wrong = [(n, cell) for n, cell in enumerate(cells, 1) if not is_missing(cell) and not is_number(cell)]
+    texts = enumerate((str(cell).strip() for cell in cells), 1)  # as cells of the training data are looked at
+    wrong = [(number, text) for number, text in texts if not is_missing(text) and not is_number(text)]
     if wrong:
         (number, cell), count = wrong[0], f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
         raise ConfigError(f"{name}, row {number}: {column} is {cell!r}, and all training rows hold numbers{count}")

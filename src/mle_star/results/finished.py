@@ -156,14 +156,14 @@ def promote(run_dir: Path, step: str, *, executor: Any = None) -> tuple[str, flo
     chosen = _script_at(story, run_dir, step)
     code, submission = story.ledger.text(chosen.script_id), ""
     if result.has_test:
-        if chosen.result.submission is not None and (run_dir / chosen.result.submission).is_file():
-            place_copy(run_dir / chosen.result.submission, folder.submission)
-        else:
+        made = run_dir / (chosen.result.submission or "")
+        if not made.is_file():
             model = load_model(run_dir, executor=executor)
             work = model.execute(script_of(code), model.layout.folder, "promote")
             if not verify_submission(str(work)):
                 raise ConfigError(f"the script of {chosen.step} writes no submission")
-            place_copy(work / "final" / "submission.csv", folder.submission)
+            made = work / "final" / "submission.csv"
+        place_copy(made, folder.submission)
         submission = str(folder.submission)
     note = f"{BY_HAND}: the script of {place_of(chosen.step) or chosen.step}"
     if story.ledger.leaks(chosen.script_id):

@@ -1,6 +1,7 @@
 """New rows for a model: read as texts, whatever holds them, and written as the file that its script reads."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,15 @@ from mle_star.data.rows import Unsupported, read_rows
 from mle_star.data.tables import Form, Table
 from mle_star.errors import ConfigError
 
+LINE_END = "\r\n"
+"""pandas puts quotes around a cell with such a mark only where lines end so."""
+_OFFSET = re.compile(r":\d\d[+-]\d\d:?\d\d$")
+
+
+def has_index(frame: Any) -> bool:
+    """Does the index of a data frame have a name, and stand in no column?"""
+    return any(name is not None and name not in frame.columns for name in frame.index.names)
+
 
 def texts_of(frame: Any, like: Table) -> Any:
     """A data frame as the texts that a file would hold, a gap as an empty one; moments are written as in `like`."""
@@ -18,19 +28,20 @@ def texts_of(frame: Any, like: Table) -> Any:
 
     if not hasattr(frame, "columns") or not hasattr(frame, "map"):
         raise ConfigError(f"a data frame or the path of a table is wanted, not {type(frame).__name__}")
-    frame = frame.reset_index() if any(name is not None for name in frame.index.names) else frame.reset_index(drop=True)
+    frame = frame.reset_index(drop=not has_index(frame))
     frame.columns = tables.unique_names([str(name) for name in frame.columns])[0]
-    for name in frame.columns:
-        if pandas.api.types.is_datetime64_any_dtype(frame[name]):
-            date_format = like.column(name).date_format if name in like.sample else ""
-            has_time = any(":" in str(cell) for cell in like.sample.get(name, []))
-            moments = frame[name] if frame[name].dt.tz is None else frame[name].dt.tz_localize(None)
-            frame[name] = moments.dt.strftime(date_format or ("%Y-%m-%d %H:%M:%S" if has_time else "%Y-%m-%d"))
+    for name, moments in frame.items():
+        known = [str(cell) for cell in like.sample.get(name, [])]
+        if moments.dtype.kind == "M" and not (moments.dt.tz and any(map(_OFFSET.search, known))):
+            date_format = like.column(name).date_format if known else ""
+            in_utc = moments.dt.tz is not None and date_format.endswith("Z")
+            moments = (moments.dt.tz_convert("UTC") if in_utc else moments).dt.tz_localize(None)
+            usual = "%Y-%m-%d %H:%M:%S" if any(":" in cell for cell in known) else "%Y-%m-%d"
+            frame[name] = moments.dt.strftime(date_format or usual)
     objects = {name: list(map(_plain, frame[name])) for name in frame.columns if frame[name].dtype == object}
     lists = {name: cells for name, cells in objects.items() if not {list, dict}.isdisjoint(map(type, cells))}
-    written = io.StringIO(frame.to_csv(index=False))
-    texts = pandas.read_csv(written, dtype=str, keep_default_na=False, skip_blank_lines=False)
-    return texts.assign(**lists)
+    written = io.StringIO(frame.to_csv(index=False, lineterminator=LINE_END))
+    return pandas.read_csv(written, dtype=str, keep_default_na=False, skip_blank_lines=False).assign(**lists)
 
 
 def _plain(cell: Any) -> Any:
@@ -96,7 +107,8 @@ def write_new(frame: Any, path: Path, form: Form, like: Table, folder: Path) -> 
         if form.decimal == ",":
             numbers = [name for name in like.columns if name in frame and like.column(name).numeric]
             frame = frame.assign(**{name: [cell.replace(".", ",") for cell in frame[name]] for name in numbers})
-        frame.to_csv(path, sep=form.separator, encoding=form.encoding, index=False, header=form.has_header)
+        how = {"sep": form.separator, "encoding": form.encoding, "header": form.has_header}
+        frame.to_csv(path, index=False, lineterminator=LINE_END, **how)
     except ValueError as error:
         why = f"{type(error).__name__}: {error}"
         raise ConfigError(f"the new rows cannot be written in the form of the training data ({why})") from None

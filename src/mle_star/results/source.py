@@ -27,6 +27,7 @@ from mle_star.execution.workspace import remove_entry
 from mle_star.holdout.split import FEWEST_ROWS, usual_views
 from mle_star.models import MetricDirection, PipelineConfig, TaskDescription
 from mle_star.models.texts import duration, plural, some_of
+from mle_star.results.rows import LINE_END, has_index
 from mle_star.run.folder import RunFolder, new_run_folder
 from mle_star.run.timing import plan_seconds
 
@@ -97,7 +98,7 @@ def _write_frame(frame: Any, path: Path) -> None:
         raise ConfigError(f"expected a data frame or the path of data, not {type(frame).__name__}")
     if not len(frame):
         raise ConfigError("the data frame has no rows: there is nothing to learn from")
-    frame.to_csv(path, index=any(name is not None for name in frame.index.names))
+    frame.to_csv(path, index=has_index(frame), lineterminator=LINE_END)
 
 
 def _sheet(path: Path, target: str | None, note: Note) -> Any:

@@ -116,8 +116,7 @@ def new_run_folder(base: Path, name: str, now: datetime | None = None) -> Path:
 
 def file_name(name: str) -> str:
     """A task's name as part of a file name."""
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")
-    return kept[:80] or "run"
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")[:80] or "run"
 
 
 def write_whole(path: Path, content: str | bytes | Iterable[str | bytes], *, sync: bool = True) -> None:

@@ -367,8 +367,7 @@ class Ledger:
 
     def analysis(self, path: int | None) -> str:
         """Where the solution of a path errs, as its last study printed it."""
-        found = [one.analysis for one in self.studies.values() if one.path == path]
-        return next(filter(None, reversed(found)), "")
+        return next(filter(None, reversed([one.analysis for one in self.studies.values() if one.path == path])), "")
 
     def _node(self, event: AnyAttempt) -> SearchNode:
         leak = LEAKS if self.leaks(event.digest, event.step) else FOUND_LATER

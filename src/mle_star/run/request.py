@@ -140,8 +140,7 @@ async def ask_agent(agent: AgentType, variant: str | None = None, *, remark: str
     script = whole_script(run, agent, variant, values)
     cap = rows_to_learn_from(run, values.get("subsample_limit", run.config.subsample_limit))
     more = {**values, "context": added, "whole_script": script, "subsample_limit": cap} if added or script else values
-    noise = _noise(run, values.get("scores")) if AGENTS[agent].plans else ""
-    prompt = _prompt(run, agent, variant, more, note, noise)
+    prompt = _prompt(run, agent, variant, more, note, _noise(run, values.get("scores")) if AGENTS[agent].plans else "")
     call: dict[str, Any] = {"step": step, "digest": digest, "agent": agent, "variant": variant, "prompt": prompt}
     return await _send(run, config, call, gist(values))
 

@@ -169,8 +169,7 @@ class Guard:
         for name, pattern in self._blocked:
             if pattern.search(text):
                 return f"the blocked pattern {name!r}"
-        reasons = (self._refusal(words) for words in _commands(_without_here_documents(text)))
-        return next(filter(None, reasons), None)
+        return next(filter(None, (self._refusal(words) for words in _commands(_without_here_documents(text)))), None)
 
     def is_inside(self, path: str) -> bool:
         """Does this path, links followed, lie in the working directory?"""

@@ -292,5 +292,4 @@ def _labels(scorer: Scorer, path: Path) -> Sequence[Sequence[str]]:
         with suppress(Ungradable):
             rows = read_answers(data, path, data.real_view()).real
             return [[scorer.names[row.index(max(row, key=float))].removeprefix(prefix)] for row in rows]
-    as_target = replace(data, layout=replace(data.layout, answers=target.names))
-    return read_answers(as_target, path, data.real_view()).real
+    return read_answers(replace(data, layout=replace(data.layout, answers=target.names)), path, data.real_view()).real

@@ -295,8 +295,7 @@ class RunStory:
     @property
     def best_so_far(self) -> list[float | None]:
         """After each attempt, the best score of those up to it."""
-        scores = [one.score for one in self.attempts]
-        return list(accumulate(scores, lambda *two: best_score(two, self.direction)))
+        return list(accumulate([one.score for one in self.attempts], lambda *two: best_score(two, self.direction)))
 
     @property
     def refinements(self) -> list[events.RefinementTried]:
