@@ -223,6 +223,11 @@ def test_what_cannot_be_used_is_one_clear_line_or_beside_good_files_a_note(tmp_p
     message = str(refusal.value)
     assert "no data found" in message and "\n" not in message
     assert problem in message or what in ("a dangling link", "a folder", "an unknown kind")
+    write_csv(tmp_path / "test.csv", ["x", "goal"], ([i, i % 2] for i in range(50)))
+    if problem in message:  # rows to predict do not take its place
+        with pytest.raises(ConfigError, match="no training table found"):
+            guess_task(tmp_path)
+    (tmp_path / "test.csv").unlink()
     (tmp_path / name).rename(tmp_path / f"extra-{name}")
     write_csv(tmp_path / "train.csv", ["x", "goal"], ([i, i % 2] for i in range(50)))
     assert guess_task(tmp_path).targets == ("goal",)
@@ -340,6 +345,16 @@ def test_the_target_asked_for_is_used(header: list[str], test: list[str] | None,
         write_csv(tmp_path / "test.csv", test, [row[: len(test)] for row in rows[:20]])
     guess = guess_task(tmp_path, target=target)
     assert {*map(str.strip, find_layout(tmp_path, guess.task.description).target.names)} == {*target.split(",")}
+
+
+def test_names_of_columns_may_be_numbers_that_go_up(tmp_path: Path) -> None:
+    waves = [str(400 + 2 * i) for i in range(6)]
+    rows = [[*((i * 37 + n * 11) % 997 / 8 for n in range(6)), "ab"[i % 2]] for i in range(60)]
+    write_csv(tmp_path / "train.csv", [*waves, "kind"], rows)
+    write_csv(tmp_path / "test.csv", waves, (row[:6] for row in rows[:20]))
+    layout = find_layout(tmp_path)
+    assert layout.train.columns == (*waves, "kind") and layout.test is not None and not layout.notes
+    assert (layout.test.columns, layout.test.rows, layout.target.names) == (tuple(waves), 20, ("kind",))
 
 
 def test_a_word_for_a_gap_is_a_class_among_others(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,15 +165,28 @@ def _read_tables(found: Survey, sizes: dict[str, int]) -> None:
             found.notes.append(table)
         elif table.columns:
             tables.append((_role(name), table))
-            found.notes.extend(table.notes)
+    known = {column for _, table in tables if table.form.has_header for column in table.columns}
+    tables = [(role, _with_header(table, known)) for role, table in tables]
+    found.notes += [note for _, table in tables for note in table.notes]
     if len(ranked) > MAX_TABLES:
         found.notes.append(f"{len(ranked)} tables: only the {MAX_TABLES} most telling ones were looked at")
-    _give_roles(found, tables)
+    _give_roles(found, tables, is_named=any(_role(name) == "train" for name in sizes))
     if len(sizes) == 1 and found.train is None:
         found.train, found.sample = found.sample, None
 
 
-def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
+def _with_header(table: Table, known: Collection[str]) -> Table:
+    """The table; its first row is the header where all of it names columns of others, which may be numbers."""
+    first = tuple(str(cells[0]) for cells in table.sample.values() if cells)
+    if table.form.has_header or not first or not {*first} <= {*known}:
+        return table
+    sample = {name: cells[1:] for name, cells in zip(first, table.sample.values(), strict=True)}
+    form, rows = table.form._replace(has_header=True), table.rows - 1
+    return replace(table, columns=first, sample=sample, form=form, rows=rows, notes=table.notes[:-1], _described={})
+
+
+def _give_roles(found: Survey, tables: list[tuple[str, Table]], *, is_named: bool) -> None:
+    """`is_named`: a file is called a training table, even if it cannot be read."""
     by_role: defaultdict[str, list[Table]] = defaultdict(list)
     top = min((table.name.count("/") for _, table in tables), default=0)
     for role, table in tables:
@@ -190,7 +203,7 @@ def _give_roles(found: Survey, tables: list[tuple[str, Table]]) -> None:
         found.test = next((table for table in others if _lacks_targets(table, found.train)), None)
     if found.train is None and found.labels is not None:
         found.train, found.labels = found.labels, None
-    if found.train is None and found.sample is None and found.test is not None:
+    if found.train is None and found.sample is None and found.test is not None and not is_named:
         found.train, found.test = found.test, None  # a lone table is what there is to learn from
     found.others = [table for _, table in tables if not any(table is other for other in found.roles)]
 
@@ -440,4 +453,5 @@ def _target_of_folders(found: Survey) -> Target:
         names = ", ".join(folder.rpartition("/")[2] for folder in classes[:5])
         return Target((), None, f"The folder that a picture lies in ({names}).")
     what = "add a table of the targets (such as train.csv with the columns id and label)"
-    raise ConfigError(f"{found.folder}: no training table found, so the target is unknown; {what}")
+    why = f" ({'; '.join(found.notes[:3])})" if found.notes else ""
+    raise ConfigError(f"{found.folder}: no training table found{why}, so the target is unknown; {what}")

@@ -273,9 +273,11 @@ def is_header(first: list[str], body: list[list[str]]) -> bool:
     if any(_share_of_numbers(without_missing(columns[i])) == 1 for i in named):
         return True  # a word over nothing but numbers, beside columns that are named by years
     counting = [float(first[i]) for i in numeric if i in figures]
-    if counting:  # pixels and the like are named 0, 1, 2, ...
-        return len(counting) > 2 and all(b - a == 1 for a, b in pairwise(counting))
     repeated = sum(cell in cells for cell, cells in zip(first, columns, strict=True) if cell)
+    if counting:  # pixels and the like are named 0, 1, 2, ..., wavelengths 400, 402, ... beside a word
+        steps = [b - a for a, b in pairwise(counting)]
+        go_up = len(steps) >= 4 and min(steps) > 0 and len(figures) < len(first) and not repeated
+        return go_up or (len(steps) > 1 and set(steps) == {1})
     return bool(numeric) or 2 * repeated <= len(first)
 
 
