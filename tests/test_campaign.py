@@ -169,8 +169,7 @@ def test_thresholds_lie_beside_the_task_and_not_among_its_data(tmp_path: Path) -
 
 
 async def test_a_run_that_fails_counts_against_the_money_and_has_a_report(tmp_path: Path) -> None:
-    campaign = made(tmp_path, "a", seeds=2, max_budget_usd=10.0)
-    runs = Runs(fails=("a-seed-7",))
+    campaign, runs = made(tmp_path, "a", seeds=2, max_budget_usd=10.0), Runs(fails=("a-seed-7",))
     first, second = await campaign.run(runs)
     lost = spent_by(read_journal(tmp_path / "c" / "a-seed-7" / "journal.jsonl")).usd
     assert first.state == "failed" and first.cost_usd == pytest.approx(lost) and lost > 0

@@ -195,8 +195,7 @@ def test_files_of_the_user_s_are_not_overwritten(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif("MLE_STAR_SOAK" not in os.environ, reason="the whole demo; `make soak`")
 def test_the_demo_takes_two_minutes_of_two_cores_and_says_what_to_try_next(tmp_path: Path) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "mle_star", "demo"]
+    before, words = resource.getrusage(resource.RUSAGE_CHILDREN), [sys.executable, "-m", "mle_star", "demo"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=800, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -269,8 +269,7 @@ def test_every_blend_keeps_the_good_and_the_shape(key: str) -> None:
 
 def of_script(metric: dict[str, Any], folder: Path, design: Design | None = None) -> tuple[dict[str, Any], Any]:
     """What a script with this metric, or of this design, defines, and its solution."""
-    models = {"a line": {"family": "linear"}}
-    path = folder / "script.py"
+    models, path = {"a line": {"family": "linear"}}, folder / "script.py"
     path.write_text(assemble(design or Design("", {}, [], metric, {}, None, 1.0, {}, models)), encoding="utf-8")
     defined = runpy.run_path(str(path))
     made = defined["Solution"]

@@ -223,8 +223,7 @@ def test_scripts_are_told_of_the_least_of_the_machines_that_may_be_theirs() -> N
     least = {"cpu_cores": 16, "memory_gb": 64, "script_memory_gb": 30}
     shares.learn([{**least, "cards": []}])
     assert shares.hardware == {**begun, **least}, "GPUs that are only said to be there have no memory"
-    two = [("A100", "81920 MiB")] * 2
-    least = {"cpu_cores": 8, "memory_gb": 32, "script_memory_gb": 7}
+    two, least = [("A100", "81920 MiB")] * 2, {"cpu_cores": 8, "memory_gb": 32, "script_memory_gb": 7}
     shares.learn([{**least, "cpu_cores": 9, "cards": two}, {**least, "memory_gb": 99, "cards": [("T4", "15360 MiB")]}])
     assert shares.hardware == {**begun, **least, "gpu_names": ["T4"], "gpu_memory": ["15360 MiB"]}
 

@@ -342,8 +342,7 @@ def test_handlers_that_hide_errors_are_named_with_their_lines() -> None:
 
 @pytest.mark.parametrize("kind", ["auto", "namespaces", "none"])
 async def test_the_debugger_sees_where_a_script_was_when_it_was_stopped_or_crashed(tmp_path: Path, kind: Kind) -> None:
-    executor = ex.LocalExecutor(sandbox=kind)
-    texts = {}
+    executor, texts = ex.LocalExecutor(sandbox=kind), {}
     for letter in (False, True):
         env = script_environment(m.PipelineConfig(letter=letter))
         for name, last in {"slow": "re.match('(a+)+b', 'a' * 99)", "crash": "os.kill(os.getpid(), 11)"}.items():

@@ -377,8 +377,7 @@ async def test_a_script_that_changed_the_data_does_not_count(open_run: OpenRun) 
 
 
 async def test_a_limit_is_never_longer_than_the_time_that_is_left(open_run: OpenRun) -> None:
-    executor = FixedExecutor()
-    now = [0.0]
+    executor, now = FixedExecutor(), [0.0]
     config = CONFIG.model_copy(update={"time_limit_seconds": 100, "script_timeout_seconds": 40, "use_cache": False})
     with open_run(config, executor, budget=Budget(config, clock=lambda: now[0])):
         await execute_in_run(scored(0.1))

@@ -386,8 +386,7 @@ async def test_members_answer_anew_if_there_is_time(open_run: OpenRun, task: Tas
     good = MEMBER.replace("LINK", "open('model/good', 'w').close()")
     members = [script(text) for text in (good, good.replace("> 25", "<= 25").replace("good", "bad"), f"{good}# slow")]
     config = PipelineConfig(scoring="auto", score_views=1, time_limit_seconds=4000)
-    holdout = HoldOut.prepare(task, config, tmp_path / "run")
-    executor = SlowInTheSearch(config)
+    holdout, executor = HoldOut.prepare(task, config, tmp_path / "run"), SlowInTheSearch(config)
     with open_run(config, executor, shared=RunShared(holdout=holdout)) as run:
         for member in members:
             await execute_in_run(member, purpose="solution")

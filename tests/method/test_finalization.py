@@ -38,8 +38,7 @@ GOOD = writer("id,target\n1,0\n2,1\n", note="good")
 
 
 async def finalize(run: ScriptedRun, best: m.SolutionScript = BEST, **more: Any) -> m.FinalResult:
-    config = more.pop("config", run.config)
-    references = more.pop("references", None)
+    config, references = more.pop("config", run.config), more.pop("references", None)
     return await fn.run_finalization(best, run.task, config, phase1_of(best), [], None, references, **more)
 
 
@@ -296,8 +295,7 @@ async def test_a_large_kept_submission_is_copied_beside_the_event_loop(quick_run
     with (run.run_dir / "large.csv").open("wb") as file:
         file.truncate(1 << 26)
     run.record(SubmissionKept(step="s", path="final/best_submission.csv", source="large.csv", rows=1, score=0.7))
-    submitting = asyncio.create_task(fn.use_kept_submission(BEST, reason="out of time"))
-    turns = 0
+    submitting, turns = asyncio.create_task(fn.use_kept_submission(BEST, reason="out of time")), 0
     while not submitting.done():
         await asyncio.sleep(0)
         turns += 1

@@ -80,8 +80,7 @@ async def test_an_unchanged_script_runs_again_to_the_letter(quick_run: ScriptedR
 async def test_a_failed_path_gives_the_initial_solution_and_phase_1_ends_or_raises(tmp_path: Path) -> None:
     task = make_task(write_data(tmp_path / "data"))
     options: dict[str, Any] = {"executor": ScriptedExecutor(), "console": False}
-    config = PipelineConfig(**SMALL, work_dir=str(tmp_path))
-    agents = ScriptedAgents()
+    config, agents = PipelineConfig(**SMALL, work_dir=str(tmp_path)), ScriptedAgents()
     agents.always("extractor", chosen)
     agents.always("planner", RuntimeError("a bug"))
     result = await run_pipeline(task, config, agents=agents, run_dir=tmp_path / "late", **options)

@@ -247,8 +247,7 @@ def test_the_time_of_a_study(limit: int, steps: int, known: dict[str, Any], time
 @pytest.mark.req("REQ-P2O-035")
 @pytest.mark.parametrize(("explicit", "seconds"), [(None, [7200, 9600, 200]), (50, [50, 50, 50])])
 async def test_a_study_runs_under_its_limit(explicit: int | None, seconds: list[float], quick_path: Path) -> None:
-    now = 0.0
-    config = settings(T=4, time_limit_seconds=86400, script_timeout_seconds=explicit)
+    now, config = 0.0, settings(T=4, time_limit_seconds=86400, script_timeout_seconds=explicit)
     with scripted_run(quick_path, config=config, executor=ScriptedExecutor(), clock=lambda: now) as run:
         ran(run.context, 0.5, 900)
         await outer.execute_ablation(STUDY)

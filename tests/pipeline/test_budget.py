@@ -218,8 +218,7 @@ def test_the_caps_of_calls_never_add_up_to_more_than_is_left(steps: list[tuple[s
 async def test_a_call_waits_for_the_money_that_others_hold_until_they_give_it_back_or_were_given_up_long_ago() -> None:
     budget, _ = ledger(phase="phase2", max_budget_usd=4.0, num_parallel_solutions=2)
     budget.charge(1.0, "phase1")
-    first = budget.open_call()
-    waiting = asyncio.create_task(budget.wait_for_money())
+    first, waiting = budget.open_call(), asyncio.create_task(budget.wait_for_money())
     await asyncio.sleep(1000)
     assert (first.cap_usd, budget.free_usd, waiting.done()) == (2.0, 1.0, False), "no more is free than a call costs"
     budget.settle(first, 0.5, "phase2")

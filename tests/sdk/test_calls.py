@@ -414,8 +414,7 @@ def test_an_example_that_is_quoted_before_the_answer_is_no_answer() -> None:
 @pytest.mark.parametrize("piece", ["{", '{"', "]a{", "[", '{"a":', "[[{"])
 def test_a_reply_without_an_end_or_hard_to_repair_is_given_up_soon(piece: str) -> None:
     text = (piece * 40_000)[:40_000]
-    result = ResultMessage("success", 1, 1, False, 1, "session", result=text)
-    started = time.process_time()
+    result, started = ResultMessage("success", 1, 1, False, 1, "session", result=text), time.process_time()
     assert isinstance(outcome_of(EXTRACTOR, Turn(result=result, text=text)), Failure)
     assert time.process_time() - started < 5 and sys.getprofile() is None
     assert read_structured(Block, piece * 200_000) is None and read_structured(Block, "[" * 900 + "]" * 900) is None

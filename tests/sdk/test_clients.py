@@ -202,8 +202,7 @@ def test_credentials_are_never_shown(capsys: pytest.CaptureFixture[str], monkeyp
 
 def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
     venv.create(tmp_path / "empty")
-    empty = tmp_path / "empty" / "bin" / "python"
-    lines = list[str]()
+    empty, lines = tmp_path / "empty" / "bin" / "python", list[str]()
     for python, model in ((str(empty), "sonnet"), ("/bin/false", "offline")):
         findings = list(diagnose(PipelineConfig(python=python, model=model)))
         assert all(finding.remedy for finding in findings if finding.state != "ok")

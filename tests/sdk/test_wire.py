@@ -312,8 +312,7 @@ def test_the_price_is_the_user_s_or_the_list_s_or_an_estimate_with_a_warning_and
 )
 def test_a_limit_by_the_user_s_prices_is_kept(own: tuple[float, float], used: tuple[int, int], model: str) -> None:
     tariff = Tariff(own={model: Price(*own)})
-    limit = tariff.as_the_cli_counts(5.0, model)
-    usage = {"input_tokens": used[0], "output_tokens": used[1]}
+    limit, usage = tariff.as_the_cli_counts(5.0, model), {"input_tokens": used[0], "output_tokens": used[1]}
     listed, paid = (usage_cost(usage, price) for price in (price_of(model) or UNKNOWN, Price(*own)))
     if limit is None:
         assert paid == 0

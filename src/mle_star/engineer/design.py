@@ -45,8 +45,7 @@ def _described() -> list[Any]:
 @cache
 def families() -> dict[str, Family]:
     """The model families by key."""
-    found = {value.key: value for value in _described() if isinstance(value, Family)}
-    return dict(sorted(found.items()))
+    return dict(sorted({value.key: value for value in _described() if isinstance(value, Family)}.items()))
 
 
 @cache
@@ -106,8 +105,7 @@ def definitions_of(module: str) -> dict[str, Definition]:
                 if place.startswith(PACKAGE):
                     ours[bound] = place, alias.name
                 elif place != "__future__":
-                    line = ast.ImportFrom(place, [alias], 0) if place else ast.Import([alias])
-                    imports[bound] = ast.unparse(line)
+                    imports[bound] = ast.unparse(ast.ImportFrom(place, [alias], 0) if place else ast.Import([alias]))
             continue
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if title := getattr(node, "name", "") or getattr(target, "id", ""):
@@ -132,8 +130,7 @@ def needed(roots: Iterable[Definition]) -> list[Definition]:
         definition = waiting.pop()
         if definition not in found:
             found[definition] = None
-            mentioned = (definitions_of(module).get(name) for module, name in definition.mentions)
-            waiting += filter(None, mentioned)
+            waiting += filter(None, (definitions_of(module).get(name) for module, name in definition.mentions))
     modules = dict.fromkeys(definition.module for definition in found)
     return [d for module in modules for d in definitions_of(module).values() if d in found]
 
@@ -268,8 +265,7 @@ def model_section(name: str, own: Mapping[str, Any]) -> str:
     constant = "".join(c if c.isalnum() else "_" for c in name).upper()
     last = f"MODELS[{literal(name)}] = ({family.fit.__name__}, {constant}, {family.timed})"
     code = _sources(definition_of(family.fit))
-    values = literal(settings, room=len(constant) + 3)
-    return section(f"model: {name}", f"{constant} = {values}", *code, last)
+    return section(f"model: {name}", f"{constant} = {literal(settings, room=len(constant) + 3)}", *code, last)
 
 
 def blend_section(blend: str) -> str:

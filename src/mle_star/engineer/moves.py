@@ -110,8 +110,7 @@ def _target_actions(now: list[Values], profile: Profile) -> Iterator[Action]:
     yield from (Action(SCALES[s], 0.5 if s == likely else 0.25, "targets", each(scale=s)) for s in able if s != scale)
     if profile.later and not now[0].get("anchor"):
         why = "Trees repeat levels that they have seen; a change can be added to a level that is new."
-        plan = f"Learn the change against the last weeks. {why}"
-        yield Action(plan, 0.6, "targets", each(anchor=ANCHOR))
+        yield Action(f"Learn the change against the last weeks. {why}", 0.6, "targets", each(anchor=ANCHOR))
 
 
 def _set(value: Any) -> Change:

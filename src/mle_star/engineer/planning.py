@@ -268,8 +268,7 @@ def _same_kind(action: Action, other: Action) -> bool:
 def _best(tried: Tried, higher: bool, baseline: float | None) -> str:
     """The best plan so far, if it beat the script as it was."""
     sign = 1 if higher else -1
-    scored = [(sign * score, plan) for plan, score in tried if score is not None]
-    score, plan = max(scored, default=(0.0, ""))
+    score, plan = max([(sign * score, plan) for plan, score in tried if score is not None], default=(0.0, ""))
     return plan if baseline is None or score > sign * baseline else ""
 
 

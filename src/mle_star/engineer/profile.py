@@ -81,8 +81,7 @@ def refuse(metric: str, folder: Path, description: str = "") -> str:
 
 def look(metric: str, folder: Path, description: str, packages: tuple[str, ...]) -> Profile:
     """The profile of a task; looking twice costs nothing while the files stay the same."""
-    files = tuple(file for file, _, _ in DataFolder(folder).stamp())
-    return _look(metric, folder, description, packages, files)
+    return _look(metric, folder, description, packages, tuple(file for file, _, _ in DataFolder(folder).stamp()))
 
 
 @lru_cache(maxsize=8)

@@ -176,8 +176,7 @@ class MessagesServer:
             Route("/v1/models", self._models),
             Route("/", lambda http: Response()),
         ]
-        app = behind_token(Starlette(routes=routes), self._token)
-        self._server = LoopbackServer(app, name="offline-server")
+        self._server = LoopbackServer(behind_token(Starlette(routes=routes), self._token), name="offline-server")
 
     @property
     def base_url(self) -> str:

@@ -77,8 +77,7 @@ class LocalExecutor:
     @cached_property
     def means(self) -> Means:
         """What there is, found out once, with a warning about what there is not."""
-        path = os.environ.get("PATH", "")
-        means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, path)
+        means = _means_of_this_machine(self._sandbox, self._use_cgroups, self.config.python, os.environ.get("PATH", ""))
         if missing := means.sandbox.missing:
             if self.config.require_sandbox:
                 raise ConfigError(f"require_sandbox is set, but scripts would run {missing}")

@@ -150,8 +150,7 @@ def trim_traceback(traceback: str) -> str:
     for last, index in pairwise([-1, *kept]):
         if index - last > 1:
             text.append(f"  ... {index - last - 1} more frames ...")
-        shown = [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]
-        text += [line[:MAX_LINE] for line in shown]
+        text += [line[:MAX_LINE] for line in [_short_path(frames[index][0]), *frames[index][1:MAX_FRAME_LINES]]]
     message = shorten("\n".join(map(_short_path, lines[len(stack) :])), MAX_MESSAGE)
     return shorten("\n".join([*text, message]), MAX_TRACEBACK)
 

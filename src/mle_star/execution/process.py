@@ -143,8 +143,7 @@ class ScriptProcess(asyncio.SubprocessProtocol):
 
     async def stop(self, command: bytes, patience: float) -> None:
         """Have the supervisor end the script; kill the supervisor when that takes too long."""
-        control = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
-        control.write(command)
+        cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0)).write(command)
         if not await self.wait(patience):
             with suppress(ProcessLookupError):
                 self._transport.kill()

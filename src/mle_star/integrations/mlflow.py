@@ -179,8 +179,7 @@ class MlflowMirror:
         """A new run, or the one that an earlier attempt made before it could say so."""
         found = self._client.search_runs([experiment], f"tags.`mle_star.key` = '{key}'", max_results=1)
         tags = {"mle_star.key": key, **tags}
-        run = found[0] if found else self._client.create_run(experiment, run_name=name, tags=tags)
-        return str(run.info.run_id)
+        return str((found[0] if found else self._client.create_run(experiment, run_name=name, tags=tags)).info.run_id)
 
     # --- state ---
 
