@@ -691,8 +691,7 @@ def label_counts(truth: np.ndarray, answer: np.ndarray) -> np.ndarray:
     if codes.dtype.kind != "i" or codes.min() < 0 or codes.max() > 1000:
         codes = np.unique(codes, return_inverse=True)[1]
     size = int(codes.max()) + 1
-    pairs = codes[: len(truth)] * size + codes[len(truth) :]
-    table = np.bincount(pairs, minlength=size**2).reshape(size, size)
+    table = np.bincount(codes[: len(truth)] * size + codes[len(truth) :], minlength=size**2).reshape(size, size)
     found = np.flatnonzero(table.any(axis=0) | table.any(axis=1))
     counts: np.ndarray = table[np.ix_(found, found)]
     return counts
