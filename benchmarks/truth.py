@@ -69,7 +69,9 @@ T = TypeVar("T")
 class Row:
     """One run. `regret`: how much better the best of its submissions is than the final one, by the truth.
 
-    `used` are the seconds that it took itself. `fitted`: did the first `predict` fit anything?
+    `used` are the seconds that it took itself. `fitted`: did the first `predict` fit anything? `rank_correlation` is
+    that of the truth with the scores of the search, `rank_all` with those on all hidden rows that the same scripts
+    answered, `rank_most` with those on as many rows of the real test: more no hold-out of that size can reach.
     """
 
     task: str
@@ -89,6 +91,8 @@ class Row:
     best_truth: float | None = None
     regret: float | None = None
     rank_correlation: float | None = None
+    rank_all: float | None = None
+    rank_most: float | None = None
     scripts: int = 0
     ranked: int = 0
     chosen: str = ""
@@ -251,6 +255,10 @@ def run_one(row: Row, folder: Path, scorer: Path, cores: set[int]) -> None:
         row.took = round(time.monotonic() - started, 1)
         if (given / "run" / "result.json").exists():
             take_result(row, given, truth_of(scorer, folder))
+            if row.ranked >= FEWEST_RANKED:
+                from benchmarks.truth_ranks import ranks
+
+                row.rank_all, row.rank_most = ranks(given / "run", folder / "answers.csv")
 
 
 @dataclass
@@ -429,8 +437,12 @@ def in_sum(rows: list[Row]) -> str:
         ("time used", [row.used / row.seconds for row in rows if row.used is not None], np.median),
     ):
         words += [f"{name} {middle(figures):.1%}"] if figures else []
-    ranks = [row.rank_correlation for row in rows if row.rank_correlation is not None]
-    words += [f"rank correlation {np.mean(ranks):.2f} over {len(ranks)} runs"] if ranks else []
+    for name, figures in (
+        ("rank correlation", [row.rank_correlation for row in rows if row.rank_correlation is not None]),
+        ("by all hidden rows", [row.rank_all for row in rows if row.rank_all is not None]),
+        ("with as many rows of the test", [row.rank_most for row in rows if row.rank_most is not None]),
+    ):
+        words += [f"{name} {np.nanmean(figures):.2f} over {len(figures)} runs"] if figures else []
     fitted = [row.fitted for row in rows if row.fitted is not None]
     words += [f"a first predict that fitted: {sum(fitted)} of {len(fitted)}"] if fitted else []
     return "; ".join(words)

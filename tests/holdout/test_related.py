@@ -196,7 +196,7 @@ def test_figures_and_words_about_related_rows_are_what_they_were(tmp_path: Path)
         assert change is not None and dummy is not None
         better = short(change.difference, change.error, change.wins)
         lines.append(f"{better} | {short(dummy.score, dummy.low, dummy.high)}")
-        shown = *holdout.split.views, holdout.split.select, *holdout.select_halves(), holdout.compared_rows(1)
+        shown = *holdout.split.views, holdout.split.select, *next(holdout.select_halves()), holdout.compared_rows(1)
         lines += [*map(digest, shown), f"{holdout.search_views} {holdout.digest}"]
     for name in NAMED.split():
         columns = [describe(name, list(map(str, cells))) for cells in (range(50), ["A-1", "B 22"] * 9, ["a", "7", ""])]

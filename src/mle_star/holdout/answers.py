@@ -35,8 +35,7 @@ class Answers(NamedTuple):
 def read_answers(data: Data, path: Path, view: View) -> Answers:
     """The answers of a submission that was made on `view`."""
     header, rows = _table(data, path, len(view.order))
-    missing = [name for name in _headings(data) if name not in header]
-    if missing:
+    if missing := [name for name in _headings(data) if name not in header]:
         raise Ungradable(f"the submission lacks the columns {missing}")
     places = [header.index(name) for name in _headings(data)]
     ordered = _in_order(data, header, rows, view)

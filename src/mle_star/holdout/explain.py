@@ -52,9 +52,8 @@ def permuted_view(scorer: Scorer, hidden: Sequence[int], target: Path, *, seed: 
     if data.test is None or data.sample is None or data.labels is not None or data.rule.kind == "time":
         raise Unsupported("columns are permuted only where there are a test file and a sample, and no order of time")
     layout, dice = data.layout, random.Random(seed)
-    in_test = set(data.test.table.columns)
-    left_out = {layout.key, *layout.target.names}
-    columns = [c for c in data.train.table.columns if c in in_test and c not in left_out][:MOST_COLUMNS]
+    known = {*data.test.table.columns} - {layout.key, *layout.target.names}
+    columns = [c for c in data.train.table.columns if c in known][:MOST_COLUMNS]
     count = min(len(hidden), MOST_ROWS // (1 + len(columns)))
     if not columns or count < FEWEST_COPIES:
         raise Unsupported("there are too few hidden rows, or too many columns")

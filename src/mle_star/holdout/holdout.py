@@ -5,12 +5,12 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import chain
+from itertools import chain, permutations
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from mle_star.models import Measure, MetricDirection, PipelineConfig, ScoreChang
 from mle_star.models.texts import plural
 
 MOST_STEPS = 20
+HALVINGS = 5
+"""So often rows are cut in halves, each of which scores what the other would choose."""
 
 
 @dataclass
@@ -44,6 +46,10 @@ class HoldOut:
     views: list[View]
     folder: Path
     seed: int
+    used: int | None = None
+    """So many views the search has compared scripts on; None: on all of its own."""
+    firsts: tuple[Answers, ...] = ()
+    """What scripts have answered that no score had chosen."""
 
     @classmethod
     def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: float = inf) -> "HoldOut":
@@ -124,32 +130,31 @@ class HoldOut:
     @cached_property
     def search_rows(self) -> list[int]:
         """The hidden rows that the search compares scripts by."""
-        kept = set(self.split.select)
-        return [row for row in self.hidden_rows if row not in kept]
+        return self.compared_rows(self.used)
 
     @property
     def search_views(self) -> int:
         """How many views the search uses; the others are for the end of a run."""
         return sum(not set(self.split.select).issuperset(view) for view in self.split.views)
 
-    def compared_rows(self, views: int) -> list[int]:
-        """Those of them that the first `views` views hide."""
-        hidden = {row for view in self.split.views[:views] for row in view}
-        return [row for row in self.search_rows if row in hidden]
+    def compared_rows(self, views: int | None) -> list[int]:
+        """Those that the search compares scripts by which run on so many views."""
+        return sorted({*chain(*self.split.views[:views])}.difference(self.split.select))
 
-    @property
+    @cached_property
     def select_rows(self) -> list[int]:
-        """The hidden rows that the search never looks at: the expected score comes from them."""
-        return list(self.split.select)
+        """The hidden rows that the search never looked at: the expected score comes from them."""
+        return sorted({*self.hidden_rows}.difference(self.search_rows))
 
-    def select_halves(self) -> tuple[list[int], list[int]]:
-        """These rows in two halves; what belongs together stays together."""
-        rows, units = self.select_rows, self.scorer.data.units
+    def select_halves(self) -> Iterator[Sequence[list[int]]]:
+        """These rows in two halves, a few times and both ways round; what belongs together stays together."""
+        rows, units, dice = self.select_rows, self.scorer.data.units, random.Random(self.seed)
         names = {row: str(row) if units is None else units[row] for row in rows}
         order = sorted(set(names.values()))
-        random.Random(self.seed).shuffle(order)
-        first = set(order[: len(order) // 2])
-        return [row for row in rows if names[row] in first], [row for row in rows if names[row] not in first]
+        for _ in range(HALVINGS):
+            dice.shuffle(order)
+            first = set(order[: len(order) // 2])
+            yield from permutations([row for row in rows if (names[row] in first) is which] for which in (True, False))
 
     # --- scores ---
 
@@ -159,20 +164,16 @@ class HoldOut:
         """The score of answers on these rows, by default those of the search, as far as they cover them."""
         covered = _covered(answers, self.search_rows if rows is None else rows)
         shares = [share for view, share in self._learned_from if not view.isdisjoint(covered)] if ahead else []
-        parts = len(shares) if self.scorer.data.rule.kind == "time" else int(ahead)
-        score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, parts=parts)
+        is_slow, by_time = self.scorer.metric.needs == "frames", self.scorer.data.rule.kind == "time"
+        known = self.firsts if ahead and not is_slow and not by_time else ()  # stretches of time are hard as wholes
+        able = [one.hidden for one in known if one.hidden.keys() >= {*covered, *self.search_rows}]
+        parts, level = len(shares) if by_time else int(ahead), (able, self.search_rows)
+        score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, parts=parts, level=level)
         if ahead:
             low, high = after_more_rows(self.scorer.metric, score, low, high, float(np.mean(shares)))
-        return Measure(
-            score=score,
-            low=low,
-            high=high,
-            rows=len(covered),
-            measured="harness",
-            printed=printed,
-            views=sum(answers.hidden.keys() >= {*view} for view in self.split.views),
-            ahead=self.horizon if ahead else "",
-        )
+        views, goal = sum(answers.hidden.keys() >= {*view} for view in self.split.views), self.horizon if ahead else ""
+        more: dict[str, Any] = {"rows": len(covered), "measured": "harness", "printed": printed, "views": views}
+        return Measure(score=score, low=low, high=high, ahead=goal, **more)
 
     @cached_property
     def horizon(self) -> str:
@@ -216,8 +217,7 @@ class HoldOut:
     def keep(self, submission: Path, name: str, number: int) -> str:
         """Put what a script said on a view into the predictions; where it lies, relative to the run's folder."""
         relative = Path("answers") / f"{name}-{number}.csv"
-        target = self.folder / relative
-        target.parent.mkdir(exist_ok=True)
+        (target := self.folder / relative).parent.mkdir(exist_ok=True)
         shutil.copyfile(submission, target)
         return relative.as_posix()
 
@@ -287,10 +287,9 @@ def find_weights(scorer: Scorer, predictions: Mapping[str, Answers], rows: Seque
 
     Only members that answer all of `rows` take part; the weights add up to one.
     """
-    members = {name: a for name, a in predictions.items() if all(row in a.hidden for row in rows)}
-    if not members:
+    members = {name: a.hidden for name, a in predictions.items() if all(row in a.hidden for row in rows)}
+    if not (pairs := {name: scorer.pair(hidden, rows) for name, hidden in members.items()}):
         return {}
-    pairs = {name: scorer.pair(a.hidden, rows) for name, a in members.items()}
     truth = next(iter(pairs.values()))[0]
     sign = 1 if scorer.metric.higher_is_better else -1
     chosen, best, total = list[str](), float("-inf"), 0.0
@@ -367,12 +366,7 @@ _SCRIPT = Path(__file__).with_name("blend.py.txt")
 def blend_script(weights: list[float], scorer: Scorer) -> str:
     """The program for these weights, with all that tells its rows and its numbers apart."""
     layout = scorer.data.layout
-    sample = layout.sample
-    form = sample.form if sample is not None and sample.form.kind == "csv" else Form()
-    return _SCRIPT.read_text(encoding="utf-8").format(
-        weights=[round(weight, 6) for weight in weights],
-        key=layout.key if scorer.data.test_keys or not scorer.data.test_rows else None,
-        answers=list(scorer.names),
-        separator=form.separator,
-        decimal=form.decimal,
-    )
+    form = layout.sample.form if layout.sample is not None and layout.sample.form.kind == "csv" else Form()
+    key = layout.key if scorer.data.test_keys or not scorer.data.test_rows else None
+    known = {"key": key, "answers": list(scorer.names), "separator": form.separator, "decimal": form.decimal}
+    return _SCRIPT.read_text(encoding="utf-8").format(weights=[round(weight, 6) for weight in weights], **known)

@@ -18,7 +18,7 @@ from mle_star.data.metrics import Metric
 from mle_star.errors import ConfigError
 
 DRAWS = 200
-FEW_DRAWS = 40
+LEVELLED_DRAWS, FEW_DRAWS = 100, 40
 MANY_ROWS = 4_000
 COIN_ROWS = 20
 """The noise of so many rows is taken for that of a coin, which matters where there are hardly more."""
@@ -26,23 +26,28 @@ MOST_EXPONENT = 500.0
 
 
 def drawn_figures(
-    metric: Metric, arrays: Sequence[Any], members: Sequence[Any] | None, seed: int, classes: Sequence[Any] = ()
-) -> list[float]:
-    """The metric over rows of truth and answers that are drawn again and again; of two answers, the difference.
+    metric: Metric,
+    arrays: Sequence[Any],
+    members: Sequence[Any] | None,
+    seed: int,
+    classes: Sequence[Any] = (),
+    draws: int = DRAWS,
+) -> Any:
+    """The metric over rows of truth and answers that are drawn again and again: a line for each draw.
 
     Whole `members` are drawn, where rows are no separate observations. `classes` are the task's: a draw may lack some.
+    Where one has no figure, as it holds one class only, its line is not finite.
     """
-    figures, dice = list[float](), np.random.default_rng(seed)
-    count = len(arrays[0] if members is None else members)
-    for _ in range(DRAWS if len(arrays[0]) <= MANY_ROWS and len(arrays) == 2 else FEW_DRAWS):
+    dice, count = np.random.default_rng(seed), len(arrays[0] if members is None else members)
+    figures = np.full((draws if len(arrays[0]) <= MANY_ROWS else FEW_DRAWS, len(arrays) - 1), np.nan)
+    for number in range(len(figures)):
         rows = dice.integers(0, count, count)
         if members is not None:
             rows = np.concatenate([members[unit] for unit in rows])
         truth, *answers = (array.iloc[rows] if metric.needs == "frames" else array[rows] for array in arrays)
-        with suppress(ValueError, ConfigError):  # a draw that holds one class only
-            figure, *other = (metric.compute(truth, one, classes) for one in answers)
-            figures.append(figure - sum(other))
-    return [figure for figure in figures if math.isfinite(figure)]  # or nothing but zeros to divide by
+        with suppress(ValueError, ConfigError):
+            figures[number] = [metric.compute(truth, one, classes) for one in answers]
+    return figures
 
 
 def telling_rows(metric: Metric, truth: Any) -> int:
@@ -54,16 +59,15 @@ def telling_rows(metric: Metric, truth: Any) -> int:
 
 
 def interval(
-    metric: Metric, score: float, figures: Sequence[float], *, telling: int, units: int, beside: float = 0.0
+    metric: Metric, score: float, figures: Sequence[float], *, telling: float, units: float, beside: float = 0.0
 ) -> tuple[float, float]:
     """The ends of the 95 % interval, from so many rows that count, in so many separate observations.
 
     `beside` is how many times as many there are here as in the test for which the interval is: that has its own noise.
     """
-    free = min(units, telling) - 1
+    free, low, high = min(units, telling) - 1, metric.low, metric.high
     if free < 1 or len(figures) < 2:
-        return metric.low, metric.high
-    low, high = metric.low, metric.high
+        return low, high
     is_bounded = math.isfinite(low) and math.isfinite(high)
     away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is certain: half a row may be wrong
     safe = min(max(score, low + away), high - away)
@@ -77,15 +81,21 @@ def interval(
     return min(lower, score), max(upper, score)
 
 
-def moved(metric: Metric, score: float, before: float, after: float) -> float:
-    """How far a score moves where that of another script moves from `before` to `after`.
+def levelled(score: float, figures: Any, ahead: Any, draws: Any, units: int, least: float) -> tuple[float, float]:
+    """The score as it were if its rows were as easy as all, and the share of its variance that is left.
 
-    By the same share of the distance to a perfect score, where the metric has one: no estimate lies beyond that.
+    Other scripts are better by `ahead` on these rows than elsewhere, and so in each of the `draws`. How far the score
+    goes along, these tell (a control variate); of few rows that count anything goes along with anything.
     """
-    perfect = metric.high if metric.higher_is_better else metric.low
-    if math.isfinite(perfect) and before != perfect:
-        return (score - perfect) * ((after - perfect) / (before - perfect) - 1)
-    return after - before
+    pairs = np.column_stack([figures[: len(draws)], draws])
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+    count = min(units, len(pairs))
+    if count <= pairs.shape[1] or not pairs[:, 0].var():
+        return score, 1.0
+    mine, *theirs = (pairs - pairs.mean(axis=0)).T
+    weights = np.linalg.lstsq(np.column_stack(theirs), mine, rcond=None)[0]
+    share = float((mine - weights @ theirs).var() / mine.var()) * (count - 1) / (count - pairs.shape[1])
+    return (score - float(ahead @ weights), max(share, least)) if share < 1 else (score, 1.0)
 
 
 def shifted(metric: Metric, score: float, low: float, high: float, shift: float) -> tuple[float, float, float]:
@@ -113,15 +123,12 @@ def _apart(score: float, reach: float, low: float, high: float) -> tuple[float, 
     below, above = score - low, high - score
     if math.isfinite(below) and math.isfinite(above):
         step = min(reach * (high - low) / (below * above), MOST_EXPONENT)
-        odds = below / above
-        ends = [odds * math.exp(side) for side in (-step, step)]
-        return low + (high - low) * ends[0] / (1 + ends[0]), high - (high - low) / (1 + ends[1])
-    if math.isfinite(below) and below > 0:
-        step = min(reach / below, MOST_EXPONENT)
-        return low + below * math.exp(-step), low + below * math.exp(step)
-    if math.isfinite(above) and above > 0:
-        step = min(reach / above, MOST_EXPONENT)
-        return high - above * math.exp(step), high - above * math.exp(-step)
+        odds = [below / above * math.exp(side) for side in (-step, step)]
+        return low + (high - low) * odds[0] / (1 + odds[0]), high - (high - low) / (1 + odds[1])
+    for end, away, sides in ((low, below, (-1, 1)), (high, -above, (1, -1))):
+        if math.isfinite(away) and away:
+            step = min(reach / abs(away), MOST_EXPONENT)
+            return end + away * math.exp(sides[0] * step), end + away * math.exp(sides[1] * step)
     return max(score - reach, low), min(score + reach, high)
 
 

@@ -223,8 +223,7 @@ def entities(rows: Known) -> Rule | None:
         about = rows.layout.train.column(name)
         if rows.target is None or not may_be_entity(about):
             continue
-        codes = rows.codes(name)
-        sizes = np.bincount(codes)
+        sizes = np.bincount(codes := rows.codes(name))
         if len(sizes) < FEWEST_GROUPS or sizes[sizes > 1].sum() < 0.5 * len(codes) or sizes.max() > 0.5 * len(codes):
             continue
         share, sure = _explained(rows.target, codes)
@@ -279,9 +278,7 @@ def copies(rows: Known) -> Rule | None:
     if len(names) < 2 or rows.train.count < 2:
         return None
     codes = np.column_stack([rows.codes(name) for name in names])
-    sets = _equal(codes)
-    sets = sets if sets is not None else _close(rows, names, codes)
-    if sets is None:
+    if (sets := _equal(codes)) is None and (sets := _close(rows, names, codes)) is None:
         return None
     together = (np.bincount(sets)[sets] > 1).mean()
     if rows.test is not None:
@@ -340,8 +337,8 @@ def _close(rows: Known, names: Sequence[str], codes: Any) -> Any:
     closest = pairs[(np.abs(points[pairs[:, 0]] - points[pairs[:, 1]]) <= CLOSE).all(axis=1)]
     if _too_few(len(np.unique(closest)), codes) or len(closest) < 0.8 * len(pairs):
         return None
-    size = (len(codes), len(codes))
-    return connected_components(coo_array((np.ones(len(closest)), (closest[:, 0], closest[:, 1])), size))[1]
+    ends = np.ones(len(closest)), (closest[:, 0], closest[:, 1])
+    return connected_components(coo_array(ends, (len(codes), len(codes))))[1]
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -17,8 +17,8 @@ from mle_star.data.columns import is_number, label_order, likely_label
 from mle_star.data.metrics import Metric
 from mle_star.data.tables import pointed, with_point
 from mle_star.errors import ConfigError
+from mle_star.holdout import intervals
 from mle_star.holdout.answers import Answers, ByRow, Ungradable, label_of
-from mle_star.holdout.intervals import drawn_figures, interval, telling_rows
 from mle_star.holdout.views import Columns, Data
 from mle_star.models import Measure, ScoreChange
 from mle_star.models.texts import quoted
@@ -29,6 +29,7 @@ FEWEST_COMPARED = 20
 STRETCHES = 4
 """Into so many pieces a stretch of time is cut: what is hard in one week is often hard on all of its days."""
 Rows = Sequence[Sequence[str]]
+Level = tuple[Sequence[ByRow], Sequence[int]]
 _LIST_MARKS = re.compile(r"[,;|]")
 
 
@@ -92,22 +93,37 @@ class Scorer:
     # --- scoring ---
 
     def grade(
-        self, answers: ByRow, rows: Sequence[int], *, seed: int = 0, parts: int = 0
+        self, answers: ByRow, rows: Sequence[int], *, seed: int = 0, parts: int = 0, level: Level = ((), ())
     ) -> tuple[float, float, float]:
         """The metric over these training rows, and the ends of its 95 % interval, by a bootstrap over them.
 
         With `parts` the interval is for new rows, which have noise of their own: those of the test; without one, as
-        many as each of so many parts of these.
+        many as each of so many parts of these. `level`: scripts that tell how hard these rows are beside others.
         """
-        truth, predicted = self.pair(answers, rows)
-        score, moments = self.compute(truth, predicted), self._members(rows)
-        count = len(truth) if moments is None else len(moments)
+        (firsts, others), moments = level, self._members(rows)
+        count = len(rows) if moments is None else len(moments)
         beside = count / self.data.test_units if parts and self.data.test_units else parts
-        members = self._stretches(moments, rows)
+        members, left = self._stretches(moments, rows), 1.0
         count = count if members is None else len(members)
-        figures = drawn_figures(self.metric, (truth, predicted), members, seed, self._labels)
-        telling = telling_rows(self.metric, truth)
-        return score, *interval(self.metric, score, figures, telling=telling, units=count, beside=beside)
+        draws = intervals.LEVELLED_DRAWS if firsts else intervals.DRAWS
+        truth, scores, drawn = self._drawn([answers, *firsts], rows, members, seed, draws)
+        score, figures, telling = float(scores[0]), drawn[:, 0], intervals.telling_rows(self.metric, truth)
+        with suppress(Ungradable):
+            if firsts:
+                _, there, away = self._drawn(firsts, others, self._members(others), seed + 1, draws)
+                both, least = drawn[: len(away), 1:] - away[: len(drawn)], len(rows) / (len(rows) + len(others))
+                score, left = intervals.levelled(score, figures, scores[1:] - there, both, min(count, telling), least)
+        score, finite = min(max(score, self.metric.low), self.metric.high), figures[np.isfinite(figures)] * left**0.5
+        more = {"telling": telling / left, "units": count, "beside": beside / left}
+        return score, *intervals.interval(self.metric, score, finite, **more)
+
+    def _drawn(
+        self, answers: Sequence[ByRow], rows: Sequence[int], members: Sequence[Any] | None, seed: int, draws: int
+    ) -> tuple[Any, Any, Any]:
+        """The truth of these rows, the scores of several answers on them, and those on draws of them."""
+        pairs = [self.pair(one, rows) for one in answers]
+        arrays, scores = (pairs[0][0], *(pair[1] for pair in pairs)), np.array([self.compute(*pair) for pair in pairs])
+        return arrays[0], scores, intervals.drawn_figures(self.metric, arrays, members, seed, self._labels, draws)
 
     def score(self, answers: ByRow, rows: Sequence[int]) -> float:
         """The metric over these training rows."""
@@ -169,14 +185,13 @@ class Scorer:
 
     def compare(self, new: ByRow, old: ByRow, rows: Sequence[int]) -> ScoreChange:
         """How much better `new` is than `old` on these rows, and how sure that is: both on the same draws of them."""
-        (truth, first), (_, second) = self.pair(new, rows), self.pair(old, rows)
         members, sign = self._stretches(self._members(rows), rows), 1 if self.metric.higher_is_better else -1
-        known = sign * np.array(drawn_figures(self.metric, (truth, first, second), members, 0, self._labels))
+        _, scores, drawn = self._drawn([new, old], rows, members, 0, intervals.FEW_DRAWS)
+        known = sign * (drawn[:, 0] - drawn[:, 1])[np.isfinite(drawn).all(axis=1)]
         units = len(rows) if members is None else len(members)
         error = float(known.std()) * math.sqrt(units / max(units - 1, 1)) if len(known) else 0.0
         wins = float(np.mean((known > 0) + (known == 0) / 2)) if len(known) else 0.5
-        difference = sign * (self.compute(truth, first) - self.compute(truth, second))
-        return ScoreChange(difference=difference, error=error, wins=wins, rows=len(rows))
+        return ScoreChange(difference=sign * float(scores[0] - scores[1]), error=error, wins=wins, rows=len(rows))
 
     # --- arrays ---
 
@@ -318,8 +333,7 @@ class Scorer:
             chances = np.stack([1 - chance, chance], axis=-1)
             return chances[:, 0] if len(first) == 1 else chances
         column = {label_of(name.removeprefix(prefix)): index for index, name in enumerate(self.names)}
-        absent = [label for label in classes if label_of(label) not in column]
-        if absent:
+        if absent := [label for label in classes if label_of(label) not in column]:
             raise Ungradable(f"there is no column for the class {absent[0]!r}")
         return values[:, [column[label_of(label)] for label in classes]]
 
@@ -327,11 +341,10 @@ class Scorer:
 
     def baseline(self, rows: Sequence[int]) -> Measure | None:
         """What a dummy gets that knows nothing but the labels' frequencies: majority, median or prior."""
-        try:
+        with suppress(Ungradable):
             score, low, high = self.grade(dict.fromkeys(rows, self.usual_answer()), rows)
-        except Ungradable:
-            return None
-        return Measure(score=score, low=low, high=high, rows=len(rows), measured="harness")
+            return Measure(score=score, low=low, high=high, rows=len(rows), measured="harness")
+        return None
 
     def usual_answer(self) -> tuple[str, ...]:
         """What the dummy says of every row."""
@@ -357,8 +370,7 @@ def _one_column(values: Any) -> Any:
 def _places(cells: Sequence[str], classes: list[str]) -> Any:
     """Labels as places among the classes."""
     place = {label_of(label): index for index, label in enumerate(classes)}
-    unknown = next((cell for cell in cells if label_of(cell) not in place), None)
-    if unknown is not None:
+    if (unknown := next((cell for cell in cells if label_of(cell) not in place), None)) is not None:
         raise Ungradable(f"{quoted(unknown)} is none of the classes {_some(classes)} of the training rows")
     return np.array([place[label_of(cell)] for cell in cells])
 

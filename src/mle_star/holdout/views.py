@@ -346,8 +346,7 @@ def _labelled(columns: Columns) -> Sequence[int]:
     """The rows that have all of their targets."""
     rows: Sequence[int] = range(len(columns[0]))
     for column in columns:
-        different = set(column)
-        known = set(labels_of(list(different)))
+        known = set(labels_of(list(different := set(column))))
         if len(known) < len(different):
             rows = [row for row in rows if column[row] in known]
     return rows

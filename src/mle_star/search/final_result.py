@@ -255,7 +255,8 @@ def _of_run(
         try:
             answers = holdout.read([root / path for path in event.result.answers], holdout.views)
             search = compared(holdout, root, scored[: scored.index(event)], event.result.answers)
-            select = holdout.measure(answers, holdout.select_rows, ahead=True)
+            known = replace(holdout, used=max(len(one.result.answers) for one in scored))
+            select = known.measure(answers, known.select_rows, ahead=True)
         except (OSError, Ungradable) as error:
             problem = str(error)
     if truth is not None and event.result.submission is not None:

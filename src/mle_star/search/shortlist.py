@@ -12,7 +12,7 @@ from mle_star.execution.scoring import blend_answers, holdout_of, read_predictio
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
 from mle_star.holdout.explain import confusion
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
-from mle_star.holdout.intervals import moved, shifted
+from mle_star.holdout.intervals import shifted
 from mle_star.method.scores import best_first, best_of
 from mle_star.models.enums import kind_of_script
 from mle_star.models.texts import digest_of
@@ -148,12 +148,15 @@ class _Selection:
         self._most, self._known = most, None if known is None else known.chosen
         self.picked: Pick | None = None
         self.events: list[ShortlistScored | SolutionExamined] = []
-        self._run, self._holdout, self._direction = run, holdout, holdout.scorer.metric.direction
+        self._run, self._direction = run, holdout.scorer.metric.direction
         self._predictions = read_predictions(run, holdout)
         scored = (one for one in scored_here(run) if one.score is not None)
         self._scores = {run.ledger.text(one.script_id): one.score for one in scored}
         leaked = run.ledger.ever_leaked
         self._clean = {one: answers for one, answers in self._predictions.items() if not leaked(digest_of(one))}
+        used = max((len(one.result.answers) for one in scored_here(run)), default=None)
+        firsts = (self._clean.get(one.content) for one in found.phase1.candidate_solutions)
+        self._holdout = replace(holdout, used=used, firsts=tuple(filter(None, firsts)))
         solutions = run.ledger.ran()
         self._steps = {run.ledger.text(one.script_id): one for one in solutions}
         self._latest = {one.step: one.script_id for one in solutions}
@@ -328,21 +331,15 @@ class Field:
 
     def expected(self, chosen: str, measure: models.Measure) -> models.Measure:
         """The measure without what the choice itself adds: each half of the rows scores what the other half chooses."""
-        shifts = list[float]()
-        first, second = self.holdout.select_halves()
-        for part, other in ((first, second), (second, first)):
-            try:
-                there = self.choose(part)
-                both = [row for row in other if all(row in self.answers[name].hidden for name in (there, chosen))]
-                if there != chosen and both:
-                    before, after = (self.holdout.figure(self.answers[name], both) for name in (chosen, there))
-                    shifts.append(moved(self.holdout.scorer.metric, measure.score, before, after))
-            except Ungradable:  # one class only
-                continue
-        shift = sum(shifts) / 2
+        gains, metric = [0.0], self.holdout.scorer.metric
+        for part, other in self.holdout.select_halves():
+            with suppress(Ungradable):  # one class only
+                change = self.holdout.compare(self.answers[self.choose(part)], self.answers[chosen], other)
+                gains.append(0.0 if change is None else change.difference)
+        shift = sum(gains) / max(len(gains) - 1, 1) * (1 if metric.higher_is_better else -1)
         if not shift or measure.low is None or measure.high is None:
             return measure
-        score, low, high = shifted(self.holdout.scorer.metric, measure.score, measure.low, measure.high, shift)
+        score, low, high = shifted(metric, measure.score, measure.low, measure.high, shift)
         return measure.model_copy(update={"score": score, "low": low, "high": high})
 
     def against(self, name: str, chosen: str) -> models.ScoreChange | None:
