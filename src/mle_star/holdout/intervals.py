@@ -10,9 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from statistics import pvariance
 from typing import Any
-
-import numpy as np
 
 from mle_star.data.metrics import Metric
 from mle_star.errors import ConfigError
@@ -32,6 +31,8 @@ def drawn_figures(
 
     Whole `members` are drawn, where rows are no separate observations. `classes` are the task's: a draw may lack some.
     """
+    import numpy as np
+
     figures, dice = list[float](), np.random.default_rng(seed)
     count = len(arrays[0] if members is None else members)
     for _ in range(DRAWS if len(arrays[0]) <= MANY_ROWS and len(arrays) == 2 else FEW_DRAWS):
@@ -67,7 +68,7 @@ def interval(
     is_bounded = math.isfinite(low) and math.isfinite(high)
     away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is certain: half a row may be wrong
     safe = min(max(score, low + away), high - away)
-    variance = float(np.var(figures))
+    variance = pvariance(figures)
     if is_bounded and metric.needs not in ("numbers", "frames") and not metric.proper:
         coin = (safe - low) * (high - safe) / telling
         variance = max(variance, (telling * variance + COIN_ROWS * coin) / (telling + COIN_ROWS))
