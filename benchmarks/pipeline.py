@@ -59,8 +59,8 @@ class Wordy(Mind):
 def write_data(folder: Path) -> Path:
     """A task small enough to cost nothing."""
     folder.mkdir()
-    (folder / "train.csv").write_text("id,a,label\n1,2,0\n2,3,1\n", encoding="utf-8")
-    (folder / "test.csv").write_text("id,a\n3,1\n4,2\n", encoding="utf-8")
+    (folder / "train.csv").write_text("id,size,label\n1,2,0\n2,3,1\n", encoding="utf-8")
+    (folder / "test.csv").write_text("id,size\n3,1\n4,2\n", encoding="utf-8")
     (folder / "sample_submission.csv").write_text("id,label\n3,0\n4,0\n", encoding="utf-8")
     return folder
 

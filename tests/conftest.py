@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
 
 from mle_star.models import DataModality, EvaluationResult, MetricDirection, PipelineConfig, TaskDescription, TaskType
 from mle_star.models.settings import SIZES
@@ -78,12 +76,16 @@ os.environ["OMP_NUM_THREADS"] = "1"  # threads of models only wait for each othe
 sys.dont_write_bytecode = False  # else every worker rewrites the asserts of every test anew
 _hear_ctrl_c()
 sys.addaudithook(_refuse_the_outside)
-hypothesis_settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow],
-    max_examples=100 if os.environ.get("MLE_STAR_SOAK") else 40,
-    derandomize=not os.environ.get("MLE_STAR_SOAK"),  # the same examples on every machine; the soak looks for more
-)  # fmt: skip
-hypothesis_settings.load_profile("any machine")  # how quick it is says nothing about the program
+
+
+def pytest_configure() -> None:
+    """Examples of hypothesis are the same on every machine, and how quick it is says nothing; the soak has others."""
+    from hypothesis import HealthCheck, settings  # not at the start: benchmarks import this module, too
+
+    soak = bool(os.environ.get("MLE_STAR_SOAK"))
+    rules: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "derandomize": not soak}
+    settings.register_profile("any machine", **rules, max_examples=100 if soak else 40)
+    settings.load_profile("any machine")
 
 
 class ConfigFactory(Protocol):

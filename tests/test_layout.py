@@ -112,6 +112,7 @@ def test_the_first_page_has_what_most_people_need_and_every_name_of_models_and_e
 IMPORTS = {
     "all names without the SDK": "sys.modules['claude_agent_sdk'] = None; from mle_star import *; run_pipeline",
     "minds for tests without a test library": "sys.modules['pytest'] = None; from mle_star.testing import *",
+    "no numbers": "import mle_star.orchestrator; assert not {'numpy', 'pandas', 'pyarrow', 'scipy'} & {*sys.modules}",
     "an agent, first of all": "import mle_star.agents.coder",
     "nothing else": "import mle_star; assert not [n for n in sys.modules if n.startswith(('mle_star.', 'pydantic'))]",
 }

@@ -180,7 +180,7 @@ async def _submit(draft: _Draft) -> Submission:
     repair = _Repairs(callback, 1 if poor else run.config.max_debug_attempts, draft.solution)
     submission = await _run_and_verify(draft.test_script, draft, repair)
     made = submission.script.phase is SolutionPhase.final
-    checked = safety.checks_later() or run.ledger.is_clean(digest_of(submission.script.content))
+    checked = safety.checks_later() or run.ledger.check_state(digest_of(submission.script.content)) == "clean"
     if poor and made and not checked:
         submission = replace(submission, warnings=[*submission.warnings, UNCHECKED_SUBMISSION])
     return submission

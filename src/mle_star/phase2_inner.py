@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mle_star import models
@@ -14,7 +14,7 @@ from mle_star.prompts import RUNNING
 from mle_star.run.context import RunContext, cancel_all, current_run, enter_run, scope
 from mle_star.run.events import PLANNER_FAILED, SKIPPED, RefinementTried
 from mle_star.run.log_lines import yes_no
-from mle_star.run.reached import attempt_of, refinements, score_of
+from mle_star.run.reached import attempt_of, refinements, score_of, tried_scripts
 from mle_star.run.request import ask_for_code, ask_for_text
 from mle_star.run.timing import calls_take_long, in_phase_time, stops_before
 from mle_star.safety import check_and_evaluate, check_winner, checks_later
@@ -57,11 +57,12 @@ async def run_phase2_inner_loop(
             await cancel_all([loop.ahead] if loop.ahead else [])
         if checks_later():
             floor = None if run.leaks(solution.content) else best_score  # a leaking score cannot be compared with
+            scripts = tried_scripts(loop.place)
             with scope("check"):
-                winner = await check_winner(loop.scripts, floor, solution)
+                winner = await check_winner(scripts, floor, solution)
             loop.best, loop.score = solution, best_score
             if winner is not None:
-                loop.best, loop.score = loop.scripts[winner], score_of(loop.scripts[winner])
+                loop.best, loop.score = scripts[winner], score_of(scripts[winner])
                 with scope(f"k-{winner}"):
                     _accept_late(loop, winner)
         fixed = run.leaks(solution.content) and not run.leaks(loop.best.content)
@@ -86,8 +87,6 @@ class _Loop:
     tried: Sequence[str]
     best: models.SolutionScript
     score: float
-    scripts: dict[int, models.SolutionScript] = field(default_factory=dict)
-    """By attempt, the scripts that have a score."""
     ahead: asyncio.Task[str | None] | None = None
     """The next plan, where it is made while the attempt before it runs."""
 
@@ -115,7 +114,6 @@ async def _keep_if_best(
         outcome = {"score": evaluated.score, "digest": digest_of(evaluated.content)}
         tried |= {**outcome, "change": await against(evaluated, loop.best)}
     if evaluated is not None and evaluated.score is not None:
-        loop.scripts[k] = evaluated
         better = models.is_improvement_or_equal(evaluated.score, loop.score, run.task.metric_direction)
         if better or run.leaks(loop.best.content):  # a leaking score cannot be compared with
             logger.info("%s: best score updated: %s, before %s", run.place, evaluated.score, loop.score)

@@ -104,7 +104,7 @@ def make_debug_callback(
         repaired = await _repair(solution, traceback, kind)
         if repaired is solution or not leakage_check or kind == "ablation":
             return repaired
-        if checks_later() and not run.ledger.is_clean(digest_of(solution.content)):
+        if checks_later() and run.check_state(solution.content) != "clean":
             return repaired
         return await check_and_fix_leakage(repaired, origin=solution)
 
@@ -181,7 +181,7 @@ async def check_and_fix_leakage(solution: SolutionScript, *, origin: SolutionScr
         return solution
     run, digest = current_run(), digest_of(solution.content)
     shown = solution.content
-    if origin is not None and not run.config.letter and run.reached.is_clean(digest_of(origin.content)):
+    if origin is not None and not run.config.letter and run.check_state(origin.content) == "clean":
         shown = excerpt(shown, changed_lines(origin.content, shown))
     remark = "" if shown == solution.content else piece("excerpt")
     output = await ask_for(models.LeakageDetectionOutput, AgentType.leakage, "detection", code=shown, remark=remark)
@@ -288,7 +288,7 @@ async def check_at_last(
         with suppress(BudgetExceeded):
             if not run.budget.money_is_gone and members is None:
                 checked = await check_and_fix_leakage(solution)
-                if not run.leaks(checked.content) and not run.ledger.is_unanswered(digest):
+                if not run.leaks(checked.content) and run.check_state(solution.content) != "unanswered":
                     fixed = checked.content != solution.content
                     return checked.model_copy(update={"score": solution.score}), [FIXED_AT_LAST] if fixed else []
                 remarks = [UNANSWERED]
@@ -297,10 +297,10 @@ async def check_at_last(
 
 def remarks_of(contents: Iterable[str]) -> list[str]:
     """What is to be said of scripts whose last check had no answer, or never came although one was due."""
-    ledger, scripts = current_run().ledger, {digest_of(content) for content in contents}
-    if any(map(ledger.is_unanswered, scripts)):
+    states = {current_run().ledger.check_state(digest_of(content)) for content in contents}
+    if "unanswered" in states:
         return [UNANSWERED]
-    return [UNCHECKED] if checks_later() and not all(map(ledger.is_clean, scripts)) else []
+    return [UNCHECKED] if checks_later() and states - {"clean"} else []
 
 
 async def clean_at_last(
@@ -313,7 +313,7 @@ async def clean_at_last(
         digest = digest_of(other.content)
         if leaks(digest):
             continue
-        checks += checks_later() and not run.ledger.is_clean(digest)
+        checks += checks_later() and run.ledger.check_state(digest) != "clean"
         if checks > MOST_CHECKS:
             continue
         run.shared.ending.stand_in = other  # should the end come now

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from mle_star.data.brief import MAX_CHARACTERS, data_brief
 from mle_star.data.layout import find_layout
 from mle_star.data.place import create_data, open_data
-from mle_star.data.rows import TableRows, Unsupported, read_rows
-from mle_star.data.tables import Form, Table, read_table
+from mle_star.data.rows import TableRows, read_rows
+from mle_star.data.tables import Form, Table, Unsupported, read_table
 from mle_star.engineer.parts.reading import read_table as read_in_script
 from mle_star.engineer.profile import table_settings
 from mle_star.holdout.holdout import HoldOut

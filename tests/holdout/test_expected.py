@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.execution.scoring import compared
 from mle_star.holdout.answers import Answers, ByRow, keys_of
 from mle_star.holdout.explain import permuted_view

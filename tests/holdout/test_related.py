@@ -15,7 +15,7 @@ from mle_star.data.columns import describe
 from mle_star.data.layout import find_layout
 from mle_star.data.leaks import leaks_in
 from mle_star.data.metrics import known_metric
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.holdout import related
 from mle_star.holdout.answers import Answers
 from mle_star.holdout.holdout import HoldOut

@@ -10,11 +10,11 @@ import pytest
 
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.execution.submission import check_table
 from mle_star.holdout.answers import Answers, ByRow, Ungradable, read_answers
 from mle_star.holdout.explain import MOST_CLASSES, OTHER, confusion, overlap
-from mle_star.holdout.holdout import HoldOut, agreement
+from mle_star.holdout.holdout import HoldOut
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data
 from mle_star.models import MetricDirection, PipelineConfig
@@ -122,7 +122,7 @@ def test_what_is_held_against_answers_and_how_sure_a_score_is(tmp_path: Path) ->
             change = scorer.compare(by_row(truth), by_row(odd["next"]), range(ROWS))
             dummy = scorer.baseline(range(ROWS))
             figures = [float(f"{one:.4g}") for one in (change.difference, change.error, change.wins)]
-            same = agreement(scorer, *([(cell,) for cell in cells] for cells in (truth, odd["next"])))
+            same = scorer.agreement(*([(cell,) for cell in cells] for cells in (truth, odd["next"])))
             lines.append(f"{name}, {metric}: {figures} {dummy} {scorer.usual_answer()} {same:.4g}")
     as_kept("holdout/held.txt", "\n".join(lines))
 
@@ -286,8 +286,8 @@ def test_answers_agree_as_the_metric_reads_them(tmp_path: Path) -> None:
     other = [*one[1:], one[0]]
     for metric, weak in (("log_loss", unsure), ("brier_score", unsure), ("top_3_accuracy", other), ("roc_auc", other)):
         scorer = scorer_of(folder, metric)
-        assert agreement(scorer, one, one) == 1.0 and agreement(scorer, one, same) > (0.3 if "top" in metric else 0.95)
-        assert agreement(scorer, one, other) < 0.2 and agreement(scorer, one, weak) < 0.5, metric
+        assert scorer.agreement(one, one) == 1.0 and scorer.agreement(one, same) > (0.3 if "top" in metric else 0.95)
+        assert scorer.agreement(one, other) < 0.2 and scorer.agreement(one, weak) < 0.5, metric
 
 
 @pytest.mark.parametrize(
@@ -299,11 +299,11 @@ def test_the_order_is_enough_only_where_it_counts(tmp_path: Path, metric: str, s
     nearly = [chance + 0.001 * (chance > 0.5) for chance in chances]
     changed = chances, nearly, [chance / 10 for chance in chances], [chance + 5 for chance in chances]
     one, close, tenth, moved = ([(repr(value),) for value in some] for some in changed)
-    assert agreement(scorer, one, close) > 0.99 and agreement(scorer, one, one[::-1]) < 0
-    assert agreement(scorer, one, tenth) == pytest.approx(scaled, abs=0.15)
-    assert agreement(scorer, one, moved) == pytest.approx(shifted, abs=0.15)
+    assert scorer.agreement(one, close) > 0.99 and scorer.agreement(one, one[::-1]) < 0
+    assert scorer.agreement(one, tenth) == pytest.approx(scaled, abs=0.15)
+    assert scorer.agreement(one, moved) == pytest.approx(shifted, abs=0.15)
     labels = scorer_of(tmp_path / "data", "accuracy")
-    assert agreement(labels, [("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75
+    assert labels.agreement([("0",), ("1",), ("1",), ("0",)], [("0",), ("1.0",), ("0",), ("0",)]) == 0.75
 
 
 def confused(folder: Path, metric: str, truth: list[str], answers: list[str]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
 from mle_star.data.metrics import known_metric
 from mle_star.data.place import MARK
-from mle_star.data.rows import Unsupported, read_rows
+from mle_star.data.rows import read_rows
+from mle_star.data.tables import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.holdout.answers import Answers, Ungradable, read_answers, write_answers
 from mle_star.holdout.holdout import HoldOut, blended, find_weights

@@ -15,9 +15,11 @@ from mle_star.phase3 import run_phase3
 from mle_star.run import events as ev
 from mle_star.run.context import scope
 from mle_star.run.folder import RunFolder
-from mle_star.run.reached import best_reached, partial_phase1, partial_phase3
+from mle_star.run.reached import best_reached, partial_phase1, partial_phase3, phase1_result
 from mle_star.safety import check_and_fix_leakage, check_at_last, evaluate_checked
 from mle_star.search.final_result import best_path, diagnostics_of
+from mle_star.search.shortlist import yardsticks
+from mle_star.search.stages import Paths, Stages
 from mle_star.views import RunStory
 from tests.conftest import best_score, check, leaks, ran
 
@@ -161,6 +163,13 @@ async def test_among_paths_and_inputs_a_clean_one_counts(quick_run: ScriptedRun)
     quick_run.agents.always("ensembler", "No.")
     fallback = await run_phase3([leaking, clean], quick_run.task, settings(R=1))
     assert fallback.best_ensemble == clean and fallback.best_ensemble_score == 0.6
+    phase1 = phase1_result(clean).model_copy(update={"candidate_solutions": [leaking, clean]})
+    alone = yardsticks(quick_run.context, phase1, None)["single_model"]
+    assert alone is not None and alone.measure.score == 0.6
+    config = quick_run.config.model_copy(update={"num_parallel_solutions": 2, "diversity": ("starts",)})
+    with scope(config=config) as run:
+        await Paths(Stages(run), phase1, [], slots=2, refine=lambda *_: asyncio.sleep(0, results[0])).run(60.0)
+    assert {event.digest for event in quick_run.events(ev.PhaseStarted)} == {digest_of(clean.content)}
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -180,7 +180,8 @@ async def test_each_leaking_block_is_rewritten_in_turn_and_as_a_whole_what_no_bl
     if rewritten:
         stays = [block for block in flagged if block not in (ONE, TWO)] or flagged[:1]
         assert all(block in rewritten[0].prompt for block in stays)
-    assert ledger.leaking == set(map(digest_of, {"another", *leaks})) and ledger.is_clean(digest_of(fixed)) != leaking
+    assert ledger.leaking == set(map(digest_of, {"another", *leaks}))
+    assert ledger.check_state(digest_of(fixed)) == ("leaking" if leaking else "clean")
 
 
 async def test_a_script_whose_leak_stays_has_no_score_until_a_later_check_finds_nothing(run: ScriptedRun) -> None:
@@ -209,7 +210,7 @@ async def test_a_clean_or_unreadable_verdict_leaves_the_script_as_it_is(reply: A
     checked = solution(LEAKY)
     assert await safety.check_and_fix_leakage(checked) is checked
     assert quick_run.agents.names == ["leakage-detection"], "it is not asked again"
-    assert quick_run.context.ledger.is_clean(digest_of(LEAKY)) == (reply is NO_LEAKAGE)
+    assert quick_run.context.check_state(LEAKY) == ("clean" if reply is NO_LEAKAGE else "unanswered")
     assert [event.found for event in quick_run.events(LeakageChecked)] == [0]
 
 
@@ -299,7 +300,7 @@ async def test_the_last_check_says_what_it_found(quick_run: ScriptedRun) -> None
     agents.reply("leakage-rewrite", "Nor can I.", fenced(script(0.7)))
     for level in (0.95, 0.96, 0.97):
         await at_last(level)
-    assert run.ledger.is_clean(digest_of(script(0.95)))
+    assert run.ledger.check_state(digest_of(script(0.95))) == "clean"
     await at_last(0.97, checks="all")  # what was found once is known
     agents.reply("leakage-detection", "What a question!", "What a question!", NO_LEAKAGE)
     await at_last(0.98)

@@ -135,10 +135,11 @@ def facts(ledger: Ledger, texts: dict[str, str]) -> dict[str, Any]:
     """What it says, whatever it is asked; a new question is asked once it stands here with what it takes."""
     scripts, begins = [(script,) for script in texts], [("",), ("phase1/",), ("phase2/path-1/",)]
     takes: dict[str, list[Any]] = dict.fromkeys(("solutions", "ran", "bests", "best", "below"), begins)
-    takes |= dict.fromkeys(("ever_leaked", "is_clean", "is_unanswered", "latest_run", "node_of", "ancestors"), scripts)
+    takes |= dict.fromkeys(("ever_leaked", "latest_run", "node_of", "ancestors"), scripts)
     takes |= {name: [()] for name in ("scored", "answered", "best_seconds")}
     places = ("", "phase1/candidate-0", "phase2/path-1/t-0", "phase3/r-0")
-    takes |= {"leaks": [(script, place) for script in texts for place in places], "text": scripts[-2:]}
+    checked = [(script, place) for script in texts for place in places]
+    takes |= {"leaks": checked, "check_state": checked, "text": scripts[-2:]}
     takes |= {"took": [(text,) for text in texts.values()], "cold_seconds": [(run,) for run in ledger.runs.values()]}
     takes |= {"analysis": [(0,), (1,)], "seconds": [("main",), ("path-0",), ("path-1",)]}
     takes["repairs"] = [(step.rpartition("/")[0],) for step in ledger.repaired]

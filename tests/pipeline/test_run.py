@@ -24,7 +24,7 @@ from mle_star.run.journal import read_journal
 from tests.conftest import Captured, as_kept
 from tests.method.conftest import measured
 from tests.pipeline.conftest import ALL_PHASES, LOSS, CalmRun, QuickRun, settings, story, submitted
-from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, script
+from tests.pipeline.mind import Crash, LevelExecutor, Mind, MindAgents, Rule, broken, failing, fenced, leaking, script
 
 
 @pytest.mark.req("REQ-OR-001", "REQ-OR-044", "REQ-OR-053")
@@ -187,6 +187,9 @@ async def test_the_worse_one_goes_if_wanted(quick: QuickRun, task: m.TaskDescrip
     literal = await quick(settings(prefer_best_input=False), task=task, agents=MindAgents(mind), name="literal")
     assert literal.final_solution.score == worse
     assert any(warning.startswith(f"{words}ensemble is ") for warning in literal.warnings)
+    leaks = Mind(overrides={**mind.overrides, **leaking("level = 0.5"), "coder": fenced("level = 0.5600")})
+    clean = await quick(task=task, agents=MindAgents(leaks), name="leaking")
+    assert clean.final_solution.score == worse and not any("beats every" in warning for warning in clean.warnings)
 
 
 @pytest.mark.req("REQ-OR-036", "REQ-OR-037", "REQ-OR-038")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mle_star.data.place import DataFolder
-from mle_star.holdout.views import write_sample
+from mle_star.execution.scoring import write_sample
 from mle_star.models import ExecutionRawResult, TaskDescription
 from mle_star.run import events as ev
 from mle_star.run.context import ScriptRequest

@@ -325,7 +325,8 @@ ANSWERED: list[tuple[str, str, list[Any]]] = [
 def test_answers_come_back_as_written(labels: str, cells: str, expected: list[Any], tmp_path: Path) -> None:
     rows = "".join(f"00{i};{cell}\n" for i, cell in enumerate(cells.split(" ")))
     write_texts(tmp_path, {"submission.csv": f"id;label\n{rows}"})
-    answers = read_answers(tmp_path / "submission.csv", ";", "id", {"label": labels.split(" ")})
+    with (tmp_path / "submission.csv").open("rb") as file:
+        answers = read_answers(file, ";", "id", {"label": labels.split(" ")})
     assert list(answers["id"]) == ["000", "001", "002"]
     assert [None if cell != cell else cell for cell in answers["label"]] == expected
 

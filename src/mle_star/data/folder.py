@@ -5,7 +5,6 @@ with its `score`; then the places that win follow Kaggle's rules. Where the data
 is called `.leaderboard.csv`, so that it is none of them.
 """
 
-import csv
 import math
 import os
 import textwrap
@@ -19,6 +18,7 @@ from mle_star.data.guess import TaskGuess
 from mle_star.data.layout import survey, with_target
 from mle_star.data.metrics import METRICS, find_metric, known_metric
 from mle_star.data.place import read_mapping, read_text, refuse_place
+from mle_star.data.tables import read_table
 from mle_star.errors import ConfigError
 from mle_star.models import Frozen, MetricDirection, TaskDescription, is_improvement_or_equal
 from mle_star.models.texts import did_you_mean, printable
@@ -213,19 +213,21 @@ def load_medals(folder: Path | str, task: TaskDescription) -> Medals | None:
 
 
 def _read_medals(path: Path, direction: MetricDirection) -> Medals:
+    from mle_star.data.rows import read_rows
+
+    table = read_table(path)
+    if isinstance(table, str) or "score" not in table.columns:
+        raise ConfigError(f"{path}: expected a column `score`")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        scores = [float(row["score"]) for row in rows if row["score"]]
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        rows = read_rows(table, path.parent)
+        scores = [float(score) for score in rows.column("score") if score]
+    except ValueError as error:
         raise ConfigError(f"{path}: expected a column `score` with numbers ({error})") from None
-    if not scores:
-        raise ConfigError(f"{path}: there is no score in it")
-    if "medal" not in rows[0]:
+    if scores and "medal" not in table.columns:
         return _by_rank(sorted(scores, reverse=direction is MetricDirection.maximize))
-    by_name = {str(row["medal"]).strip().lower(): row["score"] for row in rows}
-    if set(by_name) != set(MEDALS) or len(scores) != len(rows):
-        raise ConfigError(f"{path}: expected one line each for gold, silver and bronze")
+    by_name = dict(zip(map(str.lower, rows.column("medal")), scores, strict=False)) if scores else {}
+    if set(by_name) != set(MEDALS) or len(scores) != rows.count:
+        raise ConfigError(f"{path}: expected one line each for gold, silver and bronze, or the scores of all teams")
     return Medals.model_validate(by_name)
 
 

@@ -323,7 +323,10 @@ def long_cells(most: int) -> Iterator[None]:
 
 
 def submitted_rows(file: BinaryIO, separator: str, errors: str = "strict") -> Iterator[list[str]]:
-    """The rows of a table that a script wrote, blank lines aside; `csv.Error` where it goes beyond all bounds."""
+    """The rows of a table that a script wrote, blank lines aside; `csv.Error` where it goes beyond all bounds.
+
+    Apart from `data.rows`, which trusts the user's own files: what a script wrote must fill neither memory nor time.
+    """
     if file.read(3) != codecs.BOM_UTF8:
         file.seek(0)
     reader = csv.reader((line.decode("utf-8", errors) for line in _bounded_lines(file)), delimiter=separator)

@@ -24,7 +24,7 @@ import numpy as np
 
 from mle_star.data.columns import is_missing
 from mle_star.data.place import COMPRESSED, DataFolder, create_data, long_cells, make_room, open_data
-from mle_star.data.tables import Form, Table, as_cell, flatten, json_records, read_table
+from mle_star.data.tables import Form, Table, Unsupported, as_cell, flatten, json_records, read_table, sheets
 from mle_star.errors import ConfigError
 from mle_star.models.texts import did_you_mean
 
@@ -37,10 +37,6 @@ KEEP_BYTES = "surrogateescape"
 Record = Any
 """A row as its file holds it: values by column, or a line of separated values with its line end."""
 Changes = Mapping[str, Sequence[Any]]
-
-
-class Unsupported(ValueError):
-    """A file whose rows cannot be moved; the message says why."""
 
 
 def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> "TableRows":
@@ -56,9 +52,7 @@ def read_rows(table: Table, folder: Path, names: Iterable[str] = ()) -> "TableRo
 
         return Parquet(table, parquet.read_table(path))
     if kind == "excel":
-        import pandas
-
-        return TableRows(table, pandas.read_excel(path, dtype=object).to_dict("records"))
+        return TableRows(table, sheets(path, [0])[0].to_dict("records"))
     _, records, is_whole = json_records(path)
     if not is_whole:
         raise Unsupported(f"{table.name} cannot be read to its end")
@@ -110,6 +104,12 @@ class TableRows:
         """Some columns of the rows at some places, in the values that the file has."""
         rows = [row if row.keys() >= {*names} else flatten(row) for row in self._at(places)]
         return [[row.get(name) for row in rows] for name in names]
+
+    def frame(self) -> Any:
+        """A data frame of the values that the file has."""
+        import pandas
+
+        return pandas.DataFrame(list(map(flatten, self._objects)), dtype=object)
 
     def typed(self, name: str, texts: Sequence[Any]) -> list[Any]:
         """Texts as truths, numbers or moments, where a column holds such, else as they are."""
@@ -191,6 +191,10 @@ class Parquet(TableRows):
     def __init__(self, table: Table, content: Any) -> None:
         super().__init__(table, [])
         self._content, self.count = content, content.num_rows
+
+    def frame(self) -> Any:
+        """A data frame of the same types."""
+        return self._content.to_pandas()
 
     def holding(self, records: Sequence[Record], *, behind_own: bool = False) -> TableRows:
         """Rows of the same types; `Unsupported` where a value does not fit into them."""

@@ -49,6 +49,10 @@ _MISTAKES = (AssertionError, AttributeError, IndexError, NameError, TypeError)
 FormKind = Literal["csv", "lines", "records", "columns", "parquet", "excel"]
 
 
+class Unsupported(ValueError):
+    """A file whose rows cannot be moved; the message says why."""
+
+
 class Form(NamedTuple):
     """How a file is written: all that another program must be told to read it alike.
 
@@ -408,8 +412,13 @@ def _parquet_cells(file: Any, keys: list[str]) -> dict[str, list[Any]]:
 
 def _read_excel(path: Path, name: str) -> Table | str:
     """The first sheet, whose first row is the header."""
-    import pandas
-
-    frame = pandas.read_excel(path, dtype=object)
+    frame = sheets(path, [0])[0]
     keys = {str(column): column for column in frame.columns}
     return _table_of(name, keys, frame.to_dict("records"), Form("excel"), True) if keys else f"{name}: empty"
+
+
+def sheets(path: Path, only: list[int] | None = None) -> dict[Any, Any]:
+    """The sheets of a workbook as data frames of the values that it holds: all by name, or some by their place."""
+    import pandas
+
+    return dict(pandas.read_excel(path, dtype=object, sheet_name=only))

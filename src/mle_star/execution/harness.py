@@ -131,12 +131,10 @@ async def evaluate_solution(
 
 
 @contextmanager
-def _working_directory(
-    task: models.TaskDescription, config: models.PipelineConfig, chosen: str | None
-) -> Iterator[str]:
-    """The chosen directory with an empty `final/`, or one of ours, which only one evaluation has at a time."""
-    if chosen is not None:
-        base = workspace.setup_working_directory(chosen)
+def _working_directory(task: models.TaskDescription, config: models.PipelineConfig, given: str | None) -> Iterator[str]:
+    """The given directory with an empty `final/`, or one of ours, which only one evaluation has at a time."""
+    if given is not None:
+        base = workspace.setup_working_directory(given)
         workspace.clean_output_directory(base)
         yield base
         return

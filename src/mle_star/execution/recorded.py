@@ -151,10 +151,8 @@ async def _examine(job: _Job) -> EvaluationResult:
     run, holdout = job.run, scoring.holdout_of(job.run)
     if job.views and holdout is not None:
         script = digest_of(job.script.content)
-        known = next(one.result for one in scoring.answered_here(run) if one.script_id == script)
-        answered = known.model_copy(
-            update={"answers": known.answers[: job.views.start], "score": None, "measure": None}
-        )
+        old = next(one.result for one in scoring.answered_here(run) if one.script_id == script)
+        answered = old.model_copy(update={"answers": old.answers[: job.views.start], "score": None, "measure": None})
         return await _on_more_views(job, holdout, job.views, answered)
     if job.purpose == "solution" and not fits(run):
         raise run.budget.out_of_time()

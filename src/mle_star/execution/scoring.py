@@ -3,22 +3,23 @@
 import asyncio
 import logging
 import math
+import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import cast
 
+from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder, Sample
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.execution.environment import inspect_interpreter
 from mle_star.execution.outcome import failed
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
-from mle_star.holdout.explain import overlap
-from mle_star.holdout.holdout import HoldOut, agreement
-from mle_star.holdout.views import write_sample
+from mle_star.holdout.holdout import HoldOut
 from mle_star.method.codeblocks import shape_of
 from mle_star.method.scores import best_first, best_of
 from mle_star.models import EvaluationResult, Measure, ScoreChange, SolutionScript, is_improvement
@@ -36,6 +37,11 @@ QUICK_SECONDS, SLOW_SECONDS = 20.0, 60.0
 START_SECONDS = 3.0
 """About what a script takes before it looks at a row."""
 FAR_TOO_SLOW = 2.0
+SAMPLE_SHARE, FEWEST_SAMPLED = 0.1, 5000
+"""Tables with fewer rows are never sampled."""
+SMALL_FILE, MOST_FILES, MOST_COPIED = 2**19, 5000, 2**30
+MOST_CLASSES, EACH_CLASS = 200, 10
+"""So many rows of each class are in the sample, or all there are: a split by class must work as it does on all rows."""
 
 
 def holdout_of(run: RunContext) -> HoldOut | None:
@@ -138,6 +144,50 @@ def on_sample(run: RunContext, result: EvaluationResult) -> EvaluationResult:
     return result.model_copy(update={"score": None, "score_problem": ""})
 
 
+def write_sample(data: DataFolder, target: Path, description: str, seed: int) -> Sample | None:
+    """Write the sample below `target`, the same for the same data and seed; None where the table is small.
+
+    `Unsupported` and `ConfigError` say what else stands in the way.
+    """
+    files = list(islice(data.files(), MOST_FILES + 1))
+    if len(files) > MOST_FILES or max((status.st_size for _, status in files), default=0) < SMALL_FILE:
+        return None
+    layout = find_layout(data.root, description)
+    if layout.train.rows < FEWEST_SAMPLED:
+        return None
+    from mle_star.data.rows import read_rows
+    from mle_star.holdout.views import link_rest
+
+    if not data.is_whole:
+        raise Unsupported("other things lie among the data")
+    if layout.labels is not None:
+        raise Unsupported("the labels lie in a table of their own")
+    target.mkdir(parents=True, exist_ok=True)
+    others = sum(status.st_size for name, status in files if name != layout.train.name)
+    if others > MOST_COPIED and target.stat().st_dev != data.root.stat().st_dev:
+        raise Unsupported("the other files lie on another disk and are too large to be copied")
+    train = read_rows(layout.train, data.root, layout.target.names)
+    places = _choose([train.column(name) for name in layout.target.names], train.count, seed)
+    folder = target / f"sample-{len(places)}"
+    link_rest(data.root, folder, {layout.train.name})
+    train.write(folder / layout.train.name, places)
+    return Sample(folder, len(places), train.count)
+
+
+def _choose(targets: Sequence[Sequence[str]], count: int, seed: int) -> list[int]:
+    """A tenth of the rows by chance, in their order, with some of every class."""
+    chosen = set(random.Random(seed).sample(range(count), max(1, int(SAMPLE_SHARE * count))))
+    for values in targets:
+        if len(set(values)) > MOST_CLASSES:
+            continue
+        have = Counter(values[place] for place in chosen)
+        for place, value in enumerate(values):
+            if have[value] < EACH_CLASS and place not in chosen:
+                chosen.add(place)
+                have[value] += 1
+    return sorted(chosen)
+
+
 # --- predictions: what scripts said about hidden and test rows, read back from the run's folder ----------------
 
 
@@ -197,7 +247,7 @@ def disagreement(run: RunContext, scored: SolutionScript, submission: Path) -> s
         return ""
     try:
         answers = read_answers(holdout.scorer.data, submission, holdout.scorer.data.real_view())
-        agreed = agreement(holdout.scorer, answers.real, predictions[scored.content].real)
+        agreed = holdout.scorer.agreement(answers.real, predictions[scored.content].real)
     except (OSError, Ungradable) as error:
         return str(error)
     if agreed >= run.config.equivalence_bound:
@@ -285,6 +335,8 @@ async def overlaps(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
 
 
 def _overlaps(run: RunContext, holdout: HoldOut, scripts: Sequence[str]) -> list[tuple[int, int, str]]:
+    from mle_star.holdout.explain import overlap
+
     answers, found = read_predictions(run, holdout, scripts), list[tuple[int, int, str]]()
     for (a, one), (b, other) in combinations(enumerate(scripts), 2):
         if one != other and one in answers and other in answers:

@@ -1,16 +1,20 @@
 """Answers: read from a submission row by row, whatever its order and spelling, and written as the sample has them."""
 
+from __future__ import annotations
+
 import csv
 import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mle_star.data.columns import is_number
 from mle_star.data.place import submitted_rows
-from mle_star.holdout.views import Data, View
 from mle_star.models.texts import quoted
+
+if TYPE_CHECKING:
+    from mle_star.holdout.views import Data, View
 
 SPARE_ROWS = 1000
 """Of a submission with too many rows so many are read beyond twice the right number: enough to say so."""

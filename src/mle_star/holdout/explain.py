@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_number
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.scorer import Scorer
 from mle_star.holdout.views import Data, View, all_but, link_rest

@@ -1,5 +1,7 @@
 """The hold-out of a run: views with hidden labels, the answers of each script, their scores, and blends of them."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import random
@@ -7,30 +9,29 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain, permutations
 from math import inf
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from mle_star.data.columns import is_missing
-from mle_star.data.formulas import one_against_rest, pair_share, spearman
 from mle_star.data.layout import find_layout, samples_among
 from mle_star.data.metrics import Metric, known_metric
-from mle_star.data.rows import Unsupported
-from mle_star.data.tables import Form, with_point
+from mle_star.data.tables import Form, Unsupported, with_point
 from mle_star.errors import ConfigError
-from mle_star.holdout.answers import Answers, Ungradable, label_of, read_answers
+from mle_star.holdout.answers import Answers, Ungradable, read_answers
 from mle_star.holdout.intervals import after_more_rows
-from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.split import ONE_VIEW_ROWS, Split
-from mle_star.holdout.views import Data, View
 from mle_star.models import Measure, MetricDirection, PipelineConfig, ScoreChange, TaskDescription
 from mle_star.models.texts import plural
+
+if TYPE_CHECKING:  # a run that hides no rows does without numpy
+    from mle_star.holdout.scorer import Scorer
+    from mle_star.holdout.split import Split
+    from mle_star.holdout.views import Data, View
 
 MOST_STEPS = 20
 HALVINGS = 5
@@ -52,8 +53,11 @@ class HoldOut:
     """What scripts have answered that no score had chosen."""
 
     @classmethod
-    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: float = inf) -> "HoldOut":
+    def prepare(cls, task: TaskDescription, config: PipelineConfig, run_dir: Path, *, write: float = inf) -> HoldOut:
         """Make the first `write` views and plan the others; `Unsupported` says why this task cannot be scored so."""
+        from mle_star.holdout.scorer import Scorer, by_class
+        from mle_star.holdout.views import Data
+
         folder = Path(task.data_dir).resolve()
         try:
             metric, layout = metric_of(task, folder), find_layout(folder, task.description)
@@ -63,7 +67,7 @@ class HoldOut:
             raise Unsupported(f"{metric.name} can only be computed by a script")
         if run_dir.resolve().is_relative_to(folder):
             raise Unsupported("the run's folder lies among the data")
-        data = _by_class(Data.read(layout, config), metric)
+        data = by_class(Data.read(layout, config), metric)
         split, units = data.split(seed=config.seed, folds=config.score_views), data.units
         starts = () if units is None else tuple(sorted(min(units[row] for row in view) for view in split.views))
         holdout = cls(Scorer(data, metric, starts), split, [], run_dir, config.seed)
@@ -86,6 +90,8 @@ class HoldOut:
 
     def _problem(self, *parts: Iterable[int]) -> str:
         """Why the metric says nothing of these parts of the rows; empty where the truth scores as well as elsewhere."""
+        from mle_star.holdout.split import ONE_VIEW_ROWS
+
         scorer, data, example = self.scorer, self.scorer.data, _example(self)
         is_truth = scorer.metric.needs in ("labels", "numbers") and scorer.names == data.layout.target.names
         few = data.labelled if is_truth and len(data.labelled) < ONE_VIEW_ROWS else ()
@@ -170,7 +176,7 @@ class HoldOut:
         parts, level = len(shares) if by_time else int(ahead), (able, self.search_rows)
         score, low, high = self.scorer.grade(answers.hidden, covered, seed=self.seed, parts=parts, level=level)
         if ahead:
-            low, high = after_more_rows(self.scorer.metric, score, low, high, float(np.mean(shares)))
+            low, high = after_more_rows(self.scorer.metric, score, low, high, fmean(shares))
         views, goal = sum(answers.hidden.keys() >= {*view} for view in self.split.views), self.horizon if ahead else ""
         more: dict[str, Any] = {"rows": len(covered), "measured": "harness", "printed": printed, "views": views}
         return Measure(score=score, low=low, high=high, ahead=goal, **more)
@@ -191,7 +197,7 @@ class HoldOut:
     def _learned_from(self) -> list[tuple[frozenset[int], float]]:
         """The rows that each view hides, and the share of the labelled rows that it leaves."""
         data = self.scorer.data
-        return [(frozenset(v), float(np.isin(data.labelled, data.stays(v)).mean())) for v in self.split.views]
+        return [(frozenset(v), data.share_left(v)) for v in self.split.views]
 
     def figure(self, answers: Answers, rows: Sequence[int]) -> float:
         """The score alone, without its interval."""
@@ -220,19 +226,6 @@ class HoldOut:
         (target := self.folder / relative).parent.mkdir(exist_ok=True)
         shutil.copyfile(submission, target)
         return relative.as_posix()
-
-
-def _by_class(data: Data, metric: Metric) -> Data:
-    """The data; one table of more than two classes has an answer column for each, where the metric takes chances."""
-    layout, target = data.layout, data.layout.target
-    alone = layout.test is None is layout.sample and len(target.names) == 1
-    if metric.needs != "probabilities" or not alone or not target.columns[0].holds_classes:
-        return data
-    plain = replace(layout, target=target._replace(class_prefix=None), answers=target.names)
-    classes = tuple(Scorer(replace(data, layout=plain), metric).classes)
-    if len(classes) <= 2 or layout.key in classes:
-        return data
-    return replace(data, layout=replace(layout, target=target._replace(class_prefix=""), answers=classes))
 
 
 def _covered(answers: Answers, rows: Sequence[int]) -> list[int]:
@@ -325,37 +318,6 @@ def blended(predictions: Mapping[str, Answers], weights: Mapping[str, float]) ->
 def _number(text: str) -> float:
     """A number, with a decimal point or a decimal comma."""
     return float(with_point(text) if "," in text else text)
-
-
-def agreement(scorer: Scorer, first: Sequence[tuple[str, ...]], second: Sequence[tuple[str, ...]]) -> float:
-    """1: wholly. Answers are read as the metric reads them.
-
-    Probabilities and values are compared as such, the order where only that counts, else labels.
-    """
-    metric, needs = scorer.metric, scorer.metric.needs
-    if needs not in ("numbers", "probabilities"):
-        pairs = [pair for rows in zip(first, second, strict=True) for pair in zip(*rows, strict=True)]
-        return float(np.mean([label_of(one) == label_of(other) for one, other in pairs]))
-    a, b = scorer.numbers(first), scorer.numbers(second)
-    if metric.likeliest:
-        likely = [np.argsort(-chances, axis=1)[:, : metric.likeliest] for chances in (a, b)]
-        return float(np.mean([np.isin(*pair).mean() for pair in zip(*likely, strict=True)]))
-    if metric.proper:
-        return _concordance(a, b)
-    if needs == "probabilities" and scorer.data.layout.target.class_prefix is not None:
-        with suppress(ValueError):  # do the ranks of one tell the rows apart that the other takes for a class?
-            ways = [one_against_rest(x.argmax(axis=1), y, pair_share) for x, y in ((a, b), (b, a))]
-            return float(2 * np.mean(ways) - 1)
-    by_order = needs == "probabilities" or metric.by_order
-    columns = [i for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
-    agree = [spearman(a[:, i], b[:, i]) if by_order else _concordance(a[:, [i]], b[:, [i]]) for i in columns]
-    return float(np.mean(agree)) if columns else float(np.array_equal(a, b))
-
-
-def _concordance(a: Any, b: Any) -> float:
-    """One less the squared distance of two sets of rows, by that of rows which have nothing to do with each other."""
-    by_chance = (a.var(axis=0) + b.var(axis=0) + (a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
-    return float(1 - ((a - b) ** 2).sum(axis=1).mean() / by_chance) if by_chance else float(np.array_equal(a, b))
 
 
 # --- the program of a blend --------------------------------------------------------------------------------

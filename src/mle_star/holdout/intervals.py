@@ -10,9 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from statistics import pvariance
 from typing import Any
-
-import numpy as np
 
 from mle_star.data.metrics import Metric
 from mle_star.errors import ConfigError
@@ -38,6 +37,8 @@ def drawn_figures(
     Whole `members` are drawn, where rows are no separate observations. `classes` are the task's: a draw may lack some.
     Where one has no figure, as it holds one class only, its line is not finite.
     """
+    import numpy as np
+
     dice, count = np.random.default_rng(seed), len(arrays[0] if members is None else members)
     figures = np.full((draws if len(arrays[0]) <= MANY_ROWS else FEW_DRAWS, len(arrays) - 1), np.nan)
     for number in range(len(figures)):
@@ -71,7 +72,7 @@ def interval(
     is_bounded = math.isfinite(low) and math.isfinite(high)
     away = (high - low) / 2 / telling if is_bounded else 0.0  # no score is certain: half a row may be wrong
     safe = min(max(score, low + away), high - away)
-    variance = float(np.var(figures))
+    variance = pvariance(figures)
     if is_bounded and metric.needs not in ("numbers", "frames") and not metric.proper:
         coin = (safe - low) * (high - safe) / telling
         variance = max(variance, (telling * variance + COIN_ROWS * coin) / (telling + COIN_ROWS))
@@ -87,6 +88,8 @@ def levelled(score: float, figures: Any, ahead: Any, draws: Any, units: int, lea
     Other scripts are better by `ahead` on these rows than elsewhere, and so in each of the `draws`. How far the score
     goes along, these tell (a control variate); of few rows that count anything goes along with anything.
     """
+    import numpy as np
+
     pairs = np.column_stack([figures[: len(draws)], draws])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     count = min(units, len(pairs))

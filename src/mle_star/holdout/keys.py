@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from mle_star.data.layout import AUDIO_SUFFIXES, IMAGE_SUFFIXES, Layout
 from mle_star.data.place import COMPRESSED, DataFolder
-from mle_star.data.rows import TableRows, Unsupported, as_text, read_rows
-from mle_star.data.tables import Table, read_table, table_form
+from mle_star.data.rows import TableRows, as_text, read_rows
+from mle_star.data.tables import Table, Unsupported, read_table, table_form
 
 _NUMBERED = re.compile(r"(\D*)(\d+)(\D*)")
 FILES_SHARE = 0.5

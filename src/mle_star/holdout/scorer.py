@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mle_star.data.columns import is_number, label_order, likely_label
+from mle_star.data.formulas import one_against_rest, pair_share, spearman
 from mle_star.data.metrics import Metric
 from mle_star.data.tables import pointed, with_point
 from mle_star.errors import ConfigError
@@ -192,6 +193,30 @@ class Scorer:
         error = float(known.std()) * math.sqrt(units / max(units - 1, 1)) if len(known) else 0.0
         wins = float(np.mean((known > 0) + (known == 0) / 2)) if len(known) else 0.5
         return ScoreChange(difference=sign * float(scores[0] - scores[1]), error=error, wins=wins, rows=len(rows))
+
+    def agreement(self, first: Rows, second: Rows) -> float:
+        """How far two sets of answers agree; 1: wholly. They are read as the metric reads them.
+
+        Probabilities and values are compared as such, the order where only that counts, else labels.
+        """
+        metric, needs = self.metric, self.metric.needs
+        if needs not in ("numbers", "probabilities"):
+            pairs = [pair for rows in zip(first, second, strict=True) for pair in zip(*rows, strict=True)]
+            return float(np.mean([label_of(one) == label_of(other) for one, other in pairs]))
+        a, b = self.numbers(first), self.numbers(second)
+        if metric.likeliest:
+            likely = [np.argsort(-chances, axis=1)[:, : metric.likeliest] for chances in (a, b)]
+            return float(np.mean([np.isin(*pair).mean() for pair in zip(*likely, strict=True)]))
+        if metric.proper:
+            return _concordance(a, b)
+        if needs == "probabilities" and self.data.layout.target.class_prefix is not None:
+            with suppress(ValueError):  # do the ranks of one tell the rows apart that the other takes for a class?
+                ways = [one_against_rest(x.argmax(axis=1), y, pair_share) for x, y in ((a, b), (b, a))]
+                return float(2 * np.mean(ways) - 1)
+        by_order = needs == "probabilities" or metric.by_order
+        columns = [i for i in range(a.shape[1]) if len(np.unique(a[:, i])) > 1]
+        agree = [spearman(a[:, i], b[:, i]) if by_order else _concordance(a[:, [i]], b[:, [i]]) for i in columns]
+        return float(np.mean(agree)) if columns else float(np.array_equal(a, b))
 
     # --- arrays ---
 
@@ -392,3 +417,22 @@ def _median(cells: Sequence[str]) -> str:
     except ValueError as error:
         raise Ungradable(f"a target is no number: {error}") from None
     return ordered[len(ordered) // 2]
+
+
+def _concordance(a: Any, b: Any) -> float:
+    """One less the squared distance of two sets of rows, by that of rows which have nothing to do with each other."""
+    by_chance = (a.var(axis=0) + b.var(axis=0) + (a.mean(axis=0) - b.mean(axis=0)) ** 2).sum()
+    return float(1 - ((a - b) ** 2).sum(axis=1).mean() / by_chance) if by_chance else float(np.array_equal(a, b))
+
+
+def by_class(data: Data, metric: Metric) -> Data:
+    """The data; one table of more than two classes has an answer column for each, where the metric takes chances."""
+    layout, target = data.layout, data.layout.target
+    alone = layout.test is None is layout.sample and len(target.names) == 1
+    if metric.needs != "probabilities" or not alone or not target.columns[0].holds_classes:
+        return data
+    plain = replace(layout, target=target._replace(class_prefix=None), answers=target.names)
+    classes = tuple(Scorer(replace(data, layout=plain), metric).classes)
+    if len(classes) <= 2 or layout.key in classes:
+        return data
+    return replace(data, layout=replace(layout, target=target._replace(class_prefix=""), answers=classes))

@@ -11,7 +11,7 @@ import numpy as np
 
 from mle_star.data.columns import comes_later, is_apart, is_number
 from mle_star.data.layout import Layout
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.holdout import related
 from mle_star.holdout.related import Known, Rule, moments_in

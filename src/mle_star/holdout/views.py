@@ -10,16 +10,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mle_star.data.layout import Layout, find_layout, labels_of
-from mle_star.data.place import DataFolder, Sample, share
-from mle_star.data.rows import TableRows, Unsupported, no_rows, read_rows
-from mle_star.data.tables import TEST_NAME, Form, test_name
+from mle_star.data.layout import Layout, labels_of
+from mle_star.data.place import DataFolder, share
+from mle_star.data.rows import TableRows, no_rows, read_rows
+from mle_star.data.tables import TEST_NAME, Form, Unsupported, test_name
 from mle_star.holdout.keys import KeyFiles, Numbers, find_key_files, fresh_keys, label_files, numbers_of
 from mle_star.holdout.related import Known, Rule, moments_in, wanted_columns
 from mle_star.holdout.split import FEWEST_ROWS, Split, find_rule, split_rows
@@ -29,11 +28,6 @@ SAMPLE_NAME = "sample_submission.csv"
 AS_USUAL = PipelineConfig()
 EXAMPLES = 5
 """Rows to predict that stand in for a test that a task does not have."""
-SAMPLE_SHARE, FEWEST_SAMPLED = 0.1, 5000
-"""Tables with fewer rows are never sampled."""
-SMALL_FILE, MOST_FILES, MOST_COPIED = 2**19, 5000, 2**30
-MOST_CLASSES, EACH_CLASS = 200, 10
-"""So many rows of each class are in the sample, or all there are: a split by class must work as it does on all rows."""
 
 
 Columns = tuple[Sequence[str], ...]
@@ -226,6 +220,10 @@ class Data:
         last = max(units[place] for place in hidden)
         return [place for place in places if units[place] <= last]
 
+    def share_left(self, hidden: Sequence[int]) -> float:
+        """The share of the labelled rows that a view leaves."""
+        return float(np.isin(self.labelled, self.stays(hidden)).mean())
+
     def plan_view(self, name: str, hidden: Sequence[int], target: Path, *, seed: int) -> View:
         """A view as it would be: the order and the names of its rows."""
         layout = self.layout
@@ -375,48 +373,3 @@ def link_rest(source: Path, target: Path, changed: Collection[str]) -> None:
     for name, _ in DataFolder(source).files():
         if name not in changed:
             share(source / name, target / name)
-
-
-# --- the sample: about a tenth of the training rows, on which scripts are tried and repaired first --------------------
-
-
-def write_sample(data: DataFolder, target: Path, description: str, seed: int) -> Sample | None:
-    """Write the sample below `target`, the same for the same data and seed; None where the table is small.
-
-    `Unsupported` and `ConfigError` say what else stands in the way.
-    """
-    files = list(islice(data.files(), MOST_FILES + 1))
-    if len(files) > MOST_FILES or max((status.st_size for _, status in files), default=0) < SMALL_FILE:
-        return None
-    layout = find_layout(data.root, description)
-    if layout.train.rows < FEWEST_SAMPLED:
-        return None
-    if not data.is_whole:
-        raise Unsupported("other things lie among the data")
-    if layout.labels is not None:
-        raise Unsupported("the labels lie in a table of their own")
-    target.mkdir(parents=True, exist_ok=True)
-    others = sum(status.st_size for name, status in files if name != layout.train.name)
-    if others > MOST_COPIED and target.stat().st_dev != data.root.stat().st_dev:
-        raise Unsupported("the other files lie on another disk and are too large to be copied")
-    train = read_rows(layout.train, data.root, layout.target.names)
-    places = _choose(train, layout.target.names, seed)
-    folder = target / f"sample-{len(places)}"
-    link_rest(data.root, folder, {layout.train.name})
-    train.write(folder / layout.train.name, places)
-    return Sample(folder, len(places), train.count)
-
-
-def _choose(train: TableRows, targets: Sequence[str], seed: int) -> list[int]:
-    """A tenth of the rows by chance, in their order, with some of every class."""
-    chosen = set(random.Random(seed).sample(range(train.count), max(1, int(SAMPLE_SHARE * train.count))))
-    for name in targets:
-        values = train.column(name)
-        if len(set(values)) > MOST_CLASSES:
-            continue
-        have = Counter(values[place] for place in chosen)
-        for place, value in enumerate(values):
-            if have[value] < EACH_CLASS and place not in chosen:
-                chosen.add(place)
-                have[value] += 1
-    return sorted(chosen)

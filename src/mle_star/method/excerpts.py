@@ -85,11 +85,12 @@ class _Units:
         self._collect(tree.body, (), _MODULE)
         place = {line: number for number, unit in enumerate(self.all) for line in unit.lines}
         self._always = {place[n] for n, line in enumerate(lines, 1) if n in place and _ALWAYS.search(line)}
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree))
+        for node in nodes:
             if (number := place.get(getattr(node, "lineno", 0))) is not None:
                 _note(self.all[number], node)
                 self._always |= {number} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.comprehension):  # what it sets nobody else sees
                 unit = self.all[place[node.target.lineno]]
                 names = {name.id for name in ast.walk(node.target) if isinstance(name, ast.Name)}

@@ -69,16 +69,14 @@ class AgentPrompt(PromptTemplate):
 
     def render(self, **kwargs: Any) -> Prompt:
         """The prompt, every slot filled in one pass; `KeyError` when a declared variable is missing."""
-        steady, mark, rest = self.template.partition(_STEADY_END)
-        prompt = Prompt(self._filled(steady + rest, kwargs))
-        prompt.steady = len(self._filled(steady, kwargs)) if mark else 0
-        return prompt
-
-    def _filled(self, template: str, kwargs: Mapping[str, Any]) -> str:
         names = (*self.variables, *self.optional)
         given = self.given(names, kwargs)
         texts = {name: self._text(name, given) for name in names}
-        return _SLOT.sub(lambda match: _fill(match, texts), template)
+        first, mark, rest = self.template.partition(_STEADY_END)
+        steady, others = (_SLOT.sub(lambda match: _fill(match, texts), part) for part in (first, rest))
+        prompt = Prompt(steady + others)
+        prompt.steady = len(steady) if mark else 0
+        return prompt
 
     def _text(self, name: str, given: Mapping[str, Any]) -> str:
         value = given.get(name)

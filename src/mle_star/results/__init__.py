@@ -3,6 +3,7 @@
 Larger than planned: exports and promoted scripts are made here, too.
 """
 
+import csv
 import html
 import logging
 import shutil
@@ -23,7 +24,7 @@ from mle_star.execution import LocalExecutor, artifacts, exception_line, outcome
 from mle_star.execution.environment import script_environment
 from mle_star.execution.harness import complete
 from mle_star.execution.kept_work import lend
-from mle_star.execution.submission import verify_submission
+from mle_star.execution.submission import open_submission
 from mle_star.holdout.views import SAMPLE_NAME, link_rest
 from mle_star.models import FinalResult, PipelineConfig, SolutionPhase, SolutionScript
 from mle_star.models.texts import score, some_of
@@ -83,8 +84,6 @@ class Model:
 
     def predict(self, new: Any, *, timeout_seconds: float | None = None) -> Any:
         """Predictions for new rows, a data frame or the path of a table, as a data frame in the same order."""
-        import pandas
-
         is_file = isinstance(new, (str, Path))
         frame = read_new(Path(new), self._predicted) if is_file else texts_of(new, self._predicted)
         rows = self._checked(frame, str(new) if is_file else "the new rows")
@@ -95,7 +94,7 @@ class Model:
             answers = answers.drop(columns=[key])
             if key in frame.columns:
                 answers.insert(0, key, frame[key].to_numpy())
-        if isinstance(new, pandas.DataFrame):
+        if not is_file:
             answers.index = new.index
         return answers
 
@@ -216,11 +215,15 @@ class Model:
 
     def _read(self, work: Path, rows: Any) -> Any:
         """The script's answers, one for each row, in their order."""
-        if not verify_submission(str(work)):
-            raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
         separator = self.layout.sample.form.separator if self.layout.sample else ","
         labels = {name: self._labels(name) for name in self.targets}
-        answers = read_answers(work / "final" / "submission.csv", separator, self.layout.key, labels)
+        with open_submission(str(work)) as file:
+            if file is None:
+                raise ExecutionError(f"the script of {self.run_dir.name} wrote no predictions")
+            try:
+                answers = read_answers(file, separator, self.layout.key, labels)
+            except (csv.Error, ValueError) as error:
+                raise ExecutionError(f"the predictions of {self.run_dir.name} cannot be read: {error}") from None
         if len(answers) != len(rows):
             raise ExecutionError(f"the script gave {len(answers)} predictions for {len(rows)} rows")
         key = self.layout.key

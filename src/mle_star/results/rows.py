@@ -3,13 +3,13 @@
 import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mle_star.data import tables
 from mle_star.data.columns import is_missing, is_number
-from mle_star.data.place import make_room
-from mle_star.data.rows import Unsupported, read_rows
-from mle_star.data.tables import Form, Table
+from mle_star.data.place import make_room, submitted_rows
+from mle_star.data.rows import TableRows, read_rows
+from mle_star.data.tables import Form, Table, Unsupported
 from mle_star.errors import ConfigError
 
 LINE_END = "\r\n"
@@ -38,21 +38,15 @@ def texts_of(frame: Any, like: Table) -> Any:
             moments = (moments.dt.tz_convert("UTC") if in_utc else moments).dt.tz_localize(None)
             usual = "%Y-%m-%d %H:%M:%S" if any(":" in cell for cell in known) else "%Y-%m-%d"
             frame[name] = moments.dt.strftime(date_format or usual)
-    objects = {name: list(map(_plain, frame[name])) for name in frame.columns if frame[name].dtype == object}
+    cells = ((name, frame[name]) for name in frame.columns if frame[name].dtype == object)  # some hold lists as arrays
+    objects = {name: [cell.tolist() if hasattr(cell, "tolist") else cell for cell in column] for name, column in cells}
     lists = {name: cells for name, cells in objects.items() if not {list, dict}.isdisjoint(map(type, cells))}
     written = io.StringIO(frame.to_csv(index=False, lineterminator=LINE_END))
     return pandas.read_csv(written, dtype=str, keep_default_na=False, skip_blank_lines=False).assign(**lists)
 
 
-def _plain(cell: Any) -> Any:
-    """What Parquet gives as an array is a list."""
-    return cell.tolist() if hasattr(cell, "tolist") else cell
-
-
 def read_new(path: Path, like: Table) -> Any:
     """A table of new rows as texts, numbers with a decimal point."""
-    import pandas
-
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
     if tables.table_form(path) is None:
@@ -60,26 +54,21 @@ def read_new(path: Path, like: Table) -> Any:
     table = tables.read_table(path)
     if isinstance(table, str):
         raise ConfigError(table)
-    kind = table.form.kind
-    if kind == "csv":
-        return _read_separated(table, path, like)
-    if kind == "parquet":
-        frame = pandas.read_parquet(path)
-    elif kind == "excel":
-        sheets = pandas.read_excel(path, dtype=object, sheet_name=None).values()
-        frame = max(sheets, key=lambda one: len({*map(str, one.columns)} & {*like.columns})).infer_objects()
-    else:
-        frame = pandas.DataFrame(list(map(tables.flatten, tables.json_records(path)[1])), dtype=object)
-    return texts_of(frame, like)
-
-
-def _read_separated(table: Table, path: Path, like: Table) -> Any:
-    import pandas
-
+    if table.form.kind == "excel":
+        known = tables.sheets(path).values()
+        best = max(known, key=lambda one: len({*map(str, one.columns)} & {*like.columns}))
+        return texts_of(best.infer_objects(), like)
     try:
         rows = read_rows(table, path.parent)
     except Unsupported as error:
         raise ConfigError(str(error)) from None
+    return _cells_of(rows, table, path, like) if table.form.kind == "csv" else texts_of(rows.frame(), like)
+
+
+def _cells_of(rows: TableRows, table: Table, path: Path, like: Table) -> Any:
+    """The cells of separated values as they are written, which a data frame of numbers would not keep."""
+    import pandas
+
     names, has_header = list(table.columns), table.form.has_header
     if not has_header:  # the names of the training data may look like numbers
         names = tables.unique_names([cell for (cell,) in rows.values(table.columns, [0])])[0]
@@ -114,11 +103,12 @@ def write_new(frame: Any, path: Path, form: Form, like: Table, folder: Path) -> 
         raise ConfigError(f"the new rows cannot be written in the form of the training data ({why})") from None
 
 
-def read_answers(path: Path, separator: str, key: str | None, labels: dict[str, list[Any]]) -> Any:
+def read_answers(file: BinaryIO, separator: str, key: str | None, labels: dict[str, list[Any]]) -> Any:
     """The answers of a script: numbers as numbers; keys, and classes by their `labels`, as they are written."""
     import pandas
 
-    answers = pandas.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+    header, *rows = [*submitted_rows(file, separator)] or [[]]
+    answers = pandas.DataFrame(rows, columns=tables.unique_names(header)[0])
     for name in answers.columns:
         cells, classes = answers[name], {str(label) for label in labels.get(name, [])} - {""}
         spelt = set(cells) <= classes and not all(map(is_number, classes))

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from mle_star.data import tables
 from mle_star.data.folder import TASK_FILE, described_beside, load_task, write_task
 from mle_star.data.guess import TaskGuess, guess_task
 from mle_star.data.layout import survey, with_target
@@ -103,21 +104,18 @@ def _write_frame(frame: Any, path: Path) -> None:
 
 def _sheet(path: Path, target: str | None, note: Note) -> Any:
     """The sheet with the target; without one, the first that is a table: notes have one column."""
-    import pandas
-
     try:
-        sheets = pandas.read_excel(path, sheet_name=None)
+        sheets = tables.sheets(path)
     except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())[:200]})") from None
-    known = [name for name, sheet in sheets.items() if target is None or target in map(str, sheet.columns)]
-    if not known and len(sheets) > 1:
+    has = {name: target is None or target in map(str, sheet.columns) for name, sheet in sheets.items()}
+    chosen = max(sheets, key=lambda name: (has[name], len(sheets[name].columns) > 1 and len(sheets[name]) > 0))
+    if not has[chosen] and len(sheets) > 1:
         there = "; ".join(f"{name!r} ({some_of([*map(str, sheet.columns)], 8)})" for name, sheet in sheets.items())
         raise ConfigError(f"{path}: no sheet has a column {target!r}; there are {there}")
-    tables = [name for name in known if len(sheets[name].columns) > 1 and len(sheets[name])]
-    chosen = (tables or known or list(sheets))[0]
     if others := [name for name in sheets if name != chosen]:
         note(f"{path.name}: sheet {chosen!r} is read; not read: {', '.join(map(repr, others))}")
-    return sheets[chosen]
+    return sheets[chosen].infer_objects()
 
 
 def _members(path: Path) -> list[zipfile.ZipInfo]:

@@ -94,7 +94,7 @@ class Spent:
 def _believable(gap: float, event: events.AnyEvent) -> float:
     """How much of the time since the event before was really spent: a clock can be set, a measured duration cannot."""
     script = event.result.duration_seconds if isinstance(event, events.ScriptFinished) else 0.0
-    measured = script or getattr(event, "seconds", None) or 0.0
+    measured = script or vars(event).get("seconds") or 0.0
     return max(gap, 0.0) if gap <= measured + CLOCK_SLACK else measured
 
 

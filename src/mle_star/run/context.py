@@ -23,7 +23,7 @@ from mle_star.models.texts import digest_of
 from mle_star.run.budget import Budget
 from mle_star.run.events import AgentReply, AnyEvent, Decided
 from mle_star.run.journal import Journal
-from mle_star.run.ledger import Ledger
+from mle_star.run.ledger import LeakState, Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -230,12 +230,16 @@ class RunContext:
         """Seconds until the turn of this path, the running phase, or else the run must end."""
         return min(self.until, self.budget.deadline) - self.budget.elapsed()
 
-    def leaks(self, script: str, place: str = "") -> bool:
-        """Does a script leak, by what is known here, or at a `place`?
+    def check_state(self, script: str, place: str = "") -> LeakState | None:
+        """What the leakage checks of a script have found, as far as that is known here, or at a `place`.
 
         What other paths and later phases find is not: else timing would decide, and a resumed run decide otherwise.
         """
-        return self.reached.leaks(digest_of(script), place or "/".join(self.parts))
+        return self.reached.check_state(digest_of(script), place or "/".join(self.parts))
+
+    def leaks(self, script: str, place: str = "") -> bool:
+        """Does a script leak, by the same?"""
+        return self.check_state(script, place) == "leaking"
 
     def decide(self, name: str, make: Callable[[], bool], *, reopen: bool = False) -> bool:
         """A decision that depends on the clock or on chance: made once, recorded, and replayed when the run is resumed.

@@ -296,7 +296,7 @@ class Journal(AbstractContextManager["Journal"]):
             self._decisions[event.step] = event
         elif isinstance(event, events.PhaseFinished) and event.outcome != "skipped":
             self._phases[event.step] = event.outcome
-        elif getattr(event, "result", None) is not None or getattr(event, "config", None) is not None:
+        elif any(vars(event).get(name) is not None for name in ("result", "config")):
             # The run has ended with a result, or continues under other settings: what there was no time or money for
             # may be done from here on.
             self._decisions = {key: one for key, one in self._decisions.items() if one.value or not one.reopen}

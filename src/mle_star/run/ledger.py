@@ -231,27 +231,26 @@ class Ledger:
 
     # --- leaks ---
 
-    def leaks(self, digest: str, place: str = "") -> bool:
-        """Did a check find a leak in a script, and no later one that it is clean? At a `place`, by what it may rest on.
+    def check_state(self, digest: str, place: str = "") -> LeakState | None:
+        """What the checks of a script have found, None where there was none; at a `place`, those that it may rest on.
 
-        Checks that are made side by side do not overrule each other, whichever comes last.
+        It leaks where one found a leak and no later one that it is clean: checks that are made side by side do not
+        overrule each other, whichever comes last. Else the last one counts.
         """
-        checks = [(step, state) for step, state in self._checks.get(digest, {}).items() if state != "unanswered"]
-        known = [(step, state) for step, state in checks if not phase_of(place) or may_follow(place, step)]
-        overruled = {old for (old, _), (new, _) in combinations(known, 2) if not phase_of(old) or may_follow(new, old)}
-        return any(state == "leaking" and step not in overruled for step, state in known)
+        checks, anywhere = self._checks.get(digest, {}), not phase_of(place)
+        known = [(step, state) for step, state in checks.items() if anywhere or may_follow(place, step)]
+        found = [(step, state) for step, state in known if state != "unanswered"]
+        overruled = {old for (old, _), (new, _) in combinations(found, 2) if not phase_of(old) or may_follow(new, old)}
+        leaking = any(state == "leaking" and step not in overruled for step, state in found)
+        return "leaking" if leaking else next((state for _, state in reversed(known)), None)
+
+    def leaks(self, digest: str, place: str = "") -> bool:
+        """Is that `leaking`?"""
+        return self.ever_leaked(digest) and self.check_state(digest, place) == "leaking"
 
     def ever_leaked(self, digest: str) -> bool:
         """Has any check found a leak in it?"""
         return "leaking" in self._checks.get(digest, {}).values()
-
-    def is_clean(self, digest: str) -> bool:
-        """Did its last check find it clean?"""
-        return [*self._checks.get(digest, {}).values()][-1:] == ["clean"]
-
-    def is_unanswered(self, digest: str) -> bool:
-        """Did its last check give no usable answer?"""
-        return [*self._checks.get(digest, {}).values()][-1:] == ["unanswered"]
 
     @property
     def leaking(self) -> set[str]:

@@ -152,6 +152,12 @@ def refinements(place: str) -> list[RefinementTried]:
     return [node.event for node in current_run().reached.below(place) if isinstance(node.event, RefinementTried)]
 
 
+def tried_scripts(place: str) -> dict[int, SolutionScript]:
+    """The scripts of these attempts that have a score, by attempt."""
+    nodes = [node for node in current_run().reached.below(place) if node.event.score is not None]
+    return {node.event.k: _script(node) for node in nodes if isinstance(node.event, RefinementTried)}
+
+
 def attempt_of(event: RefinementTried) -> RefinementAttempt:
     """An attempt as the results of Phase 2 hold it."""
     return RefinementAttempt(plan=event.plan, score=event.score, code_block=event.after, was_improvement=event.accepted)

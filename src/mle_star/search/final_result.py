@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mle_star.data.layout import find_layout
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.errors import ConfigError
 from mle_star.execution.artifacts import in_order
 from mle_star.execution.scoring import compared
 from mle_star.holdout.answers import Ungradable, read_answers
 from mle_star.holdout.holdout import HoldOut, metric_of
-from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.views import Data
 from mle_star.method.scores import best_of
 from mle_star.models import FinalResult, Measure, Phase2Result, SolutionScript, TaskDescription
 from mle_star.models.enums import PHASES, phase_of
@@ -208,7 +206,7 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     if holdout is None and answers is None:
         raise ConfigError("the scores of this run are those that its scripts printed: --answers FILE checks them")
     ledger, found = Ledger.of(recorded), dict[str, Rescored]()
-    truth = None if answers is None else _Truth(_scorer(task) if holdout is None else holdout.scorer, answers)
+    truth = None if answers is None else _Truth(task, holdout, answers)
     for run in ledger.ran():
         if not run.result.is_error and (run.result.answers or run.result.submission):
             found[run.step] = _of_run(run, ledger.scored(), folder.root, holdout, truth)
@@ -236,14 +234,6 @@ def _holdout(recorded: list[events.AnyEvent], task: TaskDescription, run_dir: Pa
     return holdout
 
 
-def _scorer(task: TaskDescription) -> Scorer:
-    folder = Path(task.data_dir)
-    try:
-        return Scorer(Data.read(find_layout(folder, task.description)), metric_of(task, folder))
-    except Unsupported as error:
-        raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
-
-
 def _of_run(
     event: ScriptRun, scored: list[ScriptRun], root: Path, holdout: HoldOut | None, truth: "_Truth | None"
 ) -> Rescored:
@@ -268,14 +258,24 @@ def _of_run(
 class _Truth:
     """The labels of the real test, in its order: by key, else as they stand; of a column for each class the largest."""
 
-    def __init__(self, scorer: Scorer, path: Path) -> None:
-        sample = scorer.data.layout.sample
+    def __init__(self, task: TaskDescription, holdout: HoldOut | None, path: Path) -> None:
+        from mle_star.holdout.scorer import Scorer
+        from mle_star.holdout.views import Data
+
+        folder, words = Path(task.data_dir), task.description
+        try:
+            scorer = (
+                holdout.scorer if holdout else Scorer(Data.read(find_layout(folder, words)), metric_of(task, folder))
+            )
+        except Unsupported as error:
+            raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
+        self.scorer, sample = scorer, scorer.data.layout.sample
         separator = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
-            columns = scorer.plain(list(zip(*_labels(scorer, path), strict=True)), separator)
+            columns = scorer.plain(list(zip(*self._read(path), strict=True)), separator)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{path}: {str(error).replace('the submission', 'it')}") from None
-        self.scorer, self.labels = scorer, list(map(list, zip(*columns, strict=True)))
+        self.labels = list(map(list, zip(*columns, strict=True)))
 
     def of(self, submission: Path) -> tuple[float | None, str]:
         """The score of a submission, or why it has none."""
@@ -285,12 +285,12 @@ class _Truth:
         except (OSError, ValueError, ConfigError) as error:
             return None, str(error)
 
-
-def _labels(scorer: Scorer, path: Path) -> Sequence[Sequence[str]]:
-    """What a file says of the test, read as a submission that holds the target itself, or a column for each class."""
-    data, target = scorer.data, scorer.data.layout.target
-    if (prefix := target.class_prefix) is not None:
-        with suppress(Ungradable):
-            rows = read_answers(data, path, data.real_view()).real
-            return [[scorer.names[row.index(max(row, key=float))].removeprefix(prefix)] for row in rows]
-    return read_answers(replace(data, layout=replace(data.layout, answers=target.names)), path, data.real_view()).real
+    def _read(self, path: Path) -> Sequence[Sequence[str]]:
+        """What a file says of the test, read as a submission of the target itself, or of a column for each class."""
+        scorer, data, target = self.scorer, self.scorer.data, self.scorer.data.layout.target
+        if (prefix := target.class_prefix) is not None:
+            with suppress(Ungradable):
+                rows = read_answers(data, path, data.real_view()).real
+                return [[scorer.names[row.index(max(row, key=float))].removeprefix(prefix)] for row in rows]
+        as_target = replace(data, layout=replace(data.layout, answers=target.names))
+        return read_answers(as_target, path, data.real_view()).real

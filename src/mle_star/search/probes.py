@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mle_star.data.layout import find_layout
 from mle_star.data.place import DataFolder
-from mle_star.data.rows import Unsupported
+from mle_star.data.tables import Unsupported
 from mle_star.errors import BudgetExceeded, ConfigError
 from mle_star.execution.executors import announced, script_slots
 from mle_star.execution.outcome import debug_text, exception_line
@@ -19,10 +19,7 @@ from mle_star.execution.recorded import execute_in_run
 from mle_star.execution.scoring import answered_here, data_of, holdout_of
 from mle_star.execution.submission import SUBMISSION, verify_submission
 from mle_star.holdout.answers import Ungradable
-from mle_star.holdout.explain import permuted_view
 from mle_star.holdout.holdout import HoldOut, metric_of
-from mle_star.holdout.scorer import Scorer
-from mle_star.holdout.views import Data
 from mle_star.method.scores import best_first
 from mle_star.models import Measure, SolutionScript
 from mle_star.models.enums import kind_of_script
@@ -176,6 +173,9 @@ async def probe(solution: SolutionScript) -> list[str]:
 
 def _shuffle(run: RunContext, folder: Path) -> float | None:
     """Write the data with the labels of the training rows among each other; what a dummy gets."""
+    from mle_star.holdout.scorer import Scorer
+    from mle_star.holdout.views import Data
+
     source = Path(run.task.data_dir)
     data = Data.read(find_layout(source, run.task.description), check=False)
     order = random.Random(run.config.seed).sample(data.labelled, len(data.labelled))
@@ -214,9 +214,10 @@ async def measure_other_splits(solution: SolutionScript, weights: Mapping[str, f
 async def examine_columns(solution: SolutionScript, weights: Mapping[str, float]) -> None:
     """Record how much worse the solution answers without each column; nothing where that is dear or cannot be known."""
     run, digest = current_run(), digest_of(solution.content)
+    if (holdout := holdout_of(run)) is None:
+        return
     known = [e for e in run.journal.events if isinstance(e, SolutionExamined) and e.digest == digest]
-    holdout = holdout_of(run)
-    if holdout is None or not known:
+    if not known:
         return
     solution = _largest(solution, weights)
     found = known[-1].importance  # by an earlier process of the run
@@ -236,6 +237,8 @@ def _largest(solution: SolutionScript, weights: Mapping[str, float]) -> Solution
 
 async def _importance(run: RunContext, holdout: HoldOut, solution: SolutionScript) -> list[tuple[str, float]]:
     """One more run of the solution, on hidden rows with the values of each column mixed up in turn."""
+    from mle_star.holdout.explain import permuted_view
+
     folder = run.run_dir / "views" / "permuted"
     made = await asyncio.to_thread(permuted_view, holdout.scorer, holdout.views[0].hidden, folder, seed=run.config.seed)
     result = await execute_in_run(solution, purpose="probe", data=DataFolder(folder))

@@ -17,16 +17,13 @@ from mle_star.data.layout import find_layout
 from mle_star.data.leaks import leaks_in
 from mle_star.data.metrics import is_own_metric, known_metric
 from mle_star.data.place import RUNS, DataFolder
-from mle_star.data.rows import Unsupported
-from mle_star.data.tables import table_form
+from mle_star.data.tables import Unsupported, table_form
 from mle_star.errors import ConfigError, JournalError
 from mle_star.execution import Limits, inspect_interpreter, link_input_data, prepare_path_directory
 from mle_star.execution.environment import threads_per_script, weights_at_hand
 from mle_star.execution.workspace import hidden_from
 from mle_star.holdout.answers import Ungradable
 from mle_star.holdout.holdout import HoldOut
-from mle_star.holdout.split import wanted_rule
-from mle_star.holdout.views import Data
 from mle_star.knowledge import knowledge_for
 from mle_star.models import Isolation, PipelineConfig, TaskDescription
 from mle_star.models.texts import some_of
@@ -74,6 +71,8 @@ def check_inputs(task: TaskDescription, config: PipelineConfig) -> None:
         raise ConfigError(f"data_dir: no files in {task.data_dir}")
     read_references(config)
     if {config.split, config.time_column, config.group} != {"auto"}:
+        from mle_star.holdout.split import wanted_rule
+
         wanted_rule(find_layout(data, task.description), config)
     if config.knowledge is not None:
         knowledge_for(task, (), config.knowledge)  # a folder that cannot be read is said now
@@ -205,6 +204,8 @@ def example_data(task: TaskDescription, run_dir: Path, holdout: HoldOut | None) 
             others = [Path(name) for name, _ in DataFolder(folder, ours=run_dir).files()]
             if layout.test or layout.sample or any(not table_form(one) and one.suffix not in _TEXTS for one in others):
                 return None
+        from mle_star.holdout.views import Data
+
         data = Data.read(layout, check=False) if holdout is None else holdout.scorer.data
         if data.test_rows:
             return None

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from mle_star import models
 from mle_star.execution.scoring import blend_answers, holdout_of, read_predictions, scored_here
 from mle_star.holdout.answers import Answers, Ungradable, write_answers
-from mle_star.holdout.explain import confusion
 from mle_star.holdout.holdout import HoldOut, blend_script, blended, can_blend, find_weights
 from mle_star.holdout.intervals import shifted
 from mle_star.method.scores import best_first, best_of
@@ -112,7 +111,7 @@ async def _turns_out_leaking(run: RunContext, chosen: Shortlisted) -> bool:
     if not checks_later() or budget.money_is_gone or budget.spare_seconds <= 0:
         return False
     digests = {script: digest_of(script) for script in chosen.scripts}
-    unchecked = {script: one for script, one in digests.items() if not ledger.leaks(one) and not ledger.is_clean(one)}
+    unchecked = {script: one for script, one in digests.items() if ledger.check_state(one) in (None, "unanswered")}
     with within(run, budget.spare_seconds, "shortlist"):
         for script, digest in unchecked.items():
             check = check_and_fix_leakage(models.SolutionScript(content=script, phase=chosen.solution.phase))
@@ -189,6 +188,8 @@ class _Selection:
 
     def _select(self, entries: dict[str, models.SolutionScript], phase1: models.Phase1Result) -> None:
         """Pick the best of these."""
+        from mle_star.holdout.explain import confusion
+
         holdout = self._holdout
         field = Field(holdout, {name: self._predictions[s.content] for name, s in entries.items()})
         scripts = {name: {solution.content: 1.0} for name, solution in entries.items()}
