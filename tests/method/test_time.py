@@ -188,10 +188,9 @@ def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path, second
         assert study_fits(place) == (seconds == 960), "its two calls count as well"
         with path_context(11, run.work_dir), scope("t-0") as other:
             assert study_fits(other)
-            shared = replace(other, config=settings(L=8, time_limit_seconds=10_000))
             for lanes, fit in ((8, True), (2, True), (1, False)):  # of two, each path has 325 s
                 run.context.shared.scripts.lanes = lanes
-                assert study_fits(shared) is fit
+                assert study_fits(replace(other, config=settings(L=8, time_limit_seconds=10_000))) is fit
             run.context.budget.time_limit = 4000  # of 520 s a single lane leaves them half, where every minute is used
             assert [study_fits(replace(other, config=settings(L=1, more_steps=m))) for m in (0, 1)] == [True, False]
 
