@@ -59,7 +59,7 @@ ENSEMBLE_TIMES = 1.2
 LAST_CALLS, LEAST_CALLS = 6.0, 4.0
 """... and finalization no more than what is kept for a solution, or for one of each path together, and so many calls;
 no less than one run."""
-FEWER_PATHS, LEAST_ATTEMPTS = "fewer-paths", 2
+FEWER_PATHS, LEAST_ATTEMPTS = "fewer-paths", 3
 """The decision to do with one path less; so many attempts on each block remain in any case."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
@@ -277,7 +277,7 @@ def fitting_sizes(run: RunContext) -> dict[str, int]:
 
     A path waits for calls while another's script runs. Paths beyond those that fill the lanes of scripts would only
     wait for each other: fewer of them get further. The last one counts where half of it is needed. Where the time of
-    Phase 2 has no room for K attempts on each of T blocks, there are fewer on each, two at least, so that all T are
+    Phase 2 has no room for K attempts on each of T blocks, there are fewer on each, three at least, so that all T are
     refined.
     """
     config, once, room = run.config, run.solution_seconds or 0.0, run.budget.shares.phase2 * run.budget.time_limit
