@@ -31,7 +31,6 @@ from mle_star.models import (
     TaskDescription,
     is_improvement,
 )
-from mle_star.models.texts import plural
 from mle_star.phase1 import IN_TIME, run_phase1
 from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
@@ -42,7 +41,7 @@ from mle_star.run.folder import RunFolder, callable_name, fork_run
 from mle_star.run.forecast import Forecaster
 from mle_star.run.journal import Journal
 from mle_star.run.reached import partial_phase1, partial_phase3
-from mle_star.run.timing import fitting_paths
+from mle_star.run.timing import fitting_sizes
 from mle_star.search import final_result, setup
 from mle_star.search.control import PipelineState, RunControl, Stop
 from mle_star.search.probes import answer_more_views, examine_columns, measure_other_splits, probe
@@ -218,17 +217,9 @@ class _Pipeline:
             if earlier is None:
                 raise
             return self._as_before(earlier, error)
-        with scope(config=self._fitting_settings()) as self.context:
+        with scope(config=self.config.model_copy(update=fitting_sizes(self.context))) as self.context:
             self.config, self.stages.context = self.context.config, self.context
             return await self._after_phase1(phase1)
-
-    def _fitting_settings(self) -> PipelineConfig:
-        """The settings with as many paths as the run has a use for, now that calls and scripts are measured."""
-        most, paths = self.config.num_parallel_solutions, fitting_paths(self.context)
-        if paths < most:
-            words = f"{plural(paths, 'path')} instead of {most}: more would wait for each other's scripts"
-            self.context.record(events.Notice(message=words))
-        return self.config.model_copy(update={"num_parallel_solutions": paths})
 
     async def _after_phase1(self, phase1: Phase1Result) -> FinalResult:
         phase2 = await self._phase2(phase1)

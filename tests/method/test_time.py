@@ -188,31 +188,31 @@ def test_studies_have_a_fifth_of_the_time_of_their_path(quick_path: Path, second
         assert study_fits(place) == (seconds == 960), "its two calls count as well"
         with path_context(11, run.work_dir), scope("t-0") as other:
             assert study_fits(other)
-            shared = replace(other, config=settings(L=8, time_limit_seconds=10_000))
             for lanes, fit in ((8, True), (2, True), (1, False)):  # of two, each path has 325 s
                 run.context.shared.scripts.lanes = lanes
-                assert study_fits(shared) is fit
+                assert study_fits(replace(other, config=settings(L=8, time_limit_seconds=10_000))) is fit
+            run.context.budget.time_limit = 4000  # of 520 s a single lane leaves them half, where every minute is used
+            assert [study_fits(replace(other, config=settings(L=1, more_steps=m))) for m in (0, 1)] == [True, False]
 
 
 def test_what_was_cut_has_as_long_again_once_it_is_repaired_if_there_is_time(quick_path: Path) -> None:
     """Of 3,000 s a script has half at most; of what is left later, less."""
     with timed(quick_path, left=3000, seconds=200.0) as run, scope("phase2"), scope("k-0") as place:
         assert timing.limit_in_run(place) == 1500
-        cut: dict[str, Any] = {"step": "phase2/k-0/script", "digest": "d", "script": "s"}
-        cut |= {"timed_out": True, "is_error": True}
-        run.context.record(script_finished(1500.0, **cut, surroundings=run.context.shared.scripts.surroundings))
-        limits = []
-        for left in (2000, 1000):
+        cut: dict[str, Any] = {"step": "phase2/k-0/script", "digest": "d", "script": "s", "timed_out": True}
+        cut |= {"is_error": True, "surroundings": run.context.shared.scripts.surroundings}
+        run.context.record(script_finished(1500.0, **cut))
+        for left, its, usual in ((2000, 1500, 1000), (1000, 1000, 500)):
             run.context.budget.set_phase_deadline(left)
             with scope("k-1") as other:
-                limits.append((timing.limit_in_run(place), timing.limit_in_run(other)))
-        assert limits == [(1500, 1000), (1000, 500)]
+                assert (timing.limit_in_run(place), timing.limit_in_run(other)) == (its, usual)
+    for left, takes, limit in ((3000, 200.0, 400), (5000, 200.0, 625), (600, 30.0, 120)):  # where every minute is used
+        with timed(quick_path / f"{left}", left=left, seconds=takes, more_steps=True), scope("phase2") as place:
+            assert timing.limit_in_run(place) == limit
 
 
-@pytest.mark.parametrize(("script", "call", "views"), [(16, 40, 6), (16, 5, 1), (96, 40, 1), (2, 1, 6)])
-def test_where_every_minute_is_used_views_take_no_longer_than_calls(
-    quick_path: Path, script: float, call: float, views: int
-) -> None:
+@pytest.mark.parametrize(("script", "call", "views"), [(16, 40, 3), (16, 5, 1), (96, 40, 1), (2, 1, 6)])
+def test_further_views_take_no_longer_than_a_call(quick_path: Path, script: float, call: float, views: int) -> None:
     with timed(quick_path, left=5000, more_steps=True) as run:
         run.context.record(CALLED.model_copy(update={"seconds": call}))
         ran(run.context, 0.1, script)
@@ -240,24 +240,24 @@ async def test_where_calls_were_slow_a_loop_ends_and_its_winner_is_checked(quick
 
 
 @pytest.mark.parametrize(
-    ("lanes", "takes", "call", "paths"),
+    ("lanes", "takes", "call", "paths", "tries"),
     [
-        *((1, 96, 5, 1), (1, 96, 40, 2), (1, 16, 5, 2), (1, 40, 40, 3), (1, 10, 40, 5), (2, 480, 5, 2), (3, 96, 40, 5)),
-        *((0, 480, 5, 5), (1, 0, 0, 5)),  # nothing has run here, or took no time
-    ],
+        *((1, 96, 5, 1, 6), (1, 96, 40, 2, 6), (1, 16, 5, 2, 6), (1, 40, 40, 3, 6), (1, 10, 40, 5, 6)),
+        *((2, 480, 5, 2, 4), (3, 96, 40, 5, 6), (1, 3000, 5, 1, 3), (0, 480, 5, 5, 4), (1, 0, 0, 5, 6)),
+    ],  # of the last two, nothing has run here, or took no time
 )
-def test_there_are_no_more_paths_than_fill_the_lanes(
-    lanes: int, takes: float, call: float, paths: int, quick_path: Path
+def test_there_are_no_more_paths_than_fill_the_lanes_and_no_more_attempts_than_leave_time_for_all_blocks(
+    lanes: int, takes: float, call: float, paths: int, tries: int, quick_path: Path
 ) -> None:
-    with timed(quick_path, left=5000, seconds=takes, L=5, more_steps=True) as run:
+    with timed(quick_path, left=5000, seconds=takes, L=5, T=4, K=6, more_steps=True) as run:
         run.context.record(CALLED.model_copy(update={"seconds": call}))
         run.context.shared.scripts.lanes = lanes
-        assert timing.fitting_paths(run.context) == paths
-        decided = [*[True] * (5 - paths), *[False] * (paths > 1)]
-        named = [(f"fewer-paths-{4 - number}-of-{5 - number}", value) for number, value in enumerate(decided)]
-        assert [(name, value) for _, name, value, _ in decisions(run)] == named, "with other paths, it is decided again"
+        assert [*timing.fitting_sizes(run.context).values()] == [paths, tries]
+        named = [(f"fewer-paths-{n}-of-{n + 1}", n >= paths) for n in range(4, max(paths - 2, 0), -1)]
+        named += [(f"fewer-attempts-{n}-of-{n + 1}", n >= tries) for n in range(5, max(tries - 2, 2), -1)]
+        assert [(name, value) for _, name, value, _ in decisions(run)] == named, "with other sizes, it is decided again"
         plain = replace(run.context, config=run.config.model_copy(update={"more_steps": False}))
-        assert timing.fitting_paths(plain) == 5, "what was asked for, where there is no limit to use"
+        assert [*timing.fitting_sizes(plain).values()] == [5, 6], "what was asked for, where there is no limit to use"
 
 
 def test_where_every_minute_is_used_the_last_run_is_kept_as_solutions_become_slower(quick_path: Path) -> None:

@@ -117,15 +117,12 @@ class Budget:
         self.spent = spent or Spent()
         self.time_limit = float(config.time_limit_seconds)
         self.finish_requested = False
-        self.share_end, self.share_seconds = math.inf, math.inf
-        self.rerun_seconds, self.views_seconds = 0.0, 0.0
-        self.ensemble_limit, self.final_limit = math.inf, math.inf
+        self.share_end = self.share_seconds = self.ensemble_limit = self.final_limit = self._phase_deadline = math.inf
+        self.rerun_seconds = self.views_seconds = self._kept_for_later = 0.0
         self.phase: PhaseName | None = None
         self.shares = config.phase_time_budget or PhaseTimeBudget()
         self._letter = config.letter
         self._clock, self._started = clock, clock() - self.spent.seconds
-        self._phase_deadline = math.inf
-        self._kept_for_later = 0.0
         self.max_usd = config.max_budget_usd
         self.degraded = False
         self.short_of_money = False

@@ -9,23 +9,24 @@ From them follow, in this order: what the plan takes, how long a script may take
 """
 
 import math
-import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
 from mle_star.models import PipelineConfig
 from mle_star.models.enums import PhaseName
+from mle_star.models.texts import plural
 from mle_star.run.budget import PhaseTimeExceeded
 from mle_star.run.context import RunContext
-from mle_star.run.events import ScriptPurpose
+from mle_star.run.events import Notice, ScriptPurpose
 
 SHORTEST_LIMIT = 120.0
 """A script may take two minutes, however quick the solution is, if its phase has the time."""
 TIMES_MEASURED = 10.0
 """A new script may take ten times as long as the solution it starts from."""
-SHARE_OF_LEFT = 0.5
-"""No script may take more than half of what is left of its phase ..."""
+SHARE_OF_LEFT, SHARE_WHERE_USED = 0.5, 0.125
+"""No script may take more than half of what is left of its phase, no refinement more than an eighth where every minute
+is used ..."""
 ALWAYS_ENOUGH = 2.0
 """... but twice what the solution takes, as long as the phase lasts."""
 SHARE_OF_FIRST = 0.75
@@ -50,7 +51,7 @@ LEAST_SHARE, LEAST_SECONDS = 0.05, 10.0
 An ensemble, which trains all models of several scripts, has twice that."""
 STUDY_RUNS, STUDY_CALLS, STUDY_SHARE = 3.0, 2.0, 0.2
 """A study takes about so many runs of the solution, and calls; all of a path this share of the time of Phase 2, the
-less where paths wait for each other's scripts."""
+less where paths wait for each other's scripts; half of it where one script runs at a time."""
 ATTEMPT_CALLS, LONG_CALLS = 2.0, 4.0
 """An attempt is planned and written; a call takes long where so many of them take as long as a run of the solution."""
 ENSEMBLE_TIMES = 1.2
@@ -58,8 +59,8 @@ ENSEMBLE_TIMES = 1.2
 LAST_CALLS, LEAST_CALLS = 6.0, 4.0
 """... and finalization no more than what is kept for a solution, or for one of each path together, and so many calls;
 no less than one run."""
-FEWER_PATHS = "fewer-paths"
-"""The decision to do with one path less."""
+FEWER_PATHS, LEAST_ATTEMPTS = "fewer-paths", 3
+"""The decision to do with one path less; so many attempts on each block remain in any case."""
 LAST_SECONDS = 240.0
 """Where scripts take the time that they are told, the last one has as much as may be kept for it, up to this ..."""
 LAST_TIMES = 2.0
@@ -101,8 +102,8 @@ def plan_seconds(
     """
     total = 0.0
     for phase, (calls, scripts) in critical_steps(config).items():
-        runs = scripts if phase == "finalization" else scripts * views
-        total += (1.0 if left is None else left.get(phase, 0.0)) * (calls * call + runs * script)
+        seconds = calls * call + scripts * script * (1 if phase == "finalization" else views)
+        total += seconds if left is None else seconds * left.get(phase, 0.0)
     return total
 
 
@@ -159,6 +160,8 @@ def limit_in_run(run: RunContext, purpose: ScriptPurpose = "solution", explicit:
     if purpose == "ablation":
         return ablation_limit(run.config, left=left, measured=measured, explicit=explicit)
     limit = script_limit(left=left, measured=measured, even_share=_even_share(run), explicit=explicit)
+    if run.config.more_steps and run.phase == "phase2" and not explicit:
+        limit = min(limit, max(SHORTEST_LIMIT, ALWAYS_ENOUGH * (measured or left), SHARE_WHERE_USED * left))
     place = "/".join(run.parts)
     before = [one.seconds for one in run.ledger.ran(place) if one.place == place and one.result.timed_out]
     return limit if explicit or not before else min(max(limit, *before), left)
@@ -172,11 +175,11 @@ def share_in_run(run: RunContext, limit: float, views: int = 1) -> float:
 def affordable_views(run: RunContext, seconds: float) -> int:
     """On how many views a script may run that takes so long on each: as many as its share of the time has room for.
 
-    With `more_steps` further ones take no longer than the calls of an attempt, or a few seconds: whatever is better
-    later runs on as many as the first script did.
+    With `more_steps` further ones take no longer than a call, or a few seconds: whatever is better later runs on as
+    many as the first script did.
     """
     seconds = max(seconds, 0.1)
-    views, room = int(share_in_run(run, limit_in_run(run)) / seconds), ATTEMPT_CALLS * run.ledger.call_seconds
+    views, room = int(share_in_run(run, limit_in_run(run)) / seconds), run.ledger.call_seconds
     return min(views, 1 + int(max(room, LEAST_SECONDS) / seconds)) if run.config.more_steps else views
 
 
@@ -253,7 +256,8 @@ def study_fits(run: RunContext) -> bool:
     spent = sum(one.seconds for one in others) + seconds_for(run, calls=STUDY_CALLS * len(others))
     study = seconds_for(run, calls=STUDY_CALLS, studies=STUDY_RUNS)
     share = STUDY_SHARE * run.budget.shares.phase2 * run.budget.time_limit
-    share *= min((run.shared.scripts.lanes or math.inf) / run.config.num_parallel_solutions, 1.0)
+    side_by_side = max(run.config.num_parallel_solutions, 1 + run.config.more_steps)
+    share *= min((run.shared.scripts.lanes or math.inf) / side_by_side, 1.0)
     return run.config.letter or (spent + study <= share and fits(run, calls=5, studies=STUDY_RUNS))
 
 
@@ -268,20 +272,31 @@ def too_late_for(run: RunContext, script: str) -> str:
     return f"{left:.0f} s are left, and the scored solution ran for {took:.0f} s"
 
 
-def fitting_paths(run: RunContext) -> int:
-    """How many of the paths asked for the run has a use for, where it goes on while the time lasts.
+def fitting_sizes(run: RunContext) -> dict[str, int]:
+    """How many of the paths and of the attempts on a block the run has a use for, where it goes on while time lasts.
 
     A path waits for calls while another's script runs. Paths beyond those that fill the lanes of scripts would only
-    wait for each other: fewer of them get further. The last one counts where half of it is needed.
+    wait for each other: fewer of them get further. The last one counts where half of it is needed. Where the time of
+    Phase 2 has no room for K attempts on each of T blocks, there are fewer on each, three at least, so that all T are
+    refined.
     """
-    paths = run.config.num_parallel_solutions
-    lanes, once = run.shared.scripts.lanes or paths, run.solution_seconds or 0.0
-    fill = lanes * seconds_for(run, calls=ATTEMPT_CALLS, scripts=1)
-    for fewer in range(paths - 1, 0, -1) if run.config.more_steps else ():
-        if not run.decide(f"{FEWER_PATHS}-{fewer}-of-{paths}", partial(operator.gt, (fewer + 0.5) * once, fill)):
-            break
-        paths = fewer
-    return paths
+    config, once, room = run.config, run.solution_seconds or 0.0, run.budget.shares.phase2 * run.budget.time_limit
+    lanes, takes = run.shared.scripts.lanes or config.num_parallel_solutions, seconds_for(run, calls=ATTEMPT_CALLS)
+
+    def fewest(unit: str, size: int, are_enough: Callable[[int], bool], why: str, least: int = 1) -> int:
+        most, least = size, least if config.more_steps else size
+        while most > least and run.decide(f"fewer-{unit}s-{most - 1}-of-{most}", partial(are_enough, most - 1)):
+            most -= 1
+        if most < size:
+            run.record(Notice(message=f"{plural(most, unit)} instead of {size}: {why}"))
+        return most
+
+    wanted, why = config.num_parallel_solutions, "more would wait for each other's scripts"
+    paths = fewest("path", wanted, lambda n: (n + 0.5) * once > lanes * (takes + once), why)
+    blocks = max(takes + once, paths / lanes * once) * config.outer_loop_steps
+    wanted, why = config.inner_loop_steps, "the time would not do for more on each block"
+    tries = fewest("attempt", wanted, lambda n: n * blocks >= room, why, LEAST_ATTEMPTS)
+    return {"num_parallel_solutions": paths, "inner_loop_steps": tries}
 
 
 # --- what is kept for later --------------------------------------------------------------------------------
