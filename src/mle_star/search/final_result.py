@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mle_star.data.layout import find_layout
 from mle_star.data.tables import Unsupported
@@ -27,6 +27,9 @@ from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger, ScriptRun
 from mle_star.search.control import Stop
 from mle_star.search.shortlist import Shortlisted
+
+if TYPE_CHECKING:  # a run that hides no rows does without numpy
+    from mle_star.holdout.scorer import Scorer
 
 logger = logging.getLogger("mle_star.orchestrator")
 
@@ -206,7 +209,7 @@ def rescore(run_dir: Path, answers: Path | None = None) -> list[Rescored]:
     if holdout is None and answers is None:
         raise ConfigError("the scores of this run are those that its scripts printed: --answers FILE checks them")
     ledger, found = Ledger.of(recorded), dict[str, Rescored]()
-    truth = None if answers is None else _Truth(task, holdout, answers)
+    truth = None if answers is None else _Truth(_scorer(task) if holdout is None else holdout.scorer, answers)
     for run in ledger.ran():
         if not run.result.is_error and (run.result.answers or run.result.submission):
             found[run.step] = _of_run(run, ledger.scored(), folder.root, holdout, truth)
@@ -234,6 +237,17 @@ def _holdout(recorded: list[events.AnyEvent], task: TaskDescription, run_dir: Pa
     return holdout
 
 
+def _scorer(task: TaskDescription) -> "Scorer":
+    from mle_star.holdout.scorer import Scorer
+    from mle_star.holdout.views import Data
+
+    folder = Path(task.data_dir)
+    try:
+        return Scorer(Data.read(find_layout(folder, task.description)), metric_of(task, folder))
+    except Unsupported as error:
+        raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
+
+
 def _of_run(
     event: ScriptRun, scored: list[ScriptRun], root: Path, holdout: HoldOut | None, truth: "_Truth | None"
 ) -> Rescored:
@@ -258,17 +272,7 @@ def _of_run(
 class _Truth:
     """The labels of the real test, in its order: by key, else as they stand; of a column for each class the largest."""
 
-    def __init__(self, task: TaskDescription, holdout: HoldOut | None, path: Path) -> None:
-        from mle_star.holdout.scorer import Scorer
-        from mle_star.holdout.views import Data
-
-        folder, words = Path(task.data_dir), task.description
-        try:
-            scorer = (
-                holdout.scorer if holdout else Scorer(Data.read(find_layout(folder, words)), metric_of(task, folder))
-            )
-        except Unsupported as error:
-            raise ConfigError(f"submissions of this task cannot be scored here: {error}") from None
+    def __init__(self, scorer: "Scorer", path: Path) -> None:
         self.scorer, sample = scorer, scorer.data.layout.sample
         separator = sample.form.separator if sample is not None and sample.form.kind == "csv" else ","
         try:
