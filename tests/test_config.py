@@ -218,7 +218,9 @@ def logger() -> Iterator[logging.Logger]:
 
 
 @pytest.mark.req("REQ-OR-047")
-def test_the_log_goes_once_to_console_and_file_without_escape_codes(logger: logging.Logger, tmp_path: Path) -> None:
+def test_the_log_goes_once_to_console_and_file_without_escape_codes(
+    logger: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stream, file, before = io.StringIO(), tmp_path / "run.log", list(logger.handlers)
     logger.addHandler(foreign := logging.NullHandler())
     file.write_text("earlier\n")
@@ -242,5 +244,7 @@ def test_the_log_goes_once_to_console_and_file_without_escape_codes(logger: logg
     logger.removeHandler(foreign)
     setup_logging(PipelineConfig(log_file=str(tmp_path / "new" / "folder" / "run.log")), console=False)
     assert (tmp_path / "new" / "folder" / "run.log").read_text() == ""
+    logger.info("%d", "a mistake of ours")
+    assert "a mistake of ours" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="log_file="):
         setup_logging(PipelineConfig(log_file=str(Path.cwd())))

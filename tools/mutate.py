@@ -68,7 +68,7 @@ TESTS = {
     "run/journal": [f"{PIPELINE}journal.py"],
     "orchestrator": [
         *(f"{PIPELINE}{name}.py" for name in ("run", "fallbacks", "resume", "blend", "endings")),
-        f"{PIPELINE}holdout.py::test_many_rows_have_one_view_in_the_search_and_others_in_the_end",
+        f"{PIPELINE}holdout.py::test_many_rows_have_one_view_in_search_and_others_in_the_end",
         f"{PIPELINE}holdout.py::test_one_table_alone_ends_with_an_expected_score_and_no_submission",
         f"{PIPELINE}holdout.py::test_what_cannot_be_scored_is_self_reported_and_probed",
         f"{PIPELINE}forecast.py::test_the_formulas_count_what_a_run_without_surprises_does",

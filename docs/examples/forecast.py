@@ -1126,7 +1126,7 @@ def answers_of(solution: Solution, y: np.ndarray, known: Any, others: list[Any])
         return sign * solution.score(truth, p)
 
     def by_chances(truth: np.ndarray, p: np.ndarray) -> float:
-        if p.ndim == 2 and solution.metric["answers"] in ("label", "set"):
+        if solution.metric["answers"] in ("label", "set"):
             return float(np.mean(np.log(np.clip(p[np.arange(len(truth)), truth], 1e-6, 1))))
         return -float(np.mean((truth - p) ** 2)) if solution.metric["answers"] == "grade" else by_metric(truth, p)
 

@@ -13,7 +13,7 @@ from mle_star.data.guess import guess_task
 from mle_star.data.layout import find_layout
 from mle_star.holdout.keys import label_files
 from mle_star.holdout.split import find_rule
-from tests.conftest import as_kept
+from tests.conftest import as_kept, write_texts
 from tests.engineer.small_tasks import TASKS
 
 N = range(100)
@@ -29,7 +29,8 @@ ODD: dict[str, list[Any]] = {
     "day": [20210101 + n % 28 for n in N], "spoken": [f"March {1 + n % 28}, 2021" for n in N],
     "edge": [*range(98), "x y", "z"], "amounts": [*(f"{n}%" for n in range(98)), "dear", "cheap"],
     "row_id": [n % 95 for n in N],
-    "threes": [f"a b {n % 51}" for n in N], "halves": [f"a b {n % 50}" for n in N], "huge": [1e300 * n for n in N],
+    "threes": [f"a b {n % 51}" for n in N], "halves": [f"a b {n % 50}" for n in N],
+    "time_ms": [1_600_000_000_000 + 86_400_000 * n for n in N], "huge": [1e300 * n for n in N],
 }  # fmt: skip
 
 
@@ -43,6 +44,7 @@ def pictures(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(kinds[path.suffix[1:]].replace(b"\xc0", (b"\xc0", b"\xcf")[number % 2]) + bytes(number % 4))
     (folder / "train" / "cats" / "broken.png").write_bytes(b"\x89PNG broken")
+    (folder / "train" / "cows").symlink_to(write_texts(folder.parent / "cows", {"1.png": ""}))
     for name in ("a.wav", "labels_old.npy", "train.csv.bak", "notes.txt", ".hidden.csv"):
         (folder / name).write_text("The metric is root mean squared error (RMSE).")
     return folder
@@ -70,8 +72,8 @@ def test_all_that_is_seen_of_a_task_before_a_run(tmp_path: Path) -> None:
         (tmp_path / "odd").mkdir(exist_ok=True)
         text = "".join(json.dumps({column: cells[row] for column, cells in ODD.items()}) + "\n" for row in rows)
         (tmp_path / "odd" / f"{name}.jsonl").write_text(text)
-    pictures(tmp_path / "pictures")
-    lines = [line for name in (*TASKS, "odd", "pictures") for line in (f"=== {name}", *seen(tmp_path / name))]
+    pictures(tmp_path / "pets/Input")
+    lines = [line for name in (*TASKS, "odd", "pets/Input") for line in (f"=== {name}", *seen(tmp_path / name))]
     for name, cells in ODD.items():
         column = describe(name, cells if name == "list" else list(map(str, cells)))
         facts = {key: round(one, 6) if isinstance(one, float) else one for key, one in vars(column).items()}

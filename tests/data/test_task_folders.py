@@ -69,7 +69,7 @@ TARGETS: list[tuple[Callable[[int], Any], Any]] = [
 ]  # fmt: skip
 """Targets and what the sample submission holds: chances, classes of like and of unlike sizes, numbers."""
 ODD_TABLES: list[tuple[list[str] | None, Callable[[int], list[Any]]]] = [
-    (["größe", "goal"], lambda i: [f"süß{i}", i % 2]), (["x", "x", "", "x", "goal"], lambda i: [i] * 4 + [i % 2]),
+    (["größe", "goal"], lambda i: [f"süß{i}", i % 2]), ([*["x"] * 7, "", "goal"], lambda i: [i] * 8 + [i % 2]),
     (None, lambda i: [5.1 + i / 7, "ab"[i % 2], "bc"[i % 2]]), (None, lambda i: ["ab"[i % 2]] * 2 + ["bc"[i % 2]]),
 ]  # fmt: skip
 NAMED = """
@@ -77,7 +77,7 @@ train: id size goal, test: size, sample_submission: id goal; train: id size goal
 train_sample: id size goal, test: id size, sample_submission: id goal; one: id x, two: id x sold;
 SERIES, test: id size, sample_submission: id goal; wine_sample: id size goal;
 whatever: a target b; whatever: label a b; whatever: a b weight; whatever: a id;
-train: label 0 1 2 3; train: country 2000 2010 2020 target; train: inf x NaN Infinity y
+train: label 0 1 2 3; train: 0 1 2 3; train: country 2000 2010 2020 target; train: inf x NaN Infinity y
 """.replace("SERIES", ", ".join(f"train_{number:02}: id size goal" for number in range(14)))
 """Tables and their columns: the rows to learn from are the fewer ones where other names say nothing."""
 PICTURES = ["images", "train/cat train/dog", "cat dog", "train train_cleaned test", "noisy clean", "input"]

@@ -318,9 +318,7 @@ def test_only_the_same_script_on_the_same_data_takes_what_was_kept_if_it_loads(t
     assert RECALLED not in run_script(code)
 
 
-def test_a_forecast_is_fitted_for_as_far_ahead_as_it_was_made_for_and_for_later_rows_again(
-    tmp_path: Path, run_script: Run
-) -> None:
+def test_a_forecast_is_fitted_as_far_ahead_as_it_was_made_for_and_later_again(tmp_path: Path, run_script: Run) -> None:
     forecast, test = quick(profile_of(TASKS["forecast"](tmp_path / "input")), "lightgbm"), tmp_path / "input/test.csv"
     ahead, code = forecast.folds["ahead"], ed.assemble(forecast)
     rows, train = (

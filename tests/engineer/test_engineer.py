@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from mle_star.engineer.brain import ALL_USED, NO_SUBSAMPLING, EngineerBrain, par
 from mle_star.engineer.design import Design, assemble, fitting_families, recover, sections_of
 from mle_star.engineer.moves import actions, named_in
 from mle_star.engineer.parts.reading import read_data
+from mle_star.engineer.parts.solving import write_submission
 from mle_star.engineer.profile import Profile, look
 from mle_star.engineer.server import BrainRequest
 from mle_star.holdout.split import find_rule
@@ -90,7 +93,7 @@ async def test_first_scripts_have_the_models_that_are_named_and_merge_on_the_fol
     for model in reply.models:
         ast.parse(model.example_code)
     for family in fitting_families(desk.profile)[:4]:
-        values = {"model_name": family.name, "example_code": "x = 1", "task_description": "x"}
+        values = {"model_name": f" {family.name} ", "example_code": "x = 1", "task_description": "x"}
         design = recover(await desk.code(m.AgentType.init, **values, subsample_limit=100))
         assert design is not None and list(design.models) == [family.name] and design.rows == 100
     base, reference = desk.first(0), desk.first(1)
@@ -153,7 +156,7 @@ async def test_plans_are_never_repeated_and_keep_what_helped(desk: Desk) -> None
         plan = await desk.ask(m.AgentType.planner, code_block=block, plans=plans, scores=scores)
         named = [action.title for action in named_in(plan, block, desk.profile)]
         assert named and named[-1] not in [a.title for old in plans for a in named_in(old, block, desk.profile)]
-        assert step or named[0] == first.title
+        assert named[:-1] in ([first.title], [])[: 2 - (not step)]
         plans.append(plan)
         scores.append(worse)
 
@@ -277,15 +280,20 @@ def seen_in(folder: Path, head: str, rows: Iterable[str], metric: str = "accurac
     return look(metric, folder, "Predict `y`.", ("sklearn",))
 
 
-def test_the_class_that_is_looked_for_comes_last_and_gini_sorts_classes_and_amounts(tmp_path: Path) -> None:
+def test_every_class_counts_the_one_looked_for_comes_last_and_gini_sorts_amounts_too(tmp_path: Path) -> None:
     seen = profile_of(TASKS["odd_names"](tmp_path / "input"))
     assert seen.targets[0]["classes"] == ["no", "yes"]
     rows = [f"{i},{i % 7},{1 + i % 2}" for i in range(40)]
     for metric, classes in (("roc_auc", ["1", "2"]), ("f1", ["2", "1"])):  # a probability is of the larger number
         assert seen_in(tmp_path, "id,x,y", rows, metric).targets[0]["classes"] == classes
     for count, kind in ((2, "binary"), (5, "regression")):
-        seen = seen_in(tmp_path, "id,x,y", (f"{i},{i % 7},{i % count}" for i in range(200)), "gini")
-        assert (seen.recipe.metric.name, seen.kind) == ("gini", kind)
+        cells = ["", "NA", "-", "?", "nan", *(i % count for i in range(195))]
+        seen = seen_in(tmp_path, "id,x,y", (f"{i},{i % 7},{cell}" for i, cell in enumerate(cells)), "gini")
+        found = (seen.recipe.metric.name, seen.kind, seen.data["unlabelled"])
+        assert found == ("gini", kind, ["", "-", "?", "NA", "nan"])
+    rows = [f"{i},{i % 11},{'abcd'[4 * i // 30_001]}" for i in range(30_001)]  # of such a table every other row is read
+    seen = seen_in(tmp_path, "id,x,y", [*rows, "30001,1,rare"])
+    assert seen.targets[0]["classes"] == ["a", "b", "c", "d", "rare"] and seen.rarest == 1
 
 
 @given(st.text(alphabet="#`~ \nab-", max_size=200))
@@ -303,12 +311,6 @@ def test_headings_inside_a_description_do_not_hide_the_data_folder_and_failures_
     request = question("", f"{text}\n# Facts\n\n```json\n{json.dumps(facts)}\n```")
     assert request.metric == "rmse"
     assert [(plan.strip(), score) for plan, score in request.tried] == [("one\ntwo lines", 0.5), ("other", None)]
-
-
-def test_every_class_counts_also_of_a_long_table_sorted_by_class(tmp_path: Path) -> None:
-    rows = [f"{i},{i % 11},{'abcd'[4 * i // 30_000]}" for i in range(30_000)]
-    seen = seen_in(tmp_path, "id,x,y", [*rows, "30000,1,rare"])
-    assert seen.targets[0]["classes"] == ["a", "b", "c", "d", "rare"] and seen.rarest == 1
 
 
 @pytest.mark.parametrize(
@@ -367,3 +369,6 @@ def test_an_id_that_only_the_test_has_is_no_number_of_a_wide_table(inside: Path)
     seen = seen_in(inside, ",".join([*names, "y"]), (f"{row},{i % 2}" for i, row in enumerate(rows)))
     _, test = read_data(seen.data, None, {"kind": "plain"}, 1)
     assert list(test["id"][:3]) == ["r0", "r1", "r2"]
+    solution: Any = SimpleNamespace(data=seen.data, targets=seen.targets, metric={"answers": "label"})
+    write_submission(solution, test, {"y": np.arange(60) % 2})
+    assert (inside.parent / "final/submission.csv").read_text().splitlines()[1:3] == ["r59,1", "r58,0"]

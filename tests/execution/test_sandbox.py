@@ -108,9 +108,7 @@ def test_a_report_that_makes_no_sense_is_not_believed() -> None:
         *((kind, "/nowhere", "/var/tmp") for kind in ("auto", "namespaces", "none")),
     ],
 )
-async def test_wherever_home_is_a_script_has_its_folder(
-    sandbox: Kind, home: str, below: str, monkeypatch: Patch
-) -> None:
+async def test_wherever_home_is_a_script_has_a_folder(sandbox: Kind, home: str, below: str, monkeypatch: Patch) -> None:
     """Also below /var/tmp, which leads to the private /tmp else."""
     with tempfile.TemporaryDirectory(dir=below) as work:
         Path(work).chmod(0o755)

@@ -200,13 +200,14 @@ def test_days_that_follow_each_other_are_no_separate_observations(tmp_path: Path
     rows = range(known - 400, known)
     assert scorer.data.rule.kind == "time" and scorer.data.test_units == 80
 
-    def width(run: int) -> float:
+    def width(run: int, rows: range = rows) -> float:
         """Right on so many days in a row, then wrong on as many."""
         _, low, high = scorer.grade(answers_of(scorer.data.truth, rows, lambda row: bool(row // 5 // run % 2)), rows)
         return high - low
 
     assert width(run=20) > 0.6, "twenty days in a row count as one, whatever the spelling of dates sorts like"
     assert width(run=1) < 0.15, "days that differ each for itself even each other out"
+    assert width(1, rows[-15:]) > 0.15, "three days are no more than stretches"
 
 
 def test_the_next_stretch_of_a_series_without_a_test_is_as_unsure_as_earlier_ones_differ(tmp_path: Path) -> None:

@@ -260,6 +260,10 @@ def test_copies_stay_together_unless_the_test_has_copies_of_training_rows_too(tm
     assert opened(tmp_path, table[:60].to_dict("list")).rule.kind == "quantiles"
     (table[:60][["a", "b"]] + 50).to_csv(tmp_path / "test.csv", index=False)
     assert opened(tmp_path, table.to_dict("list")).rule.kind == "copies"
+    keyed = table.assign(id=range(len(table)))
+    (keyed[["a", "b", "id"]][:60] + 1000).to_csv(tmp_path / "test.csv", index=False)
+    keyed[["id", "y"]].to_csv(tmp_path / "train_labels.csv", index=False)
+    assert opened(tmp_path, keyed.drop(columns="y").to_dict("list")).rule.kind == "copies", "wherever their labels are"
 
 
 @pytest.mark.parametrize(
@@ -296,18 +300,19 @@ PLAIN = {"a": NOISE.round(3), "b": DICE.integers(0, 9, LEAKY)}
     ("columns", "target", "words"),
     [
         ({"net": PRICE * 0.9 + NOISE * 50}, PRICE, "`net` alone tells `y` almost exactly"),
-        ({"order": -np.log(PRICE)}, PRICE, "`order` alone tells"),
+        ({"order": np.where(PRICE < 4000, np.nan, -np.log(PRICE))}, PRICE, "`order` alone tells"),
         ({"code": [len(s) for s in SORT]}, SORT, "`code` alone tells"),
         ({"text": [f"a {s}" for s in SORT], "code": [len(s) for s in SORT]}, SORT, "`text`, `code` alone each tell"),
         ({"id": range(LEAKY)}, np.sort(PRICE), "`id` orders `y`"),
         ({"near": PRICE * np.exp(NOISE * 0.4)}, PRICE, ""),  # a good feature
         ({"near": [s if n < 0.8 else "red" for s, n in zip(SORT, NOISE, strict=True)]}, SORT, ""),
-        ({"id": range(LEAKY)}, PRICE, ""), ({"name": [f"n{i}" for i in range(LEAKY)]}, SORT, ""),
+        ({"id": range(LEAKY)}, PRICE, ""), ({"a": 1, "b": PRICE}, PRICE, ""),
+        ({"name": [f"n{i}" for i in range(LEAKY)]}, SORT, ""),
         ({"rare": [int(i < 2) for i in range(LEAKY)]}, [int(i < 2) for i in range(LEAKY)], ""),  # too few to be sure
     ],
 )  # fmt: skip
 def test_a_column_that_tells_the_target_is_named(tmp_path: Path, columns: Any, target: Any, words: str) -> None:
-    pd.DataFrame({**columns, **PLAIN, "y": target}).to_csv(tmp_path / "train.csv", index=False)
+    pd.DataFrame({**PLAIN, **columns, "y": target}).to_csv(tmp_path / "train.csv", index=False)
     found = leaks_in(tmp_path, "Predict `y`.")
     assert len(found) == bool(words) and all(words in one for one in found)
 

@@ -197,6 +197,7 @@ def test_answers_that_cannot_be_scored_say_why(folder: Path, tmp_path: Path, cha
         (b"id,y\n", b"r1000,1\n", 2_000_000, "the submission has more than 1140 rows, the test file 70"),
         (b"id,y\n", b",", 20_000_000, "its lines are too long"),
         (b"id,y\nr1000,1\n", b"z,", 2_000_000, "differ in length"),
+        (b"", b"", 0, "the submission is empty"),
     ],
 )
 def test_a_submission_does_not_fill_memory(folder: Path, head: bytes, piece: bytes, times: int, words: str) -> None:
@@ -218,7 +219,7 @@ def test_a_submission_does_not_fill_memory(folder: Path, head: bytes, piece: byt
 def test_without_a_sample_chances_have_a_column_for_each_class(key: bool, with_test: bool, tmp_path: Path) -> None:
     """A metric of probabilities asks for them, and only for labels where another one scores."""
     rows = {**({"id": range(500, 800)} if key else {}), "x": [n / 7 for n in range(300)]}
-    kinds = [("red", "green", "blue")[n % 3] for n in range(300)]
+    kinds = [("red", "10", "9")[n % 3] for n in range(300)]
     tests = {"test": {**({"id": range(40)} if key else {}), "x": rows["x"][:40]}} if with_test else {}
     folder = tables(tmp_path / "data", train={**rows, "kind": kinds}, **tests)
     labels, words = (guess_task(folder, target="kind", metric=m).task.description for m in ("accuracy", "log_loss"))
@@ -228,7 +229,7 @@ def test_without_a_sample_chances_have_a_column_for_each_class(key: bool, with_t
     data = Data.read(find_layout(folder, words))
     hidden = data.split(seed=3).views[0]
     view = data.make_view("v", hidden, tmp_path / "view", seed=9)
-    assert data.layout.answers == find_layout(view.folder, words).answers == ("blue", "green", "red")
+    assert data.layout.answers == find_layout(view.folder, words).answers == ("9", "10", "red")
     assert find_layout(view.folder, words).target.class_prefix == ""
     scorer = Scorer(data, known_metric("log_loss"))
     sure = {row: tuple(str(float(kinds[row] == name)) for name in scorer.names) for row in hidden}
@@ -524,7 +525,7 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
         return Answers(hidden, tuple((str(bias),) for _ in range(10)))
 
     predictions = {"low": says(1.0, -1.0), "high": says(1.0, 1.0), "noise": says(9.0)}
-    weights = find_weights(scorer, predictions, rows)
+    weights = find_weights(scorer, {**predictions, "one row": Answers({0: ("0.0",)}, ())}, rows)
     assert set(weights) == {"low", "high"} and sum(weights.values()) == pytest.approx(1.0)
     whole = blended(predictions, weights)
     best = min(scorer.score(predictions[name].hidden, rows) for name in predictions)
@@ -533,11 +534,11 @@ def test_a_blend_takes_what_helps_and_leaves_out_what_does_not(tmp_path: Path) -
     assert scorer.compare(whole.hidden, predictions["noise"].hidden, rows).wins == 1.0
     assert scorer.compare(predictions["noise"].hidden, whole.hidden, rows).wins == 0.0
     with_commas = {"a": Answers({0: ("1,5",)}, ()), "b": Answers({0: ("2.5",)}, ())}
-    assert blended(with_commas, {"a": 0.5, "b": 0.5}).hidden == {0: ("2.0",)}
+    assert blended(with_commas, {"a": 0.5, "b": 0.5}).hidden == {0: ("2.0",)} and find_weights(scorer, {}, rows) == {}
 
 
 @pytest.mark.parametrize(
-    ("classes", "likely"), [("01", "1"), ("12", "2"), (["5", "10"], "10"), (["-1", "1"], "1"), (["no", "yes"], "yes")]
+    ("classes", "likely"), [("01", "1"), ("12", "2"), (["5", "10"], "10"), (["-1", "1"], "1"), (["no", "Yes"], "Yes")]
 )
 def test_a_single_probability_is_that_of_the_larger_number(classes: Sequence[str], likely: str, folder: Path) -> None:
     """A script writes `predict_proba[:, 1]`; the metric of a near-perfect one is near-perfect."""
@@ -589,9 +590,7 @@ def test_rows_numbered_in_the_order_of_their_labels_get_other_numbers(tmp_path: 
     st.lists(st.integers(0, 10**20), min_size=1, max_size=9),
     st.sampled_from([0, 3, 25]),
 )
-def test_keys_are_numbered_by_what_stands_between_the_same_letters(
-    around: tuple[str, str], numbers: list[int], width: int
-) -> None:
+def test_keys_are_numbered_by_what_is_between_letters(around: tuple[str, str], numbers: list[int], width: int) -> None:
     digits = [str(number).zfill(width) for number in numbers]
     keys = [each.join(around) for each in digits]
     wanted = Numbers(around, min(numbers), max(numbers), len(digits[0]), sorted(set(numbers)) == numbers, len(keys))
@@ -742,7 +741,7 @@ def test_labels_under_another_name_are_found_in_tables_too_large_to_be_looked_at
     count, dice = 21_000, random.Random(1)
     labels = [dice.randint(0, 2) for _ in range(count)]
     notes = ["two\nlines" if n % 50 == 0 else "one" for n in range(count)]
-    copies = {"copy": labels, "late": [*labels[:5000], *labels[:-5000]], "size": [n % 9 for n in range(count)]}
+    copies = {"copy": [f"{n} " for n in labels], "late": [*labels[:5000], *labels[:-5000]], "size": range(count)}
     tables(tmp_path, train={"id": range(count), "note": notes, "y": labels}, test={"id": range(count, count + 9)})
     tables(tmp_path, **{name: {"place": range(count), "outcome": cells} for name, cells in copies.items()})
     pandas.DataFrame({"outcome": labels}).to_json(tmp_path / "small.json", orient="records")

@@ -422,9 +422,7 @@ async def test_who_stops_a_run_that_has_its_submission_has_its_result(quick: Qui
     assert submitted(result) and result.phases_completed == ["phase1", "phase2", "finalization"]
 
 
-async def test_many_rows_have_one_view_in_the_search_and_others_in_the_end(
-    quick: QuickRun, task: TaskDescription
-) -> None:
+async def test_many_rows_have_one_view_in_search_and_others_in_the_end(quick: QuickRun, task: TaskDescription) -> None:
     folder = str(write_sizes(quick.dir.with_name("many"), 5000))
     result = await scored(quick, task=task.model_copy(update={"data_dir": folder}))
     final = quick.events(ev.ShortlistScored)[0]

@@ -236,7 +236,7 @@ def test_of_too_few_rows_to_hold_any_back_a_model_is_made_and_no_file_to_submit(
     (tmp_path / "houses.csv").write_text("".join(houses().splitlines(keepends=True)[:13]), encoding="utf-8")
     run = fit_houses(tmp_path / "houses.csv", tmp_path)
     assert not run.result.has_test and run.submission is None and run.result.submission_path == ""
-    assert not list((run.path / "final").glob("*.csv"))
+    assert not list((run.path / "final").glob("*.csv")) and run.settings and run.settings.work_dir == str(tmp_path)
     assert (run.path / "input" / "train.csv").read_bytes() == (tmp_path / "houses.csv").read_bytes()
     verdict = Verdict(RunStory.from_events(read_journal(run.path / "journal.jsonl")), run.path)
     assert verdict.file.path is None and verdict.file.note.startswith("ready: mle-star predict ")
@@ -349,7 +349,8 @@ def test_another_script_is_promoted_and_the_report_is_about_it(label_run: Run, h
 def test_what_cannot_be_loaded_says_why(house_run: Run, tmp_path: Path) -> None:
     lines, result = list[str](), json.loads((house_run.path / "result.json").read_text(encoding="utf-8"))
     task, journal = {**result["task"], "data_dir": str(tmp_path / "gone")}, house_run.path / "journal.jsonl"
-    write_texts(tmp_path / "run", {"journal.jsonl": journal.read_text(encoding="utf-8")})
+    events = [line for line in journal.read_text(encoding="utf-8").splitlines(True) if '"script_finished"' not in line]
+    write_texts(tmp_path / "run", {"journal.jsonl": "".join(events)})
     empty = {**result, "final_solution": {**result["final_solution"], "content": " "}}
     for known in (None, {}, empty, {**result, "task": task}):
         if known is not None:
@@ -357,6 +358,8 @@ def test_what_cannot_be_loaded_says_why(house_run: Run, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as error:
             load_model(tmp_path / "run")
         lines.append(str(error.value).replace(str(tmp_path), "…"))
+    with pytest.raises(ConfigError, match=r"no scored script at 'phase1'; there are none$"):
+        promote(tmp_path / "run", "phase1")
     as_kept("results/unloaded.txt", "\n".join(lines))
 
 

@@ -191,9 +191,7 @@ def printed(capsys: Captured, *words: str | Path, code: int = 0) -> str:
     return err if code else out
 
 
-def test_a_run_that_is_held_is_running_and_the_latest_has_a_report(
-    tmp_path: Path, capsys: Captured, monkeypatch: Patch
-) -> None:
+def test_a_run_that_is_held_runs_the_latest_has_a_report(tmp_path: Path, capsys: Captured, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     long = "a-name-that-is-much-longer-than-a-terminal-would-like-it-to-be"
     Invented(seed=4, started_at=datetime(2030, 1, 1, tzinfo=timezone.utc)).write(tmp_path / "runs" / long)
@@ -208,9 +206,7 @@ def test_a_run_that_is_held_is_running_and_the_latest_has_a_report(
     assert path == going.parent / long / "report.html" and "Completed" in path.read_text(encoding="utf-8")
 
 
-def test_steps_are_listed_without_those_that_only_decide_and_no_script_drives_the_terminal(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_steps_are_listed_without_decisions_and_no_script_drives_the_terminal(tmp_path: Path, capsys: Captured) -> None:
     events = Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").events()
     write_journal(tmp_path / "run", [*events, Decided(step="phase1/go-on", name="go-on", value=True)])
     listed = printed(capsys, "show", tmp_path / "run")

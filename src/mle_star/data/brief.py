@@ -210,10 +210,9 @@ def _shift(name: str, train: Table, test: Table) -> str:
         unseen = sum(cell not in seen for cell in filled)
         if filled and unseen > 0.05 * len(filled):
             return f"{_percent(unseen / len(filled))} of the test rows have a value that training lacks"
-    if "number" in (ours.kind, theirs.kind) and ours.kind == theirs.kind and not ours.counts_up:
-        width = ours.high - ours.low
-        if width and (theirs.low > ours.high or theirs.high < ours.low):
-            return f"test lies outside of training ({theirs.low:g} to {theirs.high:g})"
+    is_apart = theirs.low > ours.high or theirs.high < ours.low
+    if ours.kind == "number" == theirs.kind and not ours.counts_up and is_apart:
+        return f"test lies outside of training ({theirs.low:g} to {theirs.high:g})"
     if ours.kind == "date" == theirs.kind and comes_later(ours, train.sample[name], test.sample[name]):
         return "test comes after training: validate by time"
     if abs(theirs.missing - ours.missing) > 0.2:

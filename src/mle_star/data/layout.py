@@ -440,7 +440,7 @@ def _target_by_name(table: Table) -> Target:
 
 def _target_of_folders(found: Survey) -> Target:
     """Without a training table: pictures sorted into a folder per class, or pairs of pictures."""
-    folders = sorted(folder for folder in found.images if not re.search(r"(?i)\btest", folder))
+    folders = [folder for folder in found.images if not re.search(r"(?i)\btest", folder)]
     classes = [folder for folder in folders if "/" in folder and re.match(r"(?i)train", folder)]
     for first, second in () if len(classes) >= 2 else combinations(folders, 2):
         shared = found.images[first] & found.images[second]

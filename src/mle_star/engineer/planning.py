@@ -183,7 +183,7 @@ def summarize(output: str, *, higher: bool, metric: str) -> str:
 
 def findings_in(summary: str) -> tuple[float | None, dict[str, float]]:
     """The baseline and the losses that a summary of ours tells, from its JSON."""
-    lines = (line for line in reversed(summary.splitlines()) if line.startswith('{"baseline": '))
+    lines = (line for line in summary.splitlines() if line.startswith('{"baseline": '))
     found = json.loads(next(lines, '{"baseline": null, "losses": {}}'))
     return found["baseline"], found["losses"]
 

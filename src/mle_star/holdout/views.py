@@ -70,7 +70,7 @@ class Data:
             for table in (layout.train, layout.test, layout.sample, layout.labels)
         )
         assert train is not None
-        rule = find_rule(layout, config, Known(layout, train, test) if check and labels is None else None)
+        rule = find_rule(layout, config, Known(layout, train, test) if check else None)
         truth = _truth(layout, train, labels)
         labelled = _labelled(truth)
         if check and len(labelled) < FEWEST_ROWS:
