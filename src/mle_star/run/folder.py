@@ -288,7 +288,8 @@ def find_run(name: str | Path) -> Path:
 
 def callable_name(run_dir: Path) -> str:
     """How a command calls a run from here: by its name, or by its folder where that lies elsewhere."""
-    return run_dir.name if run_dir.parent.resolve() == runs_folder().resolve() else os.path.relpath(run_dir)
+    name = run_dir.name if run_dir.parent.resolve() == runs_folder().resolve() else os.path.relpath(run_dir)
+    return str(run_dir) if name.startswith("..") else name
 
 
 def _begun(run: Path) -> float:
