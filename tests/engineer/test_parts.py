@@ -464,19 +464,15 @@ def test_no_class_is_lost_to_the_rows_that_stop_or_where_rows_are_few() -> None:
     assert set(y[some]) == set(y) and len(some) <= 80
 
 
-def test_later_folds_learn_from_all_rows_for_as_long_as_the_first_ones_did() -> None:
+def test_later_folds_learn_for_as_long_as_the_first_ones_did_and_from_all_rows_once_each_is_scored() -> None:
     settings = {"rounds": 600, "rate": 0.05, "patience": 50, "leaves": 31}
     found = [{"rounds": 90, "rate": 0.1, "late": False}, {"rounds": 110, "rate": 0.1, "late": False}]
     assert with_found(settings, found[:1], 2) == settings
     assert with_found(settings, found, 2) == {"rounds": 110, "rate": 0.1, "patience": 0, "leaves": 31}
     cut = {"rounds": 20, "rate": 0.2, "late": True}
     assert with_found(settings, [*found[:1], cut], 2) == settings, "one that was cut off found nothing"
-
-
-def test_all_rows_are_learned_from_once_every_row_is_scored() -> None:
-    folds = make_folds(
-        pd.DataFrame({"n0": np.arange(60)}), np.zeros(60), {"kind": "plain", "count": 2, "repeats": 2}, 1
-    )
+    plan = {"kind": "plain", "count": 2, "repeats": 2}
+    folds = make_folds(pd.DataFrame({"n0": np.arange(60)}), np.zeros(60), plan, 1)
     rounds, once = rounds_of(folds, 60, False)
     assert ([len(fit) for fit, _ in rounds], once) == ([30, 30, 60, 30, 30], 2) and rounds[2][1] is None
 
@@ -499,10 +495,12 @@ def test_settings_seed_threads_and_loss_reach_the_libraries_and_trees_without_an
     as_kept("engineer/libraries.txt", "\n".join(lines))
 
 
-def test_margins_become_chances_where_a_class_has_one_row_only() -> None:
+def test_margins_become_chances_where_a_class_has_one_row_only_and_none_is_written_as_certain() -> None:
     frame, y = pd.DataFrame({"x": [0.0, 0.1, 0.2, 0.3, 5.0]}), np.array([0, 0, 0, 0, 1])
     (chances,) = fit_kernel(Rows(frame), y, [Rows(frame)], {"strength": 10.0}, job("binary"))
     assert chances.sum(axis=1) == pytest.approx(np.ones(5)) and list(chances.argmax(axis=1)) == list(y)
+    chances = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
+    assert chances.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
 
 
 def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
@@ -510,11 +508,6 @@ def test_a_category_without_any_level_that_comes_twice_is_still_one() -> None:
     fit, other = encode([frame, frame.iloc[:3]], ["x"], ["plate"])
     assert list(fit.columns) == list(other.columns) == ["x", "plate"]
     assert len(fit["plate"].cat.categories) == 1 and fit["plate"].isna().all()
-
-
-def test_no_chance_is_written_as_certain() -> None:
-    chances = spread(np.array([[1.0, 0.0], [0.25, 0.75]]), np.zeros(2), np.array([0, 2]), 3, "plain", job("multiclass"))
-    assert chances.tolist() == [[1 - 1e-6, 1e-6, 1e-6], [0.25, 1e-6, 0.75]]
 
 
 def test_a_part_imports_only_numpy_pandas_and_the_standard_library_at_its_top() -> None:
