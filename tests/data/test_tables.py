@@ -109,7 +109,7 @@ def test_every_form_of_a_table_is_the_same_table(place: Path) -> None:
         pandas.testing.assert_frame_equal(as_scripts_read(table), frame, check_dtype=False)
 
 
-def test_lists_and_nested_records_keep_their_shape(tmp_path: Path) -> None:
+def test_lists_and_nested_records_keep_their_shape_and_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
     records = '[{"tags": ["a"], "at": {"x": 1.5, "of": {"y": "X"}}}, {"tags": [], "z": null}]'
     (tmp_path / "train.json").write_text(records)
     wanted = {"tags": [["a"], []], "at.x": ["1.5", ""], "at.of.y": ["X", ""], "z": ["", ""]}
@@ -120,9 +120,6 @@ def test_lists_and_nested_records_keep_their_shape(tmp_path: Path) -> None:
         rows.edited([0], rows, ["at.x"])  # else a label would stay in there
     pandas.DataFrame({"code": ["007", "8"]}).to_excel(tmp_path / "train.xlsx", index=False)
     assert look(tmp_path / "train.xlsx").sample == {"code": ["007", "8"]}
-
-
-def test_a_long_table_is_sampled_and_counted(tmp_path: Path) -> None:
     path, dice = tmp_path / "long.csv", random.Random(1)
     lines = [",".join(str(dice.randint(0, 9)) for _ in range(30)) for _ in range(80_000)]
     path.write_text("\n".join([",".join(f"c{i}" for i in range(30)), *lines]))

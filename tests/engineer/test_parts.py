@@ -464,7 +464,7 @@ def test_no_class_is_lost_to_the_rows_that_stop_or_where_rows_are_few() -> None:
     assert set(y[some]) == set(y) and len(some) <= 80
 
 
-def test_later_folds_learn_from_all_rows_for_as_long_as_the_first_ones_did() -> None:
+def test_later_folds_learn_for_as_long_as_the_first_ones_did_and_from_all_rows_once_each_is_scored() -> None:
     settings = {"rounds": 600, "rate": 0.05, "patience": 50, "leaves": 31}
     found = [{"rounds": 90, "rate": 0.1, "late": False}, {"rounds": 110, "rate": 0.1, "late": False}]
     assert with_found(settings, found[:1], 2) == settings

@@ -30,7 +30,7 @@ ray: Any = pytest.importorskip("ray")
 from ray import exceptions  # noqa: E402
 
 from mle_star.integrations import cluster as rc  # noqa: E402
-from mle_star.integrations.hosts import Hosts, can_host, find_hosts  # noqa: E402
+from mle_star.integrations.hosts import Hosts, RunHost, SharedQueue, can_host, find_hosts  # noqa: E402
 from tests.execution.machines import SMALL  # noqa: E402
 
 CONFIG = PipelineConfig(script_cpus=1)
@@ -130,7 +130,10 @@ async def test_a_machine_that_dies_in_the_middle_of_a_run_changes_neither_result
     assert any("ran again" in event.message for event in events(tmp_path / "disturbed", Notice))
 
 
-async def test_a_task_has_ended_once_it_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_has_ended_once_it_has_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    RunHost(str(tmp_path))
+    assert Path.cwd() == tmp_path, "files that settings name are named from there"
     monkeypatch.setattr("ray._private.auto_init_hook.enable_auto_connect", False)  # there is no cluster to cancel it
     done, going = Future[None](), Future[None]()
     done.set_result(None)
@@ -138,7 +141,12 @@ async def test_a_task_has_ended_once_it_has_an_answer(monkeypatch: pytest.Monkey
     going.set_result(None)
 
 
-async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none() -> None:
+async def test_a_run_that_is_lost_holds_no_place_and_waits_for_none(caplog: pytest.LogCaptureFixture) -> None:
+    def lost(*_: str) -> None:
+        raise exceptions.RayError
+
+    await SharedQueue(SimpleNamespace(take=SimpleNamespace(remote=lost))).take("a", "a1")
+    assert caplog.messages == ["the queue of the campaign is lost: "]
     places = Queue(2)
     await places.take("a", "a1")
     await places.take("a", "a2")

@@ -305,6 +305,10 @@ async def test_each_file_goes_to_each_machine_once_however_many_scripts_want_it(
     size = "import os\nprint(os.path.getsize('input/a.csv'))"
     assert (await executor.run(request_on(tmp_path, size))).stdout == "40000000\n"
     assert [size for _, _, size in carrier.sent[5:]] == [1 << 24, 1 << 24, 40_000_000 - (1 << 25)], "piece by piece"
+    (tmp_path / "data" / "a.csv").write_text("a")
+    for path in (tmp_path / "elsewhere").glob("*/[fv]i*/*"):
+        remove_entry(path)  # what a machine has lost is sent again
+    assert (await executor.run(request)).stdout == "1\n", "the size of it"
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -324,7 +328,7 @@ async def test_data_that_a_machine_sees_under_the_same_path_are_not_sent(linked:
         await node.run(gone, ex.LocalExecutor(CONFIG), tmp_path / "log")
 
 
-def test_of_files_whose_sender_was_lost_or_that_change_on_their_way_nothing_stays(tmp_path: Path) -> None:
+def test_the_store_of_a_machine_is_its_user_s_alone_and_keeps_nothing_that_did_not_arrive_whole(tmp_path: Path) -> None:
     node = Node(tmp_path, "one")
     files = node.folder / "files"
     with pytest.raises(ExecutionError, match="changed while it was sent"):
@@ -335,9 +339,6 @@ def test_of_files_whose_sender_was_lost_or_that_change_on_their_way_nothing_stay
         os.utime(files / name, (time.time() - age,) * 2)
     Node(tmp_path, "one")
     assert [path.name for path in files.iterdir()] == [".new.sender"]
-
-
-def test_the_store_of_a_machine_is_its_user_s_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = Node(tmp_path / "deep" / "store", "one").folder

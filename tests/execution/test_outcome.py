@@ -156,7 +156,7 @@ STACK = [
 ]
 
 
-def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long_message_both_ends() -> None:
+def test_of_the_last_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long_message_both_ends() -> None:
     own = [frame("/a/solution.py", "first"), frame("/a/solution.py", "second")]
     stacks = ("\n".join([HEADER, *stack]) for stack in ([*STACK, "KeyError: 'a'"], [*own, "E: x"]))
     as_kept("execution/trimmed.txt", "\n".join(map(trim_traceback, stacks)))
@@ -164,9 +164,6 @@ def test_of_a_stack_the_script_and_the_place_of_the_error_are_kept_and_of_a_long
     message = trim_traceback(f"{HEADER}\n{STACK[1]}\n{'a' * 3000}{'b' * 3000}").partition("main()\n")[2]
     left_out = 6000 - MAX_MESSAGE
     assert message == f"{'a' * half}\n[... {left_out} characters left out ...]\n{'b' * half}"
-
-
-def test_only_the_last_traceback_of_a_failed_script_is_told_with_all_that_follows_it() -> None:
     last = TRACE.replace("boom", "bang")
     stderr = f"{TRACE}\n\nDuring handling of the above exception, another exception occurred:\n\n{last}\nsee the log\n"
     result = ex.build_evaluation_result(raw(stderr=stderr, exit_code=1))

@@ -125,14 +125,14 @@ async def test_in_namespaces_made_here_a_script_finds_just_this(tmp_path: Path) 
         for name in ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"]
     }
     code = f"""
-import os, socket
+import os, socket; os.setsid()
 wanted = {{"ro", "rw", "nosuid", "nodev", "noexec", "size=16384k", "size=64k", "mode=755"}}
 mounts = {{place: options for _, place, _, options, *_ in map(str.split, open("/proc/mounts"))}}
 for place in ("/", "/usr", "/proc", "/dev", "/dev/shm", os.getcwd()):
     print(place, *sorted(wanted & set(mounts[place].split(","))))
 print("nodev" in mounts["/dev/null"], "nosuid" in mounts["/dev/null"], *sorted(os.listdir("/dev")))
 print(*(os.readlink(f"/dev/{{name}}") for name in ("fd", "stdin", "stdout", "stderr")), *os.listdir("/proc/self/fd"))
-print(os.getuid(), os.getgid(), os.getgroups(), os.getpid(), open("/proc/1/comm").read().strip())
+print(os.getuid(), os.getgid(), os.getgroups(), os.getpid(), open("/proc/1/stat").read().partition("(")[2][:16])
 facts = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print(*(facts[name].strip() for name in ("CapPrm", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")))
 print([name for name, place in {own}.items() if os.readlink(f"/proc/self/ns/{{name}}") == place])

@@ -168,7 +168,7 @@ def test_a_run_is_sent_only_after_a_yes(service: Service, tmp_path: Path, capsys
         assert main(["kaggle", "status", str(run_dir)]) == 0
     Invented(seed=12, M=2, T=1, K=1, L=1, R=1).write(tmp_path / "bare")
     assert main(["kaggle", "status", str(tmp_path / "bare")]) == 1
-    lines = [str(sent), *map(str, kept(run_dir)), str(service.submissions), *capsys.readouterr()]
+    lines = [done.output, str(sent), *map(str, kept(run_dir)), str(service.submissions), *capsys.readouterr()]
     as_kept("integrations/kaggle_sent.txt", "\n".join(lines).replace(str(tmp_path), "…"))
 
 
@@ -228,7 +228,7 @@ async def test_a_whole_run(home: Path, monkeypatch: Patch) -> None:
     async with MessagesServer(Finishing(home / "logs" / "mle-star")) as server:
         code, output, complaint = await Cli(server.base_url).run("mlebench", str(data), *words)
     submission = home / "submission" / "submission.csv"
-    assert code == 0 and f"submission: {submission}" in output, complaint
+    assert code == 0 and f"submission: {submission}" in output and "--open" not in complaint, complaint
     assert submission.read_text(encoding="utf-8").startswith("id,price")
     assert (home / "code" / "solution.py").is_file() and (home / "logs" / "report.html").is_file()
     expected = FinalResult.model_validate_json((home / "logs" / "mle-star" / "result.json").read_bytes()).expected

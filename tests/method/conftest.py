@@ -279,7 +279,7 @@ def account_as_kept(name: str, run: ScriptedRun, log: Sequence[logging.LogRecord
     names = tuple(f"mle_star.{name}" for name in ("phase", "run", "safety", "finalization"))
     lines += [f"{one.levelname} {one.getMessage()}" for one in log if one.name.startswith(names)]
     text = "\n".join(lines).replace(str(run.run_dir), "…")
-    as_kept(f"method/{name}.txt", re.sub(r"\d+(\.\d+)? s\b|(?<=bug of )\d+", "…", text))
+    as_kept(f"method/{name}.txt", re.sub(r"\b\d{1,3}(\.\d+)? s\b|(?<=bug of )\d+", "…", text))
 
 
 def play_attempts(agents: ScriptedAgents, attempts: Sequence[Outcome], mark: str = "", before: str = "") -> None:

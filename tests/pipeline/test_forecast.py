@@ -17,6 +17,7 @@ from mle_star.run.context import active_run
 from mle_star.run.forecast import Forecaster, planned_steps
 from mle_star.run.journal import Journal, read_journal
 from mle_star.run.ledger import Ledger
+from mle_star.run.timing import FEWER_PATHS
 from mle_star.run.tried import MAX_CHARACTERS, steps_without_gain, tried, tried_table
 from mle_star.search.control import RunControl
 from tests.conftest import as_kept, script_finished
@@ -74,14 +75,15 @@ def test_what_is_expected_follows_what_happens(task: TaskDescription) -> None:
     happened: list[ev.AnyEvent] = [ev.Notice(message=""), *rows, call(), ran(100.0), ran(20.0)]
     happened += [*[call(AgentType.debugger, 0.3)] * 3, call(AgentType.coder), path]
     over = ("phase2", "phase3", "finalization")
-    happened += [ev.PhaseFinished(step=phase, phase=phase, outcome="skipped") for phase in over]
+    ends = [ev.PhaseFinished(step=phase, phase=phase, outcome="skipped") for phase in over]
     lines = list[str]()
     for chosen in ({"preset": "quick"}, {"preset": "best"}, {"preset": "letter"}, {"more_steps": True}):
         for model in ("sonnet", "opus"):
             config = PipelineConfig(model=model, **chosen)
             lines.append(f"--- {model} {chosen}: {sorted(planned_steps(config).items())}")
             forecaster = Forecaster(task, config)
-            for event in happened:
+            fewer = ev.Decided(step="phase1", name=FEWER_PATHS, value=config.num_parallel_solutions > 1)
+            for event in (*happened, fewer, *ends):
                 forecaster.hear(event)
                 news = forecaster.news(spent_usd=0.5, elapsed=12)
                 lines.append("" if news is None else f"{event.kind}: {news.model_dump(exclude={'at', 'step', 'kind'})}")

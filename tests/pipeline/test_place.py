@@ -270,8 +270,9 @@ async def test_the_embedded_model_needs_no_credential_and_references_are_read_fi
         setup.read_references(PipelineConfig(reference_files=(str(tmp_path / "gone.md"),)))
     setup.check_credentials(PipelineConfig(model="offline"), None)
     setup.check_credentials(PipelineConfig(), "http://127.0.0.1:1")
-    with pytest.raises(CredentialError):
-        setup.check_credentials(PipelineConfig(), None)
+    for model in (PipelineConfig().model, "mle-star"):  # the second is the name of a command
+        with pytest.raises(CredentialError):
+            setup.check_credentials(PipelineConfig(model=model), None)
     serve = setup.served_model("offline")
     assert serve is not None and setup.served_model("sonnet") is None
     async with serve() as server:
@@ -363,6 +364,8 @@ def test_a_run_has_its_own_folder_whose_files_are_written_whole_and_requests_hea
     for _ in range(2):  # a copy replaces what was there, and one that fails leaves it
         place_copy(tmp_path / "new" / "file", copy)
         assert not copy.samefile(tmp_path / "new" / "file") and list(copy.parent.iterdir()) == [copy]
+    os.mkfifo(pipe := tmp_path / "pipe")
+    place_copy(pipe, tmp_path / "linked")  # it cannot even be begun to be copied
     with pytest.raises(OSError):
         place_copy(tmp_path / "none", copy)
     assert copy.read_text(encoding="utf-8") == "text é" and list(copy.parent.iterdir()) == [copy]

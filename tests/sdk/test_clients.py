@@ -25,7 +25,7 @@ from mle_star.sdk.credentials import Upstream, agent_headers, client_environment
 from mle_star.sdk.definitions import ScriptShare, build_definitions, build_system_prompt, effective_tools
 from mle_star.sdk.proxy import CredentialProxy
 from mle_star.testing import ScriptedBrain
-from tests.conftest import Patch, as_kept, write_texts
+from tests.conftest import Captured, Patch, as_kept, write_texts
 from tests.sdk.conftest import FACTS
 
 
@@ -77,7 +77,7 @@ def test_the_proxy_gets_what_the_service_wants_to_see() -> None:
     gateway = {
         "ANTHROPIC_BASE_URL": "https://gateway.example/v2",
         "ANTHROPIC_AUTH_TOKEN": "t",
-        "ANTHROPIC_CUSTOM_HEADERS": "X-Team: a:b\n\nnonsense\nx-two: 2",
+        "ANTHROPIC_CUSTOM_HEADERS": "X-Team : a:b\n\nnonsense\nx-two: 2",
     }
     found, headers = find_upstream(gateway), {"x-team": "a:b", "nonsense": "", "x-two": "2"}
     assert found == Upstream("https://gateway.example/v2", {"authorization": "Bearer t", **headers})
@@ -182,25 +182,22 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_the_model_of_a_settings_file_answers_at_no_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_called_and_no_credential_shown(tmp_path: Path, capsys: Captured, monkeypatch: Patch) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("model: offline\n", encoding="utf-8")
     assert main(["doctor", "--config", str(settings), "--call"]) == 0
     shown = capsys.readouterr().out
     for words in ("ML packages", "GPUs", "script sandbox", "offline answered in", "$0.0000"):
         assert words in shown
-
-
-def test_credentials_are_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-very-secret")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
     assert main(["doctor", "--call"]) == 1
-    shown = capsys.readouterr()
-    assert "ANTHROPIC_API_KEY" in shown.out and "very-secret" not in shown.out + shown.err
-    assert "the service cannot be reached" in shown.out and "Traceback" not in shown.err
+    out, err = capsys.readouterr()
+    assert "ANTHROPIC_API_KEY" in out and "very-secret" not in out + err
+    assert "the service cannot be reached" in out and "Traceback" not in err
 
 
-def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
+def test_every_problem_comes_with_a_remedy_and_another_cli_will_do(tmp_path: Path, monkeypatch: Patch) -> None:
     venv.create(tmp_path / "empty")
     empty, lines = tmp_path / "empty" / "bin" / "python", list[str]()
     for python, model in ((str(empty), "sonnet"), ("/bin/false", "offline")):
@@ -208,9 +205,6 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path) -> None:
         assert all(finding.remedy for finding in findings if finding.state != "ok")
         lines += [": ".join(finding) for finding in findings if finding.topic not in ("GPUs", "script sandbox")]
     as_kept("sdk/doctor.txt", re.sub(r"(?<=[ (`])(/\w[^ ,]*|\d[\w.]*)", "…", "\n".join(lines)))
-
-
-def test_without_a_cli_in_the_sdk_another_will_do(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(sys.modules["claude_agent_sdk"].__spec__, "submodule_search_locations", [])
     (tmp_path / "claude").touch(0o755)
     for path, state in ((str(tmp_path), "note"), ("", "problem")):

@@ -222,7 +222,7 @@ def test_a_signal_in_a_call_leaves_nothing_back(number: signal.Signals, task: Ta
             family = psutil.Process(child.pid).children(recursive=True)
             assert sum(map(is_cli, family)) == 2 and home.is_dir()
             child.send_signal(number)
-            assert child.wait(timeout=120) != 0
+            assert child.wait(timeout=120) == -number
             assert psutil.wait_procs(family, timeout=240)[1] == [] and not home.exists()
         finally:
             child.kill()

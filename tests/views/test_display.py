@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-import urllib.error
 import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
@@ -206,13 +205,18 @@ def test_a_run_that_is_held_runs_the_latest_has_a_report(tmp_path: Path, capsys:
     assert path == going.parent / long / "report.html" and "Completed" in path.read_text(encoding="utf-8")
 
 
-def test_steps_are_listed_without_decisions_and_no_script_drives_the_terminal(tmp_path: Path, capsys: Captured) -> None:
+def test_steps_are_listed_without_decisions_and_no_script_drives_the_terminal(
+    tmp_path: Path, capsys: Captured, monkeypatch: Patch
+) -> None:
     events = Invented(T=1, K=1, R=1, words="\x1b[2J\x1b]0;x\x07 red \u202e").events()
     write_journal(tmp_path / "run", [*events, Decided(step="phase1/go-on", name="go-on", value=True)])
     listed = printed(capsys, "show", tmp_path / "run")
     assert "phase1/candidate-0/script" in listed and "go-on" not in listed
     shown = printed(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
     assert "\x1b" not in shown and "red [U+202E]" in shown
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = printed(capsys, "show", tmp_path / "run", "phase1/candidate-0/script")
+    assert re.search(r"\x1b\[[\d;]+mimport\x1b", shown), "code has colours on a terminal"
 
 
 def test_scripts_are_compared_whole_however_long_they_are(tmp_path: Path, capsys: Captured) -> None:
@@ -242,8 +246,6 @@ def test_watch_serves_the_page_until_it_is_interrupted(run_dir: Path) -> None:
         assert address.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(address, timeout=120) as reply:
             assert "spaceship-passengers" in reply.read().decode("utf-8")
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(address.partition("?")[0], timeout=120)
     finally:
         os.kill(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=120)

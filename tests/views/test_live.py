@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import json
 import random
 import re
 import subprocess
@@ -22,6 +23,7 @@ from mle_star.run.journal import Journal
 from mle_star.serving import GuardedServer
 from mle_star.views import RunStory, text
 from mle_star.views.live import Follower, IndexServer, LiveServer
+from mle_star.views.page import page_title
 from mle_star.views.verdict import Verdict
 from tests.pipeline.conftest import events, settings
 from tests.pipeline.mind import LevelExecutor, MindAgents
@@ -231,4 +233,11 @@ def test_a_follower_reads_whole_lines_only_survives_damage_and_sees_that_a_proce
     while died.working and time.monotonic() < deadline:
         died.refresh()
         time.sleep(0.1)
-    assert not died.working
+    assert died.refresh() == (20, False)
+    with served(LiveServer(tmp_path / "died")) as server:  # whoever listens hears all, and then that it is over
+        reply = urllib.request.urlopen(server.address.replace("?", "events?"), timeout=240)
+        news = json.loads((reply.readline(), reply.readline())[1].removeprefix(b"data: "))
+        server._pages.close()
+        assert reply.read().endswith(b"event: bye\ndata: {}\n\n") and server._pages._listeners == 0
+    assert news["title"] == page_title(died.story, False) != page_title(died.story, True)
+    assert [*news["pieces"]] == [name for names in news["order"].values() for name in names]

@@ -288,6 +288,7 @@ def test_results_are_compared_and_explained_by_what_they_rest_on() -> None:
     for name, story in explained():
         verdict, grown = Verdict(story), [one for one in story.attempts if one.step.endswith("t-0/k-0")]
         lines += [f"--- {name}: {lineage_of(story).submitted} {verdict.gain[1]} {verdict.checked} {verdict.detail}"]
+        lines += [f"{verdict.isolation[0]} {describe(story)}"]
         lines += [f"{one.kind} {text.score(one.score)}" for one in verdict.yardsticks] + [verdict.split]
         lines += [f"{one.name}: {one.what}" for one in verdict.stages] + [f"{one.step} {one.parents}" for one in grown]
         lines += [*summary_of(story)[:-6], Comparison.of(first, story).why_not]

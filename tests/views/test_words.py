@@ -78,7 +78,7 @@ def ends() -> dict[str, list[ev.AnyEvent]]:
     """Runs that came to different ends."""
     small, one_path = Invented(seed=11, M=3, T=1, K=2, R=2), Invented(seed=4, T=2, K=2, R=1, L=1, direction=SMALLER)
     single = Yardstick(name="ExtraTrees", measure=EXPECTED)
-    sound, broken, kept = ({"finalization": {"rows": 9, name: 1}} for name in ("sample", "problems", "fallback"))
+    sound, broken, kept = ({"finalization": {"rows": 9, name: "x" * 99}} for name in ("sample", "problems", "fallback"))
     early = one_path.ended("path 0", expected=EXPECTED, single_model=single, stopped_by="time", lineage=sound)
     used = one_path.ended("path 0", used_time=True)
     *failed, last = Invented(seed=2, T=1, K=1, outcome="failed").events()

@@ -32,7 +32,7 @@ from mle_star.run.context import ScriptRequest
 
 IDLE_SECONDS = 2.0
 CALL_SECONDS = 120
-END_SECONDS = 1.0
+END_SECONDS, LIFE_SECONDS = 1.0, 86_400.0
 MOST_ANSWER = 4096
 DOOR = "s"  # a path of a socket must be short
 
@@ -73,7 +73,7 @@ class _Process:
         script, env = work / "solution.py", script_environment(PipelineConfig())
         script.write_text(server, encoding="utf-8")
         request = ScriptRequest(
-            script_path=str(script), working_dir=str(work), timeout_seconds=86400.0, env=env, readable=(str(path),)
+            script_path=str(script), working_dir=str(work), timeout_seconds=LIFE_SECONDS, env=env, readable=(str(path),)
         )
         portal = self._held.enter_context(start_blocking_portal(name="mle-star-metric"))
         self._end = portal.start_task_soon(LocalExecutor(PipelineConfig()).run, request)

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 remote: Any = ray  # its types know neither all options nor actors made from plain classes
 
-OUTPUT_SECONDS, LAST_OUTPUT_SECONDS = 0.5, 10.0
+OUTPUT_SECONDS, LAST_OUTPUT_SECONDS, MADE_HERE = 0.5, 10.0, {"include_dashboard": False}
 PATIENCE_SECONDS = 8.0
 """How long a cancelled task may take to end its script, before its process is killed."""
 ASKING_SECONDS = 60.0
@@ -60,7 +60,7 @@ def _connect(address: str) -> None:
     known: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False, "namespace": "mle-star"}
     # The file in which Ray notes a cluster may outlive it, and waiting for that one takes long.
     running = any(process.info["name"] == "raylet" for process in psutil.process_iter(["name"]))
-    made = {} if address or os.environ.get("RAY_ADDRESS") or running else {"include_dashboard": False}
+    made = {} if address or os.environ.get("RAY_ADDRESS") or running else MADE_HERE
     try:
         ray.init(address=address or ("local" if made else "auto"), **made, **known)
     except (ConnectionError, RuntimeError, ValueError, OSError, RayError) as error:

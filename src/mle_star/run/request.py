@@ -41,9 +41,9 @@ async def ask_for_code(agent: AgentType, variant: str | None = None, **values: A
     return code
 
 
-async def ask_for_text(agent: AgentType, variant: str | None = None, **values: Any) -> str:
+async def ask_for_text(agent: AgentType, **values: Any) -> str:
     """An agent's reply as it is; empty, with a warning, when the call failed or nothing came back."""
-    reply = await try_agent(agent, variant, **values)
+    reply = await try_agent(agent, **values)
     return reply.text if reply is not None and reply.text.strip() else ""
 
 

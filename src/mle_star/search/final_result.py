@@ -36,6 +36,7 @@ logger = logging.getLogger("mle_star.orchestrator")
 SUBMITTED = "final/submission.csv"
 """The step under which what was submitted is scored again."""
 _OF_A_GAIN, _OF_A_ROUND = {"path", "t", "k", "score", "plan"}, {"r", "score", "plan", "parents"}
+DECIDED_BY_TIME = ("in-time", "go-on", "study", "fits", "ensembles", "blend-fits", "run-again")
 USED = 0.9
 """A run that was at work for so much of its time has used it."""
 
@@ -108,8 +109,7 @@ def how_time_went(result: FinalResult, journal: Journal) -> str:
     if config.letter or not config.has_own_limit or "finalization" not in result.phases_completed:
         return ""
     limit = config.time_limit_seconds
-    decided = ("in-time", "go-on", "study", "fits", "ensembles", "blend-fits", "run-again")
-    words = "ended: too little time for more" if any(map(journal.refused, decided)) else "nothing left to do"
+    words = "ended: too little time for more" if any(map(journal.refused, DECIDED_BY_TIME)) else "nothing left to do"
     return "" if took >= USED * limit else f"{words} after {duration(took)} of {duration(limit)}"
 
 
