@@ -51,38 +51,14 @@ ABSENT = {
     "kaggle get houses": ["kaggle", "kaggle.api.kaggle_api_extended"],
 }
 """What cannot be done without an extra, and the modules of it that are missing then."""
-WRONG = """
---colour; init; init numbers --colour red; init numbers --metric; demo nonsense; watch good --port 70000
-init nowhere; init classes/train.csv; init empty; init header; init uneven; init constant; init blank; init same
-init numbers --target price; init numbers --target yy; init numbers --metric gini-ish; init classes --metric rmse
-init numbers --metric accuracy; init numbers --metric rmse --maximize; init numbers --metric score.py:profit
-init numbers --output /proc/none/task.yaml
-run task-typo OFFLINE; run task-field OFFLINE; run task-type OFFLINE; run task-metric OFFLINE; run task-way OFFLINE
-run task-place OFFLINE; run task-image OFFLINE
-run classes --model ofline; run classes --model gpt-5; run classes; run classes OFFLINE --time-limit soon
-run classes OFFLINE --max-budget -1; run classes OFFLINE --preset bst; run classes OFFLINE -K many
-run classes OFFLINE -T 0; run classes OFFLINE --executor slurm; run classes OFFLINE --set outer_loop_steps
-run classes OFFLINE --config settings-typo.yaml; run classes OFFLINE --display plian
-run classes OFFLINE --output classes; run classes OFFLINE --output good; run
-run classes OFFLINE --reference nowhere.txt; run classes --from good
-run nowhere.csv OFFLINE; run prose.txt OFFLINE; run picture.png OFFLINE; run broken.zip OFFLINE; run climbs.zip OFFLINE
-run damaged.zip OFFLINE; run broken.xlsx OFFLINE; run header/train.csv OFFLINE
-run classes/train.csv --target yy OFFLINE; run classes/train.csv --target y; run numbers/train.csv OFFLINE -o /proc/none
-mlflow good foo://x; mlflow good ./mlruns; mlflow good http://127.0.0.1:9
-runs nowhere; runs numbers; run --from nowhere; resume nowhere; compare good nowhere; resume numbers; resume damaged
-show god; show go phase9; show begun; score good --answers damaged.zip; score good --answers nowhere.csv
-leaderboard nowhere; leaderboard good --top 0; leaderboard good run-1 damaged; leaderboard good cars
-sweep; sweep nowhere OFFLINE; sweep header OFFLINE; sweep --resume numbers; sweep --resume numbers --seeds 5
-compare good; promote run-1 phase9; export run-1 out; predict good; predict run-1 classes/train.csv
-predict run-1 classes/train.csv --output nowhere/out.csv; predict run-1 classes/train.csv --output out.sav
-""".replace("OFFLINE", "--model offline")
+WRONG = Path(__file__).with_name("wrong_inputs.txt").read_text(encoding="utf-8")
 """Calls, data, task files, settings, one file as the task, other tools, and runs."""
 OF_OTHERS = (
     r"(?<=log in with `)[^`]*|(?<=-)\d{8}-\d{6}|(?<=database: )[^\n]*|(?<=MlflowException: )[^\n]*|"
     r"(?<=damaged \()[^\n]*|(?<=unpacked \()[^\n]*|(?<=Input )[^(\n]*"
 )
 """What is said by other programs, and differs from place to place."""
-COMMANDS = [*ABSENT, *WRONG.strip().replace("\n", "; ").split("; ")]
+COMMANDS = [*ABSENT, *WRONG.replace("OFFLINE", "--model offline").splitlines()]
 
 
 @pytest.fixture(scope="module")
