@@ -355,7 +355,7 @@ class _Pipeline:
             stop = None
         warnings = [stop.explain(self.context.run_dir)] if stop else []
         if passed := [step.split("/")[1].replace("-", " ") for step in self.context.journal.refused(IN_TIME)]:
-            warnings.append(f"Phase 1 ended before {', '.join(passed)} had a score")
+            warnings.append(f"Phase 1 ended without {', '.join(passed)}")
         known = known_measure(self.context, chosen, result.final_solution.score)
         final = result.final_solution
         if picked is not None and final.score == chosen.score:  # it may have answered more rows since

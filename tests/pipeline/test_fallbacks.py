@@ -105,7 +105,7 @@ def better_first(agent: str, **end: Any) -> Row:
 
 def short(agent: str, without: str, seconds: float, *paths: float, after: int = 0, **end: Any) -> Row:
     """Out of the time of Phase 1, which alone does not stop the run."""
-    config, missing = timed(600, 0.004, 0.596, 0.2, 0.2), (f"Phase 1 left out {without}",)
+    config, missing = timed(600, 0.004, 0.596, 0.2, 0.2), (f"Phase 1 ended without {without}",)
     return Row(config, hang(agent, after=after), paths, warnings=missing, seconds=seconds, **end)
 
 

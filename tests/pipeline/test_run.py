@@ -65,8 +65,8 @@ async def test_wrong_inputs_are_refused_before_credentials_are_read(task: m.Task
     (tmp_path / "own" / "thesis.txt").write_text("mine", encoding="utf-8")
     wrong: list[tuple[Any, Any, str]] = [
         ({"data_dir": "/nowhere"}, settings(), "data_dir: /nowhere is not a directory"),
-        ({"data_dir": str(tmp_path / "folders")}, settings(), "data_dir: there is no file"),
-        ({"data_dir": str(tmp_path / "folders" / "of" / "nothing")}, settings(), "data_dir: there is no file"),
+        ({"data_dir": str(tmp_path / "folders")}, settings(), "data_dir: no files in"),
+        ({"data_dir": str(tmp_path / "folders" / "of" / "nothing")}, settings(), "data_dir: no files in"),
         ({"competition_id": "  "}, settings(), "competition_id"),
         ({"evaluation_metric": "accuracy", "metric_direction": m.MetricDirection.minimize}, settings(), "accuracy"),
         ("titanic", None, "TaskDescription"),

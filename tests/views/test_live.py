@@ -115,7 +115,7 @@ def test_the_page_follows_a_run_of_the_engineer_to_its_end(data_dir: Path, tmp_p
     assert all(url.startswith(address.partition("?")[0]) for url in live.requests)
     assert attempt.locator("table.diff").is_visible(), "what a reader has opened stays open"
     assert not page.locator("#now").is_visible() and not page.locator("#finish-now").is_visible()
-    assert re.search(r"submission\s+/", out)  # the summary on standard output
+    assert re.search(r"submission\s+\S*final/submission\.csv", out)  # the summary on standard output
     story = RunStory.of(run_dir)
     expected = story.expected
     assert expected is not None and expected.rows == 60
