@@ -337,9 +337,10 @@ async def test_cut_runs_end_well(task: TaskDescription, tmp_path: Path, usual: d
         assert isinstance(run.error, PipelineTimeoutError) and best is None
         assert run.error.diagnostics["reason"] == "time" and run.error.diagnostics["candidate_scores"] == {}
         return
-    answer = float(submitted(run.result).splitlines()[-1].split(",")[1])
-    assert answer == pytest.approx(levels(run.result.final_solution.content)[-1])
-    assert best is not None and min(answer, run.result.final_solution.score or 0.0) >= best - 1e-9
+    row, answer = map(float, submitted(run.result).splitlines()[-1].split(","))
+    level = 1 - abs(answer - (row * 7 % 50 > 25))  # the answers of a script are off by what it lacks
+    assert level == pytest.approx(levels(run.result.final_solution.content)[-1])
+    assert best is not None and min(level, run.result.final_solution.score or 0.0) >= best - 1e-9
 
 
 @pytest.mark.req("REQ-OR-027", "REQ-OR-036")
