@@ -93,7 +93,7 @@ def levelled(score: float, figures: Any, ahead: Any, draws: Any, units: int, lea
     pairs = np.column_stack([figures[: len(draws)], draws])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     count = min(units, len(pairs))
-    if count <= pairs.shape[1] or not np.ptp(pairs[:, 0]):
+    if count <= pairs.shape[1] or pairs[:, 0].min() == pairs[:, 0].max():
         return score, 1.0
     mine, *theirs = (pairs - pairs.mean(axis=0)).T
     weights = np.linalg.lstsq(np.column_stack(theirs), mine, rcond=None)[0]
