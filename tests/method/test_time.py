@@ -297,7 +297,7 @@ EVEN = 9000 * 6.5 / 8
         ({"more_steps": False}, 828.75, EVEN, 2),  # three calls and two runs take as long as Phase 3 has
         ({"more_steps": False}, 829.0, 9000, 2),
         ({"more_steps": False, "L": 1}, 10.0, 9000, 2),  # one path has no ensembles
-        ({"preset": "letter"}, 829.0, EVEN, 2),
+        ({"preset": "letter"}, 829.0, 10_000 * 6.5 / 9, 2),
         ({"more_steps": True}, 829.0, 9000, 1),
         ({"more_steps": True}, 980.0, 10_000 - 1020, 1),  # a run of the solution, and four calls
         # the rest is for 1.5 runs of a solution of each path, six calls, and R rounds, or those that fit into Phase 3

@@ -157,21 +157,22 @@ class Budget:
 
         Finalization begins on the reserve when the money is gone.
         Whatever the phases before used, finalization keeps its share of the whole time, and what running the solution
-        again takes beyond that; time that they left over is for the search, and finalization gains nothing by it.
+        again takes beyond that; time that they left over is for the search, and finalization gains nothing by it. To
+        the letter all that is left is divided by the shares of all phases still to come, finalization's as well.
         Phase 1 has nothing to fall back on: at `share_end` it continues with the candidates that have a score, but as
         long as there is none it is cut off only where finalization's share begins. Phase 2 has what Phase 3 cannot use
         of its share (`ensemble_limit`).
         """
         left = max(self.time_limit - self.elapsed(), 0.0)
-        shares = [float(getattr(self.shares, one.name)) for one in PHASES[ORDER[phase] : -1]]
-        free = left if phase == "finalization" else max(self.spare_seconds, 0.0)
+        shares = [float(getattr(self.shares, one.name)) for one in PHASES[ORDER[phase] : None if self._letter else -1]]
+        free = left if self._letter or phase == "finalization" else max(self.spare_seconds, 0.0)
         seconds = free * shares[0] / sum(shares) if shares else free
         if phase == "phase2":
             seconds = max(seconds, free - self.ensemble_limit)
         self.phase, self.degraded = phase, phase == "finalization" and self.money_is_gone
         self.share_end, self.share_seconds = self.elapsed() + seconds, seconds
         if phase == "phase1":
-            seconds = free
+            seconds = max(self.spare_seconds, 0.0)
         self.set_phase_deadline(seconds)
         self._kept_for_later = left - seconds
         return seconds
