@@ -192,7 +192,7 @@ async def retrieve_models(task: TaskDescription, config: PipelineConfig) -> list
         try:
             reply = await ask_agent(AgentType.retriever, task_description=task.description, M=wanted)
             answer = parse_retriever_output(reply.json_text)
-            if retrieved := _usable(answer.models)[:wanted]:
+            if retrieved := _usable(answer.models[: wanted if config.letter else None])[:wanted]:
                 break
             raise ValueError("A_retriever returned zero models")
         except (AgentError, ValueError) as error:

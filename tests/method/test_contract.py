@@ -27,7 +27,7 @@ from mle_star.phase2_outer import run_phase2_outer_loop
 from mle_star.phase3 import run_phase3
 from mle_star.prompts import PromptRegistry
 from mle_star.run.context import ScriptRequest, scope
-from mle_star.run.events import AgentFinished, AgentReply, LeakageChecked, ScriptFinished
+from mle_star.run.events import SKIPPED, AgentFinished, AgentReply, LeakageChecked, ScriptFinished
 from mle_star.run.reached import best_reached, partial_path, partial_phase1, partial_phase3
 from tests.conftest import as_kept
 from tests.prompt_samples import NAMES
@@ -35,7 +35,6 @@ from tests.prompt_samples import NAMES
 from . import replies as rp
 from .conftest import AGENT_FAULTS, SCRIPT_FAULTS, ScriptedExecutor, ScriptedRun, measured, scripted_run, settings
 
-SKIPPED = "[skipped]"
 SOAK = bool(os.environ.get("MLE_STAR_SOAK"))
 Outcome = Any
 """What came out, in a form that can be compared at a glance."""

@@ -288,13 +288,10 @@ def test_phase_1_measures_by_its_own_scripts_and_a_resumed_run_keeps_phase_3(qui
         assert run.context.budget.ensemble_limit == 0.0
 
 
-EVEN = 9000 * 6.5 / 8
-
-
 @pytest.mark.parametrize(
     ("changes", "takes", "has", "growth"),
     [
-        ({"more_steps": False}, 828.75, EVEN, 2),  # three calls and two runs take as long as Phase 3 has
+        ({"more_steps": False}, 828.75, 9000 * 6.5 / 8, 2),  # three calls and two runs take as long as Phase 3 has
         ({"more_steps": False}, 829.0, 9000, 2),
         ({"more_steps": False, "L": 1}, 10.0, 9000, 2),  # one path has no ensembles
         ({"preset": "letter"}, 829.0, 10_000 * 6.5 / 9, 2),

@@ -47,8 +47,7 @@ COURSES: list[tuple[dict[str, Any], str]] = [
     # loops wind down before the end of the run
     ({"time_limit_seconds": 86400}, "+77760 +0.1"), ({"time_limit_seconds": 1800}, "+1500 +0.1"),
     ({"time_limit_seconds": 60}, "+30 +0.1"), ({"time_limit_seconds": 300}, "phase2 +170 +49.4"),
-    ({"time_limit_seconds": 300, "preset": "letter"}, "phase2 +170"),
-    ({"time_limit_seconds": 10_000, "preset": "letter"}, "phase1 +500 phase2 +3000 phase3 finalization"),
+    ({"time_limit_seconds": 300, "preset": "letter"}, "phase1 +10 phase2 +160 phase3 finalization"),
     # work may begin until the last moment of the run and of its part
     ({"time_limit_seconds": 60}, "check +59.5 check +0.5 check"),
     ({"time_limit_seconds": 100}, "deadline=10 +11 check deadline"),
