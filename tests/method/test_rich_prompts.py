@@ -277,6 +277,14 @@ async def test_each_part_reaches_those_who_need_it_and_can_be_switched_off(part:
         assert without - set(parts(sample(name))) <= {"Facts", "How sure the scores are", "Note"}, name
 
 
+@pytest.mark.req("REQ-P2O-005")
+async def test_a_study_with_time_for_one_variant_varies_one_part(rich: ScriptedRun) -> None:
+    remember(rich, ASKING["ablation"][0])
+    for left, variants in ((100, "2 variants"), (80, "1 variant, of one part")):
+        rich.context.budget.set_phase_deadline(left)
+        assert f"time for the baseline and {variants}.\n" in await prompt_of(rich, "ablation")
+
+
 def test_the_script_around_a_block_holds_a_mark_in_its_place() -> None:
     script = "import x\n\ndef f():\n    model = Ridge()\n    return model\n\nprint(f())\n"
     block = "    model = Ridge()"

@@ -83,17 +83,14 @@ async def test_minds_see_what_happened_and_what_was_learned(tmp_path: Path) -> N
     for prompt in (planner, coder):
         changes = prompt.partition("# What repairs changed")[2].partition("\n# ")[0]
         assert "TimeoutError" in changes and f"-{SLOW}" in changes
-    its_share = r"2 h 2\d min of this phase are left, 2\d h.* of the run\."  # a tenth of 24 h, with a first score
-    assert re.search(its_share, merger)  # 5
+    assert re.search(r"2 h 2\d min of this phase are left, 2\d h.* of the run\.", merger)  # 5: a tenth of 24 h
     assert re.search(r"takes [\d.]+ s on each of 5 views of the rows, one after another: [\d.]+ s for a score", merger)
     assert "stopped at its time limit, which says nothing of the idea" in ensemble  # 6
     last = events(run_dir, ev.RunFinished)[-1].result
     assert last is not None and last.final_solution.content.startswith("# for submission"), "8: the refit is submitted"
     assert not any("agree" in warning for warning in last.warnings)
     assert not any("differs by more than 1 %" in prompt for prompt in prompts["summarize"])  # 9
-    known = {"ablation": "one, where there is time for one variant", "init": "unless the model above"}
-    for agent, words in known.items():
-        assert all(words in prompt for prompt in prompts[agent])  # 10
+    assert all("no ensembling with other models" in prompt for prompt in prompts["init"])  # 10
     alike = r"errors correlate by [01]\.\d+; of \d+ answers \d+ are right in the first alone, \d+ in the second alone"
     for prompt in (ensemble, merger):
         assert re.search(rf"\n- .*solution.*: [\d.]+, [\d.]+ s\n- .* and .*: {alike}", prompt), prompt

@@ -211,8 +211,8 @@ def _limits(call: _Call) -> Slots:
         lines.append(f"- {whose} {words_of(takes)}{views * (times > 1 and not study)}.")
     if takes is not None and study:
         room = int(limit / max(1.3 * takes, 0.1)) - 1
-        count = max(1, min(ABLATION_RUNS - 1, room))
-        lines.append(f"- So there is time for the baseline and {plural(count, 'variant')}.")
+        variants = "1 variant, of one part" if room < 2 else plural(min(ABLATION_RUNS - 1, room), "variant")
+        lines.append(f"- So there is time for the baseline and {variants}.")
         if room < 1:
             lines.append("- Use fewer rounds, folds or rows, the same in every run of the study.")
     sample = run.shared.scripts.sample
