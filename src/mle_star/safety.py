@@ -272,9 +272,8 @@ async def check_winner(
     return None
 
 
-def _counts(script: SolutionScript, floor: float | None, direction: models.MetricDirection) -> bool:
-    score = script.score
-    return score is not None and (floor is None or models.is_improvement_or_equal(score, floor, direction))
+def _counts(one: SolutionScript, floor: float | None, direction: models.MetricDirection) -> bool:
+    return one.score is not None and (floor is None or models.is_improvement_or_equal(one.score, floor, direction))
 
 
 async def check_at_last(
@@ -351,6 +350,7 @@ def with_block(solution: SolutionScript, block: str, new: str) -> SolutionScript
     except ValueError as error:
         logger.warning("%s: replacement skipped: %s", run.place, error)
         return None
+    logger.info("%s: replacement done: %+d characters", run.place, len(replaced.content) - len(solution.content))
     return replaced
 
 
