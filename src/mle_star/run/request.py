@@ -74,9 +74,10 @@ def code_of(reply: str) -> str:
 
 
 def warn_unusable(agent: AgentType, reply: str) -> None:
-    """Say that a reply cannot be used: its head as a warning, or all of it to the letter."""
-    place, shown = current_run().place, reply if current_run().config.letter else reply[:QUOTED_CHARACTERS]
-    logger.warning("%s: parse failure: unusable reply of %s: %r", place, agent.value, shown)
+    """Say that a reply cannot be used: its head, or all of it where that is the letter."""
+    whole = current_run().config.letter and agent not in (AgentType.coder, AgentType.ensembler, AgentType.test)
+    shown = reply if whole else reply[:QUOTED_CHARACTERS]
+    logger.warning("%s: parse failure: unusable reply of %s: %r", current_run().place, agent.value, shown)
 
 
 # --- the prompt ------------------------------------------------------------------------------------------
@@ -92,8 +93,7 @@ def _prompt(run: RunContext, agent: AgentType, variant: str | None, values: dict
     if "scores" in values and not config.letter:  # four significant digits
         shown["scores"] = [None if score is None else float(figure(score)) for score in values["scores"]]
     filled = PromptRegistry().get(agent, variant).render(**shown)
-    parts = (filled, *notes, facts_section(agent, variant, task, config, values))
-    prompt = Prompt("\n\n".join(filter(None, parts)))
+    prompt = Prompt("\n\n".join(filter(None, (filled, *notes, facts_section(agent, variant, task, config, values)))))
     prompt.steady = filled.steady
     return prompt
 
