@@ -17,7 +17,6 @@ from mle_star.models import AgentType, DataModality, MetricDirection, PipelineCo
 from tests.conftest import as_kept
 from tests.prompt_samples import NAMES, SAMPLES, SCRIPT, parts, sample
 
-SNAPSHOTS = Path(__file__).parent / "snapshots" / "prompts"
 OWN = Path(__file__).parent.parent / "src" / "mle_star" / "knowledge"
 REPO = Path(__file__).parent.parent
 REGISTRY = prompts.PromptRegistry()
@@ -36,7 +35,7 @@ def test_a_prompt_has_the_recorded_words_the_documented_headings_and_no_gaps(nam
     text = sample(name) + "\n"
     as_kept(f"prompts/{name}.md", sample(name), "see docs/prompts.md on changing a prompt")
     assert ("Kaggle grandmaster" in parts(text)[""]) == (name != "summarize")
-    assert {path.stem for path in SNAPSHOTS.glob("*.md")} == set(NAMES)
+    assert {path.stem for path in REPO.glob("tests/snapshots/prompts/*.md")} == set(NAMES)
     table = (REPO / "docs" / "prompts.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| `{name}` \| (\d+) \| (.*) \|$", table, re.MULTILINE)
     assert row and next(prompt for prompt in REGISTRY if prompt.name == name).figure_ref == f"Figure {row[1]}"

@@ -390,7 +390,7 @@ def talkative(request: ScriptRequest, raw: ExecutionRawResult) -> ExecutionRawRe
 
 
 @pytest.mark.req("REQ-SF-003", "REQ-SF-013", "REQ-P1-017", "REQ-P2O-011", "REQ-P2I-010", "REQ-P2I-040", "REQ-P3-009")
-@pytest.mark.req("REQ-FN-028")
+@pytest.mark.req("REQ-FN-028", "REQ-P2O-031", "REQ-P2I-039")
 def test_no_prompt_is_cut_and_the_largest_scripts_take_next_to_no_time(quick_path: Path) -> None:
     """Scripts of 20,000 characters, long texts, errors and outputs reach every agent whole that is shown any of it."""
     shown: dict[str, set[str]] = defaultdict(set)

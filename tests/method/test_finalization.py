@@ -172,16 +172,16 @@ async def test_a_missing_submission_is_debugged(reply: object, words: list[str],
 
 
 @BOTH
-@pytest.mark.req("REQ-FN-022", "REQ-FN-018")
+@pytest.mark.req("REQ-FN-022", "REQ-FN-018", "REQ-FN-047")
 @pytest.mark.parametrize(
     ("text", "warning"),
     [("id,target\n", "no rows"), ("id,target\n1,0\n", "1 rows"), ("key,target\n1,0\n2,1\n", "columns are")],
 )
-async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: str, warning: str) -> None:
-    run.agents.reply("test", fenced(writer(text)))
+async def test_an_odd_file_is_a_warning_and_never_more(run: ScriptedRun, text: str, warning: str, caplog: Logs) -> None:
+    run.agents.reply("test", fenced(f"{writer(text)}\ntry:\n    pass\nexcept:\n    pass"))  # that is odd as well
     result = await finalize(run)
     assert Path(result.submission_path).read_text() == text and run.agents.calls("debugger-submission") == []
-    assert any(warning in line for line in result.warnings)
+    assert any(warning in line for line in result.warnings) and "the script may hide errors: line" in caplog.text
     facts = {"subsampling_removed": False, "rows": text.count("\n") - 1, "problems": len(result.warnings)}
     assert result.lineage == {"finalization": facts}
 

@@ -230,7 +230,7 @@ async def prompt_of(run: ScriptedRun, name: str) -> str:
     return [call.prompt for call in run.agents.log if call.name.replace("-", "_") == name][-1]
 
 
-@pytest.mark.req("REQ-P1-009", "REQ-P1-014", "REQ-P1-015", "REQ-P2O-002", "REQ-P3-011", "REQ-FN-012", "REQ-FN-047")
+@pytest.mark.req("REQ-P1-009", "REQ-P1-014", "REQ-P2O-002", "REQ-P3-011", "REQ-FN-012", "REQ-FN-047")
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_prompt_whole_in_a_rich_situation(name: str, rich: ScriptedRun) -> None:
     remember(rich, ASKING[name][0])

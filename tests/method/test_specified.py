@@ -118,9 +118,9 @@ READ: dict[str, Reading] = {
 
 
 @BOTH
-@pytest.mark.req("REQ-P1-010", "REQ-P1-011", "REQ-P1-012", "REQ-P1-016", "REQ-P1-017", "REQ-P2O-004", "REQ-P2O-011")
+@pytest.mark.req("REQ-P1-010", "REQ-P1-011", "REQ-P1-012", "REQ-P1-015", "REQ-P1-016", "REQ-P1-017", "REQ-P2O-004")
 @pytest.mark.req("REQ-P2I-004", "REQ-P2I-005", "REQ-P2I-012", "REQ-P2I-013", "REQ-P3-006", "REQ-P3-009", "REQ-P3-013")
-@pytest.mark.req("REQ-P3-016", "REQ-FN-013")
+@pytest.mark.req("REQ-P2O-011", "REQ-P3-016", "REQ-FN-013")
 @pytest.mark.parametrize("name", READ)
 async def test_of_a_reply_the_code_counts_and_a_script_has_its_phase(name: str, quick_run: ScriptedRun) -> None:
     ask, replies, phase, source = READ[name]
